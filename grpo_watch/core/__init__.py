@@ -1,0 +1,1 @@
+"""The pure heart: records in, transitions out. Standard library and numpy only; no clock, no I/O."""

@@ -1,0 +1,152 @@
+"""What a detector is, and how the catalogue of detectors is found: by folder, with no list to edit."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, ClassVar, Protocol
+
+from grpo_watch.core.records import MetricRow, Reading, Record, Scalar, Setting, Severity, Stream, Verdict
+
+OK = Reading(Verdict.OK)
+SILENT: tuple[Reading, ...] = ()
+"""A record that says nothing about the symptom (a row without the key): state is held, nothing is counted."""
+QUIET: tuple[Reading, ...] = (OK,)
+
+
+@lru_cache(maxsize=256)
+def no_data(reason: str, key: str = "") -> tuple[Reading, ...]:
+    """The symptom can't be judged at this record; ``reason`` is shown to people who ask why a rule is blind."""
+    return (Reading(Verdict.NO_DATA, key=key, message=reason),)
+
+
+class RunView(Protocol):
+    """What a detector may know of the run besides the record at hand (read-only)."""
+
+    run: str
+    framework: str | None
+    version: str | None
+    attempt: int
+    step: int
+    max_steps: int | None
+
+    def setting(self, name: str) -> Scalar:
+        """The configured value, or None when nobody said it."""
+
+    def number(self, name: str) -> float | None:
+        """The configured value as a number, or None."""
+
+    def known(self, name: str) -> bool:
+        """Whether the setting was read or inferred."""
+
+    def seen(self, metric: str) -> bool:
+        """Whether the canonical metric was ever logged in this run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A tunable of a detector: default, inclusive bounds, and one line of help (shown by ``explain``)."""
+
+    default: float | int | bool | str
+    help: str
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+class Detector:
+    """Base of all detectors; a subclass in ``grpo_watch/detectors/<name>.py`` is in the catalogue by being there.
+
+    One instance judges one run and one attempt. ``observe`` gets each record of the types in ``reads`` (metric rows of
+    ``stream`` only) and answers with readings: ``SILENT`` where the record does not carry the key, ``no_data(...)``
+    where it can't be judged, ``QUIET`` or a list of ``Reading`` otherwise.
+
+    ``needs`` are alternatives of evidence: the rule is blind until every metric (or ``completions`` / ``checkpoints`` /
+    ``run end``) of one alternative was seen. ``survives_attempts`` keeps the instance when a new attempt begins.
+    """
+
+    reads: ClassVar[tuple[type, ...]] = (MetricRow,)
+    stream: ClassVar[Stream] = Stream.TRAIN
+    needs: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    survives_attempts: ClassVar[bool] = False
+    params: ClassVar[Mapping[str, Param]] = MappingProxyType({})
+
+    def __init__(self, params: Mapping[str, Any] | None = None) -> None:
+        chosen = dict(params or {})
+        for name, param in self.params.items():
+            setattr(self, name, chosen.pop(name, param.default))
+        if chosen:
+            raise ValueError(f"unknown parameters {sorted(chosen)}; known are {sorted(self.params)}")
+        self.setup()
+
+    def setup(self) -> None:
+        """Create the windows. No I/O."""
+
+    def observe(self, record: Any, run: RunView) -> Iterable[Reading]:
+        """Judge one record."""
+        raise NotImplementedError
+
+    def blind_because(self, run: RunView) -> str | None:
+        """A reason to call the rule blind although its evidence is there (beta = 0, a PiSSA adapter); None: it can judge."""
+        return None
+
+    @classmethod
+    def stem(cls) -> str:
+        """The module's stem, e.g. ``kl_stuck_at_zero``."""
+        return cls.__module__.rsplit(".", 1)[-1]
+
+    @classmethod
+    def name(cls) -> str:
+        """The rule id that this detector is made for, e.g. ``kl-stuck-at-zero``."""
+        return cls.stem().replace("_", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A detector (or a ``when`` expression) with parameters, distances and a severity.
+
+    Fires when ``step - first_step >= for_steps`` and at least ``min_observations`` records breach; resolves after
+    ``keep_firing_steps`` without a breach. ``where`` is ``file:line`` of its definition.
+    """
+
+    name: str
+    detector: str | None = None
+    when: str | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    for_steps: int = 0
+    keep_firing_steps: int = 0
+    min_observations: int = 3
+    severity: Severity = Severity.WARNING
+    summary: str = ""
+    hint: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    where: str = ""
+    enabled: bool = True
+
+
+def catalogue(package: str = "grpo_watch.detectors") -> dict[str, type[Detector]]:
+    """Every detector of the package by name, found by scanning its folder; sorted by name."""
+    found: dict[str, type[Detector]] = {}
+    for module_name in _modules(package):
+        for detector in _detectors_in(importlib.import_module(module_name)):
+            found[detector.name()] = detector
+    return dict(sorted(found.items()))
+
+
+def _modules(package: str) -> Iterator[str]:
+    root = importlib.import_module(package)
+    for info in pkgutil.iter_modules(root.__path__, f"{package}."):
+        yield info.name
+
+
+def _detectors_in(module: Any) -> Iterator[type[Detector]]:
+    for _, member in inspect.getmembers(module, inspect.isclass):
+        if issubclass(member, Detector) and member.__module__ == module.__name__ and not inspect.isabstract(member):
+            yield member
+
+
+__all__ = ["OK", "QUIET", "SILENT", "Detector", "Param", "Record", "Rule", "RunView", "Setting", "catalogue", "no_data"]

@@ -1,0 +1,101 @@
+"""Canonical metric and setting names: the single list that data files, detectors, exporter and docs agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+METRICS: Mapping[str, str] = MappingProxyType(
+    {
+        "reward_mean": "mean total reward of the generation batch",
+        "reward_group_std": "mean over groups of the reward's standard deviation inside the group",
+        "reward_batch_std": "standard deviation of the reward over the whole generation batch",
+        "reward_zero_std_ratio": "share of groups whose rewards are all equal (no learning signal)",
+        "reward_function_mean": "mean of one reward function, by function",
+        "reward_function_std": "standard deviation of one reward function over the whole batch, by function",
+        "kl_reference": "KL of the policy to the reference model",
+        "kl_policy_update": "KL of the policy to the policy that generated (old policy)",
+        "logprob_gap_rollout": "mean absolute log-probability gap between trainer and rollout engine",
+        "importance_ratio_rollout": "mean importance ratio between trainer and rollout engine",
+        "policy_clip_ratio": "share of tokens whose importance ratio was clipped",
+        "advantage_max": "largest advantage of the batch",
+        "advantage_min": "smallest advantage of the batch",
+        "completion_length_mean": "mean completion length in tokens",
+        "completion_length_min": "shortest completion in tokens",
+        "completion_length_max": "longest completion in tokens",
+        "completion_truncated_ratio": "share of completions cut at the length limit",
+        "completion_duplicate_ratio": "share of completions that repeat another one of their group",
+        "entropy": "mean token entropy of the training policy",
+        "grad_norm": "gradient norm before clipping, of the last optimizer step of the logging window",
+        "learning_rate": "the learning rate that was applied at this step",
+        "loss": "the logged loss (near 0 is normal for on-policy GRPO)",
+        "step_seconds": "seconds per optimizer step",
+        "memory_gib": "accelerator memory in GiB",
+        "tokens_seen": "tokens processed so far",
+        "epoch": "passes over the dataset",
+        "parameters_changed_ratio": "share of tensors whose checksum changed since the previous checkpoint or probe",
+    }
+)
+
+LABELLED = frozenset({"reward_function_mean", "reward_function_std"})
+"""Metrics with one label (``function``)."""
+
+SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "beta": "weight of the KL to the reference in the loss (0: no reference model)",
+        "kl_implies_beta": "true where the framework logs a KL only if beta is not 0",
+        "num_generations": "completions per prompt (G)",
+        "per_device_train_batch_size": "completions per device and micro-step",
+        "gradient_accumulation_steps": "micro-steps per optimizer step",
+        "steps_per_generation": "micro-steps fed by one generation batch",
+        "generation_batch_size": "completions per generation batch",
+        "num_iterations": "passes over one generation batch",
+        "world_size": "number of training processes",
+        "max_steps": "optimizer steps planned",
+        "num_train_epochs": "passes over the dataset planned",
+        "logging_steps": "optimizer steps per logged row",
+        "save_steps": "optimizer steps per checkpoint",
+        "learning_rate": "peak learning rate",
+        "warmup_steps": "warm-up in optimizer steps",
+        "warmup_ratio": "warm-up as a share of max_steps",
+        "lr_scheduler_type": "learning-rate schedule",
+        "max_completion_length": "length limit in tokens",
+        "temperature": "sampling temperature",
+        "scale_rewards": "how advantages are scaled (group, batch, none)",
+        "log_completions": "whether completions are dumped",
+        "sync_ref_model": "whether the reference is synced to the policy on purpose",
+        "adapter": "true when an adapter is trained instead of the full model",
+        "adapter_init": "how the adapter was initialised (pissa, olora, loftq … start non-zero)",
+        "adapter_continued": "true when training goes on from an existing adapter",
+        "weight_decay": "AdamW weight decay",
+        "deepspeed_stage": "DeepSpeed ZeRO stage",
+        "offload_optimizer": "where optimizer state is offloaded to",
+        "gradient_checkpointing": "whether activations are recomputed",
+        "use_vllm": "whether vLLM generates",
+        "vllm_mode": "colocate or server",
+        "model": "base model name or path",
+        "dtype": "weight data type",
+        "seed": "random seed",
+        "dynamic_sample": "whether groups without spread are re-sampled",
+        "mask_truncated_completions": "whether truncated completions are left out of the loss",
+        "peft_type": "adapter type (LORA, …)",
+    }
+)
+
+
+def labelled(metric: str, label: str) -> str:
+    """The key of a labelled metric: ``labelled("reward_function_mean", "accuracy")`` → ``reward_function_mean[accuracy]``."""
+    return f"{metric}[{label}]"
+
+
+def split_label(key: str) -> tuple[str, str | None]:
+    """The metric and label of a key made by ``labelled``; label None for plain metrics."""
+    if key.endswith("]"):
+        metric, _, label = key[:-1].partition("[")
+        return metric, label
+    return key, None
+
+
+def prometheus_name(metric: str) -> str:
+    """``grpo_`` + canonical name, always."""
+    return f"grpo_{metric}"

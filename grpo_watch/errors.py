@@ -1,0 +1,62 @@
+"""Every error grpo-watch raises on purpose, as one tree.
+
+GrpoWatchError
+├── UsageError          wrong command line, config or rule file: exit code 2
+│   ├── ConfigError     grpo-watch.yaml
+│   └── RuleError       a rule pack or a ``when`` expression
+├── StateInUseError     another daemon holds the state directory: exit code 4
+├── SourceError         a channel of a run can't be read (the others go on)
+└── TensorFileError     a weight file is truncated, refused or not understood
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class GrpoWatchError(Exception):
+    """Base of all expected errors; ``str()`` is one line that a user can act on."""
+
+
+class UsageError(GrpoWatchError):
+    """The command line or a file given on it is wrong (exit code 2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a user's file a problem is; line and column count from 1."""
+
+    file: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        return ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+
+
+class LocatedError(UsageError):
+    """A usage error that names ``file:line:column`` and, where there is one, the fix."""
+
+    def __init__(self, message: str, place: Place | None = None, fix: str | None = None) -> None:
+        self.message, self.place, self.fix = message, place, fix
+        super().__init__(f"{f'{place}: ' if place else ''}{message}{f' ({fix})' if fix else ''}")
+
+
+class ConfigError(LocatedError):
+    """``grpo-watch.yaml`` can't be used."""
+
+
+class RuleError(LocatedError):
+    """A rule pack or a ``when`` expression can't be used."""
+
+
+class StateInUseError(GrpoWatchError):
+    """Another daemon holds the state directory (exit code 4)."""
+
+
+class SourceError(GrpoWatchError):
+    """One channel of a run can't be read; the others go on."""
+
+
+class TensorFileError(GrpoWatchError):
+    """A weight file is truncated, refused or not understood."""

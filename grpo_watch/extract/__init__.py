@@ -1,0 +1,1 @@
+"""Texts and weights become small summaries."""

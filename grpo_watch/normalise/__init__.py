@@ -1,0 +1,1 @@
+"""Raw keys of a framework become canonical metrics."""

@@ -1,0 +1,1 @@
+"""Drivers of the one pipeline: live and offline."""

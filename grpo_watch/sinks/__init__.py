@@ -1,0 +1,1 @@
+"""Sinks deliver what the engine says."""

@@ -1,0 +1,70 @@
+"""The contract of a source, and the counters every source keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from grpo_watch.core.records import Cursor, Item
+
+
+class Skip(str, Enum):
+    """Why a piece of input was passed over (the closed set of ``reason`` labels)."""
+
+    NOT_JSON = "not-json"
+    NOT_A_ROW = "not-a-row"
+    NO_STEP = "no-step"
+    TOO_LONG = "too-long"
+    BAD_VALUE = "bad-value"
+    BAD_ENCODING = "bad-encoding"
+    UNREADABLE = "unreadable"
+    OUTSIDE = "outside-run-folder"
+    NOT_REGULAR = "not-a-regular-file"
+    TRUNCATED = "truncated"
+    LOST = "lost"
+    DUPLICATE = "duplicate"
+
+
+@dataclass(slots=True)
+class SourceStats:
+    """What a source did so far. ``first_bad`` is ``line N: reason: …`` for the first piece that was skipped."""
+
+    records: int = 0
+    bytes: int = 0
+    skipped: dict[Skip, int] = field(default_factory=dict)
+    first_bad: str = ""
+    problem: str = ""
+
+    def skip(self, reason: Skip, detail: str = "") -> None:
+        """Count one skipped piece; the first keeps its detail (one line, ≤ 200 characters) for people to see."""
+        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+        if not self.first_bad:
+            self.first_bad = f"{reason.value}: {detail}"[:200]
+
+
+class Source(Protocol):
+    """Reads one channel of one run.
+
+    ``poll`` yields what is newly readable and returns; it never blocks and never raises on bad input (it counts in
+    ``stats``; a channel that can't be opened sets ``stats.problem``). ``seen`` is the driver's clock, copied into the
+    items; None offline. ``finish`` yields what was held back, once the input has ended. ``cursor`` may be taken
+    between two yielded items and then covers exactly the items yielded so far; a source built with that cursor goes on
+    from there without loss or repetition.
+    """
+
+    name: str
+    stats: SourceStats
+
+    def poll(self, seen: float | None) -> Iterator[Item]:
+        """Yield everything new."""
+
+    def finish(self) -> Iterator[Item]:
+        """Yield what was held back; the input has ended."""
+
+    def cursor(self) -> Cursor:
+        """Where reading would go on."""
+
+    def close(self) -> None:
+        """Free file handles."""

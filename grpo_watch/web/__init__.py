@@ -1,0 +1,1 @@
+"""The HTTP side; reads immutable snapshots only."""
