@@ -1,0 +1,94 @@
+"""The engine: feeds each record to the rules that read it and turns their readings into transitions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from grpo_watch.core.alerts import Change, transition_id
+from grpo_watch.core.detector import Detector, Rule
+from grpo_watch.core.monitor import Monitor
+from grpo_watch.core.records import (
+    CheckpointDigest,
+    CompletionSummary,
+    MetricRow,
+    Progress,
+    Record,
+    RunConfig,
+    RunEvent,
+    Stream,
+    Tick,
+    Transition,
+)
+from grpo_watch.core.runstate import RunState
+
+
+class Engine:
+    """All runs under one set of rules.
+
+    ``feed`` takes one record of one run and returns the transitions it caused, in rule order. Nothing else changes
+    state, so that the same records in the same order give the same transitions.
+    """
+
+    def __init__(self, rules: Sequence[Rule], detectors: Mapping[str, type[Detector]]) -> None:
+        self.rules = tuple(rule for rule in rules if rule.enabled)
+        self.detectors = detectors
+        self.runs: dict[str, RunState] = {}
+
+    def run(self, name: str) -> RunState:
+        """The state of a run, begun on first sight."""
+        state = self.runs.get(name)
+        if state is None:
+            state = RunState(name, tuple(Monitor(rule, self.detectors) for rule in self.rules))
+            self.runs[name] = state
+        return state
+
+    def feed(self, run: str, record: Record) -> list[Transition]:
+        """Judge one record by every rule that reads its type."""
+        state = self.runs.get(run) or self.run(run)
+        step = self._account(state, record)
+        found: list[Transition] = []
+        for monitor in state.readers(record):
+            for key, change, reading_step in monitor.observe(record, state, step):
+                found.append(self._transition(state, monitor, key, change, reading_step, record))
+        return found
+
+    def _account(self, state: RunState, record: Record) -> int:
+        """Take what the record says of the run itself; returns the step that its readings belong to."""
+        if isinstance(record, MetricRow):
+            if record.stream is Stream.TRAIN:
+                state.take_row(record)
+            return record.step
+        if isinstance(record, RunConfig):
+            state.take_config(record)
+        elif isinstance(record, Progress):
+            state.take_progress(record)
+        elif isinstance(record, Tick):
+            state.now = record.now
+        elif isinstance(record, (CompletionSummary, CheckpointDigest)):
+            state.last_seen = record.seen or state.last_seen
+            state.evidence.add("completions" if isinstance(record, CompletionSummary) else "checkpoints")
+            return record.step
+        elif isinstance(record, RunEvent) and record.step is not None:
+            return record.step
+        return state.step
+
+    @staticmethod
+    def _transition(
+        state: RunState, monitor: Monitor, key: str, change: Change, step: int, record: Record
+    ) -> Transition:
+        alert = monitor.alerts[key]
+        return Transition(
+            id=transition_id(state.run, monitor.rule.name, key, alert, change.after),
+            run=state.run,
+            attempt=alert.attempt,
+            rule=monitor.rule.name,
+            key=key,
+            episode=alert.episode,
+            from_state=change.before,
+            to_state=change.after,
+            step=step,
+            first_step=alert.first_step,
+            severity=alert.severity,
+            time=getattr(record, "time", None),
+            reading=alert.reading,
+        )

@@ -1,0 +1,48 @@
+"""Questions that several detectors ask of a row: is this zero a zero, and had this step a learning signal?"""
+
+from __future__ import annotations
+
+import math
+
+from grpo_watch.core.records import MetricRow
+
+FLOAT_NOISE = 1e-6
+"""A reward spread below this is float noise: the std of eight equal float32 rewards was seen at 3e-8 and 6e-8
+(TRL 1.16.0, rewards -0.32 and 0.95)."""
+
+
+def number(row: MetricRow, metric: str) -> float | None:
+    """The finite value of a metric in this row, or None (not logged, null, NaN, infinite)."""
+    value = row.values.get(metric)
+    return value if value is not None and math.isfinite(value) else None
+
+
+def is_zero(value: float, resolution: float | None) -> bool:
+    """Whether a printed value is zero: exactly where the channel prints true zeros, else below half its resolution."""
+    return value == 0.0 if resolution is None else abs(value) < resolution / 2
+
+
+def no_signal_ratio(row: MetricRow) -> float | None:
+    """Share (0…1) of this row's groups whose rewards are all equal; None where the row can't tell.
+
+    Prefers the framework's own share of zero-spread groups; a mean spread inside groups of (nearly) zero means every
+    group; verl's advantages that are all zero mean the same. The batch's spread says nothing about the groups unless
+    it is zero itself.
+    """
+    ratio = number(row, "reward_zero_std_ratio")
+    batch = number(row, "reward_batch_std")
+    group = number(row, "reward_group_std")
+    if (batch is not None and batch < FLOAT_NOISE) or (group is not None and group < FLOAT_NOISE):
+        return 1.0
+    if ratio is not None:
+        return ratio
+    if group is not None:
+        return 0.0
+    return _from_advantages(row)
+
+
+def _from_advantages(row: MetricRow) -> float | None:
+    high, low = number(row, "advantage_max"), number(row, "advantage_min")
+    if high is None or low is None:
+        return None
+    return 1.0 if high == 0.0 == low else 0.0

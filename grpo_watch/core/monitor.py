@@ -1,0 +1,110 @@
+"""One rule watching one run: the detector, its alerts by key, and whether it can see at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from grpo_watch.core.alerts import Alert, Change, advance, rewind
+from grpo_watch.core.detector import Detector, Rule
+from grpo_watch.core.records import AlertState, Reading, Record, Severity, Verdict
+from grpo_watch.core.when import WhenDetector
+
+if TYPE_CHECKING:
+    from grpo_watch.core.runstate import RunState
+
+_IDLE = Alert()
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One firing of an alert, kept for the list of findings."""
+
+    key: str
+    attempt: int
+    first_step: int
+    fired_step: int
+    resolved_step: int | None
+    severity: Severity
+    reading: Reading
+    time: float | None = None
+
+
+class Monitor:
+    """A rule applied to one run.
+
+    ``evaluated`` turns true at the first OK or BREACH; ``reason`` is the last NO_DATA's. A detector that raises makes
+    the monitor ``broken``: its alerts freeze and the other rules go on.
+    """
+
+    __slots__ = ("alerts", "broken", "detector", "detectors", "episodes", "evaluated", "reason", "rule")
+
+    def __init__(self, rule: Rule, detectors: Mapping[str, type[Detector]]) -> None:
+        self.rule = rule
+        self.detectors = detectors
+        self.detector = self._build()
+        self.alerts: dict[str, Alert] = {}
+        self.episodes: list[Episode] = []
+        self.evaluated = False
+        self.reason = ""
+        self.broken: str | None = None
+
+    def _build(self) -> Detector:
+        if self.rule.when is not None:
+            return WhenDetector(self.rule)
+        return self.detectors[self.rule.detector or self.rule.name](self.rule.params)
+
+    def begin_attempt(self, step: int) -> None:
+        """Rewind the windows; pending alerts drop, firing ones wait for a reading that clears them."""
+        if not self.detector.survives_attempts:
+            self.detector = self._build()
+        self.alerts = {key: rewind(alert, step) for key, alert in self.alerts.items()}
+
+    def observe(self, record: Record, run: RunState, step: int) -> Iterator[tuple[str, Change, int]]:
+        """Let the detector judge the record; yields (key, change, step) for each alert that changed."""
+        if self.broken is not None:
+            return
+        try:
+            readings = tuple(self.detector.observe(record, run))
+        except Exception as error:  # noqa: BLE001 - one broken rule never stops the others; it is reported as broken
+            self.broken = f"{type(error).__name__}: {error}"
+            return
+        for reading in readings:
+            if reading.verdict is Verdict.NO_DATA:
+                self.reason = reading.message
+                continue
+            self.evaluated = True
+            alert = self.alerts.get(reading.key, _IDLE)
+            if reading.verdict is Verdict.OK and alert.state in _AT_REST:
+                continue
+            at = step if reading.step is None else reading.step
+            after, change = advance(alert, reading, at, self.rule, run.attempt)
+            self.alerts[reading.key] = after
+            self._keep(reading.key, after, change)
+            if change is not None:
+                yield reading.key, change, at
+
+    def _keep(self, key: str, alert: Alert, change: Change | None) -> None:
+        """Mirror a firing alert into its episode."""
+        if alert.fired_step is None or (change is None and alert.state is not AlertState.FIRING):
+            return
+        episode = Episode(
+            key, alert.attempt, alert.first_step, alert.fired_step, alert.resolved_step, alert.severity, alert.reading
+        )
+        begins = change is not None and change.after is AlertState.FIRING and change.before is not AlertState.FIRING
+        if begins:
+            self.episodes.append(episode)
+            return
+        for index in range(len(self.episodes) - 1, -1, -1):
+            if self.episodes[index].key == key:
+                self.episodes[index] = episode
+                return
+
+    @property
+    def firing(self) -> bool:
+        """Whether any alert of this rule fires."""
+        return any(alert.state is AlertState.FIRING for alert in self.alerts.values())
+
+
+_AT_REST = (AlertState.INACTIVE, AlertState.RESOLVED)
