@@ -100,9 +100,7 @@ def _pend(alert: Alert, reading: Reading, step: int, rule: Rule, attempt: int) -
 def rewind(alert: Alert, step: int) -> Alert:
     """The alert at the start of a new attempt: pending ones drop, firing ones wait for a reading that clears them."""
     if alert.state is AlertState.PENDING:
-        return replace(
-            alert, state=AlertState.RESOLVED if alert.fired_total else AlertState.INACTIVE, observations=0
-        )
+        return replace(alert, state=AlertState.RESOLVED if alert.fired_total else AlertState.INACTIVE, observations=0)
     if alert.state is AlertState.FIRING:
         return replace(alert, last_breach_step=min(alert.last_breach_step, step))
     return alert

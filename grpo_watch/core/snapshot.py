@@ -1,0 +1,159 @@
+"""An immutable picture of one run, for pages, exporters and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from grpo_watch.core.diagnosis import Finding, diagnose
+from grpo_watch.core.monitor import Monitor
+from grpo_watch.core.records import AlertState, Setting, Severity
+from grpo_watch.core.runstate import RunState
+
+
+class RuleStatus(str, Enum):
+    """Whether a rule can see, and what it sees."""
+
+    OK = "ok"
+    FIRING = "firing"
+    BLIND = "blind"
+    BROKEN = "broken"
+
+
+class RunVerdict(str, Enum):
+    """The verdict on a run: what is unresolved at its end, and every finding of its last attempt."""
+
+    HEALTHY = "healthy"
+    WARNING = "warning"
+    CRITICAL = "critical"
+    NOT_EVALUABLE = "not-evaluable"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleView:
+    """One rule on one run; ``reason`` says why it is blind or broken."""
+
+    rule: str
+    severity: Severity
+    status: RuleStatus
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertView:
+    """One alert on one run with the severity that diagnosis leaves it."""
+
+    rule: str
+    key: str
+    state: AlertState
+    severity: Severity
+    first_step: int
+    fired_step: int | None
+    fired_total: int
+    evidence: Mapping[str, str | int | float | bool | None]
+    summary: str
+    hint: str
+    caused_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSnapshot:
+    """Everything the outside may know of a run at one moment. Steps are optimizer steps, times Unix seconds."""
+
+    run: str
+    framework: str | None
+    version: str | None
+    attempt: int
+    step: int
+    rows: int
+    max_steps: int | None
+    last_step_time: float | None
+    verdict: RunVerdict
+    values: Mapping[str, float | None]
+    config: Mapping[str, Setting]
+    rules: tuple[RuleView, ...]
+    alerts: tuple[AlertView, ...]
+    findings: tuple[Finding, ...]
+
+
+def take_snapshot(state: RunState) -> RunSnapshot:
+    """A snapshot of the run's state now."""
+    findings = diagnose(state.monitors)
+    rules = tuple(_rule_view(monitor, state) for monitor in state.monitors)
+    return RunSnapshot(
+        run=state.run,
+        framework=state.framework,
+        version=state.version,
+        attempt=state.attempt,
+        step=state.step,
+        rows=state.rows,
+        max_steps=state.max_steps,
+        last_step_time=state.last_step_time,
+        verdict=verdict_of(findings, rules, state.attempt),
+        values=dict(state.values),
+        config={name: setting for name, (_, setting) in state.config.items()},
+        rules=rules,
+        alerts=tuple(_alert_views(state, findings)),
+        findings=findings,
+    )
+
+
+def verdict_of(findings: tuple[Finding, ...], rules: tuple[RuleView, ...], attempt: int) -> RunVerdict:
+    """The verdict that findings and rule statuses add up to."""
+    counted = [f for f in findings if f.resolved_step is None or f.attempt == attempt]
+    worst = max((f.severity.rank for f in counted), default=-1)
+    if worst >= Severity.WARNING.rank:
+        return RunVerdict.CRITICAL if worst == Severity.CRITICAL.rank else RunVerdict.WARNING
+    if not findings and all(rule.status in (RuleStatus.BLIND, RuleStatus.BROKEN) for rule in rules):
+        return RunVerdict.NOT_EVALUABLE
+    return RunVerdict.HEALTHY
+
+
+def _rule_view(monitor: Monitor, state: RunState) -> RuleView:
+    rule = monitor.rule
+    if monitor.broken is not None:
+        return RuleView(rule.name, rule.severity, RuleStatus.BROKEN, monitor.broken)
+    if monitor.firing:
+        return RuleView(rule.name, rule.severity, RuleStatus.FIRING)
+    known = monitor.detector.blind_because(state)
+    if known is None and monitor.evaluated:
+        return RuleView(rule.name, rule.severity, RuleStatus.OK)
+    return RuleView(rule.name, rule.severity, RuleStatus.BLIND, known or missing_evidence(monitor, state))
+
+
+def missing_evidence(monitor: Monitor, state: RunState) -> str:
+    """Why a rule that never judged anything could not: what it needs and nobody gave, or what it said itself."""
+    lacking: list[list[str]] = []
+    for alternative in monitor.detector.needs:
+        absent = [need for need in alternative if need not in state.metrics and need not in state.evidence]
+        if not absent:
+            return monitor.reason or "not enough rows yet"
+        lacking.append(absent)
+    if not lacking:
+        return monitor.reason or "nothing to judge yet"
+    return "needs " + ", or ".join(" and ".join(absent) for absent in lacking)
+
+
+def _alert_views(state: RunState, findings: tuple[Finding, ...]) -> list[AlertView]:
+    effective = {(f.rule, f.key, f.fired_step, f.attempt): f for f in findings}
+    views = []
+    for monitor in state.monitors:
+        for key, alert in sorted(monitor.alerts.items()):
+            finding = effective.get((monitor.rule.name, key, alert.fired_step or -1, alert.attempt))
+            views.append(
+                AlertView(
+                    rule=monitor.rule.name,
+                    key=key,
+                    state=alert.state,
+                    severity=finding.severity if finding else alert.severity,
+                    first_step=alert.first_step,
+                    fired_step=alert.fired_step,
+                    fired_total=alert.fired_total,
+                    evidence=dict(alert.reading.evidence),
+                    summary=alert.reading.message or monitor.rule.summary,
+                    hint=alert.reading.hint or monitor.rule.hint,
+                    caused_by=finding.caused_by if finding else None,
+                )
+            )
+    return views

@@ -1,0 +1,56 @@
+"""The one pipeline that both drivers feed: items of a run in, transitions out. Pure and single-threaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from grpo_watch.core.detector import Detector, Rule
+from grpo_watch.core.engine import Engine
+from grpo_watch.core.records import ChannelElected, ChannelOpened, Item, Transition
+from grpo_watch.core.snapshot import RunSnapshot, take_snapshot
+from grpo_watch.runtime.assembler import Assembler
+
+
+class Pipeline:
+    """Assembler and engine for any number of runs.
+
+    The same items in the same order give the same transitions, so a replay of stored items rebuilds every window.
+    """
+
+    def __init__(self, rules: Sequence[Rule], detectors: Mapping[str, type[Detector]]) -> None:
+        self.engine = Engine(rules, detectors)
+        self._assemblers: dict[str, Assembler] = {}
+
+    def assembler(self, run: str) -> Assembler:
+        """The assembler of a run, begun on first sight."""
+        found = self._assemblers.get(run)
+        if found is None:
+            found = self._assemblers[run] = Assembler(run)
+        return found
+
+    def feed(self, run: str, item: Item) -> list[Transition]:
+        """Take one item of one run; returns the transitions that it caused."""
+        assembler = self.assembler(run)
+        transitions: list[Transition] = []
+        for record in assembler.feed(item):
+            transitions += self.engine.feed(run, record)
+        if isinstance(item, ChannelOpened):
+            state = self.engine.run(run)
+            state.shows_end, state.in_folder = assembler.shows_end, assembler.in_folder
+        return transitions
+
+    def elections(self, now: float) -> Iterator[tuple[str, ChannelElected]]:
+        """Elections that are due at ``now`` (Unix seconds); the driver feeds and stores them like any item."""
+        for run, assembler in self._assemblers.items():
+            due = assembler.election(now)
+            if due is not None:
+                yield run, due
+
+    def snapshot(self, run: str) -> RunSnapshot:
+        """An immutable picture of the run now."""
+        return take_snapshot(self.engine.run(run))
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """All runs seen, in order of first sight."""
+        return tuple(self.engine.runs)
