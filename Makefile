@@ -1,0 +1,24 @@
+# Every target is one script in scripts/; without make, run the script itself.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench docs golden test-frameworks system-deps setup
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
+demo: ## replay a recorded run with a real fault through the real daemon
+	@scripts/demo
+test: ## all tests but those that need torch
+	@scripts/test
+check: ## lint, types, import contracts, docs, tests: what CI runs
+	@scripts/check
+test-frameworks: ## train a tiny model with real TRL on the CPU beside the daemon (installs torch)
+	@scripts/test-frameworks
+bench: ## measure, beside mtail and xxhsum
+	@scripts/bench
+docs: ## write the generated parts of the documentation
+	@scripts/docs
+golden: ## rewrite the expected results of the bundled runs, to be read before they are committed
+	@scripts/golden
+system-deps: ## install Prometheus and the other real components that tests talk to (root on Debian or Ubuntu)
+	@scripts/system-deps
+setup: ## make .venv with the development tools
+	@scripts/setup dev

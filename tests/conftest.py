@@ -1,0 +1,60 @@
+"""Shared fixtures: the real programs that tests marked ``system`` talk to, and the switch that rewrites golden files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+ALSO_CALLED = {
+    "alertmanager": ("prometheus-alertmanager",),
+    "pushgateway": ("prometheus-pushgateway",),
+    "chromium": ("chromium-browser", "google-chrome"),
+}
+NOT_RUN = "not run, not installed: "
+
+
+def find_program(name: str) -> str | None:
+    """Path of a program under its upstream name or the one its Debian package gives it."""
+    return next(filter(None, map(shutil.which, (name, *ALSO_CALLED.get(name, ())))), None)
+
+
+@pytest.fixture
+def program() -> Callable[[str], str]:
+    """Gives the path of a program that the test's ``@pytest.mark.system("prometheus", …)`` asked for."""
+
+    def path_of(name: str) -> str:
+        found = find_program(name)
+        assert found, f"{name} is not installed; name it in @pytest.mark.system(...)"
+        return found
+
+    return path_of
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether expected results are to be rewritten (scripts/golden) instead of compared."""
+    return bool(request.config.getoption("--update-golden"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the expected results of the bundled runs")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    wanted = [name for mark in item.iter_markers("system") for name in mark.args]
+    missing = ", ".join(name for name in wanted if find_program(name) is None)
+    if missing and os.environ.get("CI") == "true":
+        pytest.fail(f"{NOT_RUN}{missing} (in CI a missing component is a failure)", pytrace=False)
+    if missing:
+        pytest.skip(f"{NOT_RUN}{missing}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
+    missing = [reason.partition(NOT_RUN)[2] for reason in reasons if NOT_RUN in reason]
+    if missing:
+        names = ", ".join(sorted({name for each in missing for name in each.split(", ")}))
+        terminalreporter.write_line(f"{len(missing)} tests not run: {names} not installed (make system-deps)")
