@@ -1,0 +1,129 @@
+"""Compiles the key set of a raw row into a plan that maps later rows with the same keys at little cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from grpo_watch.core.names import LABELLED, labelled, split_label
+from grpo_watch.core.records import Stream
+
+if TYPE_CHECKING:
+    from grpo_watch.normalise.tables import Framework
+
+Picker = Callable[[Mapping[str, float | None]], Sequence[float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How rows with one set of keys are read: raw keys picked for ``metrics``, the others kept under ``kept``.
+
+    ``functions`` counts reward functions; ``function`` names the mean and spread metrics of the only one.
+    """
+
+    stream: Stream
+    metrics: tuple[str, ...]
+    pick: Picker
+    kept: tuple[str, ...]
+    keep: Picker
+    reciprocals: tuple[str, ...]
+    spread_key: str | None
+    rate_key: str | None
+    functions: int
+    function: tuple[str, str] | None
+    unknown: tuple[str, ...]
+
+
+def stripped(key: str, prefixes: Sequence[str]) -> str | None:
+    """The key without the first prefix that fits, or None when none does."""
+    for prefix in prefixes:
+        if key.startswith(prefix):
+            return key[len(prefix) :]
+    return None
+
+
+def train_keys(keys: Sequence[str], framework: Framework) -> frozenset[str]:
+    """The keys of the train stream, prefixes stripped."""
+    evals = framework.eval_prefixes
+    return frozenset(stripped(key, framework.strip_prefixes) or key for key in keys if not key.startswith(evals))
+
+
+def stream_of(keys: Sequence[str], framework: Framework) -> Stream:
+    """EVAL for rows that have evaluation keys and none of the keys that every training row has."""
+    trains = train_keys(keys, framework)
+    if len(trains) < len(keys) and not trains & {"loss", "grad_norm", "reward"}:
+        return Stream.EVAL
+    return Stream.TRAIN
+
+
+def compile_plan(keys: Sequence[str], stream: Stream | None, framework: Framework) -> Plan:
+    """The plan for rows with exactly these keys; ``stream`` is set where the channel knows it."""
+    stream = stream or stream_of(keys, framework)
+    chosen: dict[str, tuple[int, str, bool]] = {}
+    unknown: list[str] = []
+    spread_key = None
+    for key in keys:
+        name = _own_name(key, stream, framework)
+        found = framework.find(name) if name is not None else None
+        if name == framework.spread_key:
+            spread_key = key
+        elif found is None:
+            unknown += [key] if name is not None else []
+        elif found[1].metric is not None:
+            rank, rule, label = found
+            metric = labelled(rule.metric or "", label) if rule.metric in LABELLED and label else rule.metric or ""
+            if metric not in chosen or rank < chosen[metric][0]:
+                chosen[metric] = (rank, key, rule.reciprocal)
+    return _plan(keys, stream, chosen, framework, spread_key=spread_key, unknown=tuple(unknown))
+
+
+def _own_name(key: str, stream: Stream, framework: Framework) -> str | None:
+    """The key without prefixes; None for an evaluation key in a row of another stream."""
+    if (name := stripped(key, framework.eval_prefixes)) is not None:
+        return name if stream is Stream.EVAL else None
+    return stripped(key, framework.strip_prefixes) or key
+
+
+def _plan(
+    keys: Sequence[str],
+    stream: Stream,
+    chosen: Mapping[str, tuple[int, str, bool]],
+    framework: Framework,
+    *,
+    spread_key: str | None,
+    unknown: tuple[str, ...],
+) -> Plan:
+    early = framework.next_learning_rate and stream is Stream.TRAIN
+    rate_key = chosen["learning_rate"][1] if early and "learning_rate" in chosen else None
+    metrics = tuple(metric for metric in chosen if metric != "learning_rate" or rate_key is None)
+    picked = tuple(chosen[metric][1] for metric in metrics)
+    taken = set(picked)
+    kept = tuple(key for key in keys if key not in taken)
+    labels = [split_label(metric)[1] or "" for metric in metrics if metric.startswith("reward_function_mean[")]
+    return Plan(
+        stream=stream,
+        metrics=metrics,
+        pick=_picker(picked),
+        kept=kept,
+        keep=_picker(kept),
+        reciprocals=tuple(metric for metric in metrics if chosen[metric][2]),
+        spread_key=spread_key,
+        rate_key=rate_key,
+        functions=len(labels),
+        function=(_of("mean", labels[0]), _of("std", labels[0])) if len(labels) == 1 else None,
+        unknown=unknown,
+    )
+
+
+def _of(statistic: str, function: str) -> str:
+    return labelled(f"reward_function_{statistic}", function)
+
+
+def _picker(keys: tuple[str, ...]) -> Picker:
+    """A function from a row to the values of ``keys``, in order."""
+    if len(keys) > 1:
+        many: Any = itemgetter(*keys)
+        return many  # type: ignore[no-any-return]
+    return lambda values: tuple(values[key] for key in keys)

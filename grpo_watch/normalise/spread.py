@@ -1,0 +1,103 @@
+"""Finds out, row by row, whether the logged ``reward_std`` is the groups' or the whole batch's.
+
+TRL < 0.27 and ms-swift log the mean over groups of the spread inside a group; TRL >= 0.27 (PR 4785), TRL 0.22.0 and
+0.22.1 (branches swapped) and ``scale_rewards=batch`` log the spread over the whole generation batch. A batch whose
+groups are all degenerate still has a batch spread, so the two must never be mixed up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+GROUP, BATCH = "reward_group_std", "reward_batch_std"
+
+NOISE = 1e-6
+"""Spread that float32 noise alone can show, relative to max(1, |mean reward|); TRL 1.16: 6e-8 for equal rewards of 0.95."""
+
+SAME = 2e-3
+"""Largest relative difference of equal numbers printed with four digits, twice rounded, with a margin of two."""
+
+DIFFERENT = 1e-2
+"""Relative difference from which two printed numbers are taken as different ones."""
+
+ROWS_FOR_EQUALITY = 3
+
+
+class Meaning(Enum):
+    """What the logged number is; the value lists the canonical metrics it gives."""
+
+    UNKNOWN = ()
+    GROUP = (GROUP,)
+    BATCH = (BATCH,)
+    ONE_GROUP = (GROUP, BATCH)
+
+
+@dataclass(slots=True)
+class SpreadEvidence:
+    """What the rows of one channel say about the meaning; grows with every row that has a spread."""
+
+    equal: int = 0
+    differs: bool = False
+    proven_batch: bool = False
+    fractional: bool = False
+    several_functions: bool = False
+
+    def add(self, spread: float | None, mean: float | None, ratio: float | None) -> bool:
+        """One row's spread, mean reward and share of groups without spread; whether that settles something.
+
+        A row in which every group is degenerate, yet the number is above the noise, proves the batch's.
+        """
+        before = (self.proven_batch, self.fractional)
+        if spread is not None and ratio is not None:
+            self.proven_batch |= ratio == 1.0 and spread > noise(mean)
+            self.fractional |= 0.0 < ratio < 1.0
+        return before != (self.proven_batch, self.fractional)
+
+    def add_function(
+        self, spread: float | None, mean: float | None, f_spread: float | None, f_mean: float | None
+    ) -> bool:
+        """Compare with the only reward function, whose logged spread is always the whole batch's; whether it tells.
+
+        A weight other than 1 shows in the mean; such rows, and rows without spread, say nothing.
+        """
+        if spread is None or mean is None or f_spread is None or f_mean is None:
+            return False
+        if not (f_spread > noise(mean) and abs(mean - f_mean) <= SAME * abs(f_mean)):
+            return False
+        difference = abs(spread - f_spread) / f_spread
+        self.equal += difference <= SAME
+        self.differs |= difference > DIFFERENT
+        return True
+
+    def meaning(self, declared: str, *, scaled_by_batch: bool, groups: int | None) -> Meaning:
+        """The meaning, given what version, keys or data file declare (``group``, ``batch``, ``likely-group`` …)."""
+        if groups == 1:
+            return Meaning.ONE_GROUP
+        if self.proven_batch or declared == "batch" or (declared in {"group", "likely-group"} and scaled_by_batch):
+            return Meaning.BATCH
+        if declared == "group" or self.differs:
+            return Meaning.GROUP
+        if self.equal >= ROWS_FOR_EQUALITY:
+            return Meaning.BATCH
+        if declared == "likely-group" and (self.fractional or self.several_functions):
+            return Meaning.GROUP
+        return Meaning.UNKNOWN
+
+
+def noise(mean: float | None) -> float:
+    """The largest spread that equal rewards of this mean can show in float32."""
+    return NOISE * max(1.0, abs(mean)) if mean is not None and mean == mean else NOISE  # noqa: PLR0124 (NaN)
+
+
+def corrected_ratio(
+    spread: float | None, ratio: float | None, mean: float | None, resolution: float | None
+) -> float | None:
+    """The share of groups without spread, set to 1 where the spread itself says that no group has any.
+
+    TRL 1.x tests each group's std with an absolute tolerance of 1e-8, which float noise exceeds (real run 12 of 1.16.0:
+    every group identical, yet a share below 1 in 51 of 60 rows). Either meaning of a spread below the noise implies 1.
+    """
+    if spread is None or ratio is None or not ratio < 1.0 or (resolution is not None and resolution > NOISE):
+        return ratio
+    return 1.0 if 0.0 <= spread < noise(mean) else ratio

@@ -1,0 +1,181 @@
+"""Reads the data files of the frameworks (``frameworks/*.yaml``) into frozen tables."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from grpo_watch.core.names import LABELLED, METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+PLACEHOLDER = re.compile(r"<[a-z]+>")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """One raw key (or ``prefix<label>suffix``) and the metric it means; ``metric`` None: known, but no metric."""
+
+    prefix: str
+    suffix: str
+    pattern: bool
+    metric: str | None
+    reciprocal: bool = False
+
+    def label(self, key: str) -> str | None:
+        """The label inside ``key`` when the pattern matches, else None."""
+        inner = key[len(self.prefix) : len(key) - len(self.suffix)]
+        return inner if inner and key.startswith(self.prefix) and key.endswith(self.suffix) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A set of keys that must be in a row, and keys that must not."""
+
+    has: frozenset[str]
+    lacks: frozenset[str] = frozenset()
+
+    def matches(self, keys: frozenset[str]) -> bool:
+        """Whether a row with these keys (prefixes stripped) fits."""
+        return self.has <= keys and not self.lacks & keys
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What an era settles: the meaning of the logged spread, and whether a logged KL proves beta > 0."""
+
+    reward_std: str = "unknown"
+    kl_implies_beta: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Era:
+    """A span of versions with one naming. ``since`` None: known by keys only; ``signature`` None: by version only."""
+
+    since: tuple[int, ...] | None
+    signature: Signature | None
+    by_keys: Facts
+    by_version: Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """One data file. Where ``based_on`` names another framework, its keys and eras are included."""
+
+    name: str
+    based_on: str | None
+    order: int
+    signatures: tuple[Signature, ...]
+    strip_prefixes: tuple[str, ...]
+    eval_prefixes: tuple[str, ...]
+    next_learning_rate: bool
+    exact: Mapping[str, tuple[int, KeyRule]]
+    patterns: tuple[tuple[int, KeyRule], ...]
+    spread_key: str
+    facts: Facts
+    eras: tuple[Era, ...]
+
+    def find(self, key: str) -> tuple[int, KeyRule, str | None] | None:
+        """Rank (lower is preferred), rule and label of a key whose prefixes are stripped; None for an unknown key."""
+        if (hit := self.exact.get(key)) is not None:
+            return hit[0], hit[1], None
+        for rank, rule in self.patterns:
+            if (label := rule.label(key)) is not None:
+                return rank, rule, label
+        return None
+
+    def facts_of_version(self, version: str | None) -> Facts | None:
+        """What the version settles, or None when it is unknown or older than every era."""
+        if version is None or (wanted := version_key(version)) is None:
+            return None
+        reached = [era for era in self.eras if era.since is not None and era.since <= wanted]
+        return reached[-1].by_version if reached else None
+
+    def facts_of_keys(self, keys: frozenset[str]) -> Facts | None:
+        """What a row's keys settle, or None when they fit no era."""
+        for era in self.eras:
+            if era.signature is not None and era.signature.matches(keys):
+                return era.by_keys
+        return None
+
+
+def version_key(version: str) -> tuple[int, ...] | None:
+    """``"0.22.1.dev0"`` → ``(0, 22, 1)``; None for a text that begins with no number."""
+    found = re.match(r"v?(\d{1,6}(?:\.\d{1,6}){0,3})", version.strip())
+    return tuple(int(part) for part in found[1].split(".")) if found else None
+
+
+@lru_cache(maxsize=1)
+def frameworks() -> Mapping[str, Framework]:
+    """Every shipped framework by name, in the order in which they are tried for recognition."""
+    folder = files("grpo_watch.normalise") / "frameworks"
+    texts = [entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".yaml")]
+    raw = {document["framework"]: document for document in map(yaml.safe_load, texts)}
+    tables = [_framework(document, raw) for document in raw.values()]
+    return {table.name: table for table in sorted(tables, key=lambda table: table.order)}
+
+
+def recognise(keys: frozenset[str]) -> Framework | None:
+    """The framework that a row with these keys (prefixes stripped) comes from, or None when they could be anyone's."""
+    for framework in frameworks().values():
+        if any(signature.matches(keys) for signature in framework.signatures):
+            return framework
+    return None
+
+
+def _framework(document: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]) -> Framework:
+    base = raw.get(document.get("based_on", ""), {})
+    merged = {**base, **document}
+    rules = [*_rules(document), *_rules(base)]
+    exact: dict[str, tuple[int, KeyRule]] = {}
+    for rank, rule in enumerate(rules):
+        if not rule.pattern:
+            exact.setdefault(rule.prefix, (rank, rule))
+    return Framework(
+        name=document["framework"],
+        based_on=document.get("based_on"),
+        order=document["order"],
+        signatures=tuple(_signature(entry) for entry in document["recognise"]),
+        strip_prefixes=tuple(merged["strip_prefixes"]),
+        eval_prefixes=tuple(merged["eval_prefixes"]),
+        next_learning_rate=merged["learning_rate"] == "next",
+        exact=exact,
+        patterns=tuple((rank, rule) for rank, rule in enumerate(rules) if rule.pattern),
+        spread_key=merged["spread_key"],
+        facts=Facts(document.get("reward_std", "unknown"), document.get("kl_implies_beta")),
+        eras=tuple(_era(entry) for entry in merged.get("eras", ())),
+    )
+
+
+def _rules(document: Mapping[str, Any]) -> Iterable[KeyRule]:
+    for key, value in document.get("metrics", {}).items():
+        entry = {"metric": value} if isinstance(value, str) else value
+        yield _rule(key, entry["metric"], reciprocal=entry.get("convert") == "reciprocal")
+    for key in document.get("bookkeeping", ()):
+        yield _rule(key, None)
+
+
+def _rule(key: str, metric: str | None, *, reciprocal: bool = False) -> KeyRule:
+    if metric is not None and metric not in METRICS:
+        raise ValueError(f"framework data: {key} means {metric}, which is no canonical metric")
+    parts = PLACEHOLDER.split(key)
+    if metric in LABELLED and len(parts) != 2:  # noqa: PLR2004 (text before and after the one placeholder)
+        raise ValueError(f"framework data: {key} needs one placeholder for the label of {metric}")
+    return KeyRule(parts[0], parts[-1] if len(parts) > 1 else "", len(parts) > 1, metric, reciprocal)
+
+
+def _signature(entry: Mapping[str, Any]) -> Signature:
+    return Signature(frozenset(entry["has"]), frozenset(entry.get("lacks", ())))
+
+
+def _era(entry: Mapping[str, Any]) -> Era:
+    by_keys = Facts(entry["reward_std"], entry["kl_implies_beta"])
+    by_version = Facts(entry.get("version_reward_std", entry["reward_std"]), entry["kl_implies_beta"])
+    since = version_key(entry["from"]) if "from" in entry else None
+    return Era(since, _signature(entry) if "has" in entry else None, by_keys, by_version)
