@@ -1,4 +1,4 @@
-"""Shared fixtures: the real programs that tests marked ``system`` talk to, and the switch that rewrites golden files."""
+"""Shared fixtures: real programs for tests marked ``system``, and the switch that rewrites golden files."""
 
 from __future__ import annotations
 
