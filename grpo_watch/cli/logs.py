@@ -1,0 +1,49 @@
+"""Writes log records to stderr as one logfmt or JSON line each."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import datetime, timezone
+
+_LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+
+
+def start_logging(verbose: int, log_format: str) -> None:
+    """Log to stderr; ``verbose`` 0 shows warnings, 1 adds info, 2 adds debug lines.
+
+    Fields given by ``log.info("event", extra={"fields": {...}})`` become fields of the line.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter(as_json=log_format == "json"))
+    logger = logging.getLogger("grpo_watch")
+    logger.handlers[:] = [handler]
+    logger.setLevel(_LEVELS[min(verbose, 2)])
+    logger.propagate = False
+
+
+class _Formatter(logging.Formatter):
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__()
+        self.as_json = as_json
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
+        fields: dict[str, object] = {
+            "time": moment.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "msg": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        if self.as_json:
+            return json.dumps(fields, default=str, ensure_ascii=False)
+        return " ".join(f"{key}={_quoted(value)}" for key, value in fields.items())
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    plain = text != "" and text.isprintable() and not set(text) & set(' "=')
+    return text if plain else json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,288 @@
+"""The command line: turns arguments into one call of a command's module and errors into one line and an exit code.
+
+Nothing heavy is imported here; each command imports its own module when it runs.
+"""
+
+# ruff: noqa: PLC0415, PLR0917  commands import their module when they run; a command has as many options as it has
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from grpo_watch import __version__
+from grpo_watch.errors import GrpoWatchError, StateInUseError, UsageError
+
+OK, INTERNAL, USAGE, STATE_IN_USE, INTERRUPTED = 0, 1, 2, 4, 130
+"""Exit codes of the interface (130: Ctrl-C, as shells expect)."""
+
+_CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
+"""click's base of all command-line errors; typer carries its own copy of click in newer versions."""
+
+app = typer.Typer(
+    name="grpo-watch",
+    help="Says within a few steps that a GRPO run is silently dead, why, and what to do.",
+    add_completion=False,
+    rich_markup_mode=None,  # plain help: greppable, and no import of rich
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class LogFormat(str, Enum):
+    """How log lines are written."""
+
+    LOGFMT = "logfmt"
+    JSON = "json"
+
+
+class OutputFormat(str, Enum):
+    """What a command writes."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class FailOn(str, Enum):
+    """From which severity on ``check`` ends with 1."""
+
+    WARNING = "warning"
+    CRITICAL = "critical"
+    NEVER = "never"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"grpo-watch {__version__}\n")
+        raise typer.Exit
+
+
+Verbose = Annotated[
+    int, typer.Option("-v", "--verbose", count=True, help="Say more; twice: say all.", show_default=False)
+]
+NoColor = Annotated[bool, typer.Option("--no-color", help="No colours (the variable NO_COLOR does the same).")]
+Logs = Annotated[LogFormat, typer.Option("--log-format", help="Format of the log lines on stderr.")]
+Version = Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)]
+Config = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings, instead of ./grpo-watch.yaml.")
+]
+Rules = Annotated[list[Path], typer.Option("--rules", metavar="FILE", help="Rules over the shipped ones (repeatable).")]
+Sets = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting of the run, e.g. beta=0.04.")]
+StateDir = Annotated[Path | None, typer.Option("--state-dir", metavar="DIR", help="Where the daemon keeps its state.")]
+Paths = Annotated[list[str], typer.Argument(metavar="PATH...", help="Output folder, folder of runs, glob or log file.")]
+Format = Annotated[OutputFormat, typer.Option("--format", help="Output format.")]
+
+
+@app.callback()
+def _root(_version: Version = False) -> None:
+    """Say within a few steps that a GRPO run is silently dead, why, and what to do."""
+
+
+@app.command()
+def run(
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="PATH...", help="What to watch; may appear later.")
+    ] = None,
+    config: Config = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Default 127.0.0.1:9853; `:0` picks a port.")
+    ] = None,
+    state_dir: StateDir = None,
+    rules: Rules = [],  # noqa: B006  typer copies it
+    exit_when_done: Annotated[bool, typer.Option("--exit-when-done", help="End when every run has ended.")] = False,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Watch runs live: tail their files, expose /metrics, send alerts."""
+    from grpo_watch.cli.run import run_command
+
+    color = _begin(verbose, no_color, log_format)
+    return run_command(paths or [], config, listen, state_dir, rules, exit_when_done, log_format.value, verbose, color)
+
+
+@app.command()
+def check(
+    paths: Paths,
+    output_format: Format = OutputFormat.TEXT,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Write here instead of stdout.")
+    ] = None,
+    fail_on: Annotated[
+        FailOn, typer.Option("--fail-on", help="From which severity on to end with 1.")
+    ] = FailOn.WARNING,
+    rules: Rules = [],  # noqa: B006  typer copies it
+    config: Config = None,
+    settings: Sets = [],  # noqa: B006  typer copies it
+    now: Annotated[str | None, typer.Option("--now", metavar="TIME", help="ISO 8601 time to judge silence by.")] = None,
+    running: Annotated[
+        bool, typer.Option("--running", help="The run is still going, whatever the clock says.")
+    ] = False,
+    ended: Annotated[bool, typer.Option("--ended", help="The run is over, whatever the clock says.")] = False,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Judge the files of finished or running runs; ends with 1 on findings."""
+    from grpo_watch.cli.check import check_command
+
+    if (now is not None) + running + ended > 1:
+        raise UsageError("--now, --running and --ended exclude each other")
+    if now is not None:
+        parse_time(now)
+    state = "running" if running else "ended" if ended else "unknown"
+    color = _begin(verbose, no_color, log_format)
+    return check_command(paths, output_format.value, output, fail_on.value, rules, config, settings, now, state, color)
+
+
+@app.command()
+def sources(
+    paths: Paths,
+    output_format: Format = OutputFormat.TEXT,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Show what was found in PATH, what each channel gives, and which rules are blind."""
+    from grpo_watch.cli.sources import sources_command
+
+    return sources_command(paths, output_format.value, _begin(verbose, no_color, log_format))
+
+
+@app.command()
+def digest(
+    first: Annotated[str, typer.Argument(metavar="A", help="A checkpoint folder or weight file.")],
+    second: Annotated[str | None, typer.Argument(metavar="[B]", help="Another one to compare with.")] = None,
+    output_format: Format = OutputFormat.TEXT,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Checksums of a checkpoint's tensors, or which of them changed between two."""
+    from grpo_watch.cli.digest import digest_command
+
+    return digest_command(first, second, output_format.value, _begin(verbose, no_color, log_format))
+
+
+@app.command()
+def explain(
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="A rule id, e.g. kl-stuck-at-zero.")],
+    output_format: Format = OutputFormat.TEXT,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Show a rule's runbook: what it detects, how, when it is wrong, what to do."""
+    from grpo_watch.cli.explain import explain_command
+
+    return explain_command(rule, output_format.value, _begin(verbose, no_color, log_format))
+
+
+@app.command("config")
+def config_(
+    config: Config = None,
+    output_format: Format = OutputFormat.TEXT,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Show the settings in force and where each comes from; secrets are masked."""
+    from grpo_watch.cli.config import config_command
+
+    return config_command(config, output_format.value, _begin(verbose, no_color, log_format))
+
+
+@app.command()
+def demo(
+    stay: Annotated[bool, typer.Option("--stay", help="Stay up after the replay even without a terminal.")] = False,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Replay a real run with a real fault through the real daemon."""
+    from grpo_watch.cli.demo import demo_command
+
+    return demo_command(stay, _begin(verbose, no_color, log_format))
+
+
+def parse_time(text: str) -> float:
+    """An ISO 8601 time (local where it names no zone) as Unix seconds.
+
+    Raises:
+        UsageError: it is not one.
+    """
+    try:
+        return datetime.fromisoformat(text.removesuffix("Z") + ("+00:00" if text.endswith("Z") else "")).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"--now {text!r} is not an ISO 8601 time (e.g. 2026-11-21T10:00:00Z)") from None
+
+
+def _begin(verbose: int, no_color: bool, log_format: LogFormat) -> bool:
+    """Start logging; answers whether stdout takes colours."""
+    from grpo_watch.cli.logs import start_logging
+
+    start_logging(verbose, log_format.value)
+    plain = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return not plain and sys.stdout.isatty()
+
+
+def main() -> None:
+    """Entry point of ``grpo-watch``."""
+    sys.exit(run_cli(sys.argv[1:]))
+
+
+def run_cli(arguments: list[str]) -> int:
+    """Run one command line; returns its exit code and never raises for what a user can cause."""
+    try:
+        return _dispatch(arguments)
+    except (typer.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:  # `grpo-watch check | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit must not fail again
+        return OK
+    except _CLICK_ERROR as error:
+        return _fail(f"{error.format_message()} (see grpo-watch --help)", USAGE)
+    except GrpoWatchError as error:
+        return _fail(str(error), _exit_code(error))
+    except Exception as error:  # the last resort: one line, the traceback on request
+        if {"-v", "-vv", "--verbose"} & set(arguments):
+            raise
+        return _fail(f"internal error: {type(error).__name__}: {error} (-v shows the traceback)", INTERNAL)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    try:
+        code = app(arguments or ["--help"], prog_name="grpo-watch", standalone_mode=False)
+    except typer.Exit as done:
+        code = done.exit_code
+    if not arguments:
+        return USAGE
+    return code if isinstance(code, int) else OK
+
+
+def _exit_code(error: GrpoWatchError) -> int:
+    if isinstance(error, StateInUseError):
+        return STATE_IN_USE
+    return USAGE if isinstance(error, UsageError) else INTERNAL
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write("grpo-watch: " + " ".join(message.split()) + "\n")
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Reads one small YAML file into plain values and remembers where each of them stands.
+
+The loader is PyYAML's safe one, narrowed: no aliases (which can blow a kilobyte up to gigabytes), no custom tags, no
+repeated keys, at most 1 MB and 30 levels; and ``1e-7`` is a number, as in YAML 1.2 and JSON.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import yaml
+
+from grpo_watch.errors import LocatedError, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from pydantic import ValidationError
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 30
+
+Path_: TypeAlias = "tuple[str | int, ...]"
+"""Where a value stands in the document: ``("rules", 2, "params", "k")``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The values of a file; ``place_of`` says where one of them is written."""
+
+    file: str
+    value: Any
+    keys: Mapping[Path_, Place]
+    values: Mapping[Path_, Place]
+
+    def place_of(self, path: Path_, *, key: bool = False) -> Place:
+        """The place of a value (or of its key), or of the nearest known one around it."""
+        known = self.keys if key else self.values
+        for length in range(len(path), 0, -1):
+            if path[:length] in known:
+                return known[path[:length]]
+        return Place(self.file, 1)
+
+
+def read_document(path: Path, error: type[LocatedError]) -> Document:
+    """Read a YAML file.
+
+    Raises:
+        LocatedError: of the given type, naming the file and, where there is one, the line and the fix.
+    """
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except OSError as problem:
+        raise error(f"can't be read: {problem.strerror or problem}", Place(str(path))) from None
+    if len(content) > MAX_BYTES:
+        raise error(f"is larger than {MAX_BYTES} bytes", Place(str(path)))
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise error("is not UTF-8 text", Place(str(path))) from None
+    return parse_document(text, str(path), error)
+
+
+def parse_document(text: str, file: str, error: type[LocatedError]) -> Document:
+    """The same for text that was already read; ``file`` is what errors call it."""
+    loader = _Loader(text)
+    try:
+        root = loader.get_single_node()
+        walker = _Walker(loader, file, text.splitlines(), error)
+        value = walker.value(root, ()) if root is not None else None
+    except yaml.MarkedYAMLError as problem:
+        mark = problem.problem_mark or problem.context_mark
+        place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
+        raise error(f"is not valid YAML: {problem.problem or problem.context}", place) from None
+    except yaml.YAMLError as problem:
+        raise error(f"is not valid YAML: {str(problem).splitlines()[0]}", Place(file)) from None
+    finally:
+        loader.dispose()
+    return Document(file, value, walker.keys, walker.values)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """``did you mean …?`` for a misspelt name; None where nothing is near."""
+    near = difflib.get_close_matches(name, sorted(known), 1)
+    return f"did you mean {near[0]}?" if near else None
+
+
+def first_problem(
+    invalid: ValidationError, document: Document, error: type[LocatedError], known: Iterable[str], at: Path_ = ()
+) -> LocatedError:
+    """The first complaint of a pydantic model as one line with its place.
+
+    ``known`` are the keys to suggest for an unknown one; ``at`` is where the model's value stands in the document.
+    """
+    problem = invalid.errors(include_url=False)[0]
+    path = _resolved((*at, *problem["loc"]), document)
+    name = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        unknown = str(problem["loc"][-1])
+        return error(f"unknown key {unknown!r}", document.place_of(path, key=True), nearest(unknown, known))
+    if problem["type"] == "missing":
+        return error(f"{name!r} is missing", document.place_of(path))
+    message = problem["msg"].removeprefix("Value error, ")
+    return error(f"{name}: {message[:1].lower()}{message[1:]}" if name else message, document.place_of(path))
+
+
+def _resolved(path: Path_, document: Document) -> Path_:
+    """The path without the parts that pydantic adds (the tag of a union, ``[key]`` of a mapping)."""
+    found: Path_ = ()
+    for part in path:
+        if (*found, part) in document.values:
+            found = (*found, part)
+    return found
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader without aliases and with a depth limit."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent):
+            raise self._refused("aliases (*name) are not allowed", event)
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self._refused(f"nested more than {MAX_DEPTH} deep", event)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    @staticmethod
+    def _refused(problem: str, event: Any) -> yaml.MarkedYAMLError:
+        return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
+
+_Loader.add_implicit_resolver(  # YAML 1.1 reads 1e-7 as text
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+\Z"), list("-+0123456789")
+)
+
+
+class _Walker:
+    """Builds plain values from nodes, noting each one's place."""
+
+    def __init__(self, loader: _Loader, file: str, lines: list[str], error: type[LocatedError]) -> None:
+        self.loader, self.file, self.lines, self.error = loader, file, lines, error
+        self.keys: dict[Path_, Place] = {}
+        self.values: dict[Path_, Place] = {}
+
+    def value(self, node: yaml.Node, path: Path_) -> Any:
+        self.values[path] = self._place(node)
+        if isinstance(node, yaml.MappingNode):
+            return {key: self.value(child, (*path, key)) for key, child in self._pairs(node, path)}
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(child, (*path, index)) for index, child in enumerate(node.value)]
+        try:
+            return self.loader.construct_object(node)
+        except ValueError as problem:  # 2027-02-31
+            raise self.error(str(problem), self._place(node)) from None
+
+    def _pairs(self, node: yaml.MappingNode, path: Path_) -> Iterator[tuple[str, yaml.Node]]:
+        for key_node, child in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
+                raise self.error("keys are plain words", self._place(key_node))
+            key = str(key_node.value)
+            here = (*path, key)
+            if here in self.keys:
+                first = self.keys[here].line
+                raise self.error(f"key {key!r} is given twice (first in line {first})", self._place(key_node))
+            self.keys[here] = self._place(key_node)
+            yield key, child
+
+    def _place(self, node: yaml.Node) -> Place:
+        """Where the node's own text begins: behind a quote, in the line below ``|`` or ``>``."""
+        line, column = node.start_mark.line, node.start_mark.column
+        style = getattr(node, "style", None)
+        if style in {"|", ">"} and line + 1 < len(self.lines):
+            text = self.lines[line + 1]
+            return Place(self.file, line + 2, len(text) - len(text.lstrip()) + 1)
+        return Place(self.file, line + 1, column + (2 if style in {"'", '"'} else 1))

@@ -1,0 +1,208 @@
+"""Loads the shipped rule packs and the user's overlays into checked ``Rule`` values.
+
+A later file overrides an earlier rule of the same name in the keys it gives (``params`` and ``labels`` key by key),
+disables it with ``enabled: false``, or adds a rule under a new name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+import grpo_watch
+from grpo_watch.config.document import Document, Path_, first_problem, nearest, read_document
+from grpo_watch.core.detector import Detector, Param, Rule, catalogue
+from grpo_watch.core.expression import compile_expression
+from grpo_watch.core.records import Severity
+from grpo_watch.errors import Place, RuleError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+RESERVED_LABELS = frozenset({"alertname", "function", "rule", "run", "severity"})
+"""Labels that grpo-watch sets itself."""
+
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
+_Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$", max_length=64)]
+_Steps = Annotated[int, Field(ge=0, le=1_000_000)]
+
+
+class _Entry(BaseModel):
+    """One rule as written in a file; keys that are not given stay as they were."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_max_length=2000)
+
+    name: _Name
+    detector: str | None = None
+    when: str | None = None
+    params: dict[str, Any] = {}
+    for_steps: _Steps = 0
+    keep_firing_steps: _Steps = 0
+    min_observations: Annotated[int, Field(ge=1, le=100_000)] = 3
+    severity: Severity = Severity.WARNING
+    summary: str = ""
+    hint: str = ""
+    labels: dict[str, str] = {}
+    enabled: bool = True
+
+
+_TOP_KEYS = ("rules",)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An entry with the place it was written at."""
+
+    entry: _Entry
+    document: Document
+    path: Path_
+
+    def place(self, *keys: str) -> Place:
+        return self.document.place_of((*self.path, *keys))
+
+
+def packs_folder() -> Path:
+    """The shipped packs: ``rules/`` of a checkout, ``grpo_watch/_rules`` of an installed wheel."""
+    package = Path(grpo_watch.__file__).parent
+    packed = package / "_rules"
+    return packed if packed.is_dir() else package.parent / "rules"
+
+
+def load_rules(
+    overlays: Sequence[Path] = (),
+    *,
+    detectors: Mapping[str, type[Detector]] | None = None,
+    packs: Path | None = None,
+) -> tuple[Rule, ...]:
+    """All rules in force, sorted by name, disabled ones included (``enabled`` is False).
+
+    Args:
+        overlays: the user's files, applied in this order over the shipped packs.
+        detectors: the catalogue to check against; the real one by default.
+        packs: the folder of shipped packs (``*.yaml``, not deeper).
+
+    Raises:
+        RuleError: naming file, line and column of the first mistake.
+    """
+    known = catalogue() if detectors is None else detectors
+    rules: dict[str, Rule] = {}
+    shipped = sorted((packs or packs_folder()).glob("*.yaml"))
+    for written in (written for file in shipped for written in _entries(file)):
+        if written.entry.name in rules:
+            raise RuleError(
+                f"{written.entry.name} is already in {rules[written.entry.name].where}", written.place("name")
+            )
+        rules[written.entry.name] = _rule(written, None, known)
+    for written in (written for file in overlays for written in _entries(file)):
+        base = rules.get(written.entry.name)
+        if base is None and not written.entry.model_fields_set & {"detector", "when"}:
+            fix = nearest(written.entry.name, rules) or "a new rule needs `detector` or `when`"
+            raise RuleError(f"there is no rule {written.entry.name!r} to change", written.place("name"), fix)
+        rules[written.entry.name] = _rule(written, base, known)
+    return tuple(rules[name] for name in sorted(rules))
+
+
+def _entries(file: Path) -> Iterator[_Written]:
+    document = read_document(file, RuleError)
+    if document.value is None:
+        return
+    if not isinstance(document.value, dict) or not isinstance(document.value.get("rules"), list):
+        raise RuleError("a rule file holds a list under the key `rules:`", document.place_of(()))
+    for key in document.value:
+        if key not in _TOP_KEYS:
+            raise RuleError(f"unknown key {key!r}", document.place_of((key,), key=True), nearest(key, _TOP_KEYS))
+    names: dict[str, int | None] = {}
+    for index, value in enumerate(document.value["rules"]):
+        written = _written(value, document, ("rules", index))
+        name, line = written.entry.name, written.place("name").line
+        if name in names:
+            raise RuleError(f"{name} is defined twice (first in line {names[name]})", written.place("name"))
+        names[name] = line
+        yield written
+
+
+def _written(value: Any, document: Document, path: Path_) -> _Written:
+    if not isinstance(value, dict):
+        raise RuleError("a rule is a mapping that begins with `- name:`", document.place_of(path))
+    try:
+        return _Written(_Entry.model_validate(value), document, path)
+    except ValidationError as invalid:
+        raise first_problem(invalid, document, RuleError, _Entry.model_fields, path) from None
+
+
+def _rule(written: _Written, base: Rule | None, known: Mapping[str, type[Detector]]) -> Rule:
+    entry, place = written.entry, written.place("name")
+    given: dict[str, Any] = {key: getattr(entry, key) for key in entry.model_fields_set}
+    where = f"{place.file}:{place.line}"
+    if base is None:
+        rule = Rule(**given, where=where)
+    else:
+        for key in given.keys() & {"params", "labels"}:
+            given[key] = {**getattr(base, key), **given[key]}
+        rule = replace(base, **given, where=where)
+    if (rule.detector is None) == (rule.when is None):
+        raise RuleError(f"{rule.name} needs either `detector` or `when`, not both", place)
+    _check_labels(written)
+    if rule.when is not None:
+        _check_condition(rule, written)
+        return rule
+    return replace(rule, params=_checked_params(rule, written, known))
+
+
+def _check_condition(rule: Rule, written: _Written) -> None:
+    if rule.params:
+        raise RuleError("params belong to detectors; a condition holds its numbers itself", written.place("params"))
+    compile_expression(rule.when or "", written.place("when"))
+
+
+def _check_labels(written: _Written) -> None:
+    for label in written.entry.labels:
+        place = written.document.place_of((*written.path, "labels", label), key=True)
+        if not _LABEL.match(label):
+            raise RuleError(f"{label!r} is not a label name", place, "letters, digits and _ only")
+        if label in RESERVED_LABELS or label.startswith("__"):
+            raise RuleError(f"the label {label!r} is set by grpo-watch itself", place)
+
+
+def _checked_params(rule: Rule, written: _Written, known: Mapping[str, type[Detector]]) -> Mapping[str, Any]:
+    name = rule.detector or ""
+    if name not in known:
+        raise RuleError(f"unknown detector {name!r}", written.place("detector"), nearest(name, known))
+    declared = known[name].params
+    return {key: _checked_param(key, value, declared, written) for key, value in rule.params.items()}
+
+
+def _checked_param(name: str, value: Any, declared: Mapping[str, Param], written: _Written) -> Any:
+    document, path = written.document, (*written.path, "params", name)
+    if name not in declared:
+        raise RuleError(f"unknown parameter {name!r}", document.place_of(path, key=True), _choices(name, declared))
+    param = declared[name]
+    checked = _as_type_of(param.default, value)
+    if checked is None:
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}.get(type(param.default), "text")
+        raise RuleError(f"{name} is {wanted}, not {value!r}", document.place_of(path))
+    for bound, beyond, word in ((param.minimum, -1, "at least"), (param.maximum, 1, "at most")):
+        if bound is not None and not isinstance(checked, str) and (checked - bound) * beyond > 0:
+            raise RuleError(f"{name} is {word} {bound:g}, not {checked:g}", document.place_of(path))
+    return checked
+
+
+def _choices(name: str, declared: Iterable[str]) -> str:
+    return nearest(name, declared) or f"known are {', '.join(sorted(declared)) or 'none'}"
+
+
+def _as_type_of(default: object, value: Any) -> float | bool | str | None:
+    """The value as the parameter's type; None where it isn't one."""
+    if isinstance(default, bool) or isinstance(value, bool):
+        return value if isinstance(default, bool) and isinstance(value, bool) else None
+    if isinstance(default, str):
+        return value if isinstance(value, str) else None
+    if not isinstance(value, int | float) or value != value or abs(value) == float("inf"):  # noqa: PLR0124  NaN
+        return None
+    if isinstance(default, int):
+        return int(value) if value == int(value) else None
+    return float(value)
