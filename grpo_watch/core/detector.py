@@ -34,6 +34,8 @@ class RunView(Protocol):
     attempt: int
     step: int
     max_steps: int | None
+    shows_end: bool
+    in_folder: bool
 
     def setting(self, name: str) -> Scalar:
         """The configured value, or None when nobody said it."""

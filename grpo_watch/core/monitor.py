@@ -79,7 +79,7 @@ class Monitor:
             if reading.verdict is Verdict.OK and alert.state in _AT_REST:
                 continue
             at = step if reading.step is None else reading.step
-            after, change = advance(alert, reading, at, self.rule, run.attempt)
+            after, change = advance(alert, reading, at, self.rule, reading.attempt or run.attempt)
             self.alerts[reading.key] = after
             self._keep(reading.key, after, change)
             if change is not None:

@@ -58,6 +58,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "num_train_epochs": "passes over the dataset planned",
         "logging_steps": "optimizer steps per logged row",
         "save_steps": "optimizer steps per checkpoint",
+        "eval_steps": "optimizer steps per evaluation",
         "learning_rate": "peak learning rate",
         "warmup_steps": "warm-up in optimizer steps",
         "warmup_ratio": "warm-up as a share of max_steps",

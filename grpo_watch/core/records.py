@@ -328,7 +328,8 @@ class Reading:
 
     ``key`` separates alerts of one rule (a tensor set, a reward function; empty for most). ``severity`` overrides the
     rule's when the evidence asks for it. ``step`` is set when the reading speaks of another step than the record's
-    (a join), ``first_step`` when the symptom began earlier than this step (the older checkpoint of an identical pair).
+    (a join), ``first_step`` when the symptom began earlier than this step (the older checkpoint of an identical pair),
+    ``attempt`` when it speaks of an attempt that is over.
     ``immediate`` fires without waiting for the rule's distance: one record is proof.
     """
 
@@ -341,6 +342,7 @@ class Reading:
     severity: Severity | None = None
     step: int | None = None
     first_step: int | None = None
+    attempt: int | None = None
     immediate: bool = False
     hint: str = ""
 

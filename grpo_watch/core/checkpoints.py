@@ -1,0 +1,39 @@
+"""The history of one run's checkpoints: which one a new checkpoint is to be compared with."""
+
+from __future__ import annotations
+
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind
+
+REMEMBERED = 8
+"""Checkpoints kept per kind: a resume goes back by a few at most."""
+
+
+class CheckpointHistory:
+    """Keeps the newest checkpoints of each kind, so that each is compared with its nearest lower step."""
+
+    def __init__(self) -> None:
+        self._known: dict[CheckpointKind, dict[int, CheckpointDigest]] = {}
+
+    def before(self, digest: CheckpointDigest) -> CheckpointDigest | None:
+        """The usable checkpoint of the same kind with the highest lower step, or None; remembers ``digest``.
+
+        A checkpoint that repeats a step already known (a final save, a best-model copy, a replayed step after a
+        resume) replaces it and is compared with nothing.
+        """
+        known = self._known.setdefault(digest.kind, {})
+        repeated = digest.step in known
+        known[digest.step] = digest
+        for step in sorted(known)[:-REMEMBERED]:
+            del known[step]
+        lower = [step for step in known if step < digest.step]
+        return None if repeated or not lower else known[max(lower)]
+
+
+def comparable(before: CheckpointDigest, after: CheckpointDigest) -> list[str]:
+    """Names of the tensors that both checkpoints hold with at least one element, sorted."""
+    return sorted(name for name in before.tensors.keys() & after.tensors.keys() if after.tensors[name].elements)
+
+
+def changed(before: CheckpointDigest, after: CheckpointDigest, names: list[str]) -> list[str]:
+    """Which of ``names`` differ in their exact bytes."""
+    return [name for name in names if before.tensors[name].checksum != after.tensors[name].checksum]

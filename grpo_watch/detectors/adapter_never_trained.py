@@ -1,0 +1,49 @@
+"""Every lora_B of a saved adapter is exactly zero: the adapter equals the base model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+
+from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Verdict
+
+NON_ZERO_STARTS = ("pissa", "olora", "loftq", "corda")
+"""``init_lora_weights`` values of PEFT whose B matrices do not start at zero: a zero or non-zero B proves nothing."""
+
+
+class AdapterNeverTrained(Detector):
+    """LoRA starts with B = 0, so the first update makes it non-zero."""
+
+    reads = (CheckpointDigest,)
+    needs = (("checkpoints",),)
+    params = MappingProxyType({"min_step": Param(2, "earliest optimizer step judged (a warm-up's first is 0)", 1)})
+    min_step: int
+
+    def blind_because(self, run: RunView) -> str | None:
+        """Initialisations and continuations for which B says nothing."""
+        start = str(run.setting("adapter_init") or "").lower()
+        if start.startswith(NON_ZERO_STARTS):
+            return f"the adapter was initialised by {start}: lora_B does not start at zero"
+        if run.setting("adapter_continued"):
+            return "training continues an existing adapter: lora_B does not start at zero"
+        if run.setting("adapter") is False:
+            return "the full model is trained, no adapter"
+        return None
+
+    def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
+        """Look at one adapter checkpoint."""
+        if record.kind is not CheckpointKind.ADAPTER or record.problems or record.step < self.min_step:
+            return SILENT
+        start = str(record.adapter.get("init_lora_weights", "")).lower()
+        why_not = self.blind_because(run)
+        if why_not or start.startswith(NON_ZERO_STARTS):
+            return no_data(why_not or f"the adapter was initialised by {start}")
+        matrices = [name for name in record.tensors if "lora_B" in name or "lora_embedding_B" in name]
+        if not matrices:
+            return no_data("the adapter has no lora_B")
+        if not all(record.tensors[name].zero for name in matrices):
+            return QUIET
+        evidence = {"zero_lora_b": len(matrices), "lora_b": len(matrices), "checkpoint": record.path}
+        message = f"all {len(matrices)} lora_B matrices of checkpoint {record.step} are exactly zero"
+        return (Reading(Verdict.BREACH, value=0.0, message=message, evidence=evidence, immediate=True),)

@@ -1,0 +1,26 @@
+"""The framework refused the batch configuration: the generation batch does not hold whole groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView
+from grpo_watch.core.records import EventKind, MetricRow, Reading, RunEvent, Verdict
+
+SIGNS = ("divisible by", "can not be both configured at the same time", "must equal per_device_train_batch_size")
+"""Fragments of the refusals of TRL 0.15 to 1.16 and ms-swift 3.1 to 4.6."""
+
+
+class BatchNotDivisible(Detector):
+    """Reads the refusal's own text; a run that logs rows got past the check."""
+
+    reads = (RunEvent, MetricRow)
+
+    def observe(self, record: RunEvent | MetricRow, run: RunView) -> Iterable[Reading]:
+        """Judge a configuration error of the log."""
+        if isinstance(record, MetricRow):
+            return QUIET
+        if record.kind is not EventKind.CONFIG_ERROR or not any(sign in record.text for sign in SIGNS):
+            return SILENT
+        message = f"refused at start: {record.text}"[:300]
+        return (Reading(Verdict.BREACH, message=message, evidence={"error": record.text[:300]}, immediate=True),)

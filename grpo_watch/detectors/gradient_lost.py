@@ -1,0 +1,76 @@
+"""grad_norm is exactly zero although rewards differ inside groups: gradients are lost on the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from types import MappingProxyType
+
+from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.evidence import is_zero, no_signal_ratio, number
+from grpo_watch.core.records import MetricRow, Reading, Verdict
+
+
+class GradientLost(Detector):
+    """Weighs each zero row by the chance that its step had no signal; fires when the product is beyond coincidence."""
+
+    needs = (("grad_norm", "reward_zero_std_ratio"), ("grad_norm", "reward_group_std"), ("grad_norm", "advantage_max"))
+    params = MappingProxyType(
+        {
+            "coincidence": Param(1e-6, "chance of so many zero rows without a fault", minimum=0, maximum=1),
+            "min_rows": Param(5, "zero rows needed at least", minimum=1),
+            "least_chance": Param(0.01, "least chance of no signal granted to any row", minimum=0, maximum=1),
+        }
+    )
+    coincidence: float
+    min_rows: int
+    least_chance: float
+
+    def setup(self) -> None:
+        """Start an empty streak."""
+        self.chance = 1.0
+        self._end_streak()
+
+    def _end_streak(self) -> None:
+        self.log_product, self.rows, self.first_step = 0.0, 0, 0
+
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
+        """Judge one train row that carries grad_norm."""
+        silent = no_signal_ratio(record)
+        if silent is not None:
+            self.chance = silent
+        norm = number(record, "grad_norm")
+        if norm is None:
+            return SILENT
+        if not is_zero(norm, record.resolution):
+            self._end_streak()
+            return QUIET
+        if self._loss_is_masked(record, run):
+            return no_data("every completion is truncated and left out of the loss, so a zero gradient is expected")
+        return self._extend(record, norm)
+
+    @staticmethod
+    def _loss_is_masked(row: MetricRow, run: RunView) -> bool:
+        return bool(run.setting("mask_truncated_completions")) and row.values.get("completion_truncated_ratio") == 1.0
+
+    def _extend(self, row: MetricRow, norm: float) -> Iterable[Reading]:
+        self.rows += 1
+        self.first_step = self.first_step or row.step
+        self.log_product += math.log(min(1.0, max(self.chance, self.least_chance)))
+        if self.rows < self.min_rows or self.log_product > math.log(self.coincidence):
+            return no_data("zero gradients so far may be steps without a learning signal")
+        return (
+            Reading(
+                Verdict.BREACH,
+                value=norm,
+                message=f"grad_norm is exactly 0 on {self.rows} rows in a row although rewards differ inside groups",
+                first_step=self.first_step,
+                immediate=True,
+                evidence={
+                    "grad_norm": norm,
+                    "rows": self.rows,
+                    "chance_of_coincidence": float(f"{math.exp(self.log_product):.2g}"),
+                    "reward_zero_std_ratio": round(self.chance, 6),
+                },
+            ),
+        )

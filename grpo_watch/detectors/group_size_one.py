@@ -1,0 +1,36 @@
+"""One completion per prompt: a group of one has no spread, so GRPO has nothing to learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from grpo_watch.core.detector import SILENT, Detector, RunView, no_data
+from grpo_watch.core.records import EventKind, MetricRow, Reading, RunConfig, RunEvent, Verdict
+
+SIGNS = ("at least 2 generations per prompt", "num_generations must be greater than 1", "generations per prompt (1)")
+"""Fragments of the refusals of TRL 0.15 to 1.16 and ms-swift 3.1 to 4.6 (ms-swift#3980)."""
+
+
+class GroupSizeOne(Detector):
+    """Reads the refusal's text, or the configuration of a framework that lets it pass."""
+
+    reads = (RunEvent, RunConfig, MetricRow)
+
+    def observe(self, record: RunEvent | RunConfig | MetricRow, run: RunView) -> Iterable[Reading]:
+        """Judge a configuration error, or the group size once rows come."""
+        if isinstance(record, RunEvent):
+            refused = record.kind is EventKind.CONFIG_ERROR and any(sign in record.text for sign in SIGNS)
+            return (_breach(f"refused at start: {record.text}", record.text),) if refused else SILENT
+        if isinstance(record, RunConfig):
+            return SILENT
+        size = run.number("num_generations")
+        if size is None:
+            return no_data("num_generations is not known")
+        if size == 1:
+            return (_breach("one completion per prompt: every advantage is 0 or undefined", "num_generations=1"),)
+        return (Reading(Verdict.OK, value=size),)
+
+
+def _breach(message: str, error: str) -> Reading:
+    evidence = {"num_generations": 1, "error": error[:300]}
+    return Reading(Verdict.BREACH, value=1.0, threshold=2.0, message=message[:300], evidence=evidence, immediate=True)

@@ -1,0 +1,93 @@
+"""KL to the reference stays exactly zero although groups have a learning signal: the updates do not arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+
+from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.evidence import is_zero, number
+from grpo_watch.core.learning import ARITHMETIC_FLOOR, LearningSoFar
+from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
+
+
+class KlStuckAtZero(Detector):
+    """Zero KL counts only once a healthy run would show more than the channel's resolution (``core/learning.py``)."""
+
+    needs = (("kl_reference", "learning_rate"),)
+    params = MappingProxyType(
+        {
+            "min_cumulative_lr": Param(1e-7, "summed learning rate (with a signal) before a zero counts", minimum=0),
+            "min_cumulative_lr_adapter": Param(1e-6, "the same when an adapter is trained", minimum=0),
+            "min_signal": Param(0.05, "least share of groups with differing rewards", minimum=0, maximum=1),
+        }
+    )
+    min_cumulative_lr: float
+    min_cumulative_lr_adapter: float
+    min_signal: float
+
+    def setup(self) -> None:
+        """Start with no learning summed."""
+        self.learning = LearningSoFar()
+
+    def blind_because(self, run: RunView) -> str | None:
+        """No reference, or one that follows on purpose."""
+        if run.number("beta") == 0:
+            return "beta is 0: there is no reference model and no KL to watch; checkpoints tell instead (save_steps)"
+        if run.setting("sync_ref_model"):
+            return "the reference is synced to the policy on purpose (sync_ref_model)"
+        return None
+
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
+        """Judge one train row."""
+        if record.supplement and "kl_reference" not in record.values:
+            return SILENT
+        self.learning.take(record)
+        kl = number(record, "kl_reference")
+        if kl is None:
+            return SILENT
+        if not is_zero(kl, record.resolution):
+            return QUIET
+        why_not = self.blind_because(run) or self._not_evidence(record, run)
+        return no_data(why_not) if why_not else (self._breach(record, run, kl),)
+
+    def _not_evidence(self, row: MetricRow, run: RunView) -> str | None:
+        learning, adapter = self.learning, bool(run.setting("adapter"))
+        if not learning.rate_known:
+            return "no learning rate is logged, so a zero KL may be a warm-up"
+        if learning.signal is None:
+            return "whether rewards differ inside groups is not known yet"
+        if learning.signal < self.min_signal:
+            return "no group has differing rewards, so nothing is learned and KL 0 is expected"
+        least = self.min_cumulative_lr_adapter if adapter else self.min_cumulative_lr
+        visible = max(row.resolution or 0.0, ARITHMETIC_FLOOR)
+        if learning.total < least or learning.expected_kl(adapter=adapter) < visible:
+            return "the learning rate summed so far is too small for a KL that this log could show"
+        return None
+
+    def _breach(self, row: MetricRow, run: RunView, kl: float) -> Reading:
+        beta_open = not run.known("beta") and run.setting("kl_implies_beta") is not True
+        signal = self.learning.signal or 0.0
+        return Reading(
+            Verdict.BREACH,
+            value=kl,
+            severity=Severity.INFO if beta_open else None,
+            message=_asks_for_beta(run.framework) if beta_open else _says(signal),
+            evidence={
+                "kl_reference": kl,
+                "reward_zero_std_ratio": round(1.0 - signal, 6),
+                "summed_learning_rate": float(f"{self.learning.total:.4g}"),
+                "grad_norm": number(row, "grad_norm"),
+            },
+        )
+
+
+def _says(signal: float) -> str:
+    return f"KL to the reference is exactly 0 although {signal:.0%} of the groups have differing rewards"
+
+
+def _asks_for_beta(framework: str | None) -> str:
+    return (
+        f"KL is exactly 0; {framework or 'this framework'} logs it even when beta is 0: "
+        "say which with --set beta=… to have this judged"
+    )

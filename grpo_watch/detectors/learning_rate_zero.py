@@ -1,0 +1,61 @@
+"""The applied learning rate is zero outside warm-up and the end of the schedule: nothing can be learned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+
+from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.evidence import is_zero, number
+from grpo_watch.core.records import MetricRow, Reading, Verdict
+
+
+class LearningRateZero(Detector):
+    """A schedule's own zeros are its first step (linear warm-up) and its last ones (decay to zero)."""
+
+    needs = (("learning_rate",),)
+    params = MappingProxyType(
+        {
+            "warmup_share": Param(0.1, "share of max_steps taken as warm-up when none is configured", 0, 1),
+            "tail_share": Param(0.95, "share of max_steps after which a decayed schedule may be zero", 0, 1),
+        }
+    )
+    warmup_share: float
+    tail_share: float
+
+    def setup(self) -> None:
+        """Nothing seen yet."""
+        self.peak = 0.0
+
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
+        """Judge one train row that carries the learning rate."""
+        rate = number(record, "learning_rate")
+        if rate is None:
+            return SILENT
+        if not is_zero(rate, record.resolution):
+            self.peak = max(self.peak, rate)
+            return QUIET
+        why_not = self._expected_zero(record, run)
+        if why_not:
+            return no_data(why_not)
+        evidence = {"learning_rate": rate, "highest_so_far": self.peak, "max_steps": run.max_steps}
+        return (Reading(Verdict.BREACH, value=rate, message="the applied learning rate is 0", evidence=evidence),)
+
+    def _expected_zero(self, row: MetricRow, run: RunView) -> str | None:
+        total = run.max_steps
+        if total is not None and row.step >= self.tail_share * total:
+            return "the schedule is at its end"
+        if row.step <= self._warmup_steps(row, run):
+            return "the schedule may still warm up"
+        return None
+
+    def _warmup_steps(self, row: MetricRow, run: RunView) -> float:
+        """Steps that may show a zero: exact channels print any warm-up after its first step, rounded ones may not."""
+        steps, ratio = run.number("warmup_steps"), run.number("warmup_ratio")
+        if steps is not None and steps >= 1:
+            return steps
+        if ratio is not None and run.max_steps is not None:
+            return max(1.0, ratio * run.max_steps)
+        if row.resolution is None or run.max_steps is None:
+            return 1.0
+        return max(1.0, self.warmup_share * run.max_steps)

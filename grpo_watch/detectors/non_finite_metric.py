@@ -1,0 +1,64 @@
+"""A core metric is NaN or infinite: the numbers that steer training are broken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView
+from grpo_watch.core.records import EventKind, MetricRow, Reading, RunEvent, Scalar, Severity, Verdict
+
+CORE = ("loss", "grad_norm", "kl_reference", "entropy", "reward_mean", "policy_clip_ratio", "kl_policy_update")
+"""Metrics without which a step can't be right. A reward function's own NaN is ``reward-not-finite``'s matter:
+multi-task rewards leave single functions NaN on purpose (ms-swift#4653)."""
+
+
+class NonFiniteMetric(Detector):
+    """One row is a warning (a lone grad_norm under fp16 loss scaling an info); two in a row or a crash make it critical."""
+
+    reads = (MetricRow, RunEvent)
+    needs = tuple((name,) for name in CORE)
+
+    def setup(self) -> None:
+        """No streak."""
+        self.streak: dict[str, int] = {}
+        self.last: dict[str, float] = {}
+        self.first_step = 0
+
+    def observe(self, record: MetricRow | RunEvent, run: RunView) -> Iterable[Reading]:
+        """Judge a train row, or a crash that follows one."""
+        if isinstance(record, RunEvent):
+            if record.kind is EventKind.TRACEBACK and self.streak:
+                return (self._breach(Severity.CRITICAL, "the job crashed right after it"),)
+            return SILENT
+        logged = [name for name in CORE if record.values.get(name) is not None]
+        if not logged:
+            return SILENT
+        broken = {name: record.values[name] or 0.0 for name in logged if not math.isfinite(record.values[name] or 0.0)}
+        if not broken:
+            self.streak.clear()
+            return QUIET
+        self.first_step = self.first_step if self.streak else record.step
+        self.streak = {name: self.streak.get(name, 0) + 1 for name in broken}
+        self.last = broken
+        persists = max(self.streak.values()) > 1
+        return (self._breach(self._severity(run, persists=persists), "again" if persists else "on one row"),)
+
+    def _severity(self, run: RunView, *, persists: bool) -> Severity:
+        if persists:
+            return Severity.CRITICAL
+        scaled = str(run.setting("dtype")) in ("float16", "fp16", "torch.float16")
+        return Severity.INFO if scaled and set(self.last) == {"grad_norm"} else Severity.WARNING
+
+    def _breach(self, severity: Severity, how: str) -> Reading:
+        evidence: dict[str, Scalar] = {name: str(value) for name, value in self.last.items()}
+        evidence["rows"] = max(self.streak.values())
+        names = ", ".join(f"{name} is {value}" for name, value in sorted(self.last.items()))
+        return Reading(
+            Verdict.BREACH,
+            severity=severity,
+            message=f"{names} ({how})",
+            evidence=evidence,
+            first_step=self.first_step,
+            immediate=True,
+        )

@@ -1,0 +1,108 @@
+"""The job died: a traceback, a kill marker or a crash summary after its last row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from types import MappingProxyType
+
+from grpo_watch.core.detector import OK, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.pace import Pace
+from grpo_watch.core.records import EventKind, MetricRow, Reading, RunEvent, RunState, Tick, Verdict
+
+DEADLY = (EventKind.TRACEBACK, EventKind.KILLED, EventKind.CRASH_SUMMARY)
+
+
+class RunCrashed(Detector):
+    """A traceback that is followed by further rows of the same attempt was only logged; one that is not killed the job."""
+
+    reads = (MetricRow, RunEvent, Tick)
+    needs = (("run end",),)
+    survives_attempts = True
+    params = MappingProxyType(
+        {
+            "grace_seconds": Param(
+                10.0, "silence after a traceback (or two median steps) that settles it live", minimum=1
+            )
+        }
+    )
+    grace_seconds: float
+
+    def setup(self) -> None:
+        """No sign of death yet."""
+        self.pace = Pace()
+        self.suspect: RunEvent | None = None
+        self.finished = False
+        self.attempt = 1
+        self.fired = False
+        self.last_row = 0
+
+    def observe(self, record: MetricRow | RunEvent | Tick, run: RunView) -> Iterable[Reading]:
+        """Note tracebacks and rows; settle at a restart, a crash summary, or a tick."""
+        if isinstance(record, MetricRow):
+            return self._row(record)
+        if isinstance(record, RunEvent):
+            return self._event(record)
+        return self._tick(record, run)
+
+    def _row(self, row: MetricRow) -> Iterable[Reading]:
+        if row.supplement:
+            return SILENT
+        self.pace.take(row)
+        before, self.attempt = self.attempt, row.attempt
+        last, self.last_row = self.last_row, row.step
+        suspect, self.suspect, self.finished = self.suspect, None, False
+        if suspect is not None and row.attempt > before and not self.fired:
+            return (replace(self._breach(suspect, last), attempt=before), OK)
+        self.fired = False
+        return QUIET
+
+    def _event(self, event: RunEvent) -> Iterable[Reading]:
+        if event.kind is EventKind.FINISHED:
+            self.finished = True
+        elif event.kind in DEADLY and not self.finished:
+            if self.suspect is None or event.kind is not EventKind.CRASH_SUMMARY:
+                self.suspect = event
+            if event.kind is EventKind.CRASH_SUMMARY:
+                return self._fire(self.last_row)
+        elif event.kind is EventKind.STARTED and self.suspect is not None:
+            return self._fire(self.last_row)
+        return SILENT
+
+    def _tick(self, tick: Tick, run: RunView) -> Iterable[Reading]:
+        if self.suspect is None:
+            return self._no_suspect(tick, run)
+        since = tick.now - (self.suspect.seen or tick.now)
+        patience = max(self.grace_seconds, 2 * (self.pace.median() or 0.0))
+        if tick.live and (since < patience or tick.state is RunState.RUNNING):
+            return SILENT
+        return self._fire(run.step)
+
+    def _no_suspect(self, tick: Tick, run: RunView) -> Iterable[Reading]:
+        if not run.shows_end:
+            return no_data("the end of this run shows in no channel that is read")
+        if self.last_row == 0:
+            return no_data("no row was logged yet")
+        short = run.max_steps is not None and run.step < run.max_steps
+        if tick.state is RunState.ENDED and not self.finished and short:
+            self.suspect = RunEvent("", EventKind.KILLED, run.step, "the log ends without an end marker")
+            return self._fire(run.step)
+        return QUIET
+
+    def _fire(self, step: int) -> Iterable[Reading]:
+        suspect = self.suspect
+        if suspect is None or self.fired:
+            return SILENT
+        self.fired = True
+        return (self._breach(suspect, step),)
+
+    @staticmethod
+    def _breach(event: RunEvent, step: int) -> Reading:
+        what = {EventKind.KILLED: "killed", EventKind.CRASH_SUMMARY: "crashed"}.get(event.kind, "died with a traceback")
+        return Reading(
+            Verdict.BREACH,
+            message=f"the job {what} at step {step}: {event.text or 'no end-of-training row was written'}"[:300],
+            evidence={"last_step": step, "error": event.text[:300], "sign": event.kind.value},
+            step=step,
+            immediate=True,
+        )

@@ -1,0 +1,140 @@
+"""Nothing was written for many times the run's own step time, and the run is not at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+
+from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.pace import Pace
+from grpo_watch.core.records import (
+    Activity,
+    EventKind,
+    MetricRow,
+    Progress,
+    Reading,
+    RunEvent,
+    RunState,
+    Severity,
+    Tick,
+    Verdict,
+)
+
+
+class RunStalled(Detector):
+    """Adaptive: ``factor`` median steps, never less than the floor, more while a first step, evaluation or save may run."""
+
+    reads = (MetricRow, Progress, Activity, RunEvent, Tick)
+    needs = (("run end",),)
+    survives_attempts = True
+    params = MappingProxyType(
+        {
+            "factor": Param(10.0, "silence in median steps that counts as a stall", minimum=2),
+            "floor_seconds": Param(300.0, "silence that is always tolerated", minimum=1),
+            "first_step_seconds": Param(
+                1800.0, "silence tolerated before the second row (compilation, engine start)", 1
+            ),
+            "pause_factor": Param(3.0, "tolerance multiplied on steps that evaluate or save", minimum=1),
+        }
+    )
+    factor: float
+    floor_seconds: float
+    first_step_seconds: float
+    pause_factor: float
+
+    def setup(self) -> None:
+        """Nothing seen yet."""
+        self.pace = Pace()
+        self.last: float | None = None
+        self.rows = 0
+        self.ended: EventKind | None = None
+
+    def observe(self, record: MetricRow | Progress | Activity | RunEvent | Tick, run: RunView) -> Iterable[Reading]:
+        """Note signs of life; judge at ticks."""
+        if isinstance(record, Tick):
+            return self._judge(record, run)
+        if isinstance(record, Activity):
+            self._alive(record.time)
+        elif isinstance(record, RunEvent):
+            self._end(record)
+        elif isinstance(record, Progress) or not record.supplement:
+            self.ended = None
+            self._alive(record.seen)
+            if isinstance(record, MetricRow):
+                self.rows += 1
+                self.pace.take(record)
+                self._alive(record.time)
+                return QUIET
+        return SILENT
+
+    def _alive(self, time: float | None) -> None:
+        if time is not None:
+            self.last = max(time, self.last or time)
+
+    def _end(self, event: RunEvent) -> None:
+        self._alive(event.seen)
+        if event.kind is EventKind.STARTED:
+            self.ended = None
+        elif event.kind in (EventKind.FINISHED, EventKind.CRASH_SUMMARY, EventKind.KILLED, EventKind.TRACEBACK):
+            self.ended = event.kind
+
+    def _judge(self, tick: Tick, run: RunView) -> Iterable[Reading]:
+        why_not = self._not_judged(tick, run)
+        if why_not is not None:
+            return no_data(why_not)
+        silence, limit = tick.now - (self.last or tick.now), self._limit(run)
+        over = self.ended is not None or self._complete(run) or tick.state is RunState.RUNNING
+        if over or silence <= limit:
+            return QUIET
+        return (self._breach(tick, run, silence, limit),)
+
+    def _not_judged(self, tick: Tick, run: RunView) -> str | None:
+        if not run.shows_end:
+            return "the end of this run shows in no channel that is read (its console log, or ms-swift's logging.jsonl)"
+        if self.last is None or (self.rows == 0 and not tick.live):
+            return "no row was logged yet"
+        if tick.state is RunState.ENDED:
+            return "the run is said to have ended"
+        return None
+
+    @staticmethod
+    def _complete(run: RunView) -> bool:
+        return run.max_steps is not None and run.step >= run.max_steps
+
+    def _limit(self, run: RunView) -> float:
+        median = self.pace.median() or 0.0
+        allowance = self.pause_factor if self._may_pause(run) else 1.0
+        least = self.first_step_seconds if self.rows <= 1 else self.floor_seconds
+        return max(least, self.factor * median * allowance)
+
+    @staticmethod
+    def _may_pause(run: RunView) -> bool:
+        """Whether an evaluation or a save follows the newest step."""
+        every = [run.number("eval_steps"), run.number("save_steps")]
+        return any(n is not None and n >= 1 and run.step % int(n) == 0 for n in every)
+
+    def _breach(self, tick: Tick, run: RunView, silence: float, limit: float) -> Reading:
+        severity = Severity.CRITICAL if tick.live else Severity.WARNING if run.in_folder else Severity.INFO
+        goal = f" of {run.max_steps}" if run.max_steps else ""
+        return Reading(
+            Verdict.BREACH,
+            value=silence,
+            threshold=limit,
+            severity=severity,
+            message=f"nothing was written for {_duration(silence)} at step {run.step}{goal}",
+            evidence={
+                "silent_seconds": round(silence, 1),
+                "tolerated_seconds": round(limit, 1),
+                "median_step_seconds": self.pace.median(),
+                "step": run.step,
+                "max_steps": run.max_steps,
+            },
+            immediate=True,
+        )
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} seconds"
