@@ -1,0 +1,120 @@
+"""Reads a detector's runbook (Markdown beside its module): title, sections, parameter table, example blocks."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_watch.core.detector import Detector, Param
+from grpo_watch.errors import Place, RuleError
+
+HEADINGS = (
+    "What it detects",
+    "Why it matters",
+    "How it is computed",
+    "Parameters",
+    "Examples",
+    "When it is wrong",
+    "What to do",
+)
+"""The second-level headings of every runbook, in this order."""
+
+BEGIN, END = "<!-- parameters:begin -->", "<!-- parameters:end -->"
+
+_BLOCK = re.compile(r"^```series\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Runbook:
+    """The text of one runbook; ``summary`` is the sentence under the title."""
+
+    path: Path
+    text: str
+
+    @property
+    def title(self) -> str:
+        """The first line without ``# ``."""
+        return self.text.partition("\n")[0].removeprefix("# ").strip()
+
+    @property
+    def summary(self) -> str:
+        """The paragraph between the title and the first section."""
+        head = self.text.partition("\n## ")[0]
+        return " ".join(head.partition("\n")[2].split())
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """The second-level headings outside code blocks, in order."""
+        return tuple(line[3:].strip() for line in self.outside_code() if line.startswith("## "))
+
+    def outside_code(self) -> Iterator[str]:
+        """The lines that are not in a fenced block."""
+        fenced = False
+        for line in self.text.splitlines():
+            if line.startswith("```"):
+                fenced = not fenced
+            elif not fenced:
+                yield line
+
+    def blocks(self) -> Iterator[tuple[int, str]]:
+        """Each ``series`` block: the line of its first content line (from 1) and its text."""
+        for match in _BLOCK.finditer(self.text):
+            yield self.text.count("\n", 0, match.start(1)) + 1, match[1]
+
+    def with_table(self, table: str) -> str:
+        """The text with the part between the parameter markers replaced.
+
+        Raises:
+            RuleError: the markers are missing.
+        """
+        before, begin, rest = self.text.partition(BEGIN)
+        _, end, after = rest.partition(END)
+        if not begin or not end:
+            raise RuleError(f"the markers {BEGIN} and {END} are missing", Place(str(self.path)))
+        return f"{before}{BEGIN}\n{table}{END}{after}"
+
+
+def runbook_of(detector: type[Detector]) -> Runbook:
+    """The runbook beside the detector's module.
+
+    Raises:
+        RuleError: there is none.
+    """
+    path = Path(inspect.getfile(detector)).with_suffix(".md")
+    try:
+        return Runbook(path, path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise RuleError(f"the runbook can't be read: {problem.strerror}", Place(str(path))) from None
+
+
+def parameter_table(params: Mapping[str, Param]) -> str:
+    """The Markdown table of a detector's parameters, one line each; ends with a newline."""
+    if not params:
+        return "None.\n"
+    rows = [
+        f"| `{name}` | {_number(param.default)} | {bounds(param)} | {param.help} |" for name, param in params.items()
+    ]
+    return "\n".join(["| parameter | default | allowed | meaning |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def bounds(param: Param) -> str:
+    """The allowed values in words: ``0 … 1``, ``≥ 2``, ``any number``."""
+    if isinstance(param.default, bool):
+        return "true, false"
+    if isinstance(param.default, str):
+        return "text"
+    low, high = (None if bound is None else _number(bound) for bound in (param.minimum, param.maximum))
+    if low is not None and high is not None:
+        return f"{low} … {high}"
+    if low is None and high is None:
+        return "any number"
+    return f"≥ {low}" if high is None else f"≤ {high}"
+
+
+def _number(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else f"{value:g}"
