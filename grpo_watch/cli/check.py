@@ -1,0 +1,114 @@
+"""``grpo-watch check``: the pipeline over a run's files, once; a verdict, and an exit code for scripts."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+
+import msgspec
+
+from grpo_watch.config.rules import load_rules
+from grpo_watch.core.detector import Rule, catalogue
+from grpo_watch.core.records import RunState, Severity, Tick
+from grpo_watch.errors import UsageError
+from grpo_watch.report.collect import ChannelReport, RunReport, document, exit_code
+from grpo_watch.runtime.open import open_run
+from grpo_watch.runtime.pipeline import Pipeline
+from grpo_watch.runtime.replay import replay
+from grpo_watch.sources.discover import Discoverer, FoundRun
+
+
+def check_command(
+    paths: list[str],
+    output_format: str,
+    output: Path | None,
+    fail_on: str,
+    rules: list[Path],
+    config: Path | None,
+    settings: list[str],
+    now: str | None,
+    state: str,
+    color: bool,
+) -> int:
+    """Check every run under ``paths``; prints the report and returns the exit code.
+
+    Raises:
+        UsageError: a path is missing, or an option's value can't be used.
+    """
+    found = find_runs(paths)
+    tick = Tick(_moment(now), live=False, state=RunState(state))
+    chosen = load_rules(rules)
+    reports = [check_run(run, chosen, settings, tick) for run in found]
+    _write(reports, output_format, output, color)
+    return exit_code(reports, None if fail_on == "never" else Severity(fail_on))
+
+
+def find_runs(paths: Sequence[str]) -> list[FoundRun]:
+    """The runs under all paths.
+
+    Raises:
+        UsageError: a path does not exist.
+    """
+    discoverer = Discoverer()
+    found: list[FoundRun] = []
+    for path in paths:
+        if not any(char in path for char in "*?[") and not Path(path).exists():
+            raise UsageError(f"{path}: no such file or folder")
+        found += discoverer.discover(Path(path))
+    return found
+
+
+def check_run(found: FoundRun, rules: Sequence[Rule], settings: Sequence[str], tick: Tick) -> RunReport:
+    """Replay one run and report on it."""
+    pipeline = Pipeline(rules, catalogue())
+    pipeline.engine.run(found.name)
+    opened = open_run(found, settings, pipeline)
+    for _ in replay(opened, pipeline, tick):
+        pass
+    channels = tuple(
+        ChannelReport(
+            name=source.name,
+            kind=source.what,
+            records=source.source.stats.records,
+            skipped={reason.value: count for reason, count in source.source.stats.skipped.items()},
+            first_bad=source.source.stats.first_bad,
+            problem=source.source.stats.problem,
+        )
+        for source in opened.sources
+    )
+    opened.close()
+    return RunReport(pipeline.snapshot(found.name), channels)
+
+
+def _moment(now: str | None) -> float:
+    from grpo_watch.cli.main import parse_time  # noqa: PLC0415  main imports the commands lazily
+
+    return time.time() if now is None else parse_time(now)
+
+
+def _write(reports: Sequence[RunReport], output_format: str, output: Path | None, color: bool) -> None:
+    if output_format == "json":
+        text = msgspec.json.format(msgspec.json.encode(document(reports)), indent=1).decode() + "\n"
+    else:
+        text = _as_text(reports, color=color and output is None)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+def _as_text(reports: Sequence[RunReport], *, color: bool) -> str:
+    from rich.console import Console  # noqa: PLC0415  rich is not needed for JSON
+
+    from grpo_watch.report.text import render  # noqa: PLC0415  rich is not needed for JSON
+
+    width = Console().width if sys.stdout.isatty() else 110
+    console = Console(file=StringIO(), force_terminal=color, no_color=not color, width=width, highlight=False)
+    if not reports:
+        return "nothing to judge: no run was found\n"
+    render(reports, console)
+    written = console.file
+    return written.getvalue() if isinstance(written, StringIO) else ""

@@ -1,0 +1,111 @@
+"""Turns run snapshots into the documents that scripts read (``check --format json``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_watch.core.diagnosis import Finding
+from grpo_watch.core.records import Scalar, Severity
+from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, RunVerdict
+
+SCHEMA = "grpo-watch/check/1"
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelReport:
+    """What one channel of a run gave, for people who ask why something was not seen."""
+
+    name: str
+    kind: str
+    records: int
+    skipped: Mapping[str, int]
+    first_bad: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """One run's snapshot and the channels it came from."""
+
+    snapshot: RunSnapshot
+    channels: tuple[ChannelReport, ...] = ()
+
+
+def document(reports: Sequence[RunReport]) -> dict[str, Any]:
+    """The JSON document of ``check`` (schema ``grpo-watch/check/1``); holds strict JSON values only."""
+    return {"schema": SCHEMA, "runs": [_run(report) for report in reports]}
+
+
+def _run(report: RunReport) -> dict[str, Any]:
+    snapshot = report.snapshot
+    return {
+        "run": snapshot.run,
+        "framework": snapshot.framework,
+        "framework_version": snapshot.version,
+        "steps": snapshot.step,
+        "max_steps": snapshot.max_steps,
+        "rows": snapshot.rows,
+        "attempts": snapshot.attempt,
+        "verdict": snapshot.verdict.value,
+        "findings": [_finding(finding) for finding in snapshot.findings],
+        "rules": [
+            {"rule": rule.rule, "status": rule.status.value, "reason": rule.reason or None} for rule in snapshot.rules
+        ],
+        "channels": [_channel(channel) for channel in report.channels],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "rule": finding.rule,
+        "key": finding.key or None,
+        "severity": finding.severity.value,
+        "first_step": finding.first_step,
+        "fired_step": finding.fired_step,
+        "resolved_step": finding.resolved_step,
+        "attempt": finding.attempt,
+        "evidence": {name: strict(value) for name, value in finding.evidence.items()},
+        "summary": finding.summary,
+        "hint": finding.hint,
+        "caused_by": finding.caused_by,
+    }
+
+
+def _channel(channel: ChannelReport) -> dict[str, Any]:
+    return {
+        "name": channel.name,
+        "kind": channel.kind,
+        "records": channel.records,
+        "skipped": dict(channel.skipped),
+        "first_bad": channel.first_bad or None,
+        "problem": channel.problem or None,
+    }
+
+
+def strict(value: Scalar) -> Scalar:
+    """A JSON value that every parser reads: NaN and infinities become their names."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def exit_code(reports: Sequence[RunReport], fail_on: Severity | None) -> int:
+    """0: nothing at or above ``fail_on`` (None: never fails); 1: findings; 3: nothing could be evaluated."""
+    verdicts = [report.snapshot.verdict for report in reports]
+    if all(verdict is RunVerdict.NOT_EVALUABLE for verdict in verdicts):
+        return 3
+    ranks = {RunVerdict.WARNING: Severity.WARNING.rank, RunVerdict.CRITICAL: Severity.CRITICAL.rank}
+    worst = max((ranks.get(verdict, -1) for verdict in verdicts), default=-1)
+    return int(fail_on is not None and worst >= fail_on.rank)
+
+
+def blind(snapshot: RunSnapshot) -> dict[str, list[str]]:
+    """Blind rules by reason, in order of first appearance."""
+    reasons: dict[str, list[str]] = {}
+    for rule in snapshot.rules:
+        if rule.status is RuleStatus.BLIND:
+            reasons.setdefault(rule.reason, []).append(rule.rule)
+    return reasons

@@ -1,0 +1,102 @@
+"""Renders reports as text that a person reads in ten seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from grpo_watch.core.diagnosis import Finding
+from grpo_watch.core.records import Scalar, Severity
+from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, RunVerdict
+from grpo_watch.report.collect import RunReport, blind
+
+STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "cyan", "healthy": "bold green"}
+
+
+def render(reports: Sequence[RunReport], console: Console) -> None:
+    """Print one block per run: verdict, top finding with evidence and fix, consequences, what could not be judged."""
+    for index, report in enumerate(reports):
+        if index:
+            console.print()
+        for line, indent in _run(report):
+            console.print(Padding(line, (0, 0, 0, indent)))
+
+
+def printable(text: str) -> str:
+    """Text from a run folder with control characters shown, never executed by the terminal."""
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
+
+
+def _run(report: RunReport) -> Iterator[tuple[Text, int]]:
+    snapshot = report.snapshot
+    yield _headline(snapshot), 0
+    top = [finding for finding in snapshot.findings if finding.caused_by is None]
+    for finding in top:
+        yield from _finding(finding)
+    for finding in snapshot.findings:
+        if finding.caused_by is not None:
+            yield _consequence(finding), 2
+    yield from _footer(report)
+
+
+def _headline(snapshot: RunSnapshot) -> Text:
+    verdict = snapshot.verdict.value
+    line = Text(verdict.upper().replace("-", " "), style=STYLES.get(verdict, "bold"))
+    line.append(f"  {printable(snapshot.run)}", style="bold")
+    facts = [" ".join(part for part in (snapshot.framework, snapshot.version) if part) or "unknown framework"]
+    facts.append(f"step {snapshot.step}" + (f" of {snapshot.max_steps}" if snapshot.max_steps else ""))
+    if snapshot.attempt > 1:
+        facts.append(f"attempt {snapshot.attempt}")
+    line.append("  " + " · ".join(facts), style="dim")
+    return line
+
+
+def _finding(finding: Finding) -> Iterator[tuple[Text, int]]:
+    head = Text(finding.severity.value, style=STYLES[finding.severity.value])
+    head.append(f"  {finding.rule}", style="bold")
+    head.append(f"  {_when(finding)}", style="dim")
+    yield head, 2
+    yield Text(printable(finding.summary)), 4
+    if finding.evidence:
+        yield Text.assemble(("evidence  ", "dim"), _evidence(finding)), 4
+    if finding.hint and finding.severity is not Severity.INFO:
+        yield Text.assemble(("fix       ", "dim"), printable(finding.hint)), 4
+
+
+def _when(finding: Finding) -> str:
+    when = f"since step {finding.first_step}, fired at {finding.fired_step}"
+    return when if finding.resolved_step is None else f"{when}, resolved at {finding.resolved_step}"
+
+
+def _evidence(finding: Finding) -> str:
+    return " · ".join(f"{name} {_value(value)}" for name, value in finding.evidence.items() if value is not None)
+
+
+def _value(value: Scalar) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
+
+
+def _consequence(finding: Finding) -> Text:
+    line = Text("↳ ", style="dim")
+    line.append(finding.rule).append(f" ({finding.severity.value}, {_when(finding)})", style="dim")
+    return line.append(f" explained by {finding.caused_by}", style="dim")
+
+
+def _footer(report: RunReport) -> Iterator[tuple[Text, int]]:
+    snapshot = report.snapshot
+    judged = sum(rule.status in (RuleStatus.OK, RuleStatus.FIRING) for rule in snapshot.rules)
+    if judged and snapshot.verdict is not RunVerdict.NOT_EVALUABLE:
+        yield Text(f"{judged} rules judged", style="dim"), 2
+    for reason, rules in blind(snapshot).items():
+        yield Text.assemble(("blind: ", "dim yellow"), (f"{', '.join(rules)}: {printable(reason)}", "dim")), 2
+    for rule in snapshot.rules:
+        if rule.status is RuleStatus.BROKEN:
+            yield Text(f"broken: {rule.rule}: {printable(rule.reason)}", style="red"), 2
+    for channel in report.channels:
+        if channel.problem or channel.skipped:
+            skipped = ", ".join(f"{count} {reason}" for reason, count in channel.skipped.items())
+            said = channel.problem or f"skipped {skipped}; first: {channel.first_bad}"
+            yield Text(f"{printable(channel.name)}: {printable(said)}", style="dim"), 2
