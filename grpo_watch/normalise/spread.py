@@ -13,7 +13,7 @@ from enum import Enum
 GROUP, BATCH = "reward_group_std", "reward_batch_std"
 
 NOISE = 1e-6
-"""Spread that float32 noise alone can show, relative to max(1, |mean reward|); TRL 1.16: 6e-8 for equal rewards of 0.95."""
+"""Spread that float32 noise alone can show, relative to max(1, |mean reward|); 6e-8 seen for rewards of 0.95."""
 
 SAME = 2e-3
 """Largest relative difference of equal numbers printed with four digits, twice rounded, with a margin of two."""

@@ -1,0 +1,184 @@
+"""Turns a path that a user names (folder, folder of runs, glob, log file) into runs and their channels."""
+
+from __future__ import annotations
+
+import glob
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_watch.sources.grouping import Draft, Part, drafts, job_name, segments
+from grpo_watch.sources.sniff import Sniffer, What
+from grpo_watch.sources.walk import Walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["NOT_READ_YET", "Discoverer", "FoundChannel", "FoundRun", "What", "discover"]
+
+NOT_READ_YET = frozenset({What.TFEVENTS, What.WANDB_OFFLINE})
+"""Channels that are recognised and listed, but have no reader."""
+
+RANKED_FRAMEWORKS = ("ms-swift", "unsloth", "axolotl", "trl")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundChannel:
+    """One channel of a run.
+
+    ``name`` is its path relative to the run root and never changes. ``path`` is a file, except for checkpoints, the
+    trainer states inside them, Parquet completions and run configuration, where it is the folder that holds them.
+    ``segment`` orders channels of one kind that follow each other; a higher one is a new attempt. ``shows_end``: the
+    end of the run shows here. ``in_folder`` is False for a log file that is a run by itself.
+    """
+
+    name: str
+    what: What
+    path: Path
+    segment: int = 0
+    shows_end: bool = False
+    in_folder: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRun:
+    """A run: its root folder, a name unique among the runs found together, its channels sorted by name.
+
+    ``roots`` are the folders that its files may lie in once links are resolved.
+    """
+
+    root: Path
+    name: str
+    framework: str | None
+    channels: tuple[FoundChannel, ...]
+    problems: tuple[str, ...] = ()
+    roots: tuple[Path, ...] = ()
+
+
+def discover(path: Path, allow_roots: Sequence[Path] = ()) -> list[FoundRun]:
+    """The runs at ``path``; an empty list where there are none or nothing is there (yet). Never raises on content."""
+    return Discoverer(allow_roots).discover(path)
+
+
+class Discoverer:
+    """Finds runs again and again, remembering what files hold; made for a call every few seconds."""
+
+    def __init__(self, allow_roots: Sequence[Path] = ()) -> None:
+        self._allow = tuple(allow_roots)
+        self._sniffer = Sniffer()
+        self.problems: tuple[str, ...] = ()
+
+    def discover(self, *paths: Path) -> list[FoundRun]:
+        """The runs at all ``paths`` (folders, files or globs), names unique among them.
+
+        ``problems`` then holds what concerns no found run, one line each.
+        """
+        found: dict[tuple[Path, str], tuple[Draft, tuple[str, ...]]] = {}
+        loose: list[str] = []
+        for path in paths:
+            for place in _expand(path):
+                for draft, problems in self._at(place, loose, named=place == path):
+                    found.setdefault((draft.root, draft.lone), (draft, problems))
+        self._sniffer.forget_others()
+        self.problems = tuple(dict.fromkeys(loose))
+        names = unique_names([draft for draft, _ in found.values()])
+        return [self._run(draft, name, problems) for (draft, problems), name in zip(found.values(), names, strict=True)]
+
+    def _at(self, path: Path, loose: list[str], *, named: bool) -> Iterable[tuple[Draft, tuple[str, ...]]]:
+        try:
+            is_folder = path.is_dir()
+        except OSError as error:
+            loose.append(f"{path}: can't be read: {error.strerror or error}")
+            return
+        if not is_folder:
+            draft = self._file(path, loose, named=named)
+            if draft is not None:
+                yield draft, ()
+            return
+        walk = Walk(path, self._allow)
+        listed = walk.folder(path)
+        roots = (path, *self._allow)
+        made = drafts(listed, lambda file: self._sniffer.sniff(file, roots))
+        texts = [(where, f"{where}: {text}") for where, text in walk.problems]
+        for draft in made:
+            yield draft, tuple(text for where, text in texts if where.is_relative_to(draft.root))
+        loose += [text for where, text in texts if not any(where.is_relative_to(draft.root) for draft in made)]
+
+    def _file(self, path: Path, loose: list[str], *, named: bool) -> Draft | None:
+        found = self._sniffer.sniff(path, (path.parent, path.resolve().parent, *self._allow), named=named)
+        if found.what is None:
+            if found.problem and named:
+                loose.append(f"{path}: {found.problem}")
+            return None
+        part = Part(found.what, path, path.parent, found.framework, found.problem)
+        return Draft(path.parent, [part], lone=job_name(path.name) or path.name)
+
+    def _run(self, draft: Draft, name: str, problems: Sequence[str]) -> FoundRun:
+        order = segments(draft)
+        own_consoles = bool(draft.consoles())
+        parts = [part for part in draft.parts if not (part.from_wandb and own_consoles)]
+        channels = [_channel(part, draft, order[part]) for part in parts]
+        if not draft.lone:
+            channels += _config_channels(parts, draft, order)
+        told = {part.framework for part in parts}
+        links = {part.path.resolve().parent for part in parts} if draft.lone else set()
+        return FoundRun(
+            root=draft.root,
+            name=name,
+            framework=next((framework for framework in RANKED_FRAMEWORKS if framework in told), None),
+            channels=tuple(sorted(channels, key=lambda channel: channel.name)),
+            problems=(*problems, *(f"{part.path}: {part.problem}" for part in parts if part.problem)),
+            roots=(draft.root, *sorted(links - {draft.root}), *self._allow),
+        )
+
+
+def _channel(part: Part, draft: Draft, segment: int) -> FoundChannel:
+    own_end = part.what is What.CONSOLE and not part.from_wandb
+    swift_end = part.what is What.JSONL and part.framework == "ms-swift"
+    suffix = {
+        What.CHECKPOINTS: "checkpoint-*",
+        What.TRAINER_STATE: "checkpoint-*/trainer_state.json",
+        What.COMPLETIONS_PARQUET: "completions_*.parquet",
+    }.get(part.what, "")
+    name = _relative(part.path if part.path != part.folder else part.folder / suffix, draft.root)
+    return FoundChannel(name, part.what, part.path, segment, own_end or swift_end, in_folder=not draft.lone)
+
+
+def _config_channels(parts: Sequence[Part], draft: Draft, order: dict[Part, int]) -> list[FoundChannel]:
+    """One per folder that may hold configuration: the root and every folder of metrics, checkpoints or completions."""
+    elsewhere = {*NOT_READ_YET, What.CONSOLE, What.COMPLETIONS_PARQUET}
+    folders = {part.folder: order[part] for part in parts if part.what not in elsewhere}
+    folders.setdefault(draft.root, 0)
+    return [
+        FoundChannel(_relative(folder / "run-config", draft.root), What.RUN_CONFIG, folder, segment)
+        for folder, segment in folders.items()
+    ]
+
+
+def _relative(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+
+
+def _expand(path: Path) -> list[Path]:
+    """The path itself, or what a glob matches, sorted."""
+    text = str(path)
+    if path.exists() or not glob.has_magic(text):
+        return [path]
+    return [Path(found) for found in sorted(glob.glob(text, recursive=True))]  # noqa: PTH207 (absolute patterns)
+
+
+def unique_names(found: Sequence[Draft]) -> list[str]:
+    """A name per draft: its folder's (a lone log's: the file's), with parents prepended until all differ."""
+    longest = [
+        (*draft.root.resolve().parts, draft.lone) if draft.lone else draft.root.resolve().parts for draft in found
+    ]
+    lengths = [1] * len(longest)
+    while True:
+        names = ["/".join(parts[-length:]) for parts, length in zip(longest, lengths, strict=True)]
+        clashes = [
+            index for index, name in enumerate(names) if names.count(name) > 1 and lengths[index] < len(longest[index])
+        ]
+        if not clashes:
+            return [name.lstrip("/") or "/" for name in names]
+        for index in clashes:
+            lengths[index] += 1

@@ -1,0 +1,150 @@
+"""Decides which channels belong to one run: turns a listed folder tree into drafts of runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_watch.sources.sniff import What
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from grpo_watch.sources.sniff import Sniffed
+    from grpo_watch.sources.walk import Folder
+
+VERSION_FOLDER = re.compile(r"v(\d{1,6})-(\d{8}-\d{6})")
+MEMBER = re.compile(
+    r"outputs?|runs|wandb|completions|logs?|tensorboard|tb|files|checkpoints|"
+    r"v\d{1,6}-\d{8}-\d{6}|checkpoint-\d+|(?:offline-)?run-\d{8}_\d{6}-\w+|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.+"
+)
+"""Folders that belong to the run above them when they hold channels themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A channel before it has a name: what, where, and the folder it was found in."""
+
+    what: What
+    path: Path
+    folder: Path
+    framework: str | None = None
+    problem: str = ""
+
+    @property
+    def from_wandb(self) -> bool:
+        """Whether it is wandb's copy of the console."""
+        return self.what is What.CONSOLE and self.path.parent.name == "files" and _in_wandb(self.path)
+
+
+@dataclass(slots=True)
+class Draft:
+    """A run in the making. ``lone`` names the log file that is a run of its own among others."""
+
+    root: Path
+    parts: list[Part] = field(default_factory=list)
+    lone: str = ""
+
+    def consoles(self) -> list[Part]:
+        """The job's own consoles."""
+        return [part for part in self.parts if part.what is What.CONSOLE and not part.from_wandb]
+
+
+def drafts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> list[Draft]:
+    """The runs at and below ``folder``, outermost first, in the order of names."""
+    here = Draft(folder.path, _own_parts(folder, sniff))
+    own = list(here.parts)
+    others: list[Draft] = []
+    lone: list[Draft] = []
+    for child in folder.folders:
+        for draft in drafts(child, sniff):
+            if draft.root == child.path and MEMBER.fullmatch(child.path.name):
+                lone += [draft] if draft.lone else []
+                here.parts += [] if draft.lone else draft.parts
+            else:
+                others.append(draft)
+    if here.parts:
+        here.parts += [part for draft in lone for part in draft.parts]
+    else:
+        others += lone
+    _adopt_only_child(here, own, others)
+    return [*_split_logs(here), *others] if here.parts else others
+
+
+def _adopt_only_child(here: Draft, own: Sequence[Part], others: list[Draft]) -> None:
+    """A folder with one log and one silent output folder of any name is one run, started from that folder."""
+    if len(here.parts) == len(own) == len(here.consoles()) == 1 and len(others) == 1 and not others[0].consoles():
+        here.parts += others.pop().parts
+
+
+def _split_logs(here: Draft) -> list[Draft]:
+    """A folder with nothing but several logs is a folder of runs; the two streams of one job stay together."""
+    consoles = here.consoles()
+    by_job: dict[str, list[Part]] = {}
+    for part in consoles:
+        by_job.setdefault(job_name(part.path.name), []).append(part)
+    if len(consoles) != len(here.parts) or len(by_job) < 2:  # noqa: PLR2004 (one job: one run)
+        return [here]
+    return [Draft(here.root, parts, lone=job) for job, parts in by_job.items()]
+
+
+def job_name(file_name: str) -> str:
+    """The part of a log's name that both streams of a job share."""
+    stem = re.sub(r"(?:\.(?:log|txt|out|err|jsonl?))+(?:\.\d+)?$", "", file_name)
+    return re.sub(r"(?:^|[._-])(?:stdout|stderr)(?:$|(?=[._-]))", "", stem)
+
+
+def _own_parts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> list[Part]:
+    parts = list(_file_parts(folder, sniff))
+    if folder.checkpoints:
+        parts += [Part(What.CHECKPOINTS, folder.path, folder.path), Part(What.TRAINER_STATE, folder.path, folder.path)]
+    if folder.parquet:
+        parts.append(Part(What.COMPLETIONS_PARQUET, folder.path, folder.path, "trl"))
+    return parts
+
+
+def _file_parts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> Iterable[Part]:
+    for path in folder.files:
+        if _in_wandb(path) and not (
+            path.suffix == ".wandb" or (path.name, path.parent.name) == ("output.log", "files")
+        ):
+            continue
+        found = sniff(path)
+        if found.what is not None:
+            yield Part(found.what, path, folder.path, found.framework, found.problem)
+
+
+def _in_wandb(path: Path) -> bool:
+    return any(part == "wandb" or re.fullmatch(r"(?:offline-)?run-\d{8}_\d{6}-\w+", part) for part in path.parts[-5:-1])
+
+
+def segments(draft: Draft) -> dict[Part, int]:
+    """The order in which channels of one kind follow each other: ``vN-`` folders, event folders, wandb runs."""
+    versions = sorted({name for part in draft.parts if (name := _version(part.folder, draft.root))}, key=_version_order)
+    found: dict[Part, int] = {}
+    for part in draft.parts:
+        name = _version(part.folder, draft.root)
+        found[part] = versions.index(name) if name else 0
+    for what in (What.TFEVENTS, What.WANDB_OFFLINE):
+        loose = sorted((part for part in draft.parts if part.what is what), key=_time_of_file)
+        folders = list(dict.fromkeys(part.folder for part in loose))
+        if not versions:
+            found.update({part: folders.index(part.folder) for part in loose})
+    return found
+
+
+def _version(folder: Path, root: Path) -> str | None:
+    names = folder.relative_to(root).parts if folder.is_relative_to(root) else ()
+    return next((name for name in names if VERSION_FOLDER.fullmatch(name)), None)
+
+
+def _version_order(name: str) -> tuple[str, int]:
+    found = VERSION_FOLDER.fullmatch(name)
+    return (found[2], int(found[1])) if found else ("", 0)
+
+
+def _time_of_file(part: Part) -> tuple[int, str]:
+    found = re.search(r"\.tfevents\.(\d{1,12})\.", part.path.name)
+    return (int(found[1]) if found else 0, str(part.path))

@@ -1,0 +1,199 @@
+"""Tells what a file of a run holds by its name and its first and last 256 KB."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from grpo_watch.errors import SourceError
+from grpo_watch.sources.files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+WINDOW = 256 * 1024
+
+
+class What(str, Enum):
+    """What a channel holds."""
+
+    JSONL = "metrics jsonl"
+    CONSOLE = "console"
+    TRAINER_STATE = "trainer state"
+    COMPLETIONS_JSONL = "completions jsonl"
+    COMPLETIONS_PARQUET = "completions parquet"
+    CHECKPOINTS = "checkpoints"
+    RUN_CONFIG = "run config"
+    TFEVENTS = "tensorboard events"
+    WANDB_OFFLINE = "wandb offline"
+
+
+@dataclass(frozen=True, slots=True)
+class Sniffed:
+    """What a file is (None: nothing of a run), and the framework its content names."""
+
+    what: What | None
+    framework: str | None = None
+    problem: str = ""
+
+
+CONSOLE_NAME = re.compile(r".*\.(?:log|txt|out|err)|(?:stdout|stderr)[^/]*|nohup\.out|.*\.(?:log|out|err)\.\d+")
+METRIC_KEYS = frozenset(
+    {"loss", "reward", "rewards", "kl", "grad_norm", "reward_std", "reward_mean", "global_step/max_steps", "eval_loss"}
+    | {"train_loss", "reward_latest", "learning_rate", "lr", "train/loss", "train/reward", "completion_length"}
+)
+COMPLETION_KEYS = ({"step", "gen_step"}, {"prompt", "messages"}, {"completion", "completions"})
+
+ROW = re.compile(
+    rb"\{'[^'\n]{1,80}': '?(?:-?[\d.]|nan|inf|None)|\"global_step/max_steps\"|\"(?:loss|reward|kl)\": -?[\dN]"
+)
+MEGATRON = re.compile(rb"iteration {1,20}\d{1,9}/ {0,20}\d{1,9} \|")
+WEAK = re.compile(rb"\d{1,3}%\||Traceback \(most recent call last\)|\*{5} Running training \*{5}|step:\d{1,9} - ")
+NAMES_A_TRAINER = re.compile(rb"grpo|\btrl\b|swift|unsloth|verl", re.IGNORECASE)
+FRAMEWORKS = (
+    ("ms-swift", re.compile(rb"\[INFO:swift\]|global_step/max_steps|swift/cli/|\bswift rlhf\b")),
+    ("unsloth", re.compile(rb"Unsloth[: ]|import unsloth")),
+    ("trl", re.compile(rb"/trl/|\bTRL\b|GRPOTrainer|completions/mean_length")),
+)
+
+
+class Sniffer:
+    """Recognises files and remembers the answers, so that asking again every few seconds costs one ``stat`` per file."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, tuple[tuple[int, int, int], Sniffed]] = {}
+        self._asked: set[str] = set()
+
+    def sniff(self, path: Path, roots: Sequence[Path], *, named: bool = False) -> Sniffed:
+        """What the file holds. ``named`` is a file the user named: a log whatever its name, and never nothing."""
+        key = f"{path}\0{named}"
+        self._asked.add(key)
+        try:
+            info = path.stat()
+        except OSError as error:
+            return Sniffed(None, problem=f"can't be read: {error.strerror or error}")
+        state = (info.st_ino, info.st_size, info.st_mtime_ns)
+        held = self._answers.get(key)
+        if held is not None and (held[0] == state or _still_holds(held, state)):
+            return held[1]
+        answer = _sniff(path, roots, named=named)
+        self._answers[key] = (state, answer)
+        return answer
+
+    def forget_others(self) -> None:
+        """Drop what was not asked for since the last call: files that are gone."""
+        self._answers = {key: answer for key, answer in self._answers.items() if key in self._asked}
+        self._asked = set()
+
+
+def _still_holds(held: tuple[tuple[int, int, int], Sniffed], state: tuple[int, int, int]) -> bool:
+    """A recognised file that only grew is what it was (a framework may still be found in a console's later lines)."""
+    (inode, size, _), answer = held
+    return answer.what is not None and answer.framework is not None and inode == state[0] and state[1] >= size
+
+
+def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> Sniffed:
+    name = path.name
+    if (by_name := _by_name(name)) is not None:
+        return by_name
+    if not (named or name.endswith((".jsonl", ".json")) or CONSOLE_NAME.fullmatch(name)):
+        return Sniffed(None)
+    try:
+        head, tail = _ends(path, roots)
+    except (OSError, SourceError) as error:
+        return Sniffed(None, problem=str(getattr(error, "strerror", None) or error))
+    if name.endswith(".jsonl"):
+        return _jsonl(name, head, named=named)
+    if name.endswith(".json"):
+        return _json(name, head)
+    return _console(head, tail, named=named)
+
+
+def _by_name(name: str) -> Sniffed | None:
+    if ".tfevents." in name:
+        return Sniffed(What.TFEVENTS)
+    if name.endswith(".wandb"):
+        return Sniffed(What.WANDB_OFFLINE)
+    if name.endswith(".arrivals.tsv") or name in {"requirements.txt", "meta.json", "source.json"}:
+        return Sniffed(None)
+    return None
+
+
+def _ends(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
+    descriptor = open_regular(path, roots)
+    try:
+        size = os.fstat(descriptor).st_size
+        head = os.pread(descriptor, WINDOW, 0)
+        return head, os.pread(descriptor, WINDOW, max(WINDOW, size - WINDOW)) if size > WINDOW else b""
+    finally:
+        os.close(descriptor)
+
+
+def _jsonl(name: str, head: bytes, *, named: bool) -> Sniffed:
+    framework = _framework(head)
+    for line in head.splitlines()[:20]:
+        if (what := _line(line)) is not None:
+            return Sniffed(what, framework)
+    if name in {"logging.jsonl", "completions.jsonl"} or named:
+        what = What.COMPLETIONS_JSONL if name == "completions.jsonl" else What.JSONL
+        problem = "" if not head.strip() else "no row of metrics or completions in its first lines"
+        return Sniffed(what, framework, problem)
+    return Sniffed(None)
+
+
+def _line(line: bytes) -> What | None:
+    """Metrics, completions or neither; a line longer than the window is judged by the keys that can be seen."""
+    try:
+        row: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        seen = (
+            set(re.findall(r'"([a-z_]{1,20})": ?[\["\d]', line.decode("utf-8", "replace")))
+            if line[:1] == b"{"
+            else set()
+        )
+        return What.COMPLETIONS_JSONL if all(seen & keys for keys in COMPLETION_KEYS[:2]) else None
+    if not isinstance(row, dict):
+        return None
+    if all(row.keys() & keys for keys in COMPLETION_KEYS):
+        return What.COMPLETIONS_JSONL
+    numbers = {key for key, value in row.items() if isinstance(value, (int, float)) or key == "global_step/max_steps"}
+    prefixed = any(key.startswith(("rewards/", "train/", "eval_")) for key in numbers)
+    return What.JSONL if numbers & METRIC_KEYS or prefixed else None
+
+
+def _json(name: str, head: bytes) -> Sniffed:
+    listed = head.lstrip()[:1] == b"[" and b'"loss"' in head[:4096]
+    if name == "trainer_state.json" or b'"log_history"' in head[:4096] or listed:
+        return Sniffed(What.TRAINER_STATE)
+    return Sniffed(None)
+
+
+def _console(head: bytes, tail: bytes, *, named: bool) -> Sniffed:
+    if b"\0" in head[:64] and head[:4096].count(b"\0") > len(head[:4096]) // 10:
+        return Sniffed(What.CONSOLE if named else None, problem="a binary file, no log")
+    both = (head, tail)
+    if any(ROW.search(part) or MEGATRON.search(part) for part in both):
+        what = _text_rows(head)
+        return Sniffed(what, _framework(head) or _framework(tail))
+    weak = any(WEAK.search(part) for part in both) and any(NAMES_A_TRAINER.search(part) for part in both)
+    framework = _framework(head) or _framework(tail)
+    if weak or framework == "ms-swift":
+        return Sniffed(What.CONSOLE, framework)
+    if named:
+        return Sniffed(What.CONSOLE, framework, "" if not head.strip() else "no training output recognised in it yet")
+    return Sniffed(None)
+
+
+def _text_rows(head: bytes) -> What:
+    """A text file whose first line is a JSON row is a metrics file under another name."""
+    first = head.lstrip().split(b"\n", 1)[0]
+    return What.JSONL if first[:1] == b"{" and _line(first) is What.JSONL else What.CONSOLE
+
+
+def _framework(text: bytes) -> str | None:
+    return next((name for name, pattern in FRAMEWORKS if pattern.search(text)), None)

@@ -1,0 +1,98 @@
+"""Lists a folder tree within bounds: depth, entries, no links out, no look inside checkpoints or dumps of completions."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_watch.sources.files import inside
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_DEPTH = 6
+MAX_ENTRIES = 20_000
+
+CHECKPOINT = re.compile(r"checkpoint-\d{1,12}")
+COMPLETIONS = re.compile(r"completions_\d{1,12}\.parquet")
+SKIPPED = frozenset({"node_modules", "__pycache__", "media", "artifacts", "site-packages", "venv"})
+
+
+@dataclass(slots=True)
+class Folder:
+    """One listed folder; ``checkpoints`` and ``parquet`` say what it holds that was not descended into."""
+
+    path: Path
+    files: list[Path] = field(default_factory=list)
+    folders: list[Folder] = field(default_factory=list)
+    checkpoints: bool = False
+    parquet: bool = False
+
+
+class Walk:
+    """One bounded walk under ``root``; ``problems`` collects what could not be listed, one line each."""
+
+    def __init__(self, root: Path, allow_roots: Sequence[Path] = ()) -> None:
+        self._roots = (root, *allow_roots)
+        self._left = MAX_ENTRIES
+        self.problems: list[tuple[Path, str]] = []
+
+    def folder(self, path: Path, depth: int = 0) -> Folder:
+        """The folder and what lies below it, names sorted; unreadable or cut-off parts are in ``problems``."""
+        listed = Folder(path)
+        for entry in self._entries(path):
+            here = Path(entry.path)
+            if entry.name.startswith(".") or not self._stays_inside(entry, here):
+                continue
+            if _is_folder(entry):
+                self._add_folder(listed, entry, depth)
+            elif COMPLETIONS.fullmatch(entry.name):
+                listed.parquet = True
+            else:
+                listed.files.append(here)
+        return listed
+
+    def _add_folder(self, listed: Folder, entry: os.DirEntry[str], depth: int) -> None:
+        path = Path(entry.path)
+        if CHECKPOINT.fullmatch(entry.name):
+            listed.checkpoints = True
+        elif entry.name in SKIPPED or (entry.is_symlink() and inside(path, self._roots[:1])):
+            return  # a link inside the tree shows what is listed anyway (last-checkpoint, latest-run)
+        elif depth + 1 > MAX_DEPTH:
+            self.problems.append((path, f"not searched: deeper than {MAX_DEPTH} folders; name it directly"))
+        else:
+            listed.folders.append(self.folder(path, depth + 1))
+
+    def _entries(self, path: Path) -> list[os.DirEntry[str]]:
+        found: list[os.DirEntry[str]] = []
+        dumps = 0
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    dumps += entry.name.startswith("completions_")
+                    if entry.name.startswith("completions_") and dumps > 1:
+                        continue  # one dump per step: the first says that they are there
+                    if self._left <= 0:
+                        self.problems.append((path, f"search ended after {MAX_ENTRIES} entries; name the run's folder"))
+                        break
+                    self._left -= 1
+                    found.append(entry)
+        except OSError as error:
+            self.problems.append((path, f"can't be listed: {error.strerror or error}"))
+        return sorted(found, key=lambda entry: entry.name)
+
+    def _stays_inside(self, entry: os.DirEntry[str], path: Path) -> bool:
+        if not entry.is_symlink() or inside(path, self._roots):
+            return True
+        self.problems.append((path, "a link leads out of the folder; list its target under allow_roots to read it"))
+        return False
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
