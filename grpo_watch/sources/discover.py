@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import glob
+from collections import Counter
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,8 @@ __all__ = ["NOT_READ_YET", "Discoverer", "FoundChannel", "FoundRun", "What", "di
 
 NOT_READ_YET = frozenset({What.TFEVENTS, What.WANDB_OFFLINE})
 """Channels that are recognised and listed, but have no reader."""
+
+HOLDS_NO_CONFIG = frozenset({"runs", "wandb", "completions", "logs", "log", "tensorboard", "tb"})
 
 RANKED_FRAMEWORKS = ("ms-swift", "unsloth", "axolotl", "trl")
 
@@ -145,10 +149,14 @@ def _channel(part: Part, draft: Draft, segment: int) -> FoundChannel:
 
 
 def _config_channels(parts: Sequence[Part], draft: Draft, order: dict[Part, int]) -> list[FoundChannel]:
-    """One per folder that may hold configuration: the root and every folder of metrics, checkpoints or completions."""
-    elsewhere = {*NOT_READ_YET, What.CONSOLE, What.COMPLETIONS_PARQUET}
-    folders = {part.folder: order[part] for part in parts if part.what not in elsewhere}
-    folders.setdefault(draft.root, 0)
+    """One per folder that may hold configuration: the root, and what lies between it and a channel."""
+    folders = {draft.root: 0}
+    for part in parts:
+        names = part.folder.relative_to(draft.root).parts if part.folder.is_relative_to(draft.root) else ()
+        plain = list(takewhile(lambda name: name not in HOLDS_NO_CONFIG, names))
+        for depth in range(1, len(plain) + 1):
+            folder = draft.root.joinpath(*plain[:depth])
+            folders[folder] = order[part] if folder == part.folder else folders.get(folder, 0)
     return [
         FoundChannel(_relative(folder / "run-config", draft.root), What.RUN_CONFIG, folder, segment)
         for folder, segment in folders.items()
@@ -169,15 +177,12 @@ def _expand(path: Path) -> list[Path]:
 
 def unique_names(found: Sequence[Draft]) -> list[str]:
     """A name per draft: its folder's (a lone log's: the file's), with parents prepended until all differ."""
-    longest = [
-        (*draft.root.resolve().parts, draft.lone) if draft.lone else draft.root.resolve().parts for draft in found
-    ]
+    longest = [(*draft.root.resolve().parts, *filter(None, [draft.lone])) for draft in found]
     lengths = [1] * len(longest)
     while True:
         names = ["/".join(parts[-length:]) for parts, length in zip(longest, lengths, strict=True)]
-        clashes = [
-            index for index, name in enumerate(names) if names.count(name) > 1 and lengths[index] < len(longest[index])
-        ]
+        twice = {name for name, count in Counter(names).items() if count > 1}
+        clashes = [i for i, name in enumerate(names) if name in twice and lengths[i] < len(longest[i])]
         if not clashes:
             return [name.lstrip("/") or "/" for name in names]
         for index in clashes:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_watch.sources.sniff import What
+from grpo_watch.sources.sniff import Sniffed, What
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from grpo_watch.sources.sniff import Sniffed
     from grpo_watch.sources.walk import Folder
 
 VERSION_FOLDER = re.compile(r"v(\d{1,6})-(\d{8}-\d{6})")
@@ -107,11 +106,8 @@ def _own_parts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> list[Part]:
 
 def _file_parts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> Iterable[Part]:
     for path in folder.files:
-        if _in_wandb(path) and not (
-            path.suffix == ".wandb" or (path.name, path.parent.name) == ("output.log", "files")
-        ):
-            continue
-        found = sniff(path)
+        wanted = path.suffix == ".wandb" or path.parts[-2:] == ("files", "output.log")
+        found = sniff(path) if wanted or not _in_wandb(path) else Sniffed(None)
         if found.what is not None:
             yield Part(found.what, path, folder.path, found.framework, found.problem)
 

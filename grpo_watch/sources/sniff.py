@@ -50,20 +50,26 @@ METRIC_KEYS = frozenset(
 COMPLETION_KEYS = ({"step", "gen_step"}, {"prompt", "messages"}, {"completion", "completions"})
 
 ROW = re.compile(
-    rb"\{'[^'\n]{1,80}': '?(?:-?[\d.]|nan|inf|None)|\"global_step/max_steps\"|\"(?:loss|reward|kl)\": -?[\dN]"
+    rb"'(?:loss|grad_norm|reward|train_runtime|eval_reward|eval_loss)': '?(?:-?[\d.]|-?inf|nan|None)|"
+    rb"\"global_step/max_steps\"|\"(?:loss|reward|kl)\": -?[\dNI]"
 )
 MEGATRON = re.compile(rb"iteration {1,20}\d{1,9}/ {0,20}\d{1,9} \|")
 WEAK = re.compile(rb"\d{1,3}%\||Traceback \(most recent call last\)|\*{5} Running training \*{5}|step:\d{1,9} - ")
 NAMES_A_TRAINER = re.compile(rb"grpo|\btrl\b|swift|unsloth|verl", re.IGNORECASE)
 FRAMEWORKS = (
-    ("ms-swift", re.compile(rb"\[INFO:swift\]|global_step/max_steps|swift/cli/|\bswift rlhf\b")),
+    (
+        "ms-swift",
+        re.compile(
+            rb"\[INFO:swift\]|global_step/max_steps|swift/cli/|iteration +\d+/ +\d+ \| consumed samples|\bswift rlhf\b"
+        ),
+    ),
     ("unsloth", re.compile(rb"Unsloth[: ]|import unsloth")),
     ("trl", re.compile(rb"/trl/|\bTRL\b|GRPOTrainer|completions/mean_length")),
 )
 
 
 class Sniffer:
-    """Recognises files and remembers the answers, so that asking again every few seconds costs one ``stat`` per file."""
+    """Recognises files and remembers the answers, so that asking every few seconds costs one ``stat`` per file."""
 
     def __init__(self) -> None:
         self._answers: dict[str, tuple[tuple[int, int, int], Sniffed]] = {}
@@ -151,11 +157,7 @@ def _line(line: bytes) -> What | None:
     try:
         row: Any = json.loads(line)
     except (ValueError, RecursionError):
-        seen = (
-            set(re.findall(r'"([a-z_]{1,20})": ?[\["\d]', line.decode("utf-8", "replace")))
-            if line[:1] == b"{"
-            else set()
-        )
+        seen = {key.decode() for key in re.findall(rb'"([a-z_]{1,20})": ?[\["\d]', line)} if line[:1] == b"{" else set()
         return What.COMPLETIONS_JSONL if all(seen & keys for keys in COMPLETION_KEYS[:2]) else None
     if not isinstance(row, dict):
         return None

@@ -1,4 +1,4 @@
-"""Lists a folder tree within bounds: depth, entries, no links out, no look inside checkpoints or dumps of completions."""
+"""Lists a folder tree within bounds: depth, entries, no links out, no look inside checkpoints."""
 
 from __future__ import annotations
 
