@@ -45,7 +45,7 @@ class ReferenceFollowsPolicy(Detector):
                 self.pairs.append((before, record))
         elif not self._take(record, run):
             return SILENT
-        return [reading for reading in self._judge(run)]
+        return list(self._judge(run))
 
     def _take(self, row: MetricRow, run: RunView) -> bool:
         kl = number(row, "kl_reference")

@@ -54,8 +54,7 @@ class Assembler:
         self.shows_end = False
         self.in_folder = True
         self._leaders: dict[tuple[ChannelKind, int], str] = {}
-        self._resolvers: dict[ChannelKind, Resolver] = {}
-        self._configs: list[RunConfig] = []
+        self.resolver = Resolver()
         self._primary_metrics: set[str] = set()
         self._waiting: deque[RawRow] = deque(maxlen=BUFFERED_ROWS)
         self._last_seen: float | None = None
@@ -72,7 +71,7 @@ class Assembler:
         elif isinstance(item, ChannelElected):
             yield from self._elect(item)
         elif isinstance(item, RunConfig):
-            self._take_config(item)
+            self.resolver.set_config(item)
             yield item
         elif isinstance(item, RunEvent):
             yield from self._event(item)
@@ -126,11 +125,6 @@ class Assembler:
             self.ledger.restart()
         yield event
 
-    def _take_config(self, config: RunConfig) -> None:
-        self._configs.append(config)
-        for resolver in self._resolvers.values():
-            resolver.set_config(config)
-
     def _expected(self) -> ChannelKind | None:
         """The primary, or who will be it: the best-ranked channel that was opened."""
         if self.primary is not None:
@@ -175,8 +169,7 @@ class Assembler:
 
     def _emit(self, entry: Entry) -> Iterator[Record]:
         row = entry.row
-        resolver = self._resolver(row.kind)
-        resolved = resolver.resolve(row if row.step is not None else replace(row, step=entry.step))
+        resolved = self.resolver.resolve(row if row.step is not None else replace(row, step=entry.step))
         if resolved.config is not None:
             yield resolved.config
         if row.max_steps is not None:
@@ -194,14 +187,6 @@ class Assembler:
             seen=row.seen,
             resolution=row.resolution,
         )
-
-    def _resolver(self, kind: ChannelKind) -> Resolver:
-        resolver = self._resolvers.get(kind)
-        if resolver is None:
-            resolver = self._resolvers[kind] = Resolver()
-            for config in self._configs:
-                resolver.set_config(config)
-        return resolver
 
     def _secondary(self, row: RawRow) -> Iterator[Record]:
         if row.step is None or row.stream is Stream.EVAL:
@@ -232,7 +217,7 @@ class Assembler:
 
     def _add(self, row: RawRow) -> Iterator[Record]:
         """The metrics of a secondary row that the primary never carried."""
-        resolved = self._resolver(row.kind).resolve(row)
+        resolved = self.resolver.resolve(row)
         lacking = {name: value for name, value in resolved.values.items() if name not in self._primary_metrics}
         if lacking and row.step is not None:
             yield replace(self._supplement(row.step, lacking, row.seen), resolution=row.resolution)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grpo_watch.core.records import ChannelKind, ChannelOpened, Cursor, Item, RunConfig
+from grpo_watch.core.records import ChannelKind, ChannelOpened, Cursor, Item, Scalar
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.sources.base import Source
 from grpo_watch.sources.checkpoints import CheckpointSource
@@ -63,3 +63,80 @@ class OpenedRun:
         """Free all file handles."""
         for source in self.sources:
             source.source.close()
+
+
+def open_run(
+    found: FoundRun,
+    pipeline: Pipeline,
+    settings: Mapping[str, Scalar] | None = None,
+    cursors: Mapping[str, Cursor] | None = None,
+    submit: Submit | None = None,
+) -> OpenedRun:
+    """Open every readable channel of a run.
+
+    Args:
+        found: what discovery found.
+        pipeline: asked for the group size once the configuration is known.
+        settings: what the user says of the run (``--set``); wins over everything read.
+        cursors: where reading goes on, by channel name.
+        submit: runs heavy work elsewhere (checksums, Parquet); None runs it in place.
+    """
+    opened = OpenedRun(found.name)
+    builder = _Builder(found, pipeline, cursors or {}, submit)
+    if settings:
+        opened.announcements.append(from_user(settings))
+    for channel in found.channels:
+        made = builder.build(channel)
+        if made is not None:
+            opened.sources.append(made)
+            kind = KINDS.get(channel.what)
+            if kind is not None:
+                opened.announcements.append(
+                    ChannelOpened(channel.name, kind, channel.segment, channel.shows_end, channel.in_folder)
+                )
+    return opened
+
+
+class _Builder:
+    """Makes the source of a channel."""
+
+    def __init__(
+        self, found: FoundRun, pipeline: Pipeline, cursors: Mapping[str, Cursor], submit: Submit | None
+    ) -> None:
+        self.found = found
+        self.roots = found.roots or (found.root,)
+        self.pipeline = pipeline
+        self.cursors = cursors
+        self.submit = submit
+
+    def build(self, channel: FoundChannel) -> OpenedSource | None:
+        """The opened source, or None for a channel without a reader."""
+        source = self._source(channel)
+        if source is None:
+            return None
+        early = channel.what is What.RUN_CONFIG
+        return OpenedSource(source, channel.what.value, KINDS.get(channel.what), channel.segment, channel.path, early)
+
+    def _group_size(self) -> int | None:
+        size = self.pipeline.engine.run(self.found.name).number("num_generations")
+        return int(size) if size is not None else None
+
+    def _source(self, channel: FoundChannel) -> Source | None:
+        name, path, segment, cursor = channel.name, channel.path, channel.segment, self.cursors.get(channel.name)
+        if channel.what is What.JSONL:
+            return JsonlSource(name, path, self.roots, segment, cursor)
+        if channel.what is What.CONSOLE:
+            return ConsoleSource(name, path, self.roots, segment, cursor)
+        if channel.what is What.TRAINER_STATE:
+            return TrainerStateSource(name, path, self.roots, segment, cursor)
+        if channel.what is What.RUN_CONFIG:
+            return RunConfigSource(name, path, self.roots, segment, cursor)
+        if channel.what is What.COMPLETIONS_JSONL:
+            return CompletionsJsonlSource(name, path, self.roots, self._group_size, segment, cursor)
+        if channel.what is What.COMPLETIONS_PARQUET:
+            return CompletionsParquetSource(
+                name, path, self.roots, self._group_size, segment, cursor, submit=self.submit
+            )
+        if channel.what is What.CHECKPOINTS:
+            return CheckpointSource(name, path, self.roots, segment, cursor, submit=self.submit)
+        return None
