@@ -97,15 +97,19 @@ def first_problem(
 
     ``known`` are the keys to suggest for an unknown one; ``at`` is where the model's value stands in the document.
     """
-    problem = invalid.errors(include_url=False)[0]
-    path = _resolved((*at, *problem["loc"]), document)
-    name = ".".join(str(part) for part in problem["loc"])
+    problems = invalid.errors(include_url=False)
+    problem = min(
+        problems, key=lambda found: found["type"] != "extra_forbidden"
+    )  # a misspelt key explains a missing one
+    loc = problem["loc"]
+    path = _resolved((*at, *loc), document)
     if problem["type"] == "extra_forbidden":
-        unknown = str(problem["loc"][-1])
+        unknown = str(loc[-1])
         return error(f"unknown key {unknown!r}", document.place_of(path, key=True), nearest(unknown, known))
     if problem["type"] == "missing":
-        return error(f"{name!r} is missing", document.place_of(path))
+        return error(f"the key {loc[-1]!r} is missing", document.place_of(path))
     message = problem["msg"].removeprefix("Value error, ")
+    name = ".".join(str(part) for part in path[len(at) :])
     return error(f"{name}: {message[:1].lower()}{message[1:]}" if name else message, document.place_of(path))
 
 

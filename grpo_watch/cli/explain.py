@@ -1,0 +1,83 @@
+"""``grpo-watch explain RULE``: a rule's runbook, its parameters and how it ships, in the terminal or as JSON."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from typing import Any
+
+from grpo_watch.config.document import nearest
+from grpo_watch.config.rules import load_rules
+from grpo_watch.core.detector import Detector, Rule, catalogue
+from grpo_watch.errors import UsageError
+from grpo_watch.runtime.runbook import Runbook, bounds, runbook_of
+
+WIDTH = 100
+"""Columns of running text; wider lines are hard to read."""
+
+
+def explain_command(name: str, output_format: str, color: bool) -> int:
+    """Print what is known of a rule; returns 0.
+
+    Raises:
+        UsageError: there is no such rule (the nearest names are given), or its runbook can't be read.
+    """
+    detectors = catalogue()
+    rules = {rule.name: rule for rule in load_rules(detectors=detectors)}
+    if name not in rules:
+        fix = nearest(name, rules) or f"known are {', '.join(rules)}"
+        raise UsageError(f"there is no rule {name!r} ({fix})")
+    rule = rules[name]
+    detector = detectors[rule.detector or name]
+    runbook = runbook_of(detector)
+    if output_format == "json":
+        sys.stdout.write(json.dumps(_as_json(rule, detector, runbook), indent=2, ensure_ascii=False) + "\n")
+    else:
+        _print(rule, runbook, color)
+    return 0
+
+
+def _as_json(rule: Rule, detector: type[Detector], runbook: Runbook) -> dict[str, Any]:
+    return {
+        "schema": "grpo-watch/explain/1",
+        "rule": rule.name,
+        "severity": rule.severity.value,
+        "for_steps": rule.for_steps,
+        "keep_firing_steps": rule.keep_firing_steps,
+        "min_observations": rule.min_observations,
+        "summary": rule.summary,
+        "hint": rule.hint,
+        "params": [
+            {
+                "name": name,
+                "value": rule.params.get(name, param.default),
+                "default": param.default,
+                "allowed": bounds(param),
+                "help": param.help,
+            }
+            for name, param in detector.params.items()
+        ],
+        "runbook": runbook.text,
+    }
+
+
+def _print(rule: Rule, runbook: Runbook, color: bool) -> None:
+    from rich.console import Console  # noqa: PLC0415  only the terminal needs it
+    from rich.markdown import Markdown  # noqa: PLC0415
+
+    width = min(shutil.get_terminal_size().columns, WIDTH)
+    console = Console(no_color=not color, highlight=False, force_terminal=color or None, width=width)
+    console.print(Markdown(_shown(rule, runbook)))
+
+
+def _shown(rule: Rule, runbook: Runbook) -> str:
+    """The runbook with how the rule ships under its summary; markers and metadata that only tools read are left out."""
+    head, separator, body = runbook.text.partition("\n## ")
+    changed = ", ".join(f"{name} = {value}" for name, value in rule.params.items())
+    facts = (
+        f"**{rule.severity.value}** · fires after {rule.for_steps} steps and {rule.min_observations} breaching rows · "
+        f"resolves {rule.keep_firing_steps} steps after the last{f' · {changed}' if changed else ''}"
+    )
+    text = f"{head.rstrip()}\n\n{facts}\n\n> {rule.hint}\n{separator}{body}"
+    return "\n".join(line for line in text.splitlines() if not line.startswith("<!--"))

@@ -1,0 +1,64 @@
+"""Values that must not appear in logs or in ``grpo-watch config``: files that hold a secret, and URLs that may."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from grpo_watch.errors import ConfigError, Place
+
+MAX_BYTES = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class SecretFile:
+    """Where a secret is kept; its content is read when it is used and never stored."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return f"{self.path} (content not shown)"
+
+    def read(self) -> str:
+        """The content without surrounding white space.
+
+        Raises:
+            ConfigError: the file can't be read, is empty, larger than 16 KB or not text.
+        """
+        place = Place(str(self.path))
+        try:
+            with self.path.open("rb") as stream:
+                content = stream.read(MAX_BYTES + 1)
+        except OSError as problem:
+            raise ConfigError(f"the secret can't be read: {problem.strerror or problem}", place) from None
+        try:
+            text = content.decode().strip()
+        except UnicodeDecodeError:
+            raise ConfigError("the secret is not UTF-8 text", place) from None
+        if not text or len(content) > MAX_BYTES:
+            raise ConfigError("the secret is empty" if not text else f"is larger than {MAX_BYTES} bytes", place)
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """An ``http(s)`` URL; ``str()`` hides user, password and query, which ``reveal()`` keeps."""
+
+    full: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.full)  # ValueError: a broken IPv6 address
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("a URL begins with http:// or https:// and names a host")
+        _ = parts.port  # ValueError: not a port
+
+    def reveal(self) -> str:
+        """The URL as it was given."""
+        return self.full
+
+    def __str__(self) -> str:
+        parts = urlsplit(self.full)
+        user, at, host = parts.netloc.rpartition("@")
+        shown = f"{'***' if user else ''}{at}{host}"
+        return parts._replace(netloc=shown, query="***" if parts.query else "", fragment="").geturl()

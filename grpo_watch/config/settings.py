@@ -1,0 +1,237 @@
+"""Merges flags, ``GRPO_WATCH_*`` variables, ``grpo-watch.yaml`` and defaults into settings that know their origin."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from grpo_watch.config.document import Document, first_problem, nearest, read_document
+from grpo_watch.config.schema import (
+    AlertmanagerSink,
+    AppriseSink,
+    Mute,
+    Privacy,
+    PushgatewaySink,
+    Retention,
+    RunEntry,
+    Settings,
+    SlackSink,
+    TextfileSink,
+    Web,
+    WebhookSink,
+)
+from grpo_watch.core.names import SETTINGS
+from grpo_watch.core.records import Scalar
+from grpo_watch.errors import ConfigError, Place, UsageError
+
+FILE = "grpo-watch.yaml"
+DEFAULT = "default"
+
+VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "GRPO_WATCH_LISTEN": ("listen",),
+        "GRPO_WATCH_STATE_DIR": ("state_dir",),
+        "GRPO_WATCH_RULES": ("rules",),
+        "GRPO_WATCH_NOTIFY_BACKLOG": ("notify_backlog",),
+        "GRPO_WATCH_ALLOW_ROOTS": ("allow_roots",),
+        "GRPO_WATCH_RETENTION_DAYS": ("retention", "days"),
+        "GRPO_WATCH_RETENTION_MAX_MB": ("retention", "max_mb"),
+        "GRPO_WATCH_PRIVACY_EXAMPLES": ("privacy", "examples"),
+    }
+)
+"""Variables that are read; lists are separated like PATH. Unknown ones are ignored on purpose: Kubernetes puts
+``GRPO_WATCH_PORT`` and ``GRPO_WATCH_SERVICE_*`` into every pod beside a service called grpo-watch."""
+
+_LISTS = frozenset({("rules",), ("allow_roots",)})
+_SECTIONS = frozenset({"retention", "web", "privacy"})
+_MODELS: tuple[type[BaseModel], ...] = (
+    Settings,
+    RunEntry,
+    Retention,
+    Mute,
+    Web,
+    Privacy,
+    AlertmanagerSink,
+    SlackSink,
+    WebhookSink,
+    PushgatewaySink,
+    TextfileSink,
+    AppriseSink,
+)
+_KEYS = frozenset(name for model in _MODELS for name in model.model_fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings in force; ``origins`` says where each given key comes from (``retention.days`` for nested ones)."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    file: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """One setting as ``grpo-watch config`` shows it: JSON values, secrets masked."""
+
+    name: str
+    value: Any
+    origin: str
+
+
+def load_settings(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Loaded:
+    """The settings in force.
+
+    Args:
+        flags: keys given on the command line (``listen``, ``state_dir``, ``rules``); None or empty: not given.
+        config: the file named by ``--config``; else ``$GRPO_WATCH_CONFIG``, else ``grpo-watch.yaml`` in ``folder``.
+        environ: the environment, by default the process's.
+        folder: where ``grpo-watch.yaml`` is looked for, by default the working directory.
+
+    Raises:
+        ConfigError: naming the file and line, the variable or the flag that can't be used.
+    """
+    environment = os.environ if environ is None else environ
+    file = _file(config, environment, folder or Path())
+    settings, origins = (Settings(), {}) if file is None else _from_file(file)
+    given = {name: value for name, value in (flags or {}).items() if value not in (None, [], ())}
+    layers = (
+        *((variable, path, environment[variable]) for variable, path in VARIABLES.items() if environment.get(variable)),
+        *((f"--{name.replace('_', '-')}", (name,), value) for name, value in given.items()),
+    )
+    for origin, path, value in layers:
+        split = value.split(os.pathsep) if isinstance(value, str) and path in _LISTS else value
+        settings = _changed(settings, path, split, origin)
+        origins[".".join(path)] = origin
+    return Loaded(settings, MappingProxyType(origins), file)
+
+
+def effective(loaded: Loaded, environ: Mapping[str, str]) -> tuple[Effective, ...]:
+    """Every setting with its value and origin, in the order of the interface; secrets are masked."""
+    pattern = str(_state_home(environ) / "<host>-<hash of the paths>")
+    return tuple(
+        Effective(
+            name,
+            pattern if name == "state_dir" and value is None else _shown(value),
+            loaded.origins.get(name, DEFAULT),
+        )
+        for name, value in _flat(loaded.settings)
+    )
+
+
+def parse_assignments(texts: Sequence[str]) -> dict[str, Scalar]:
+    """``--set`` arguments such as ``beta=0.04`` as canonical settings; values are read as in JSON, else as text.
+
+    Raises:
+        UsageError: no ``=``, or an unknown name (the nearest known one is named).
+    """
+    found: dict[str, Scalar] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--set {text!r}: write KEY=VALUE, e.g. beta=0.04")
+        if name not in SETTINGS:
+            raise UsageError(f"--set {text!r}: unknown setting ({nearest(name, SETTINGS) or 'e.g. beta=0.04'})")
+        found[name] = _scalar(value)
+    return found
+
+
+def default_state_dir(paths: Sequence[str], host: str, environ: Mapping[str, str]) -> Path:
+    """``$XDG_STATE_HOME/grpo-watch/<host>-<hash of the paths>``: two sidecars of one user don't meet by accident."""
+    named = sorted({path if path == "-" or "://" in path else str(Path(path).absolute()) for path in paths})
+    digest = hashlib.blake2s("\0".join(named).encode(), digest_size=6).hexdigest()
+    return _state_home(environ) / f"{host}-{digest}"
+
+
+def _state_home(environ: Mapping[str, str]) -> Path:
+    home = Path(environ.get("HOME") or "~").expanduser()
+    return Path(environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "grpo-watch"
+
+
+def _file(config: Path | None, environ: Mapping[str, str], folder: Path) -> Path | None:
+    if config is not None:
+        return config
+    if environ.get("GRPO_WATCH_CONFIG"):
+        return Path(environ["GRPO_WATCH_CONFIG"]).expanduser()
+    found = folder / FILE
+    return found if found.exists() else None
+
+
+def _from_file(file: Path) -> tuple[Settings, dict[str, str]]:
+    document = read_document(file, ConfigError)
+    value = {} if document.value is None else document.value
+    if not isinstance(value, dict):
+        raise ConfigError("a settings file holds `key: value` lines", document.place_of(()))
+    try:
+        settings = Settings.model_validate(value, context={"folder": file.parent})
+    except ValidationError as invalid:
+        raise first_problem(invalid, document, ConfigError, _KEYS) from None
+    return settings, dict(_file_origins(value, document))
+
+
+def _file_origins(value: Mapping[str, Any], document: Document) -> Iterator[tuple[str, str]]:
+    for key, inner in value.items():
+        paths = [(key, name) for name in inner] if key in _SECTIONS else [(key,)]
+        for path in paths:
+            place = document.place_of(path, key=True)
+            yield ".".join(path), f"{place.file}:{place.line}"
+
+
+def _changed(settings: Settings, path: tuple[str, ...], value: Any, origin: str) -> Settings:
+    """The settings with one key replaced, checked as if it stood alone in a file."""
+    nested: Any = value
+    for key in reversed(path):
+        nested = {key: nested}
+    try:
+        alone = Settings.model_validate(nested)
+    except ValidationError as invalid:
+        message = invalid.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{message[:1].lower()}{message[1:]}", Place(origin)) from None
+    top = path[0]
+    changed = getattr(alone, top)
+    if len(path) > 1:
+        changed = getattr(settings, top).model_copy(update={path[1]: getattr(changed, path[1])})
+    return settings.model_copy(update={top: changed})
+
+
+def _flat(settings: Settings) -> Iterator[tuple[str, Any]]:
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if name not in _SECTIONS:
+            yield name, value
+            continue
+        for inner in type(value).model_fields:
+            yield f"{name}.{inner}", getattr(value, inner)
+
+
+def _shown(value: Any) -> Any:
+    """A value as JSON holds it; types that mask themselves are shown by their ``str()``."""
+    if isinstance(value, BaseModel):
+        return {name: _shown(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, (tuple, list)):
+        return [_shown(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _shown(item) for key, item in value.items()}
+    return value if value is None or isinstance(value, (bool, int, float)) else str(getattr(value, "value", value))
+
+
+def _scalar(text: str) -> Scalar:
+    try:
+        value = json.loads(text.lower() if text.lower() in {"true", "false", "null"} else text)
+    except ValueError:
+        return text
+    return value if value is None or isinstance(value, (bool, int, float, str)) else text
