@@ -1,0 +1,107 @@
+"""Runs a command, ours or a peer's, and says what it took: seconds, peak memory; or keeps it running and asks it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryFile
+
+KIB_PER_MIB = 1024
+PAUSE = threading.Event()
+"""Never set: waited on between two looks at a peer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one command took: wall-clock seconds and peak resident MiB."""
+
+    seconds: float
+    peak_mib: float
+
+
+def once(command: Sequence[str], accepted: Sequence[int] = (0,)) -> Cost:
+    """Run a command to its end, output thrown away.
+
+    Raises:
+        RuntimeError: it ended with another code than ``accepted``; the text is the end of its output.
+    """
+    with TemporaryFile() as output:
+        start = time.perf_counter()
+        child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(child.pid, 0)
+        seconds = time.perf_counter() - start
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode not in accepted:
+            output.seek(0)
+            text = output.read().decode(errors="replace")[-500:]
+            raise RuntimeError(f"{command[0]} ended with {child.returncode}: {text}")
+    return Cost(seconds, usage.ru_maxrss / KIB_PER_MIB)
+
+
+def side_by_side(commands: Sequence[Sequence[str]], repeats: int = 3) -> list[Cost]:
+    """The median cost of each command, taken in turns so that a slow moment of the machine hits all of them."""
+    rounds = [[once(command) for command in commands] for _ in range(repeats)]
+    costs = list(zip(*rounds, strict=True))
+    return [Cost(median(c.seconds for c in each), max(c.peak_mib for c in each)) for each in costs]
+
+
+def resident_mib(pid: int) -> float:
+    """Resident memory of a running process, now."""
+    found = re.search(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    if found is None:
+        raise RuntimeError(f"process {pid} has no resident memory")
+    return int(found[1]) / KIB_PER_MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A running exporter."""
+
+    pid: int
+    metrics_url: str
+
+    def step(self) -> int:
+        """The newest ``grpo_step`` that it shows (-1: none yet)."""
+        with urllib.request.urlopen(self.metrics_url, timeout=5) as answer:
+            found = re.search(r"^grpo_step(?:\{[^}]*\})? (\S+)$", answer.read().decode(), re.MULTILINE)
+        return int(float(found[1])) if found else -1
+
+    def wait_for(self, step: int, limit: float = 20.0) -> float:
+        """Ask until ``step`` shows; the seconds that took."""
+        start = time.perf_counter()
+        while self.step() < step:
+            if time.perf_counter() - start > limit:
+                raise RuntimeError(f"{self.metrics_url}: step {step} did not show within {limit} s")
+            PAUSE.wait(0.001)
+        return time.perf_counter() - start
+
+
+@contextmanager
+def running(command: Sequence[str], address: Callable[[Path], str | None], output: Path) -> Iterator[Live]:
+    """Start an exporter, wait until ``address`` finds its metrics URL in the output; stop it at the end."""
+    with output.open("wb") as file:
+        child = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+    try:
+        yield Live(child.pid, _address(child, address, output))
+    finally:
+        child.terminate()
+        child.wait(timeout=20)
+
+
+def _address(child: subprocess.Popen[bytes], address: Callable[[Path], str | None], output: Path) -> str:
+    deadline = time.perf_counter() + 20.0
+    while time.perf_counter() < deadline and child.poll() is None:
+        found = address(output)
+        if found is not None:
+            return found
+        PAUSE.wait(0.02)
+    raise RuntimeError(f"did not start: {output.read_text(errors='replace')[-500:]}")

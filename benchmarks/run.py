@@ -1,0 +1,248 @@
+"""Measures grpo-watch beside a baseline in the same run and prints one table: ``benchmarks/run.py [--only NAME…]``.
+
+Peers are Debian packages (``make system-deps``): mtail for logs and the live exporter, xxh128sum for hashing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from make_run import rows as healthy_rows
+from make_run import swift_line, write_console, write_jsonl
+from measure import Live, resident_mib, running, side_by_side
+
+HERE = Path(__file__).resolve().parent
+README = HERE / "README.md"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+OURS = str(Path(sys.executable).with_name("grpo-watch"))
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the table: ours, the baseline's, and which of two is better shown as a factor."""
+
+    what: str
+    ours: str
+    baseline: str
+    factor: float | None = None
+
+    def markdown(self) -> str:
+        """The line as a Markdown table row."""
+        factor = "" if self.factor is None else f"{self.factor:.2g}"
+        return f"| {self.what} | {self.ours} | {self.baseline} | {factor} |"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the benchmarks share."""
+
+    folder: Path
+    rows: int
+    hash_mib: int
+
+
+def bench_check(options: Options) -> list[Line]:
+    """``check`` of a long ms-swift log, beside mtail that extracts the same metrics and judges nothing."""
+    folder = options.folder / "jsonl"
+    return _over_log("check, ms-swift JSONL", folder, write_jsonl(folder, options.rows), "grpo_jsonl.mtail", options)
+
+
+def bench_console(options: Options) -> list[Line]:
+    """``check`` of a long TRL console log, beside mtail."""
+    folder = options.folder / "console"
+    return _over_log("check, TRL console", folder, write_console(folder, options.rows), "grpo_console.mtail", options)
+
+
+def _over_log(what: str, folder: Path, log: Path, program: str, options: Options) -> list[Line]:
+    mtail = ["mtail", "--one_shot", "--one_shot_format=prometheus", "--logs", str(log), "--progs", str(HERE / program)]
+    check = [OURS, "check", str(folder), "--format", "json", "--fail-on", "never", "--ended"]
+    ours, peer = side_by_side([check, mtail])
+    speed = [options.rows / cost.seconds for cost in (ours, peer)]
+    return [
+        Line(f"{what}: rows/s", f"{speed[0]:,.0f}", f"mtail {speed[1]:,.0f}", speed[0] / speed[1]),
+        Line(f"{what}: seconds for {options.rows:,} rows", f"{ours.seconds:.2f}", f"mtail {peer.seconds:.2f}"),
+        Line(f"{what}: peak MiB", f"{ours.peak_mib:.0f}", f"mtail {peer.peak_mib:.0f}"),
+    ]
+
+
+def bench_pipeline(options: Options) -> list[Line]:
+    """Parse, normalise and detectors without start-up, beside ``json.loads``."""
+    log = write_jsonl(options.folder / "pipeline", options.rows)
+    command = [sys.executable, str(HERE / "pipeline_rows.py"), str(log)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    ours, peer = map(float, done.stdout.split())
+    return [Line("pipeline alone: µs per row", f"{ours:.1f}", f"json.loads only {peer:.1f}", peer / ours)]
+
+
+def bench_help(_options: Options) -> list[Line]:
+    """``--help``, beside a Python that does nothing."""
+    ours, peer = side_by_side([[OURS, "--help"], [sys.executable, "-c", "pass"]], repeats=7)
+    return [Line("--help: seconds", f"{ours.seconds:.3f}", f"python -c pass {peer.seconds:.3f}")]
+
+
+def bench_daemon(options: Options) -> list[Line]:
+    """Memory with one run, and the time from a row's write until /metrics shows it, beside mtail on the same file."""
+    folder = options.folder / "live"
+    output = options.folder / "daemon.log"
+    command = [OURS, "run", str(folder), "--listen", "127.0.0.1:0", "--state-dir", str(options.folder / "state")]
+    ours = _live(folder, command, _printed_address, output)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    peer_folder = options.folder / "live-mtail"
+    logs = str(peer_folder / "v0-20260101-000000" / "logging.jsonl")
+    mtail = ["mtail", "--address", "127.0.0.1", "--port", str(port), "--logs", logs, "--poll_interval", "250ms"]
+    mtail += ["--progs", str(HERE / "grpo_jsonl.mtail"), "--log_dir", str(options.folder)]
+    peer = _live(peer_folder, mtail, lambda _: _answering(port), options.folder / "mtail.log")
+    return [
+        Line("daemon, one run: resident MiB", f"{ours[0]:.0f}", f"mtail {peer[0]:.0f}"),
+        Line("write to /metrics: p50 ms", f"{ours[1]:.0f}", f"mtail {peer[1]:.0f}"),
+        Line("write to /metrics: p99 ms", f"{ours[2]:.0f}", f"mtail {peer[2]:.0f}"),
+    ]
+
+
+def _live(
+    folder: Path, command: Sequence[str], address: Callable[[Path], str | None], output: Path
+) -> tuple[float, float, float]:
+    """Resident MiB, and p50 and p99 of the latency in milliseconds over 100 appended rows."""
+    start, more = 50, 100
+    lines = [swift_line(row, start + more) for row in healthy_rows(start + more)]
+    log = write_jsonl(folder, start)
+    log.write_text("".join(lines[:start]))
+    with running(command, address, output) as live:
+        if live.step() < start:  # mtail starts at the end of a file
+            _append(log, lines[start - 1])
+            live.wait_for(start)
+        delays = sorted(_delay(live, log, line, step) for step, line in enumerate(lines[start:], start + 1))
+        return resident_mib(live.pid), 1000 * median(delays), 1000 * delays[98]
+
+
+def _append(log: Path, line: str) -> None:
+    with log.open("a") as out:
+        out.write(line)
+
+
+def _delay(live: Live, log: Path, line: str, step: int) -> float:
+    _append(log, line)
+    return live.wait_for(step)
+
+
+def _printed_address(output: Path) -> str | None:
+    found = re.search(r"http://127\.0\.0\.1:[0-9]+", output.read_text(errors="replace"))
+    return f"{found[0]}/metrics" if found else None
+
+
+def _answering(port: int) -> str | None:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return None
+    return f"http://127.0.0.1:{port}/metrics"
+
+
+def bench_hash(options: Options) -> list[Line]:
+    """Checksums of every tensor of one checkpoint, beside one checksum of the whole file; both from the page cache."""
+    file = write_safetensors(options.folder / "checkpoint-1", options.hash_mib)
+    ours, peer = side_by_side([[OURS, "digest", str(file.parent), "--format", "json"], ["xxh128sum", str(file)]])
+    speed = [options.hash_mib / cost.seconds for cost in (ours, peer)]
+    return [
+        Line(
+            f"digest, {options.hash_mib} MiB: MiB/s",
+            f"{speed[0]:,.0f}",
+            f"xxh128sum {speed[1]:,.0f}",
+            speed[0] / speed[1],
+        ),
+        Line(f"digest, {options.hash_mib} MiB: peak MiB", f"{ours.peak_mib:.0f}", f"xxh128sum {peer.peak_mib:.0f}"),
+    ]
+
+
+def write_safetensors(folder: Path, mib: int) -> Path:
+    """A checkpoint of ``mib`` tensors of 1 MiB in bf16, random but finite."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shape = [512, 1024]
+    tensors = {
+        f"model.layers.{index}.weight": {
+            "dtype": "BF16",
+            "shape": shape,
+            "data_offsets": [index * MIB, (index + 1) * MIB],
+        }
+        for index in range(mib)
+    }
+    header = json.dumps(tensors).encode()
+    rng = random.Random(0)
+    block = rng.randbytes(MIB).translate(bytes(byte & 0x3F for byte in range(256)))  # exponents below infinity
+    file = folder / "model.safetensors"
+    with file.open("wb") as out:
+        out.write(struct.pack("<Q", len(header)) + header)
+        for index in range(mib):
+            out.write(struct.pack("<I", index) + block[4:])
+    return file
+
+
+BENCHMARKS: Mapping[str, Callable[[Options], list[Line]]] = {
+    "check": bench_check,
+    "console": bench_console,
+    "pipeline": bench_pipeline,
+    "help": bench_help,
+    "daemon": bench_daemon,
+    "hash": bench_hash,
+}
+
+
+def table(lines: Sequence[Line]) -> str:
+    """The lines as a Markdown table."""
+    head = ["| what | grpo-watch | baseline | ours / baseline |", "|---|---|---|---|"]
+    return "\n".join([*head, *(line.markdown() for line in lines)])
+
+
+def machine() -> str:
+    """The machine in words that hold for any like it."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, Linux, Python {version}"
+
+
+def write_readme(text: str) -> None:
+    """Put the measured table into the README beside this file."""
+    before, _, rest = README.read_text().partition(BEGIN)
+    README.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+
+
+def main() -> None:
+    """Command line of the runner."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS))
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--hash-mib", type=int, default=512)
+    parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
+    chosen = parser.parse_args()
+    missing = [name for name in ("mtail", "xxh128sum") if shutil.which(name) is None]
+    if missing:
+        raise SystemExit(f"not installed: {', '.join(missing)} (make system-deps)")
+    lines: list[Line] = []
+    for name in chosen.only:
+        with TemporaryDirectory() as folder:
+            lines += BENCHMARKS[name](Options(Path(folder), chosen.rows, chosen.hash_mib))
+        print(f"{name}: done", file=sys.stderr)
+    text = f"{table(lines)}\n\n({machine()})"
+    print(text)
+    if chosen.write:
+        write_readme(text)
+
+
+if __name__ == "__main__":
+    main()
