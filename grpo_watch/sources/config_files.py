@@ -20,16 +20,8 @@ FULL_TRAINING = frozenset({"full"})
 
 INTEGERS = frozenset(
     {"num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"}
-    | {
-        "generation_batch_size",
-        "num_iterations",
-        "world_size",
-        "max_steps",
-        "save_steps",
-        "logging_steps",
-        "eval_steps",
-    }
-    | {"warmup_steps", "max_completion_length", "seed", "deepspeed_stage"}
+    | {"generation_batch_size", "num_iterations", "world_size", "max_steps", "save_steps", "logging_steps"}
+    | {"eval_steps", "warmup_steps", "max_completion_length", "seed", "deepspeed_stage"}
 )
 
 ELSEWHERE = frozenset({"adapter", "adapter_init", "adapter_continued", "deepspeed_stage", "offload_optimizer"}) | {
@@ -73,8 +65,8 @@ def arguments(text: str, origin: str) -> Read:
     """
     raw = json_object(text)
     found: dict[str, Setting] = {}
-    for name in SETTINGS.keys() - ELSEWHERE:
-        _put(found, name, raw.get(name), origin)
+    for name in SETTINGS:
+        _put(found, name, raw.get(name) if name not in ELSEWHERE else None, origin)
     _put(found, "world_size", raw.get("global_world_size"), origin)
     _put(found, "dtype", raw.get("torch_dtype"), origin)
     _put(found, "mask_truncated_completions", raw.get("overlong_filter"), origin)

@@ -92,12 +92,10 @@ def _typed(value: Scalar) -> Scalar:
         return value
     if value.lower() in {"true", "false"}:
         return value.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value
+    try:
+        return int(value) if re.fullmatch(r"[+-]?\d+", value) else float(value)
+    except ValueError:
+        return value
 
 
 def read_run_config(
@@ -135,7 +133,7 @@ class RunConfigSource:
                 continue
             config = self._read(kind, path)
             self._states[str(path)] = state
-            fingerprint = xxhash.xxh3_64_hexdigest(repr(config)) if config is not None else ""
+            fingerprint = xxhash.xxh3_64_hexdigest(repr(config).encode()) if config is not None else ""
             if config is not None and self._told.get(role) != fingerprint:
                 self._told[role] = fingerprint
                 self.stats.records += 1
@@ -169,7 +167,7 @@ class RunConfigSource:
 
     def _names(self, folder: Path) -> list[str]:
         try:
-            return sorted(os.listdir(folder))
+            return sorted(entry.name for entry in folder.iterdir())
         except OSError as error:
             if folder == self._folder:
                 self.stats.problem = f"{folder}: can't be listed: {error.strerror or error}"
