@@ -48,8 +48,9 @@ class Engine:
         step = self._account(state, record)
         found: list[Transition] = []
         for monitor in state.readers(record):
-            for key, change, reading_step in monitor.observe(record, state, step):
-                found.append(self._transition(state, monitor, key, change, reading_step, record))
+            changes = monitor.observe(record, state, step)
+            if changes:
+                found += [self._transition(state, monitor, key, change, at, record) for key, change, at in changes]
         return found
 
     def _account(self, state: RunState, record: Record) -> int:

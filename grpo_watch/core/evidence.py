@@ -29,16 +29,17 @@ def no_signal_ratio(row: MetricRow) -> float | None:
     group; verl's advantages that are all zero mean the same. The batch's spread says nothing about the groups unless
     it is zero itself.
     """
-    ratio = number(row, "reward_zero_std_ratio")
-    batch = number(row, "reward_batch_std")
-    group = number(row, "reward_group_std")
+    values = row.values
+    batch = values.get("reward_batch_std")
+    group = values.get("reward_group_std")
     if (batch is not None and batch < FLOAT_NOISE) or (group is not None and group < FLOAT_NOISE):
         return 1.0
-    if ratio is not None:
+    ratio = values.get("reward_zero_std_ratio")
+    if ratio is not None and ratio == ratio:  # noqa: PLR0124 - NaN is no data
         return ratio
-    if group is not None:
+    if group is not None and group == group:  # noqa: PLR0124 - NaN is no data
         return 0.0
-    return _from_advantages(row)
+    return _from_advantages(row) if "advantage_max" in values else None
 
 
 def _from_advantages(row: MetricRow) -> float | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grpo_watch.core.alerts import Alert, Change, advance, rewind
-from grpo_watch.core.detector import Detector, Rule
+from grpo_watch.core.detector import QUIET, SILENT, Detector, Rule
 from grpo_watch.core.records import AlertState, Reading, Record, Severity, Verdict
 from grpo_watch.core.when import WhenDetector
 
@@ -34,11 +34,11 @@ class Episode:
 class Monitor:
     """A rule applied to one run.
 
-    ``evaluated`` turns true at the first OK or BREACH; ``reason`` is the last NO_DATA's. A detector that raises makes
+    ``active`` says whether any alert is pending or firing; ``evaluated`` turns true at the first OK or BREACH; ``reason`` is the last NO_DATA's. A detector that raises makes
     the monitor ``broken``: its alerts freeze and the other rules go on.
     """
 
-    __slots__ = ("alerts", "broken", "detector", "detectors", "episodes", "evaluated", "reason", "rule")
+    __slots__ = ("active", "alerts", "broken", "detector", "detectors", "episodes", "evaluated", "reason", "rule")
 
     def __init__(self, rule: Rule, detectors: Mapping[str, type[Detector]]) -> None:
         self.rule = rule
@@ -46,6 +46,7 @@ class Monitor:
         self.detector = self._build()
         self.alerts: dict[str, Alert] = {}
         self.episodes: list[Episode] = []
+        self.active = False
         self.evaluated = False
         self.reason = ""
         self.broken: str | None = None
@@ -60,30 +61,37 @@ class Monitor:
         if not self.detector.survives_attempts:
             self.detector = self._build()
         self.alerts = {key: rewind(alert, step) for key, alert in self.alerts.items()}
+        self.active = self.firing
 
-    def observe(self, record: Record, run: RunState, step: int) -> Iterator[tuple[str, Change, int]]:
-        """Let the detector judge the record; yields (key, change, step) for each alert that changed."""
+    def observe(self, record: Record, run: RunState, step: int) -> Sequence[tuple[str, Change, int]]:
+        """Let the detector judge the record; gives (key, change, step) for each alert that changed."""
         if self.broken is not None:
-            return
+            return ()
         try:
-            readings = tuple(self.detector.observe(record, run))
+            readings = self.detector.observe(record, run)
+            if readings is SILENT or (readings is QUIET and self.evaluated and not self.active):
+                return ()
+            readings = tuple(readings)
         except Exception as error:  # noqa: BLE001 - one broken rule never stops the others; it is reported as broken
             self.broken = f"{type(error).__name__}: {error}"
+            return ()
+        return [change for reading in readings for change in self._judge(reading, run, step)]
+
+    def _judge(self, reading: Reading, run: RunState, step: int) -> Iterator[tuple[str, Change, int]]:
+        if reading.verdict is Verdict.NO_DATA:
+            self.reason = reading.message
             return
-        for reading in readings:
-            if reading.verdict is Verdict.NO_DATA:
-                self.reason = reading.message
-                continue
-            self.evaluated = True
-            alert = self.alerts.get(reading.key, _IDLE)
-            if reading.verdict is Verdict.OK and alert.state in _AT_REST:
-                continue
-            at = step if reading.step is None else reading.step
-            after, change = advance(alert, reading, at, self.rule, reading.attempt or run.attempt)
-            self.alerts[reading.key] = after
-            self._keep(reading.key, after, change)
-            if change is not None:
-                yield reading.key, change, at
+        self.evaluated = True
+        alert = self.alerts.get(reading.key, _IDLE)
+        if reading.verdict is Verdict.OK and alert.state in _AT_REST:
+            return
+        at = step if reading.step is None else reading.step
+        after, change = advance(alert, reading, at, self.rule, reading.attempt or run.attempt)
+        self.alerts[reading.key] = after
+        self._keep(reading.key, after, change)
+        if change is not None:
+            self.active = any(alert.state not in _AT_REST for alert in self.alerts.values())
+            yield reading.key, change, at
 
     def _keep(self, key: str, alert: Alert, change: Change | None) -> None:
         """Mirror a firing alert into its episode."""

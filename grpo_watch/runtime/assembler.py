@@ -61,6 +61,7 @@ class Assembler:
         self._step_times: deque[float] = deque(maxlen=21)
         self._changed = ChangedShare()
         self._told_interleaved = False
+        self._max_steps: int | None = None
 
     def feed(self, item: Item) -> Iterator[Record]:
         """The records that this item makes, in order."""
@@ -156,9 +157,11 @@ class Assembler:
             yield from self._emit(Entry(row, self.ledger.attempt, self._step_of(row)))
             return
         for entry in self.ledger.take(row):
-            yield from self._fill(entry)
+            if self._waiting:
+                yield from self._fill(entry)
             yield from self._emit(entry)
-        yield from self._catch_up()
+        if self._waiting:
+            yield from self._catch_up()
         if self.ledger.interleaved and not self._told_interleaved:
             self._told_interleaved = True
             text = "two jobs write to this log: two rising sequences of steps are interleaved; give each its own file"
@@ -172,7 +175,8 @@ class Assembler:
         resolved = self.resolver.resolve(row if row.step is not None else replace(row, step=entry.step))
         if resolved.config is not None:
             yield resolved.config
-        if row.max_steps is not None:
+        if row.max_steps is not None and row.max_steps != self._max_steps:
+            self._max_steps = row.max_steps
             yield Progress(row.channel, entry.step, row.max_steps, row.segment, row.seen)
         if not resolved.values.keys() <= self._primary_metrics:
             self._primary_metrics.update(resolved.values)
