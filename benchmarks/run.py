@@ -105,7 +105,7 @@ def bench_daemon(options: Options) -> list[Line]:
         port = taken.getsockname()[1]
     peer_folder = options.folder / "live-mtail"
     logs = str(peer_folder / "v0-20260101-000000" / "logging.jsonl")
-    mtail = ["mtail", "--address", "127.0.0.1", "--port", str(port), "--logs", logs, "--poll_interval", "250ms"]
+    mtail = ["mtail", "--address", "127.0.0.1", "--port", str(port), "--logs", logs]
     mtail += ["--progs", str(HERE / "grpo_jsonl.mtail"), "--log_dir", str(options.folder)]
     peer = _live(peer_folder, mtail, lambda _: _answering(port), options.folder / "mtail.log")
     return [

@@ -1,0 +1,101 @@
+"""Writes what the documentation repeats from code and data files; ``--check`` only compares."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from grpo_watch.config.rules import load_rules
+from grpo_watch.core.detector import Rule, catalogue
+from grpo_watch.core.names import LABELLED, METRICS, prometheus_name
+from grpo_watch.runtime.runbook import parameter_table, runbook_of
+
+ROOT = Path(__file__).resolve().parent.parent
+FRAMEWORKS = ROOT / "grpo_watch" / "normalise" / "frameworks"
+BEGIN, END = "<!-- rules:begin -->", "<!-- rules:end -->"
+SEVERITIES = ("critical", "warning", "info")
+METRICS_HEAD = """# Metrics of a run
+
+In rules and findings the same names stand without `grpo_`. A metric that the run does not log is absent, never 0.
+"""
+BY_SCRIPT = "Written by `make docs`; change the source instead.\n"
+
+
+def documents() -> Iterator[tuple[Path, str]]:
+    """Every generated file with the text it should have."""
+    for detector in catalogue().values():
+        runbook = runbook_of(detector)
+        yield runbook.path, runbook.with_table(parameter_table(detector.params))
+    yield ROOT / "README.md", between((ROOT / "README.md").read_text(), rules_table(load_rules()))
+    yield ROOT / "docs" / "metrics.md", metrics_page()
+    yield ROOT / "docs" / "frameworks.md", frameworks_page(sorted(FRAMEWORKS.glob("*.yaml")))
+
+
+def between(text: str, table: str) -> str:
+    """The text with the part between the markers replaced."""
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n{table}{END}{rest.partition(END)[2]}"
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A Markdown table; ends with a newline."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def rules_table(rules: Iterable[Rule]) -> str:
+    """The shipped rules, worst first."""
+    ordered = sorted(rules, key=lambda rule: (SEVERITIES.index(rule.severity.value), rule.name))
+    return table(("rule", "severity", "what it says"), ((named(r), r.severity.value, r.summary) for r in ordered))
+
+
+def named(rule: Rule) -> str:
+    """The rule's id, linked to its runbook."""
+    if rule.detector is None:
+        return f"`{rule.name}`"
+    return f"[`{rule.name}`](grpo_watch/detectors/{rule.detector.replace('-', '_')}.md)"
+
+
+def metrics_page() -> str:
+    """Canonical metrics and the Prometheus names made of them."""
+    rows = (
+        (f"`{prometheus_name(name)}`", "`run`, `function`" if name in LABELLED else "`run`", text)
+        for name, text in METRICS.items()
+    )
+    return f"{METRICS_HEAD}{BY_SCRIPT}\n{table(('Prometheus', 'labels', 'meaning'), rows)}"
+
+
+def frameworks_page(files: Iterable[Path]) -> str:
+    """Which raw key of which framework becomes which metric."""
+    parts = [f"# What is read of each framework's log\n\n{BY_SCRIPT}"]
+    for file in files:
+        data: dict[str, Any] = yaml.safe_load(file.read_text())
+        based = f"All keys of {data['based_on']}, and:\n\n" if "based_on" in data else ""
+        rows = ((f"`{key}`", f"`{metric_of(value)}`") for key, value in data.get("metrics", {}).items())
+        parts.append(f"## {data['framework']}\n\n{based}{table(('logged as', 'metric'), rows)}")
+    return "\n".join(parts)
+
+
+def metric_of(value: str | dict[str, Any]) -> str:
+    """The metric that a key stands for, with what is done to the value."""
+    return value if isinstance(value, str) else " ".join(str(part) for part in value.values())
+
+
+def main() -> int:
+    """Write the documents that differ, or with ``--check`` name them; 1 when one differed under ``--check``."""
+    check = "--check" in sys.argv[1:]
+    stale = [(path, text) for path, text in documents() if not path.exists() or path.read_text() != text]
+    for path, text in stale:
+        print(f"{path.relative_to(ROOT)}: {'not up to date (make docs)' if check else 'written'}")
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
