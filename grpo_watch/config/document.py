@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 30
 
+_NOT_A_MAPPING = "holds `key: value` lines"
+
 Path_: TypeAlias = "tuple[str | int, ...]"
 """Where a value stands in the document: ``("rules", 2, "params", "k")``."""
 
@@ -108,7 +110,7 @@ def first_problem(
         return error(f"unknown key {unknown!r}", document.place_of(path, key=True), nearest(unknown, known))
     if problem["type"] == "missing":
         return error(f"the key {loc[-1]!r} is missing", document.place_of(path))
-    message = problem["msg"].removeprefix("Value error, ")
+    message = _NOT_A_MAPPING if problem["type"] == "model_type" else problem["msg"].removeprefix("Value error, ")
     name = ".".join(str(part) for part in path[len(at) :])
     return error(f"{name}: {message[:1].lower()}{message[1:]}" if name else message, document.place_of(path))
 

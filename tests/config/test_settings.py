@@ -1,0 +1,240 @@
+"""Settings: the file's shape, who wins over whom, where each came from, and that secrets stay hidden."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from grpo_watch.config.schema import Settings, SlackSink, WebhookSink, split_listen
+from grpo_watch.config.secrets import SecretFile, Url
+from grpo_watch.config.settings import default_state_dir, effective, load_settings, parse_assignments
+from grpo_watch.errors import ConfigError, UsageError
+
+FULL = """\
+runs:
+  - path: runs/*
+    name: "{folder}"
+    labels: {team: math}
+    settings: {beta: 0.04, world_size: 8}
+  - path: wandb://entity/project
+  - path: "-"
+listen: 127.0.0.1:9853
+state_dir: /var/lib/grpo-watch
+retention: {days: 7, max_mb: 100}
+rules: [my-rules.yaml]
+notify_backlog: all
+sinks:
+  - {type: alertmanager, url: "http://127.0.0.1:9093"}
+  - {type: slack, webhook_url_file: slack, min_severity: critical}
+  - {type: webhook, url: "https://me:geheim@host:8080/hook?token=abc", secret_file: /etc/hmac}
+  - {type: pushgateway, url: "http://127.0.0.1:9091"}
+  - {type: textfile, path: /var/lib/node_exporter/grpo.prom}
+  - {type: apprise, url_file: /etc/grpo-watch/apprise}
+mute: [{run: "exp7*", rule: entropy-collapse, until: 2027-01-31, reason: "known"}]
+web: {token_file: /etc/token, tls_cert: c.pem, tls_key: k.pem, allowed_hosts: [gpu7]}
+allow_roots: [/shared/checkpoints]
+privacy: {examples: false}
+"""
+NOTHING: MappingProxyType[str, str] = MappingProxyType({})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "grpo-watch.yaml"
+    path.write_text(FULL)
+    return path
+
+
+def test_the_whole_file_of_the_interface_is_read(file: Path) -> None:
+    """Every key arrives, and paths are relative to the file."""
+    settings = load_settings(config=file, environ=NOTHING).settings
+    folder = file.parent
+    assert [run.path for run in settings.runs] == [str(folder / "runs/*"), "wandb://entity/project", "-"]
+    assert settings.runs[0].settings == {"beta": 0.04, "world_size": 8}
+    assert settings.state_dir == Path("/var/lib/grpo-watch")
+    assert settings.rules == (folder / "my-rules.yaml",)
+    assert [sink.type for sink in settings.sinks] == [
+        "alertmanager",
+        "slack",
+        "webhook",
+        "pushgateway",
+        "textfile",
+        "apprise",
+    ]
+    assert [sink.min_severity.value for sink in settings.sinks[:2]] == ["warning", "critical"]
+    assert isinstance(settings.sinks[1], SlackSink)
+    assert settings.sinks[1].webhook_url_file == SecretFile(folder / "slack")
+    assert str(settings.mute[0].until) == "2027-01-31"
+    assert settings.web.allowed_hosts == ("gpu7",)
+    assert not settings.privacy.examples
+
+
+def test_flags_win_over_variables_over_the_file_over_defaults(file: Path) -> None:
+    """And each key says where it came from."""
+    environ = {"GRPO_WATCH_LISTEN": ":1", "GRPO_WATCH_RETENTION_DAYS": "3", "GRPO_WATCH_RULES": "a.yaml:/b.yaml"}
+    loaded = load_settings({"listen": ":2", "state_dir": None, "rules": []}, config=file, environ=environ)
+    said = {item.name: (item.value, item.origin) for item in effective(loaded, environ)}
+    assert said["listen"] == (":2", "--listen")
+    assert said["retention.days"] == (3.0, "GRPO_WATCH_RETENTION_DAYS")
+    assert said["retention.max_mb"] == (100.0, f"{file}:10")
+    assert said["rules"] == (["a.yaml", "/b.yaml"], "GRPO_WATCH_RULES")
+    assert said["state_dir"] == ("/var/lib/grpo-watch", f"{file}:9")
+    assert said["privacy.examples"] == (False, f"{file}:23")
+
+
+def test_defaults_without_any_file(tmp_path: Path) -> None:
+    """An empty folder and environment give the documented defaults."""
+    loaded = load_settings(environ=NOTHING, folder=tmp_path)
+    assert loaded.settings == Settings()
+    assert loaded.file is None
+    said = {item.name: (item.value, item.origin) for item in effective(loaded, {"HOME": "/home/u"})}
+    assert said["listen"] == ("127.0.0.1:9853", "default")
+    assert said["state_dir"] == ("/home/u/.local/state/grpo-watch/<host>-<hash of the paths>", "default")
+
+
+def test_which_file_is_read(tmp_path: Path, file: Path) -> None:
+    """--config, then $GRPO_WATCH_CONFIG, then ./grpo-watch.yaml; a named file must exist."""
+    other = tmp_path / "other.yaml"
+    other.write_text("listen: ':7'\n")
+    environ = {"GRPO_WATCH_CONFIG": str(other)}
+    assert load_settings(environ=environ, folder=tmp_path).settings.listen == ":7"
+    assert load_settings(config=file, environ=environ).settings.listen == "127.0.0.1:9853"
+    assert load_settings(environ=NOTHING, folder=tmp_path).file == file
+    with pytest.raises(ConfigError, match=r"^/nowhere/x\.yaml: can't be read: No such file"):
+        load_settings(environ={"GRPO_WATCH_CONFIG": "/nowhere/x.yaml"})
+
+
+def test_variables_that_kubernetes_sets_are_ignored(tmp_path: Path) -> None:
+    """A service called grpo-watch puts these into every pod."""
+    environ = {"GRPO_WATCH_PORT": "tcp://10.0.0.1:9853", "GRPO_WATCH_SERVICE_HOST": "10.0.0.1"}
+    assert load_settings(environ=environ, folder=tmp_path).settings == Settings()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("listen:", "listn:", "8:1: unknown key 'listn' (did you mean listen?)"),
+        ("webhook_url_file", "webhook_url", "15:19: unknown key 'webhook_url' (did you mean webhook_url_file?)"),
+        ("path: runs/*", "pth: runs/*", "2:5: unknown key 'pth' (did you mean path?)"),
+        ("beta:", "bta:", "5:15: runs.0.settings: unknown setting 'bta' (did you mean beta?)"),
+        ("team: math", "team: [1]", "4:20: runs.0.labels.team: input should be a valid string"),
+        ("type: slack", "type: slak", "15:5: sinks.1: input tag 'slak' found using 'type' does not match"),
+        ("days: 7", "days: -7", "10:19: retention.days: input should be greater than 0"),
+        (
+            "notify_backlog: all",
+            "notify_backlog: some",
+            "12:17: notify_backlog: input should be 'live', 'all' or 'none'",
+        ),
+        (", tls_key: k.pem", "", "21:6: web: tls_cert and tls_key come together"),
+        ("http://127.0.0.1:9091", "127.0.0.1:9091", "17:31: sinks.3.url: a URL begins with http:// or https://"),
+        ("2027-01-31", "2027-02-31", "20:54: day is out of range for month"),
+        ("127.0.0.1:9853", "localhost", "8:9: listen: 'localhost' is not HOST:PORT"),
+        ("{examples: false}", "no way", "23:10: privacy: holds `key: value` lines"),
+    ],
+)
+def test_mistakes_name_file_line_and_column(file: Path, old: str, new: str, message: str) -> None:
+    """A misspelt key is found in every depth of the file."""
+    file.write_text(FULL.replace(old, new))
+    with pytest.raises(ConfigError) as refused:
+        load_settings(config=file, environ=NOTHING)
+    assert str(refused.value).startswith(f"{file}:{message}")
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "message"),
+    [
+        ({"GRPO_WATCH_RETENTION_DAYS": "soon"}, {}, "GRPO_WATCH_RETENTION_DAYS: input should be a valid number"),
+        ({"GRPO_WATCH_LISTEN": "here"}, {}, "GRPO_WATCH_LISTEN: 'here' is not HOST:PORT"),
+        ({}, {"listen": "1:99999"}, "--listen: '1:99999' is not HOST:PORT"),
+    ],
+)
+def test_mistakes_in_variables_and_flags_are_named(
+    environ: dict[str, str], flags: dict[str, Any], message: str
+) -> None:
+    """The variable or flag stands where a file's name would."""
+    with pytest.raises(ConfigError) as refused:
+        load_settings(flags, environ=environ, folder=Path("/nowhere"))
+    assert str(refused.value).startswith(message)
+
+
+def test_secrets_appear_nowhere(file: Path) -> None:
+    """Neither in repr, nor in str, nor in what `grpo-watch config` prints; reveal() and read() give them."""
+    (file.parent / "slack").write_text("https://hooks.slack.com/services/T0/B0/topsecret\n")
+    loaded = load_settings(config=file, environ=NOTHING)
+    shown = repr(loaded) + str(loaded.settings) + repr(effective(loaded, NOTHING))
+    for secret in ("geheim", "abc", "topsecret"):
+        assert secret not in shown
+    slack, webhook = loaded.settings.sinks[1:3]
+    assert isinstance(slack, SlackSink)
+    assert isinstance(webhook, WebhookSink)
+    assert slack.webhook_url_file.read() == "https://hooks.slack.com/services/T0/B0/topsecret"
+    assert webhook.url.reveal() == "https://me:geheim@host:8080/hook?token=abc"
+    assert str(webhook.url) == "https://***@host:8080/hook?***"
+
+
+@pytest.mark.parametrize(("content", "problem"), [(None, "No such file"), (b" \n", "empty"), (b"\xff", "not UTF-8")])
+def test_unusable_secret_files(tmp_path: Path, content: bytes | None, problem: str) -> None:
+    """One line that names the file."""
+    path = tmp_path / "secret"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=problem) as refused:
+        SecretFile(path).read()
+    assert str(refused.value).startswith(f"{path}: ")
+
+
+def test_urls_without_secrets_are_shown_as_they_are() -> None:
+    """Nothing is hidden that need not be."""
+    assert str(Url("http://127.0.0.1:9093/api")) == "http://127.0.0.1:9093/api"
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("127.0.0.1:9853", "127.0.0.1", 9853), (":0", "127.0.0.1", 0), ("[::1]:80", "::1", 80), ("gpu7:1", "gpu7", 1)],
+)
+def test_listen_addresses(text: str, host: str, port: int) -> None:
+    """Host and port; without a host it is the loopback one."""
+    assert split_listen(text) == (host, port)
+
+
+@pytest.mark.parametrize("text", ["", "9853", "host", "host:", "host:-1", "host:65536", "::1:80", "host:\uff19"])
+def test_what_is_no_listen_address(text: str) -> None:
+    """Anything ambiguous is refused."""
+    with pytest.raises(ValueError, match="is not HOST:PORT"):
+        split_listen(text)
+
+
+def test_assignments() -> None:
+    """Values are JSON where they can be, else text."""
+    texts = ["beta=0.04", "use_vllm=True", "model=org/name=1", "seed=null", "dtype=", "save_steps=[1]"]
+    assert parse_assignments(texts) == {
+        "beta": 0.04,
+        "use_vllm": True,
+        "model": "org/name=1",
+        "seed": None,
+        "dtype": "",
+        "save_steps": "[1]",
+    }
+
+
+@pytest.mark.parametrize(("text", "fix"), [("beta", "write KEY=VALUE"), ("bta=1", "did you mean beta")])
+def test_wrong_assignments(text: str, fix: str) -> None:
+    """The argument and the fix are in the line."""
+    with pytest.raises(UsageError, match=fix):
+        parse_assignments([text])
+
+
+def test_state_folder_depends_on_host_and_set_of_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order and spelling of paths don't matter; another host or path gives another folder."""
+    monkeypatch.chdir(tmp_path)
+    environ = {"XDG_STATE_HOME": "/state", "HOME": "/home/u"}
+    one = default_state_dir(["a", "/b"], "gpu7", environ)
+    assert one.parent == Path("/state/grpo-watch")
+    assert one.name.startswith("gpu7-")
+    assert one == default_state_dir(["/b", str(tmp_path / "a"), "a"], "gpu7", environ)
+    assert one != default_state_dir(["a"], "gpu7", environ)
+    assert one != default_state_dir(["a", "/b"], "gpu8", environ)
+    assert default_state_dir(["a"], "h", {"HOME": "/home/u"}).parent == Path("/home/u/.local/state/grpo-watch")
