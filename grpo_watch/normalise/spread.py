@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-GROUP, BATCH = "reward_group_std", "reward_batch_std"
-
 NOISE = 1e-6
 """Spread that float32 noise alone can show, relative to max(1, |mean reward|); 6e-8 seen for rewards of 0.95."""
 
@@ -28,9 +26,9 @@ class Meaning(Enum):
     """What the logged number is; the value lists the canonical metrics it gives."""
 
     UNKNOWN = ()
-    GROUP = (GROUP,)
-    BATCH = (BATCH,)
-    ONE_GROUP = (GROUP, BATCH)
+    GROUP = ("reward_group_std",)
+    BATCH = ("reward_batch_std",)
+    ONE_GROUP = ("reward_group_std", "reward_batch_std")
 
 
 @dataclass(slots=True)
