@@ -42,7 +42,7 @@ class Document:
     def place_of(self, path: Path_, *, key: bool = False) -> Place:
         """The place of a value (or of its key), or of the nearest known one around it."""
         known = self.keys if key else self.values
-        for length in range(len(path), 0, -1):
+        for length in range(len(path), -1, -1):
             if path[:length] in known:
                 return known[path[:length]]
         return Place(self.file, 1)

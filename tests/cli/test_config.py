@@ -1,0 +1,46 @@
+"""`grpo-watch config`: the settings in force with their origin."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.cli.main import run_cli
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A settings file in an otherwise empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRPO_WATCH_RETENTION_DAYS", "3")
+    path = tmp_path / "grpo-watch.yaml"
+    path.write_text("listen: ':0'\nsinks:\n  - {type: webhook, url: 'http://u:geheim@h/'}\n")
+    return path
+
+
+def test_text_names_value_and_origin(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """File and line, variable, or default; no secret."""
+    assert run_cli(["config"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "listen            = :0  (grpo-watch.yaml:1)" in lines
+    assert "retention.days    = 3.0  (GRPO_WATCH_RETENTION_DAYS)" in lines
+    assert "notify_backlog    = live  (default)" in lines
+    assert any("http://***@h/" in line for line in lines)
+    assert not any("geheim" in line for line in lines)
+
+
+def test_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same for scripts."""
+    assert run_cli(["config", "--config", str(file), "--format", "json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["schema"] == "grpo-watch/config/1"
+    assert said["settings"]["listen"] == {"value": ":0", "origin": f"{file}:1"}
+
+
+def test_a_broken_file_is_2(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line with the place."""
+    file.write_text("lisen: 1\n")
+    assert run_cli(["config"]) == 2
+    assert capsys.readouterr().err == "grpo-watch: grpo-watch.yaml:1:1: unknown key 'lisen' (did you mean listen?)\n"

@@ -1,0 +1,40 @@
+"""`grpo-watch explain`: the runbook in the terminal, the same as JSON, and help with misspelt names."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from grpo_watch.cli.main import run_cli
+
+
+def test_text_shows_how_the_rule_ships_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    """Severity, distances, parameters and the last section, without tool markers."""
+    assert run_cli(["explain", "kl-stuck-at-zero"]) == 0
+    shown = capsys.readouterr().out
+    for text in ("kl-stuck-at-zero", "critical · fires after 8 steps", "min_cumulative_lr", "What to do"):
+        assert text in shown
+    assert "parameters:begin" not in shown
+    assert "\033" not in shown
+
+
+def test_json_carries_rule_parameters_and_runbook(capsys: pytest.CaptureFixture[str]) -> None:
+    """One object that says what a script would ask."""
+    assert run_cli(["explain", "kl-stuck-at-zero", "--format", "json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["schema"], said["rule"], said["severity"]) == ("grpo-watch/explain/1", "kl-stuck-at-zero", "critical")
+    parameter = {param["name"]: param for param in said["params"]}["min_cumulative_lr"]
+    assert (parameter["default"], parameter["allowed"]) == (1e-7, "≥ 0")
+    assert said["runbook"].startswith("# kl-stuck-at-zero\n")
+    assert said["hint"]
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [("kl-stuck-at-zer", "did you mean kl-stuck-at-zero?"), ("xyz", "known are adapter-never-trained, ")],
+)
+def test_an_unknown_rule_is_2_with_a_suggestion(capsys: pytest.CaptureFixture[str], name: str, fix: str) -> None:
+    """The nearest name, or all of them."""
+    assert run_cli(["explain", name]) == 2
+    assert fix in capsys.readouterr().err

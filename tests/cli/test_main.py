@@ -1,0 +1,250 @@
+"""The command line: errors are one line with the right exit code, and starting is cheap."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from grpo_watch import __version__
+from grpo_watch.cli.logs import start_logging
+from grpo_watch.cli.main import parse_time, run_cli
+from grpo_watch.errors import RuleError, SourceError, StateInUseError, UsageError
+
+COMMANDS = ("run", "check", "sources", "digest", "explain", "config", "demo")
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Replaces every command's module by one that notes its arguments; an Exception among ``answers`` is raised."""
+    noted: list[tuple[Any, ...]] = []
+    for name in COMMANDS:
+        module = ModuleType(f"grpo_watch.cli.{name}")
+        setattr(module, f"{name}_command", lambda *arguments: noted.append(arguments) or 0)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    return noted
+
+
+@pytest.fixture
+def config_raises(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def install(error: BaseException) -> None:
+        def config_command(*_: object) -> int:
+            raise error
+
+        module = ModuleType("grpo_watch.cli.config")
+        module.config_command = config_command  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    return install
+
+
+def test_check_hands_over_every_option(calls: list[tuple[Any, ...]]) -> None:
+    """Each option lands in its place of check_command."""
+    line = "check a b --format json --output o.json --fail-on critical --rules r.yaml --rules s.yaml --config c.yaml"
+    assert run_cli([*line.split(), "--set", "beta=0.04", "--now", "2026-11-21T10:00:00Z"]) == 0
+    rules = [Path("r.yaml"), Path("s.yaml")]
+    assert calls == [
+        (
+            ["a", "b"],
+            "json",
+            Path("o.json"),
+            "critical",
+            rules,
+            Path("c.yaml"),
+            ["beta=0.04"],
+            "2026-11-21T10:00:00Z",
+            "unknown",
+            False,
+        )
+    ]
+
+
+def test_check_defaults(calls: list[tuple[Any, ...]]) -> None:
+    """What the interface promises without options; --running and --ended set the state."""
+    for arguments in (["check", "a"], ["check", "a", "--running"], ["check", "a", "--ended"]):
+        assert run_cli(arguments) == 0
+    assert calls[0] == (["a"], "text", None, "warning", [], None, [], None, "unknown", False)
+    assert [call[8] for call in calls] == ["unknown", "running", "ended"]
+
+
+def test_the_other_commands_hand_over_their_options(calls: list[tuple[Any, ...]]) -> None:
+    """Positions are the contract between main and the commands."""
+    run_cli(["run", "a", "--listen", ":0", "--state-dir", "s", "--exit-when-done", "-v", "-v", "--log-format", "json"])
+    run_cli(["run"])
+    run_cli(["sources", "a", "b"])
+    run_cli(["digest", "a"])
+    run_cli(["digest", "a", "b", "--format", "json"])
+    run_cli(["explain", "kl-stuck-at-zero"])
+    run_cli(["config", "--config", "c.yaml"])
+    run_cli(["demo", "--stay"])
+    assert calls == [
+        (["a"], None, ":0", Path("s"), [], True, "json", 2, False),
+        ([], None, None, None, [], False, "logfmt", 0, False),
+        (["a", "b"], "text", False),
+        ("a", None, "text", False),
+        ("a", "b", "json", False),
+        ("kl-stuck-at-zero", "text", False),
+        (Path("c.yaml"), "text", False),
+        (True, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check"], "Missing argument 'PATH...'"),
+        (["check", "a", "--fromat", "json"], "No such option: --fromat"),
+        (["check", "a", "--format", "xml"], "'xml' is not one of 'text', 'json'"),
+        (["check", "a", "--fail-on", "info"], "'info' is not one of 'warning', 'critical', 'never'"),
+        (["check", "a", "--now", "yesterday"], "--now 'yesterday' is not an ISO 8601 time"),
+        (["check", "a", "--running", "--ended"], "--now, --running and --ended exclude each other"),
+        (["run", "a", "--log-format", "xml"], "'xml' is not one of 'logfmt', 'json'"),
+        (["explain"], "Missing argument 'RULE'"),
+        (["chek", "a"], "No such command 'chek'"),
+    ],
+)
+def test_wrong_use_is_one_line_and_2(
+    calls: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    """On stderr, naming what is wrong; no command starts."""
+    assert run_cli(arguments) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert err.startswith("grpo-watch: ")
+    assert err.count("\n") == 1
+    assert out == ""
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("wrong\nuse"), 2),
+        (RuleError("broken"), 2),
+        (StateInUseError("held by process 7"), 4),
+        (SourceError("gone"), 1),
+        (ValueError("oops"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_errors_become_exit_codes(
+    config_raises: Any, capsys: pytest.CaptureFixture[str], error: BaseException, code: int
+) -> None:
+    """The interface's codes; never a traceback, at most one line."""
+    config_raises(error)
+    assert run_cli(["config"]) == code
+    err = capsys.readouterr().err
+    assert err.count("\n") == (0 if code == 130 else 1)
+    assert "Traceback" not in err
+
+
+def test_verbose_shows_the_traceback_of_an_internal_error(config_raises: Any) -> None:
+    """-v lets it out as Python shows it."""
+    config_raises(ValueError("oops"))
+    with pytest.raises(ValueError, match="oops"):
+        run_cli(["config", "-v"])
+
+
+@pytest.mark.parametrize("command", [(), *((command,) for command in COMMANDS)])
+def test_version_and_help_stand_on_every_command(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
+    """Both answer before any required argument is asked for."""
+    assert run_cli([*command, "--version"]) == 0
+    assert capsys.readouterr().out == f"grpo-watch {__version__}\n"
+    assert run_cli([*command, "--help"]) == 0
+    assert capsys.readouterr().out.startswith("Usage: grpo-watch")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_common_options_stand_on_every_command(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    """As the interface says: -v, --no-color, --log-format."""
+    run_cli([command, "--help"])
+    shown = capsys.readouterr().out
+    assert all(option in shown for option in ("-v,", "--no-color", "--log-format", "--version", "--help"))
+
+
+def test_no_arguments_show_the_help_and_count_as_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    """Like git and docker."""
+    assert run_cli([]) == 2
+    assert "Commands:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "tty", "color"),
+    [
+        ([], {}, True, True),
+        ([], {}, False, False),
+        (["--no-color"], {}, True, False),
+        ([], {"NO_COLOR": "1"}, True, False),
+        ([], {"NO_COLOR": ""}, True, True),
+        ([], {"TERM": "dumb"}, True, False),
+    ],
+)
+def test_colours_only_on_a_terminal_that_wants_them(
+    calls: list[tuple[Any, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    environ: dict[str, str],
+    *,
+    tty: bool,
+    color: bool,
+) -> None:
+    """--no-color, NO_COLOR (non-empty) and a dumb terminal switch them off."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: tty, raising=False)
+    run_cli(["config", *arguments])
+    assert calls[0][-1] is color
+
+
+def test_times() -> None:
+    """2026-11-21T10:00:00Z is 1795255200 seconds after 1970."""
+    assert parse_time("2026-11-21T10:00:00Z") == 1795255200.0
+    assert parse_time("2026-11-21T11:00:00+01:00") == 1795255200.0
+
+
+@pytest.mark.parametrize("module", ["grpo_watch.cli", "grpo_watch.cli.main"])
+def test_importing_the_command_line_imports_nothing_heavy(module: str) -> None:
+    """--help must answer within 0.3 s: each of these would cost more than the rest together."""
+    heavy = {"pandas", "pyarrow", "wandb", "numpy", "pydantic", "yaml", "rich", "starlette", "uvicorn", "sqlite3"}
+    code = f"import sys, {module}; print(sorted({heavy!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    """`grpo-watch --help | head -0` ends quietly."""
+    code = "import sys; from grpo_watch.cli.main import main; sys.argv = ['grpo-watch', 'check', '--help']; main()"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_log_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """logfmt quotes what has blanks; JSON is one object per line; -v decides the level."""
+    log = logging.getLogger("grpo_watch.test")
+    try:
+        start_logging(0, "logfmt")
+        log.info("hidden")
+        log.warning("source failed", extra={"fields": {"path": "/a b", "count": 3, "text": 'x="1"\n'}})
+        said = capsys.readouterr().err
+        assert "hidden" not in said
+        assert 'level=warning msg="source failed" path="/a b" count=3 text="x=\\"1\\"\\n"\n' in said
+        start_logging(1, "json")
+        log.info("started", extra={"fields": {"runs": 2}})
+        line = json.loads(capsys.readouterr().err)
+        assert (line["level"], line["msg"], line["runs"]) == ("info", "started", 2)
+    finally:
+        root = logging.getLogger("grpo_watch")
+        root.handlers.clear()
+        root.propagate = True
+        root.setLevel(logging.NOTSET)

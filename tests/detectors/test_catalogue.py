@@ -1,0 +1,111 @@
+"""A detector is a trio: module, runbook and shipped rule; a missing or stale part is refused here."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.config.rules import load_rules
+from grpo_watch.core.detector import Detector, catalogue
+from grpo_watch.core.names import METRICS
+from grpo_watch.runtime.examples import examples_of
+from grpo_watch.runtime.runbook import HEADINGS, parameter_table, runbook_of
+
+DETECTORS = catalogue()
+RULES = load_rules(detectors=DETECTORS)
+EVIDENCE = frozenset({"completions", "checkpoints", "run end"})
+"""What a detector may need besides metrics."""
+
+MAX_LINES = 80
+
+every_detector = pytest.mark.parametrize("detector", [pytest.param(d, id=name) for name, d in DETECTORS.items()])
+
+
+def lines_of_code(source: str) -> int:
+    """Lines without blank ones, comments, docstrings and imports."""
+    tree = ast.parse(source)
+    skipped: set[int] = set()
+    for node in ast.walk(tree):
+        is_text = (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        )
+        if is_text or isinstance(node, ast.Import | ast.ImportFrom):
+            skipped |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return sum(
+        bool(line.strip()) and not line.strip().startswith("#") and number not in skipped
+        for number, line in enumerate(source.splitlines(), 1)
+    )
+
+
+def test_lines_of_code_counts_code_only() -> None:
+    """Two of these seven lines are code."""
+    assert lines_of_code('"""Doc."""\nimport os\n\n# why\ndef f():\n    """Doc\n    more."""\n    return os\n') == 2
+
+
+@every_detector
+def test_runbook_has_the_fixed_headings_in_order(detector: type[Detector]) -> None:
+    """Title, one sentence, then the sections that people learn to find."""
+    runbook = runbook_of(detector)
+    assert runbook.title == detector.name()
+    assert runbook.summary.endswith(".")
+    assert runbook.headings == HEADINGS
+
+
+@every_detector
+def test_parameter_table_is_up_to_date(detector: type[Detector]) -> None:
+    """`scripts/docs` writes it."""
+    runbook = runbook_of(detector)
+    assert runbook.text == runbook.with_table(parameter_table(detector.params))
+
+
+@every_detector
+def test_examples_show_both_a_finding_and_a_quiet_run(detector: type[Detector]) -> None:
+    """A rule without a counter-example is not understood."""
+    expectations = [example.expect for example in examples_of(runbook_of(detector))]
+    assert any(expect.fires is not None for expect in expectations)
+    assert any(expect.quiet for expect in expectations)
+
+
+@every_detector
+def test_a_rule_ships_under_the_detectors_name(detector: type[Detector]) -> None:
+    """Its texts are for people: one sentence, and a fix to paste."""
+    shipped = {rule.name: rule for rule in RULES}
+    assert detector.name() in shipped
+    assert shipped[detector.name()].detector == detector.name()
+
+
+def test_every_shipped_rule_has_a_detector() -> None:
+    """Shipped conditions would have no runbook."""
+    assert [rule.name for rule in RULES if rule.detector is None] == []
+
+
+@every_detector
+def test_needs_are_canonical_metrics_or_evidence(detector: type[Detector]) -> None:
+    """A misspelt need would make the rule blind for ever."""
+    assert {need for alternative in detector.needs for need in alternative} <= set(METRICS) | EVIDENCE
+
+
+@every_detector
+def test_parameters_default_inside_their_bounds(detector: type[Detector]) -> None:
+    """A default that its own check refuses could not be written into a file."""
+    for name, param in detector.params.items():
+        if isinstance(param.default, str):
+            continue
+        assert param.minimum is None or param.default >= param.minimum, name
+        assert param.maximum is None or param.default <= param.maximum, name
+
+
+@every_detector
+def test_a_detector_is_small(detector: type[Detector]) -> None:
+    """At most 80 lines without docstrings and imports."""
+    assert lines_of_code(Path(inspect.getfile(detector)).read_text(encoding="utf-8")) <= MAX_LINES
+
+
+def test_every_runbook_and_module_in_the_folder_belongs_to_a_detector() -> None:
+    """No orphan stays behind when a detector is renamed."""
+    folder = Path(inspect.getfile(next(iter(DETECTORS.values())))).parent
+    stems = {path.stem for path in folder.iterdir() if path.suffix in {".py", ".md"}} - {"__init__"}
+    assert stems == {detector.stem() for detector in DETECTORS.values()}
