@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -209,8 +210,10 @@ def trainer_state(text: str, origin: str) -> Read:
 
 
 def _put(found: dict[str, Setting], name: str, value: object, origin: str) -> None:
-    """Keep a plain value; null, ``-1`` for "not set" and anything nested are left out."""
+    """Keep a plain value; null, ``-1`` for "not set", NaN, infinities and anything nested are left out."""
     scalar: Scalar
+    if isinstance(value, float) and not math.isfinite(value):
+        return
     if name == "scale_rewards" and isinstance(value, bool):
         scalar = "group" if value else "none"
     elif name in INTEGERS:

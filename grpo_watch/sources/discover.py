@@ -109,6 +109,8 @@ class Discoverer:
         loose += [text for where, text in texts if not any(where.is_relative_to(draft.root) for draft in made)]
 
     def _file(self, path: Path, loose: list[str], *, named: bool) -> Draft | None:
+        if not path.exists():
+            return None  # it may come
         found = self._sniffer.sniff(path, (path.parent, path.resolve().parent, *self._allow), named=named)
         if found.what is None:
             if found.problem and named:

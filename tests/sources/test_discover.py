@@ -1,0 +1,241 @@
+"""A path in, runs and channels out: the layouts of real runs, and what may not be mistaken for one."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.sources import walk
+from grpo_watch.sources.discover import Discoverer, FoundRun, What, discover
+
+BAR = "\r  1%|          | 1/100 [00:00<00:32,  3.05it/s]\r    \r"
+CONSOLE = BAR + "{'loss': '-0.1877', 'grad_norm': '0.6572', 'reward': '0.49'}\n"
+SWIFT_CONSOLE = "run sh: `python swift/cli/rlhf.py --rlhf_type grpo`\n[INFO:swift] start\nTrain:   0%|   | 0/80\n"
+CRASH = 'Traceback (most recent call last):\n  File "x/trl/trainer/grpo_config.py", line 1138\nValueError: no\n'
+SWIFT_ROW = {"loss": 0.1, "reward": 0.4, "kl": 0.0, "global_step/max_steps": "1/80"}
+TABLE = {"step": ["1", "1"], "prompt": ["a", "a"], "completion": ["b", "c"], "MyReward": [0.1, 0.2]}
+
+
+def write(path: Path, text: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    return path
+
+
+def trl_run(root: Path) -> Path:
+    """The folder of a TRL 1.16.0 run with wandb offline, as seen on disk."""
+    write(root / "train.log", CONSOLE)
+    write(root / "train.log.arrivals.tsv", "1\t2\n")
+    write(root / "meta.json", '{"loss": 1}')
+    write(root / "output/README.md", "- TRL: 1.16.0\n")
+    write(root / "output/checkpoint-20/trainer_state.json", "{}")
+    write(root / "output/checkpoint-20/model.safetensors")
+    write(root / "output/completions/completions_00001.parquet")
+    write(root / "output/completions/completions_00002.parquet")
+    write(root / "output/runs/Nov21_08-14-08_vm/events.out.tfevents.1795248848.vm.1.0")
+    write(root / "output/runs/Nov21_08-24-34_vm/events.out.tfevents.1795249474.vm.2.0")
+    run = root / "wandb/offline-run-20261121_081408-wjkar9cd"
+    write(run / "run-wjkar9cd.wandb")
+    write(run / "files/output.log", CONSOLE)
+    write(run / "files/requirements.txt", "trl==1.16.0\n")
+    write(run / "logs/debug.log", CRASH)
+    write(root / "wandb/debug.log", CRASH)
+    (root / "wandb/latest-run").symlink_to(run)
+    return root
+
+
+def swift_run(root: Path) -> Path:
+    """An ms-swift run that was resumed: two vN- folders."""
+    write(root / "train.log", SWIFT_CONSOLE)
+    for folder in ("v1-20261121-084104", "v0-20261121-084049"):
+        out = root / "output" / folder
+        write(out / "logging.jsonl", json.dumps(SWIFT_ROW) + "\n")
+        write(out / "completions.jsonl", json.dumps(TABLE) + "\n")
+        write(out / "args.json", "{}")
+        write(out / "checkpoint-20/trainer_state.json", "{}")
+        (out / "last-checkpoint").symlink_to(out / "checkpoint-20")
+        write(out / "runs/events.out.tfevents.1795250449.vm.1.0")
+    return root
+
+
+def channels(run: FoundRun) -> dict[str, tuple[What, int]]:
+    return {found.name: (found.what, found.segment) for found in run.channels if found.what is not What.RUN_CONFIG}
+
+
+def test_trl_run(tmp_path: Path) -> None:
+    """Every channel once; wandb's debug logs and its copy of the console are left out."""
+    (run,) = discover(trl_run(tmp_path / "exp"))
+    assert (run.name, run.framework, run.problems) == ("exp", "trl", ())
+    assert channels(run) == {
+        "train.log": (What.CONSOLE, 0),
+        "output/checkpoint-*": (What.CHECKPOINTS, 0),
+        "output/checkpoint-*/trainer_state.json": (What.TRAINER_STATE, 0),
+        "output/completions/completions_*.parquet": (What.COMPLETIONS_PARQUET, 0),
+        "output/runs/Nov21_08-14-08_vm/events.out.tfevents.1795248848.vm.1.0": (What.TFEVENTS, 0),
+        "output/runs/Nov21_08-24-34_vm/events.out.tfevents.1795249474.vm.2.0": (What.TFEVENTS, 1),
+        "wandb/offline-run-20261121_081408-wjkar9cd/run-wjkar9cd.wandb": (What.WANDB_OFFLINE, 0),
+    }
+    assert [found.name for found in run.channels if found.shows_end] == ["train.log"]
+    configs = {found.path for found in run.channels if found.what is What.RUN_CONFIG}
+    assert configs == {tmp_path / "exp", tmp_path / "exp/output"}
+
+
+def test_wandbs_copy_of_the_console_is_taken_where_there_is_no_other(tmp_path: Path) -> None:
+    """It is no proof of how the job ended."""
+    (trl_run(tmp_path / "exp") / "train.log").unlink()
+    (run,) = discover(tmp_path / "exp")
+    (console,) = [found for found in run.channels if found.what is What.CONSOLE]
+    assert console.name == "wandb/offline-run-20261121_081408-wjkar9cd/files/output.log"
+    assert not console.shows_end
+
+
+def test_a_resumed_ms_swift_run_has_segments(tmp_path: Path) -> None:
+    """v1- follows v0-; one run, rooted above `output`."""
+    (run,) = discover(swift_run(tmp_path / "16-resume"))
+    assert (run.name, run.framework) == ("16-resume", "ms-swift")
+    found = channels(run)
+    assert found["output/v0-20261121-084049/logging.jsonl"] == (What.JSONL, 0)
+    assert found["output/v1-20261121-084104/logging.jsonl"] == (What.JSONL, 1)
+    assert found["output/v1-20261121-084104/completions.jsonl"] == (What.COMPLETIONS_JSONL, 1)
+    assert found["output/v1-20261121-084104/checkpoint-*"] == (What.CHECKPOINTS, 1)
+    ends = {channel.name for channel in run.channels if channel.shows_end}
+    assert ends == {"train.log", *(name for name in found if name.endswith("logging.jsonl"))}
+
+
+@pytest.mark.parametrize(
+    ("below", "name"),
+    [("", "16-resume"), ("output", "output"), ("output/v0-20261121-084049", "v0-20261121-084049")],
+)
+def test_naming_a_part_of_a_run(tmp_path: Path, below: str, name: str) -> None:
+    """Whatever folder of a run is named, one run is found there."""
+    (run,) = discover(swift_run(tmp_path / "16-resume") / below)
+    assert run.name == name
+
+
+def test_a_folder_of_folders_of_runs(tmp_path: Path) -> None:
+    """Runs called `runs/x/run` and below: names unique, parents prepended where they clash."""
+    trl_run(tmp_path / "runs/a/one")
+    swift_run(tmp_path / "runs/b/one")
+    swift_run(tmp_path / "runs/b/two")
+    found = discover(tmp_path)
+    assert [run.name for run in found] == ["a/one", "b/one", "two"]
+    assert [run.root for run in found] == [tmp_path / "runs" / name for name in ("a/one", "b/one", "b/two")]
+
+
+def test_a_folder_of_logs_is_a_folder_of_runs(tmp_path: Path) -> None:
+    """Each lone log is a run; stdout and stderr of one job are one."""
+    for name in ("a.log", "b.log"):
+        write(tmp_path / name, CRASH)
+    write(tmp_path / "slurm-7.out", CONSOLE)
+    write(tmp_path / "slurm-7.err", CRASH)
+    found = discover(tmp_path)
+    assert [(run.name, len(run.channels)) for run in found] == [("a", 1), ("b", 1), ("slurm-7", 2)]
+    assert not any(channel.in_folder for run in found for channel in run.channels)
+
+
+def test_one_log_beside_an_output_folder_of_any_name(tmp_path: Path) -> None:
+    """`python train.py > job.log` with output_dir=my-model."""
+    write(tmp_path / "job/job.log", CONSOLE)
+    write(tmp_path / "job/my-model/checkpoint-5/trainer_state.json", "{}")
+    (run,) = discover(tmp_path)
+    assert run.name == "job"
+    assert set(channels(run)) == {"job.log", "my-model/checkpoint-*", "my-model/checkpoint-*/trainer_state.json"}
+
+
+def test_a_log_named_directly_may_have_any_name(tmp_path: Path) -> None:
+    """It is a run by itself; a JSON row in it makes it a metrics file."""
+    (console,) = discover(write(tmp_path / "weird.name", CONSOLE))
+    assert [(c.what, c.in_folder, c.shows_end) for c in console.channels] == [(What.CONSOLE, False, True)]
+    (rows,) = discover(write(tmp_path / "excerpt.txt", json.dumps(SWIFT_ROW) + "\n"))
+    assert rows.channels[0].what is What.JSONL
+    (empty,) = discover(write(tmp_path / "started.log"))
+    assert (empty.channels[0].what, empty.problems) == (What.CONSOLE, ())
+
+
+def test_a_glob(tmp_path: Path) -> None:
+    """Patterns give folders and files; files that are no logs are passed over."""
+    trl_run(tmp_path / "exp1")
+    swift_run(tmp_path / "exp2")
+    write(tmp_path / "exp-notes.md", "loss\n")
+    assert [run.name for run in discover(tmp_path / "exp*")] == ["exp1", "exp2"]
+
+
+def test_nothing_to_find(tmp_path: Path) -> None:
+    """Empty and missing folders, data sets, texts about training: no runs and no complaint."""
+    write(tmp_path / "data/train.jsonl", '{"prompt": "a", "completion": "b"}\n')
+    write(tmp_path / "data/requirements.txt", "trl==1.16.0\n")
+    write(tmp_path / "notes.txt", "try grpo with trl tomorrow\n")
+    write(tmp_path / "config.json", '{"loss": "dapo"}')
+    (tmp_path / "empty").mkdir()
+    finder = Discoverer()
+    assert finder.discover(tmp_path, tmp_path / "empty", tmp_path / "missing") == []
+    assert finder.problems == ()
+
+
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
+    """It is said, and allow_roots opens it."""
+    outside = trl_run(tmp_path / "outside")
+    run = write(tmp_path / "run/train.log", CONSOLE).parent
+    (run / "elsewhere").symlink_to(outside / "output")
+    (found,) = discover(run)
+    assert set(channels(found)) == {"train.log"}
+    assert "allow_roots" in found.problems[0]
+    (opened,) = discover(run, [outside])
+    assert "elsewhere/checkpoint-*" in channels(opened)
+
+
+def test_odd_files_do_no_harm(tmp_path: Path) -> None:
+    """A FIFO named train.log, a binary file named logging.jsonl, rows cut in half, deep nesting in a row."""
+    os.mkfifo(tmp_path / "train.log")
+    (tmp_path / "logging.jsonl").write_bytes(bytes(range(256)) * 64)
+    write(tmp_path / "nested.jsonl", "[" * 100_000)
+    write(tmp_path / "half.jsonl", '{"loss": 0.1, "rew')
+    (run,) = discover(tmp_path)
+    assert set(channels(run)) == {"logging.jsonl"}
+    assert run.problems == (f"{tmp_path}/logging.jsonl: no row of metrics or completions in its first lines",)
+
+
+def test_an_unreadable_folder_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other runs are found all the same (scandir is made to fail, as root may read everything)."""
+    swift_run(tmp_path / "good")
+    (tmp_path / "secret").mkdir()
+    real = os.scandir
+
+    def scandir(path: Path) -> object:
+        if Path(path).name == "secret":
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(walk.os, "scandir", scandir)
+    finder = Discoverer()
+    assert [run.name for run in finder.discover(tmp_path)] == ["good"]
+    assert finder.problems == (f"{tmp_path}/secret: can't be listed: Permission denied",)
+
+
+def test_the_walk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many entries and too deep folders end the search with a line that says so."""
+    monkeypatch.setattr(walk, "MAX_ENTRIES", 10)
+    for number in range(20):
+        write(tmp_path / f"many/{number}.md")
+    write(tmp_path / "d/1/2/3/4/5/6/7/train.log", CONSOLE)
+    finder = Discoverer()
+    assert finder.discover(tmp_path / "many") == []
+    assert "search ended after 10 entries" in finder.problems[0]
+    assert finder.discover(tmp_path / "d") == []
+    assert "deeper than 6 folders" in finder.problems[0]
+
+
+def test_asking_again_sees_what_is_new(tmp_path: Path) -> None:
+    """The same answer object for the same files; a file that grows into a log is found then."""
+    log = write(tmp_path / "train.log", "starting\n")
+    finder = Discoverer()
+    assert finder.discover(tmp_path) == []
+    write(log, "starting\n" + CONSOLE)
+    first = finder.discover(tmp_path)
+    assert [run.name for run in first] == [tmp_path.name]
+    assert finder.discover(tmp_path) == first
+    log.unlink()
+    assert finder.discover(tmp_path) == []
