@@ -9,7 +9,8 @@ import pytest
 
 from grpo_watch.config.rules import load_rules
 from grpo_watch.core.detector import catalogue
-from grpo_watch.runtime.examples import Example, examples_of, failure
+from grpo_watch.runtime.example_blocks import Example
+from grpo_watch.runtime.examples import examples_of, failure
 from grpo_watch.runtime.runbook import runbook_of
 
 DETECTORS = catalogue()

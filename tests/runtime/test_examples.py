@@ -25,7 +25,8 @@ from grpo_watch.core.records import (
     Verdict,
 )
 from grpo_watch.errors import RuleError
-from grpo_watch.runtime.examples import Example, examples_of, failure
+from grpo_watch.runtime.example_blocks import Example
+from grpo_watch.runtime.examples import examples_of, failure
 from grpo_watch.runtime.runbook import Runbook
 
 
@@ -102,6 +103,24 @@ def test_events_follow_the_row_of_their_step() -> None:
     assert isinstance(tick, Tick)
     assert (tick.now, tick.live, tick.state.value) == (9.0, False, "ended")
     assert progress == Progress("example", 3, 10)
+
+
+def test_a_resume_begins_a_second_attempt_behind_the_events_of_the_first() -> None:
+    """After step 3 the run goes on from step 2 as attempt 2; what happened at step 3 comes before."""
+    example = block(
+        "series: {loss: '0x4'}\nseconds: 10\nresume: {after: 3, at: 2}\nexpect: {quiet: true}\n"
+        "events: [{step: 3, event: traceback, text: boom, seen: 31}, {step: 3, event: started}]"
+    )
+    _, *records = example.records
+    assert [(r.attempt, r.step, r.time) if isinstance(r, MetricRow) else getattr(r, "seen", "") for r in records] == [
+        (1, 1, 10.0),
+        (1, 2, 20.0),
+        (1, 3, 30.0),
+        31.0,
+        None,
+        (2, 2, 40.0),
+        (2, 3, 50.0),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,283 @@
+"""Turns a ``series`` block of a runbook into the records that it stands for.
+
+A block is YAML; only ``expect`` is required::
+
+    config: {beta: 0.04}                  # settings of the run; framework: and version: stand beside it
+    series: {kl_reference: "0x30", learning_rate: "1e-6x30"}     # notation of core/series.py
+    start: 1                              # step of the first sample, then every: steps further
+    seconds: 30                           # the producer's time between rows (none without it); the first is at 30
+    resume: {after: 20, at: 15}           # the row after step 20 begins attempt 2 at step 15
+    events:                               # after the row of their step; without a step: at the end, in order
+      - {step: 20, completions: [[0, 1, 0, 1], [0, 1, 2, 3]], length: 80}
+      - {step: 20, checkpoint: {model.w: aa, model.b: bb}}
+      - {step: 20, event: traceback, text: "ValueError: boom", seen: 600}
+      - {tick: 9999}
+    expect: {fires: 10, severity: critical}      # or {quiet: true}; with resolves: STEP when it ends
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from grpo_watch.config.document import Document, first_problem, nearest, parse_document
+from grpo_watch.core.names import METRICS, SETTINGS, split_label
+from grpo_watch.core.records import (
+    Activity,
+    CheckpointDigest,
+    CheckpointKind,
+    CompletionSummary,
+    EventKind,
+    GroupSummary,
+    MetricRow,
+    Progress,
+    Record,
+    RunConfig,
+    RunEvent,
+    RunState,
+    Setting,
+    Severity,
+    Stream,
+    TensorDigest,
+    Tick,
+)
+from grpo_watch.core.series import MISSING, parse_series
+from grpo_watch.errors import Place, RuleError
+
+RUN = "example"
+_CHANNEL = "example"
+_Scalar = bool | int | float | str | None
+_Step = Annotated[int, Field(ge=0)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Expectation(_Model):
+    """What the rule must do: fire at a step, perhaps resolve at a later one, or stay quiet."""
+
+    quiet: Literal[True] | None = None
+    fires: _Step | None = None
+    first_step: _Step | None = None
+    severity: Severity | None = None
+    resolves: _Step | None = None
+
+    @model_validator(mode="after")
+    def _one_verdict(self) -> Expectation:
+        if (self.quiet is None) == (self.fires is None and self.resolves is None):
+            raise ValueError("expect either `quiet: true` or `fires:`/`resolves:` with a step")
+        return self
+
+
+class _Event(_Model):
+    """One record that is not a metric row; exactly one of the keys in ``_KINDS`` says which."""
+
+    step: _Step | None = None
+    completions: list[list[int]] | None = None
+    length: int = 100
+    empty: int = 0
+    prompts: int = 1
+    batch: str | None = None
+    rewards: dict[str, list[list[float | None]]] = {}
+    checkpoint: dict[str, str] | None = None
+    adapter: dict[str, _Scalar] | None = None
+    kind: CheckpointKind | None = None
+    zero: list[str] = []
+    nonfinite: list[str] = []
+    no_elements: list[str] = []
+    problems: list[str] = []
+    event: EventKind | None = None
+    text: str = ""
+    seen: float | None = None
+    tick: float | None = None
+    live: bool = True
+    state: RunState = RunState.UNKNOWN
+    activity: float | None = None
+    progress: tuple[int, int] | None = None
+    eval: dict[str, float | None] | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> _Event:
+        if sum(getattr(self, kind) is not None for kind in _KINDS) != 1:
+            raise ValueError(f"an event has exactly one of {', '.join(_KINDS)}")
+        return self
+
+
+_KINDS = ("completions", "checkpoint", "event", "tick", "activity", "progress", "eval")
+
+
+class _Resume(_Model):
+    """A new attempt begins after the row of one step, at another."""
+
+    after: _Step
+    at: _Step
+
+
+class _Block(_Model):
+    expect: Expectation
+    config: dict[str, _Scalar] = {}
+    framework: str | None = None
+    version: str | None = None
+    series: dict[str, str] = {}
+    start: _Step = 1
+    every: Annotated[int, Field(ge=1)] = 1
+    seconds: float | None = None
+    resume: _Resume | None = None
+    resolution: float | None = None
+    shows_end: bool = True
+    in_folder: bool = True
+    events: list[_Event] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One executable example: the records, in order, and what the rule must make of them."""
+
+    place: Place
+    records: tuple[Record, ...]
+    expect: Expectation
+    shows_end: bool = True
+    in_folder: bool = True
+
+
+def read_example(text: str, file: str, line: int) -> Example:
+    """One block; ``line`` is where its text begins in ``file``.
+
+    Raises:
+        RuleError: naming file and line of what can't be read.
+    """
+    # Blank lines in front make the places of the block the places of the runbook.
+    document = parse_document("\n" * (line - 1) + text, file, RuleError)
+    try:
+        block = _Block.model_validate(document.value)
+    except ValidationError as invalid:
+        known = {*_Block.model_fields, *_Event.model_fields, *Expectation.model_fields, *_Resume.model_fields}
+        raise first_problem(invalid, document, RuleError, known) from None
+    records = tuple(_records(block, document))
+    return Example(Place(file, line), records, block.expect, block.shows_end, block.in_folder)
+
+
+def _records(block: _Block, document: Document) -> Iterator[Record]:
+    for name in block.config:
+        if name not in SETTINGS:
+            place = document.place_of(("config", name), key=True)
+            raise RuleError(f"unknown setting {name!r}", place, nearest(name, SETTINGS))
+    settings = {name: Setting(value, "example") for name, value in block.config.items()}
+    yield RunConfig(block.framework, block.version, settings)
+    waiting = sorted((event for event in block.events if event.step is not None), key=lambda event: event.step or 0)
+    before: MetricRow | None = None
+    for row in _rows(block, document):
+        due = before.step + 1 if before is not None and row.attempt > before.attempt else row.step
+        while waiting and (waiting[0].step or 0) < due:
+            yield _record(waiting.pop(0))
+        yield row
+        before = row
+    for event in (*waiting, *(event for event in block.events if event.step is None)):
+        yield _record(event)
+
+
+def _rows(block: _Block, document: Document) -> Iterator[MetricRow]:
+    columns = {}
+    for key, text in block.series.items():
+        if split_label(key)[0] not in METRICS and not key.startswith("raw:"):
+            place = document.place_of(("series", key), key=True)
+            raise RuleError(f"unknown metric {key!r}", place, nearest(key, METRICS))
+        columns[key] = parse_series(text, document.place_of(("series", key)))
+    for index in range(max(map(len, columns.values()), default=0)):
+        values = {key: column[index] for key, column in columns.items() if index < len(column)}
+        logged = {key: value for key, value in values.items() if value is not MISSING}
+        if logged:
+            yield _row(block, index, logged)
+
+
+def _position(block: _Block, index: int) -> tuple[int, int]:
+    """Attempt and step of a sample."""
+    step = block.start + index * block.every
+    if block.resume is None or step <= block.resume.after:
+        return 1, step
+    in_first = (block.resume.after - block.start) // block.every + 1
+    return 2, block.resume.at + (index - in_first) * block.every
+
+
+def _row(block: _Block, index: int, logged: Mapping[str, float | None]) -> MetricRow:
+    attempt, step = _position(block, index)
+    time = None if block.seconds is None else block.seconds * (index + 1)
+    return MetricRow(
+        run=RUN,
+        stream=Stream.TRAIN,
+        attempt=attempt,
+        step=step,
+        values={key: value for key, value in logged.items() if not key.startswith("raw:")},
+        raw={key.removeprefix("raw:"): value for key, value in logged.items() if key.startswith("raw:")},
+        time=time,
+        seen=time,
+        resolution=block.resolution,
+    )
+
+
+def _record(event: _Event) -> Record:
+    step = event.step or 0
+    made: Record
+    if event.completions is not None:
+        made = _completions(event, event.completions, step)
+    elif event.checkpoint is not None:
+        made = _checkpoint(event, event.checkpoint, step)
+    elif event.event is not None:
+        made = RunEvent(_CHANNEL, event.event, event.step, event.text, seen=event.seen)
+    elif event.tick is not None:
+        made = Tick(event.tick, event.live, event.state)
+    elif event.activity is not None:
+        made = Activity(_CHANNEL, event.activity)
+    elif event.progress is not None:
+        made = Progress(_CHANNEL, *event.progress)
+    else:
+        made = MetricRow(RUN, Stream.EVAL, 1, step, event.eval or {})
+    return made
+
+
+def _completions(event: _Event, patterns: list[list[int]], step: int) -> CompletionSummary:
+    batch = event.batch or str(step)
+    groups = tuple(
+        GroupSummary(
+            prompt_id=f"prompt {batch}-{index}",
+            size=len(pattern),
+            pattern=tuple(pattern),
+            unique=len(set(pattern)),
+            lengths=(event.length,) * len(pattern),
+            empty=event.empty,
+            prompts=event.prompts,
+            rewards={name: tuple(scores[index]) for name, scores in event.rewards.items()},
+            digest=f"{batch}-{index}",
+        )
+        for index, pattern in enumerate(patterns)
+    )
+    return CompletionSummary(_CHANNEL, step, groups, seen=event.seen)
+
+
+def _checkpoint(event: _Event, checksums: dict[str, str], step: int) -> CheckpointDigest:
+    tensors = {
+        name: TensorDigest(
+            dtype="F32",
+            shape=(0,) if name in event.no_elements else (4,),
+            checksum=checksum,
+            nonfinite=1 if name in event.nonfinite else 0,
+            zero=name in event.zero,
+        )
+        for name, checksum in checksums.items()
+    }
+    kind = event.kind or (CheckpointKind.FULL if event.adapter is None else CheckpointKind.ADAPTER)
+    return CheckpointDigest(
+        channel=_CHANNEL,
+        step=step,
+        path=f"checkpoint-{step}",
+        complete=True,
+        tensors=tensors,
+        kind=kind,
+        seen=event.seen,
+        problems=tuple(event.problems),
+        adapter=event.adapter or {},
+    )
