@@ -1,0 +1,141 @@
+"""Turns a JSON-lines metric log (ms-swift's ``logging.jsonl`` and its like) into raw rows and end markers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from grpo_watch.core.records import ChannelKind, Cursor, EventKind, Item, RawRow, RunEvent
+from grpo_watch.sources import rows
+from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.tail import Line, Tail
+
+SUMMARY = b'{"model_parameter_info"'
+"""How the line begins that ms-swift writes when the job ends, also after a crash (pipelines/train/sft.py, finally)."""
+EIGHT_DECIMALS = 1e-8
+"""ms-swift rounds all floats to 8 decimals before it writes them (3.1 to 4.6)."""
+NAN_LINE = 1 << 20
+"""Longest line that is read again for bare NaN and Infinity, which strict JSON has not."""
+
+_decode = msgspec.json.Decoder().decode
+
+
+class JsonlSource:
+    """Reads one JSON-lines file: a row per line, the step in the row.
+
+    Understands ms-swift (``"global_step/max_steps": "33/80"``), its Megatron backend (``"iteration": "7/2174"``),
+    LLaMA-Factory (``current_steps``) and plain ``step``/``global_step``; lines without a step are rows only when they
+    hold training metrics. ``train_runtime`` means that training finished; a summary line without it, that it crashed.
+    """
+
+    def __init__(
+        self, name: str, path: Path, roots: Sequence[Path], segment: int = 0, cursor: Cursor | None = None
+    ) -> None:
+        self.name, self.segment, self.stats = name, segment, SourceStats()
+        self._tail = Tail(path, roots, cursor)
+        self._generation = 0
+        state = cursor.state if cursor is not None else {}
+        self._line = rows.whole(state.get("line")) or 0
+        self._last = rows.whole(state.get("step"))
+        self._finished = state.get("finished") is True
+
+    def poll(self, seen: float | None) -> Iterator[Item]:
+        """Yield the items of all lines that were completed."""
+        yield from self._items(self._tail.read(), seen)
+
+    def finish(self) -> Iterator[Item]:
+        """Yield the item of a last line that has no end."""
+        yield from self._items(self._tail.finish(), None)
+
+    def cursor(self) -> Cursor:
+        """Where reading would go on, and what the lines before said of the run's end."""
+        at = self._tail.cursor(self.name)
+        state = {"line": self._line, "step": self._last, "finished": self._finished}
+        return Cursor(at.source, at.identity, at.position, state)
+
+    def close(self) -> None:
+        """Free the file handle."""
+        self._tail.close()
+
+    def _items(self, lines: Iterator[Line], seen: float | None) -> Iterator[Item]:
+        for line in lines:
+            if line.generation != self._generation:
+                self._generation, self._line, self._last, self._finished = line.generation, 0, None, False
+            self._line += 1
+            item = self._item(line, seen)
+            if item is not None:
+                self.stats.records += 1
+                yield item
+        self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
+
+    def _item(self, line: Line, seen: float | None) -> Item | None:
+        if line.data.startswith(SUMMARY):
+            return self._summary(seen)
+        if line.too_long:
+            self._skip(Skip.TOO_LONG, f"{line.end - line.start} bytes")
+            return None
+        if not line.data or line.data.isspace():
+            return None
+        row = decode(line.data)
+        if row is None:
+            self._skip(Skip.NOT_JSON, "no JSON object")
+            return None
+        if "train_runtime" in row:
+            self._finished = True
+            return RunEvent(
+                self.name, EventKind.FINISHED, rows.place(row).step or self._last, segment=self.segment, seen=seen
+            )
+        return self._row(row, seen)
+
+    def _row(self, row: dict[str, Any], seen: float | None) -> RawRow | None:
+        values, place = rows.numbers(row), rows.place(row)
+        if not values:
+            self._skip(Skip.NOT_A_ROW, "no number in it")
+            return None
+        if place.step is None and not rows.is_row(values):
+            self._skip(Skip.NO_STEP, "neither a step nor a training metric in it")
+            return None
+        self._last, self._finished = place.step or self._last, False
+        return RawRow(
+            channel=self.name,
+            kind=ChannelKind.JSONL,
+            step=place.step,
+            values=values,
+            stream=rows.stream(values),
+            segment=self.segment,
+            max_steps=place.max_steps,
+            seen=seen,
+            resolution=EIGHT_DECIMALS if place.rounded else None,
+        )
+
+    def _summary(self, seen: float | None) -> RunEvent | None:
+        if self._finished:
+            return None
+        text = "the job's summary was written, but no end of training before it"
+        return RunEvent(self.name, EventKind.CRASH_SUMMARY, self._last, text, self.segment, seen=seen)
+
+    def _skip(self, reason: Skip, detail: str) -> None:
+        self.stats.skip(reason, f"line {self._line}: {detail}")
+
+
+def decode(data: bytes) -> dict[str, Any] | None:
+    """The JSON object of a line; bare NaN and Infinity are understood; None for anything else."""
+    try:
+        row = _decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        row = _decode_nan(data)
+    return row if isinstance(row, dict) else None
+
+
+def _decode_nan(data: bytes) -> Any:
+    """Python's reader takes NaN and Infinity; it is only asked where they stand."""
+    if len(data) > NAN_LINE or not (b"NaN" in data or b"Infinity" in data):
+        return None
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
