@@ -1,0 +1,60 @@
+"""Writes the bundled run into a folder as its trainer did: the log's bytes at their recorded pace, then checkpoints.
+
+The run is TRL 1.16.0 on a tiny Qwen2, 100 steps, with an optimizer whose step does nothing. Its three checkpoints are
+byte-identical, so their weights are bundled once.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+CHECKPOINTS = (60, 80, 100)
+BUNDLE = Path(__file__).parent / "frozen"
+
+
+def replay_run(folder: Path, wait: Callable[[float], bool], speed: float) -> None:
+    """Write the run under ``folder``.
+
+    Args:
+        folder: an empty folder; ``train.log`` and ``output/`` appear in it.
+        wait: waits so many seconds; a true answer stops the replay.
+        speed: how many times faster than the recording.
+    """
+    text = _unpack("train.log.gz")
+    marks = [(step, text.index(f"| {step}/100 [".encode())) for step in CHECKPOINTS]
+    output = folder / "output"
+    output.mkdir(parents=True)
+    shutil.copyfile(BUNDLE / "README.md", output / "README.md")
+    with (folder / "train.log").open("wb", buffering=0) as log:
+        written = 0
+        for seconds, size in _arrivals():
+            if wait(seconds / speed):
+                return
+            log.write(text[written:size])
+            while marks and marks[0][1] < size:
+                _save(output / f"checkpoint-{marks.pop(0)[0]}")
+            written = size
+
+
+def _arrivals() -> Iterator[tuple[float, int]]:
+    """(seconds since the piece before, bytes so far) of each recorded piece."""
+    before: float | None = None
+    for line in _unpack("arrivals.tsv.gz").decode().splitlines():
+        time, size = line.split("\t")
+        yield (0.0 if before is None else max(0.0, float(time) - before)), int(size)
+        before = float(time)
+
+
+def _save(checkpoint: Path) -> None:
+    """Weights first, ``trainer_state.json`` last, in the order of transformers' Trainer."""
+    checkpoint.mkdir()
+    step = checkpoint.name.rpartition("-")[2]
+    (checkpoint / "model.safetensors").write_bytes(_unpack("model.safetensors.gz"))
+    (checkpoint / "trainer_state.json").write_bytes(_unpack(f"trainer_state-{step}.json.gz"))
+
+
+def _unpack(name: str) -> bytes:
+    return gzip.decompress((BUNDLE / name).read_bytes())
