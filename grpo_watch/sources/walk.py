@@ -45,7 +45,7 @@ class Walk:
         listed = Folder(path)
         for entry in self._entries(path):
             here = Path(entry.path)
-            if entry.name.startswith(".") or not self._stays_inside(entry, here):
+            if entry.name.startswith(".") or self._repeats(entry, here) or not self._stays_inside(entry, here):
                 continue
             if _is_folder(entry):
                 self._add_folder(listed, entry, depth)
@@ -59,8 +59,8 @@ class Walk:
         path = Path(entry.path)
         if CHECKPOINT.fullmatch(entry.name):
             listed.checkpoints = True
-        elif entry.name in SKIPPED or (entry.is_symlink() and inside(path, self._roots[:1])):
-            return  # a link inside the tree shows what is listed anyway (last-checkpoint, latest-run)
+        elif entry.name in SKIPPED:
+            return
         elif depth + 1 > MAX_DEPTH:
             self.problems.append((path, f"not searched: deeper than {MAX_DEPTH} folders; name it directly"))
         else:
@@ -83,6 +83,13 @@ class Walk:
         except OSError as error:
             self.problems.append((path, f"can't be listed: {error.strerror or error}"))
         return sorted(found, key=lambda entry: entry.name)
+
+    def _repeats(self, entry: os.DirEntry[str], path: Path) -> bool:
+        """Whether it is a link to what the walk lists anyway (``last-checkpoint``, ``latest.log``)."""
+        if not entry.is_symlink() or not inside(path, self._roots[:1]):
+            return False
+        below = path.resolve().relative_to(self._roots[0].resolve()).parts
+        return _is_folder(entry) or not any(name.startswith(".") or name in SKIPPED for name in below[:-1])
 
     def _stays_inside(self, entry: os.DirEntry[str], path: Path) -> bool:
         if not entry.is_symlink() or inside(path, self._roots):

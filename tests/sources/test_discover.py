@@ -187,6 +187,18 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     assert "elsewhere/checkpoint-*" in channels(opened)
 
 
+def test_links_inside_the_folder_repeat_nothing(tmp_path: Path) -> None:
+    """latest.log is train.log; a link into a hidden folder is the only way to a log."""
+    write(tmp_path / "train.log", CONSOLE)
+    (tmp_path / "latest.log").symlink_to(tmp_path / "train.log")
+    write(tmp_path / "output/checkpoint-1/trainer_state.json", "{}")
+    write(tmp_path / ".store/7.log", CONSOLE)
+    (tmp_path / "stdout.log").symlink_to(tmp_path / ".store/7.log")
+    (run,) = discover(tmp_path)
+    consoles = [name for name, (what, _) in channels(run).items() if what is What.CONSOLE]
+    assert consoles == ["stdout.log", "train.log"]
+
+
 def test_odd_files_do_no_harm(tmp_path: Path) -> None:
     """A FIFO named train.log, a binary file named logging.jsonl, rows cut in half, deep nesting in a row."""
     os.mkfifo(tmp_path / "train.log")

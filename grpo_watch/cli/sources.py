@@ -1,0 +1,195 @@
+"""``grpo-watch sources``: what was found in a path, what each channel gives, and which rules can't see."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from grpo_watch.config.rules import load_rules
+from grpo_watch.core.detector import catalogue
+from grpo_watch.core.records import Tick
+from grpo_watch.core.snapshot import RuleStatus, RunSnapshot
+from grpo_watch.errors import UsageError
+from grpo_watch.report.collect import blind, strict
+from grpo_watch.report.text import printable
+from grpo_watch.runtime.open import open_run
+from grpo_watch.runtime.pipeline import Pipeline
+from grpo_watch.runtime.replay import replay
+from grpo_watch.sources.base import SourceStats
+from grpo_watch.sources.discover import NOT_READ_YET, Discoverer, FoundChannel, FoundRun, What
+
+SCHEMA = "grpo-watch/sources/1"
+
+FOUND, NOTHING_FOUND = 0, 3
+
+GIVES: Mapping[What, str] = {
+    What.JSONL: "metric rows",
+    What.CONSOLE: "metric rows, progress, tracebacks",
+    What.TRAINER_STATE: "metric rows at full precision, once per checkpoint",
+    What.COMPLETIONS_JSONL: "completions by group",
+    What.COMPLETIONS_PARQUET: "completions by group",
+    What.CHECKPOINTS: "checksums of the saved weights",
+    What.RUN_CONFIG: "settings of the run",
+    What.TFEVENTS: "not read yet",
+    What.WANDB_OFFLINE: "not read yet",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A found run after one pass over its files. ``stats`` has an entry for every channel that was opened."""
+
+    found: FoundRun
+    snapshot: RunSnapshot
+    stats: Mapping[str, SourceStats]
+    unknown_keys: tuple[str, ...]
+
+
+def sources_command(paths: list[str], output_format: str, color: bool) -> int:
+    """Print what ``paths`` hold; 0 when a run was found, 3 when none was.
+
+    Raises:
+        UsageError: a path does not exist.
+    """
+    for path in paths:
+        if not any(char in path for char in "*?[") and not Path(path).exists():
+            raise UsageError(f"{path}: no such file or folder")
+    discoverer = Discoverer()
+    examined = [examine(found) for found in discoverer.discover(*map(Path, paths))]
+    if output_format == "json":
+        encoded = msgspec.json.encode(document(examined, discoverer.problems))
+        sys.stdout.write(msgspec.json.format(encoded, indent=1).decode() + "\n")
+    else:
+        sys.stdout.write(_as_text(examined, discoverer.problems, color=color))
+    return FOUND if examined else NOTHING_FOUND
+
+
+def examine(found: FoundRun) -> Examined:
+    """Read a run once, as ``check`` does, and keep what its channels gave."""
+    pipeline = Pipeline(load_rules([]), catalogue())
+    pipeline.engine.run(found.name)
+    opened = open_run(found=found, pipeline=pipeline)
+    for _ in replay(opened, pipeline, Tick(time.time(), live=False)):
+        pass
+    stats = {source.name: source.source.stats for source in opened.sources}
+    opened.close()
+    unknown = pipeline.assembler(found.name).resolver.unknown_keys
+    return Examined(found, pipeline.snapshot(found.name), stats, unknown)
+
+
+def document(examined: Sequence[Examined], problems: Sequence[str]) -> dict[str, Any]:
+    """The JSON document (schema ``grpo-watch/sources/1``)."""
+    return {"schema": SCHEMA, "runs": [_run(one) for one in examined], "problems": list(problems)}
+
+
+def _run(one: Examined) -> dict[str, Any]:
+    snapshot = one.snapshot
+    return {
+        "run": one.found.name,
+        "root": str(one.found.root),
+        "framework": snapshot.framework or one.found.framework,
+        "framework_version": snapshot.version,
+        "steps": snapshot.step,
+        "channels": [_channel(channel, one.stats.get(channel.name)) for channel in one.found.channels],
+        "settings": {
+            name: {"value": strict(setting.value), "origin": setting.origin}
+            for name, setting in sorted(snapshot.config.items())
+        },
+        "unknown_keys": list(one.unknown_keys),
+        "rules": [
+            {"rule": rule.rule, "status": rule.status.value, "reason": rule.reason or None} for rule in snapshot.rules
+        ],
+        "problems": list(one.found.problems),
+    }
+
+
+def _channel(channel: FoundChannel, stats: SourceStats | None) -> dict[str, Any]:
+    return {
+        "name": channel.name,
+        "kind": channel.what.value,
+        "path": str(channel.path),
+        "segment": channel.segment,
+        "shows_end": channel.shows_end,
+        "read": stats is not None,
+        "gives": GIVES[channel.what],
+        "records": stats.records if stats else 0,
+        "skipped": {reason.value: count for reason, count in stats.skipped.items()} if stats else {},
+        "first_bad": (stats.first_bad or None) if stats else None,
+        "problem": (stats.problem or None) if stats else None,
+    }
+
+
+def _as_text(examined: Sequence[Examined], problems: Sequence[str], *, color: bool) -> str:
+    width = Console().width if sys.stdout.isatty() else 120
+    written = StringIO()
+    console = Console(
+        file=written, force_terminal=color, no_color=not color, width=width, highlight=False, markup=False, emoji=False
+    )
+    for one in examined:
+        for line, style in _lines(one):
+            console.print(line, style=style or None, overflow="fold")
+        console.print()
+    for problem in problems:
+        console.print(printable(problem), style="yellow")
+    if not examined:
+        console.print("no run was found: nothing here looks like a training log, a metrics file or a checkpoint")
+    return written.getvalue()
+
+
+def _lines(one: Examined) -> Iterator[tuple[str, str]]:
+    """Text and style of each line of one run's block."""
+    snapshot, found = one.snapshot, one.found
+    name = " ".join(part for part in (snapshot.framework or found.framework, snapshot.version) if part)
+    yield f"{printable(found.name)}  {name or 'unknown framework'}  {printable(str(found.root))}", "bold"
+    for channel in found.channels:
+        stats = one.stats.get(channel.name)
+        if _worth_showing(channel, stats):
+            yield f"  {printable(channel.name)}", _style(channel, stats)
+            yield f"      {channel.what.value}: {_gave(channel, stats)}", "dim"
+    if one.unknown_keys:
+        keys = ", ".join(printable(key) for key in one.unknown_keys[:12])
+        yield f"  kept under their own names (raw:<key>): {keys}", ""
+    for problem in found.problems:
+        yield f"  {printable(problem)}", "yellow"
+    live = sum(rule.status in (RuleStatus.OK, RuleStatus.FIRING) for rule in snapshot.rules)
+    yield f"  {live} of {len(snapshot.rules)} rules can judge this run", ""
+    for reason, rules in blind(snapshot).items():
+        yield f"  blind: {', '.join(rules)} ({printable(reason)})", "dim"
+    for rule in snapshot.rules:
+        if rule.status is RuleStatus.BROKEN:
+            yield f"  broken: {rule.rule} ({printable(rule.reason)})", "red"
+
+
+def _worth_showing(channel: FoundChannel, stats: SourceStats | None) -> bool:
+    """Folders without configuration files are looked at again and again, but say nothing yet."""
+    silent = stats is not None and not (stats.records or stats.problem or stats.skipped)
+    return not (channel.what is What.RUN_CONFIG and silent)
+
+
+def _gave(channel: FoundChannel, stats: SourceStats | None) -> str:
+    parts = [GIVES[channel.what]]
+    if stats is not None:
+        parts.append(f"{stats.records} record{'' if stats.records == 1 else 's'}")
+        if stats.skipped:
+            parts.append(f"{sum(stats.skipped.values())} skipped (first: {printable(stats.first_bad)})")
+        if stats.problem:
+            parts.append(printable(stats.problem))
+    if channel.segment:
+        parts.append(f"folder {channel.segment + 1} of its kind")
+    if channel.shows_end:
+        parts.append("shows how the run ended")
+    return ", ".join(parts)
+
+
+def _style(channel: FoundChannel, stats: SourceStats | None) -> str:
+    if channel.what in NOT_READ_YET:
+        return "dim"
+    return "yellow" if stats is not None and stats.problem else ""
