@@ -38,7 +38,7 @@ def test_derived_frameworks_know_the_keys_of_their_base() -> None:
         ({"loss", "grad_norm"}, None),
         ({"loss", "reward", "completions/mean_length", "num_tokens"}, "trl"),
         ({"loss", "reward", "completions/mean_length"}, "ms-swift"),
-        ({"iteration", "consumed samples"}, "ms-swift"),
+        ({"loss", "consumed samples", "grad norm"}, "ms-swift"),
         ({"completion_length", "completions/mean_length"}, "unsloth"),
         ({"ppl", "memory/max_active (GiB)", "completions/mean_length", "num_tokens"}, "axolotl"),
     ],
