@@ -85,9 +85,11 @@ class Sniffer:
             return Sniffed(None, problem=f"can't be read: {error.strerror or error}")
         state = (info.st_ino, info.st_size, info.st_mtime_ns)
         held = self._answers.get(key)
-        if held is not None and (held[0] == state or _still_holds(held, state)):
+        if held is not None and held[0] == state:
             return held[1]
         answer = _sniff(path, roots, named=named)
+        if held is not None and held[1].what is not None and _only_grew(held[0], state):
+            answer = Sniffed(held[1].what, held[1].framework or answer.framework, answer.problem)
         self._answers[key] = (state, answer)
         return answer
 
@@ -97,10 +99,9 @@ class Sniffer:
         self._asked = set()
 
 
-def _still_holds(held: tuple[tuple[int, int, int], Sniffed], state: tuple[int, int, int]) -> bool:
-    """A recognised file that only grew is what it was (a framework may still be found in a console's later lines)."""
-    (inode, size, _), answer = held
-    return answer.what is not None and answer.framework is not None and inode == state[0] and state[1] >= size
+def _only_grew(before: tuple[int, int, int], after: tuple[int, int, int]) -> bool:
+    """The same file, longer: what it was recognised by may have left the window, yet it is what it was."""
+    return before[0] == after[0] and before[1] <= after[1]
 
 
 def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> Sniffed:

@@ -251,3 +251,16 @@ def test_asking_again_sees_what_is_new(tmp_path: Path) -> None:
     assert finder.discover(tmp_path) == first
     log.unlink()
     assert finder.discover(tmp_path) == []
+
+
+def test_a_log_stays_a_log_while_it_grows(tmp_path: Path) -> None:
+    """What it was recognised by is far from both ends later on."""
+    noise = "generating ...\n" * 40_000  # 600 KB, more than both windows
+    log = write(tmp_path / "train.log", noise + CONSOLE)
+    finder = Discoverer()
+    assert len(finder.discover(tmp_path)) == 1
+    write(log, noise + CONSOLE + noise)
+    assert len(finder.discover(tmp_path)) == 1
+    assert discover(tmp_path) == []
+    write(log, "started anew\n")
+    assert finder.discover(tmp_path) == []
