@@ -85,7 +85,7 @@ class Sniffer:
             return Sniffed(None, problem=f"can't be read: {error.strerror or error}")
         state = (info.st_ino, info.st_size, info.st_mtime_ns)
         held = self._answers.get(key)
-        if held is not None and held[0] == state:
+        if held is not None and (held[0] == state or _is_settled(held, state)):
             return held[1]
         answer = _sniff(path, roots, named=named)
         if held is not None and held[1].what is not None and _only_grew(held[0], state):
@@ -97,6 +97,14 @@ class Sniffer:
         """Drop what was not asked for since the last call: files that are gone."""
         self._answers = {key: answer for key, answer in self._answers.items() if key in self._asked}
         self._asked = set()
+
+
+def _is_settled(held: tuple[tuple[int, int, int], Sniffed], state: tuple[int, int, int]) -> bool:
+    """Nothing more to learn: recognised, only grew, and its beginning (which names the framework) is known."""
+    before, answer = held
+    return (
+        answer.what is not None and _only_grew(before, state) and (before[1] >= WINDOW or answer.framework is not None)
+    )
 
 
 def _only_grew(before: tuple[int, int, int], after: tuple[int, int, int]) -> bool:
@@ -142,7 +150,7 @@ def _ends(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
 
 
 def _jsonl(name: str, head: bytes, *, named: bool) -> Sniffed:
-    framework = _framework(head)
+    framework = "ms-swift" if name == "logging.jsonl" else _framework(head)
     for line in head.splitlines()[:20]:
         if (what := _line(line)) is not None:
             return Sniffed(what, framework)
