@@ -1,0 +1,129 @@
+"""Opens the state database: schema, journal mode for the file system at hand, damaged files kept aside."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from pathlib import Path
+
+from grpo_watch.errors import UsageError
+
+FILE = "state.db"
+VERSION = 1
+CHECKED_BYTES = 64 * 1024 * 1024
+"""Larger databases are not checked page by page at the start (0.1 s per 50 MB); damage then shows when it is met."""
+
+NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "afs", "glusterfs", "wekafs", "9p"}
+)
+"""File systems on which SQLite's shared-memory WAL index does not work."""
+
+SCHEMA = """
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, identity TEXT NOT NULL UNIQUE, first_seen REAL NOT NULL,
+    ended REAL, noted REAL, verdict TEXT, archived INTEGER NOT NULL DEFAULT 0, snapshot BLOB, history BLOB);
+CREATE TABLE items (
+    run INTEGER NOT NULL, block INTEGER NOT NULL, count INTEGER NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (run, block)) WITHOUT ROWID;
+CREATE TABLE cursors (run INTEGER NOT NULL, source TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (run, source));
+CREATE TABLE transitions (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, run INTEGER NOT NULL, at REAL NOT NULL,
+    backlog INTEGER NOT NULL, data BLOB NOT NULL);
+CREATE INDEX transitions_of_run ON transitions (run, number);
+CREATE TABLE alerts (
+    run INTEGER NOT NULL, rule TEXT NOT NULL, key TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (run, rule, key));
+CREATE TABLE fingerprints (run INTEGER NOT NULL, rule TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (run, rule));
+CREATE TABLE deliveries (
+    sink TEXT NOT NULL, transition TEXT NOT NULL, outcome TEXT NOT NULL, tries INTEGER NOT NULL, due REAL,
+    PRIMARY KEY (sink, transition));
+"""
+
+log = logging.getLogger("grpo_watch.store")
+
+
+def open_database(folder: Path, now: float, mounts: Path = Path("/proc/self/mounts")) -> sqlite3.Connection:
+    """The state database of ``folder``, made if it is not there. A damaged one is renamed and a new one begun.
+
+    Args:
+        folder: an existing directory, locked by the caller.
+        now: Unix seconds, for the name of a damaged file.
+        mounts: where the mounted file systems are listed.
+
+    Raises:
+        UsageError: it can't be opened or written (full, read-only, written by a newer version).
+    """
+    path = folder / FILE
+    journal = "DELETE" if _on_network(folder, mounts) else "WAL"
+    if journal == "DELETE":
+        log.warning("state is on a network file system; a local --state-dir is faster", extra=_fields(path))
+    try:
+        try:
+            return _connect(path, journal)
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            aside = _put_aside(path, now)
+            log.error(  # noqa: TRY400  the file is to blame, a traceback says nothing
+                "the state database is damaged; it was kept aside and a new one begun",
+                extra=_fields(path, kept=str(aside), error=str(error)),
+            )
+            return _connect(path, journal)
+    except (sqlite3.Error, OSError) as error:
+        raise UsageError(f"{path}: state can't be kept there: {error} (give another --state-dir)") from None
+
+
+def _connect(path: Path, journal: str) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
+    try:
+        database.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        database.execute(f"PRAGMA journal_mode = {journal}")
+        database.execute("PRAGMA synchronous = NORMAL")
+        database.execute("PRAGMA cache_size = -2000")
+        _prepare(database, path)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _prepare(database: sqlite3.Connection, path: Path) -> None:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version > VERSION:
+        raise UsageError(f"{path}: written by a newer grpo-watch (format {version}); upgrade, or give --state-dir")
+    if version == 0:
+        database.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
+    elif path.stat().st_size <= CHECKED_BYTES:
+        (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
+    database.execute(f"PRAGMA user_version = {VERSION}")  # a read-only or full disk shows here, at the start
+
+
+def _put_aside(path: Path, now: float) -> Path:
+    aside = path.with_name(f"{path.name}.damaged-{int(now)}")
+    path.rename(aside)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return aside
+
+
+def _on_network(folder: Path, mounts: Path) -> bool:
+    """Whether the innermost mount above ``folder`` is a network file system (False where mounts can't be listed)."""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    real = os.path.realpath(folder)
+    best, network = "", False
+    for fields in (line.split() for line in lines):
+        if len(fields) > 2:  # noqa: PLR2004  device, mount point, type
+            point = fields[1].replace("\\040", " ")
+            inside = real == point or real.startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= len(best):
+                best, network = point, fields[2] in NETWORK or fields[2].startswith("fuse.sshfs")
+    return network
+
+
+def _fields(path: Path, **more: str) -> dict[str, dict[str, str]]:
+    return {"fields": {"path": str(path), **more}}

@@ -1,0 +1,319 @@
+"""Keeps what the daemon was fed, how far it read and what it concluded, so that a restart goes on as if none had been.
+
+Items, cursors, transitions and alerts of a batch are committed in one transaction: they can't disagree after a crash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grpo_watch.core.alerts import Alert
+from grpo_watch.core.records import Cursor, Item, Transition
+from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.errors import GrpoWatchError
+from grpo_watch.store import codec
+from grpo_watch.store.database import FILE, open_database
+from grpo_watch.store.lock import StateLock
+
+BLOCK_ITEMS = 512
+BLOCK_BYTES = 32 * 1024
+"""A block is sealed when it holds so many items or encoded bytes; until then each commit rewrites it."""
+
+
+class StoreError(GrpoWatchError):
+    """The state can't be written or read now; the watch goes on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run as the store knows it; times are Unix seconds. ``noted`` is when its end was noticed.
+
+    ``archived`` runs have no items and cursors any more: they are read anew from their files if they go on.
+    """
+
+    name: str
+    identity: str
+    first_seen: float
+    ended: float | None = None
+    noted: float | None = None
+    verdict: str | None = None
+    archived: bool | int = False
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one run adds in one transaction. ``items`` are encoded by ``codec.encode_item``; ``at`` is Unix seconds.
+
+    ``alerts`` and ``fingerprints`` replace what is stored under the same keys; ``backlog`` marks the transitions as
+    reached before the run was first seen.
+    """
+
+    run: str
+    at: float
+    items: list[bytes] = field(default_factory=list)
+    cursors: dict[str, Cursor] = field(default_factory=dict)
+    transitions: list[Transition] = field(default_factory=list)
+    alerts: dict[tuple[str, str], Alert] = field(default_factory=dict)
+    fingerprints: Mapping[str, str] | None = None
+    snapshot: RunSnapshot | None = None
+    history: bytes | None = None
+    ended: float | None = None
+    backlog: bool = False
+
+
+@dataclass(slots=True)
+class _Tail:
+    """The newest block of a run, not sealed yet."""
+
+    block: int = 0
+    items: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+
+class Store:
+    """The state of one daemon, in one directory, held by a lock until ``close``.
+
+    Raises:
+        StateInUseError: another daemon holds the directory.
+        UsageError: it can't be written.
+    """
+
+    def __init__(self, folder: Path, now: float, mounts: Path = Path("/proc/self/mounts")) -> None:
+        self.folder = folder
+        self._lock = StateLock(folder)
+        try:
+            self._database = open_database(folder, now, mounts)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._numbers: dict[str, int] = dict(self._database.execute("SELECT name, id FROM runs").fetchall())
+        self._tails: dict[str, _Tail] = {}
+
+    def close(self) -> None:
+        """Close the database and free the directory."""
+        self._database.close()
+        self._lock.release()
+
+    def size(self) -> int:
+        """Bytes of state on disk."""
+        paths = (self.folder / f"{FILE}{suffix}" for suffix in ("", "-wal"))
+        return sum(path.stat().st_size for path in paths if path.exists())
+
+    # what is stored
+
+    def runs(self) -> list[StoredRun]:
+        """All runs, in order of first sight."""
+        query = "SELECT name, identity, first_seen, ended, noted, verdict, archived FROM runs ORDER BY id"
+        with _reading():
+            rows = self._database.execute(query).fetchall()
+        return [StoredRun(*row) for row in rows]
+
+    def snapshot(self, run: str) -> RunSnapshot | None:
+        """The newest stored snapshot of a run."""
+        with _reading():
+            found = self._one("SELECT snapshot FROM runs WHERE id = ?", run)
+            return None if found is None else codec.decode(RunSnapshot, found)
+
+    def history(self, run: str) -> bytes | None:
+        """The thinned history of an ended run."""
+        with _reading():
+            return self._one("SELECT history FROM runs WHERE id = ?", run)
+
+    def items(self, run: str) -> Iterator[Item]:
+        """What the pipeline was fed of a run, in order. Raises ``StoreError`` where a block is damaged."""
+        with _reading():
+            query = "SELECT block FROM items WHERE run = ? ORDER BY block"
+            blocks = [block for (block,) in self._all(query, run)]
+        for block in blocks:
+            with _reading():
+                query = "SELECT data FROM items WHERE run = ? AND block = ?"
+                (data,) = self._database.execute(query, (self._numbers[run], block)).fetchone()
+                items = codec.decode_block(data)
+            yield from items
+
+    def cursors(self, run: str) -> dict[str, Cursor]:
+        """How far each source of a run was read."""
+        with _reading():
+            rows = self._all("SELECT source, data FROM cursors WHERE run = ?", run)
+            return {source: codec.decode(Cursor, data) for source, data in rows}
+
+    def alerts(self, run: str) -> dict[tuple[str, str], Alert]:
+        """Where each alert of a run stands, by rule and key."""
+        with _reading():
+            rows = self._all("SELECT rule, key, data FROM alerts WHERE run = ?", run)
+            return {(rule, key): codec.decode(Alert, data) for rule, key, data in rows}
+
+    def fingerprints(self, run: str) -> dict[str, str]:
+        """The fingerprint of each rule that the run's alerts were reached with."""
+        with _reading():
+            return dict(self._all("SELECT rule, value FROM fingerprints WHERE run = ?", run))
+
+    def transitions(self, run: str, *, backlog: bool = True) -> list[Transition]:
+        """Transitions of a run in the order they were reached; without those of the backlog on request."""
+        with _reading():
+            rows = self._all("SELECT data, backlog FROM transitions WHERE run = ? ORDER BY number", run)
+            return [codec.decode(Transition, data) for data, old in rows if backlog or not old]
+
+    # changing it
+
+    def register(self, identity: str, wanted: str, now: float) -> str:
+        """The name of the run with this identity (its path): the stored one, else ``wanted``, made unique.
+
+        A name that another run holds is prefixed with parents of the identity until it is free.
+        """
+        with _reading():
+            found = self._database.execute("SELECT name FROM runs WHERE identity = ?", (identity,)).fetchone()
+            if found is not None:
+                return str(found[0])
+            name = _free(wanted, identity, self._numbers)
+            insert = "INSERT INTO runs (name, identity, first_seen) VALUES (?, ?, ?)"
+            number = self._database.execute(insert, (name, identity, now)).lastrowid
+        self._numbers[name] = number or 0
+        return name
+
+    def commit(self, batches: Sequence[Batch]) -> None:
+        """Add all batches in one transaction.
+
+        Raises:
+            StoreError: nothing of it was stored (disk full, read-only, …).
+        """
+        tails: dict[str, _Tail] = {}
+        with self._transaction():
+            for batch in batches:
+                if batch.items:
+                    tails[batch.run] = self._append(batch.run, batch.items, tails.get(batch.run))
+                self._write(batch)
+        self._tails.update(tails)
+
+    def forget(self, run: str) -> None:
+        """Drop a run's items and cursors, so that it is read anew; what was concluded stays."""
+        with self._transaction():
+            self._drop_items(run, archived=False)
+
+    def reopen(self, run: str) -> None:
+        """A run that had ended goes on."""
+        with self._transaction():
+            self._run("UPDATE runs SET ended = NULL, noted = NULL WHERE id = ?", run)
+
+    def prune(self, now: float, days: float, max_bytes: float) -> list[str]:
+        """Archive runs that ended more than ``days`` ago, then the oldest ended ones while the state is too large.
+
+        Returns their names. A run that still goes on is never touched.
+        """
+        ended = sorted((run.ended, run.name) for run in self.runs() if run.ended is not None and not run.archived)
+        archived: list[str] = []
+        for moment, name in ended:
+            if moment > now - days * 86_400 and self.size() <= max_bytes:
+                break
+            with self._transaction():
+                self._drop_items(name, archived=True)
+            with _reading():
+                self._database.execute("PRAGMA incremental_vacuum").fetchall()
+                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            archived.append(name)
+        return archived
+
+    def _drop_items(self, run: str, *, archived: bool) -> None:
+        self._run("DELETE FROM items WHERE run = ?", run)
+        self._run("DELETE FROM cursors WHERE run = ?", run)
+        self._database.execute("UPDATE runs SET archived = ? WHERE id = ?", (archived, self._numbers[run]))
+        self._tails.pop(run, None)
+
+    def _append(self, run: str, items: Iterable[bytes], tail: _Tail | None) -> _Tail:
+        """Write items after the newest block; returns the block that is open then."""
+        old = tail or self._tails.get(run) or self._stored_tail(run)
+        tail = _Tail(old.block, list(old.items), old.size)
+        for item in items:
+            if len(tail.items) >= BLOCK_ITEMS or tail.size >= BLOCK_BYTES:
+                self._put(run, tail)
+                tail = _Tail(tail.block + 1)
+            tail.items.append(item)
+            tail.size += len(item)
+        self._put(run, tail)
+        return tail
+
+    def _put(self, run: str, tail: _Tail) -> None:
+        row = (self._numbers[run], tail.block, len(tail.items), codec.encode_block(tail.items))
+        self._database.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?)", row)
+
+    def _stored_tail(self, run: str) -> _Tail:
+        rows = self._all("SELECT block, data FROM items WHERE run = ? ORDER BY block DESC LIMIT 1", run)
+        if not rows:
+            return _Tail()
+        items = codec.split_block(rows[0][1])
+        return _Tail(rows[0][0], items, sum(map(len, items)))
+
+    def _write(self, batch: Batch) -> None:
+        number = self._numbers[batch.run]
+        put = self._database.executemany
+        cursors = [(number, source, codec.encode(cursor)) for source, cursor in batch.cursors.items()]
+        put("INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)", cursors)
+        reached = [(t.id, number, batch.at, batch.backlog, codec.encode(t)) for t in batch.transitions]
+        put("INSERT OR IGNORE INTO transitions (id, run, at, backlog, data) VALUES (?, ?, ?, ?, ?)", reached)
+        alerts = [(number, rule, key, codec.encode(alert)) for (rule, key), alert in batch.alerts.items()]
+        put("INSERT OR REPLACE INTO alerts VALUES (?, ?, ?, ?)", alerts)
+        if batch.fingerprints is not None:
+            self._run("DELETE FROM fingerprints WHERE run = ?", batch.run)
+            prints = [(number, rule, value) for rule, value in batch.fingerprints.items()]
+            put("INSERT INTO fingerprints VALUES (?, ?, ?)", prints)
+        if batch.snapshot is not None:
+            values = (codec.encode(batch.snapshot), batch.snapshot.verdict.value, number)
+            self._database.execute("UPDATE runs SET snapshot = ?, verdict = ? WHERE id = ?", values)
+        if batch.ended is not None:
+            ended = (batch.ended, batch.at, batch.history, number)
+            self._database.execute("UPDATE runs SET ended = ?, noted = ?, history = ? WHERE id = ?", ended)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with _reading():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+
+    def _run(self, statement: str, run: str) -> None:
+        self._database.execute(statement, (self._numbers[run],))
+
+    def _all(self, query: str, run: str) -> list[Any]:
+        return self._database.execute(query, (self._numbers[run],)).fetchall()
+
+    def _one(self, query: str, run: str) -> bytes | None:
+        found: bytes | None = self._all(query, run)[0][0]
+        return found
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Whatever goes wrong with the database or its content is a ``StoreError`` with one line."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(f"state: {error}") from error
+    except codec.DECODE_ERRORS as error:
+        raise StoreError(f"state: a damaged record: {error}") from error
+
+
+def slug(run: str) -> str:
+    """A run's name as one path segment of the API; a name that has to be changed gets a mark of the original."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", run)
+    if plain == run and run not in {".", ".."}:
+        return run
+    return f"{plain.strip('-.')}-{hashlib.blake2b(run.encode('utf-8', 'replace'), digest_size=3).hexdigest()}"
+
+
+def _free(wanted: str, identity: str, taken: Mapping[str, int]) -> str:
+    parts = Path(identity).parts
+    names = [wanted, *("/".join(parts[-length:]).lstrip("/") for length in range(2, len(parts) + 1))]
+    numbered = (f"{wanted} ({number})" for number in range(2, len(taken) + 3))
+    return next(name for name in (*names, *numbered) if name not in taken)
