@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 
 import msgspec
 
 from grpo_watch.config.rules import load_rules
+from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.core.detector import Rule, catalogue
-from grpo_watch.core.records import RunState, Severity, Tick
+from grpo_watch.core.records import RunState, Scalar, Severity, Tick
 from grpo_watch.errors import UsageError
 from grpo_watch.report.collect import ChannelReport, RunReport, document, exit_code
 from grpo_watch.runtime.open import open_run
@@ -41,7 +42,8 @@ def check_command(
     found = find_runs(paths)
     tick = Tick(_moment(now), live=False, state=RunState(state))
     chosen = load_rules(rules)
-    reports = [check_run(run, chosen, settings, tick) for run in found]
+    said = parse_assignments(settings)
+    reports = [check_run(run, chosen, said, tick) for run in found]
     _write(reports, output_format, output, color)
     return exit_code(reports, None if fail_on == "never" else Severity(fail_on))
 
@@ -61,11 +63,11 @@ def find_runs(paths: Sequence[str]) -> list[FoundRun]:
     return found
 
 
-def check_run(found: FoundRun, rules: Sequence[Rule], settings: Sequence[str], tick: Tick) -> RunReport:
+def check_run(found: FoundRun, rules: Sequence[Rule], settings: Mapping[str, Scalar], tick: Tick) -> RunReport:
     """Replay one run and report on it."""
     pipeline = Pipeline(rules, catalogue())
     pipeline.engine.run(found.name)
-    opened = open_run(found, settings, pipeline)
+    opened = open_run(found, pipeline, settings)
     for _ in replay(opened, pipeline, tick):
         pass
     channels = tuple(

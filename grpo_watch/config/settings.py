@@ -144,7 +144,7 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, Scalar]:
         name, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--set {text!r}: write KEY=VALUE, e.g. beta=0.04")
-        if name not in SETTINGS:
+        if name not in SETTINGS and name not in {"framework", "framework_version"}:
             raise UsageError(f"--set {text!r}: unknown setting ({nearest(name, SETTINGS) or 'e.g. beta=0.04'})")
         found[name] = _scalar(value)
     return found

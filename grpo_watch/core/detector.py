@@ -92,8 +92,8 @@ class Detector:
         """Judge one record."""
         raise NotImplementedError
 
-    def blind_because(self, run: RunView) -> str | None:
-        """A reason to call the rule blind although its evidence is there (beta = 0, a PiSSA adapter); None: it can judge."""
+    def blind_because(self, run: RunView) -> str | None:  # noqa: ARG002
+        """Why the rule is blind although its evidence is there (beta = 0, a PiSSA adapter); None: it can judge."""
         return None
 
     @classmethod

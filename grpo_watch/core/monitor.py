@@ -34,8 +34,9 @@ class Episode:
 class Monitor:
     """A rule applied to one run.
 
-    ``active`` says whether any alert is pending or firing; ``evaluated`` turns true at the first OK or BREACH; ``reason`` is the last NO_DATA's. A detector that raises makes
-    the monitor ``broken``: its alerts freeze and the other rules go on.
+    ``active`` says whether any alert is pending or firing; ``evaluated`` turns true at the first OK or BREACH;
+    ``reason`` is the last NO_DATA's. A detector that raises makes the monitor ``broken``: its alerts freeze and the
+    other rules go on.
     """
 
     __slots__ = ("active", "alerts", "broken", "detector", "detectors", "episodes", "evaluated", "reason", "rule")

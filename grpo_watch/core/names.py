@@ -88,7 +88,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
 
 
 def labelled(metric: str, label: str) -> str:
-    """The key of a labelled metric: ``labelled("reward_function_mean", "accuracy")`` → ``reward_function_mean[accuracy]``."""
+    """The key of a labelled metric, e.g. ``reward_function_mean[accuracy]``."""
     return f"{metric}[{label}]"
 
 

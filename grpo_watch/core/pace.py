@@ -36,3 +36,11 @@ class Pace:
     def median(self) -> float | None:
         """Seconds per optimizer step; None until known."""
         return self.logged.median() or self.clocked.median()
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: ``45 seconds``, ``12 minutes``, ``3 hours``, ``2 days``."""
+    for unit, size in (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} seconds"

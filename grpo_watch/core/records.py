@@ -57,7 +57,7 @@ class RawRow:
     ``step`` is the optimizer step where the channel knows it. ``segment`` orders the files of one channel kind that
     follow each other (a resume's new folder): a higher segment is a new attempt. ``values`` keeps ``None`` for a key
     logged as null. ``time`` is the producer's own time, ``seen`` the driver's clock when the row was read live; both
-    are Unix seconds. ``resolution`` is the smallest non-zero number this channel can print (None: it prints true zeros).
+    are Unix seconds. ``resolution`` is the smallest non-zero number this channel prints (None: it prints true zeros).
     """
 
     channel: str
@@ -119,7 +119,10 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class CompletionSummary:
-    """What one dumped generation batch says, group by group. ``complete`` is False when groups could not be recovered."""
+    """What one dumped generation batch says, group by group.
+
+    ``complete`` is False when the groups could not be recovered; ``reason`` says why.
+    """
 
     channel: str
     step: int
@@ -213,7 +216,7 @@ class EventKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """Something happened that is not a row: a traceback, an end marker, a rejected configuration, an unreadable source."""
+    """Something that is not a row: a traceback, an end marker, a rejected configuration, an unreadable source."""
 
     channel: str
     kind: EventKind
@@ -358,9 +361,11 @@ class AlertState(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """An alert changed state. ``id`` is a hash of run, attempt, rule, key, episode, to_state and severity: the same
-    event has the same id after any restart. ``step`` is the step of the record that caused it, ``first_step`` the
-    first breaching row of the episode. FIRING → FIRING is an escalation to a higher severity."""
+    """An alert changed state; FIRING → FIRING is an escalation to a higher severity.
+
+    ``id`` is a hash of run, attempt, rule, key, episode, to_state and severity: the same event has the same id after
+    any restart. ``step`` is the step of the record that caused it, ``first_step`` the episode's first breaching one.
+    """
 
     id: str
     run: str

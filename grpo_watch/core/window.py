@@ -6,6 +6,25 @@ import statistics
 from collections import deque
 
 
+class History:
+    """The last values of one metric by step, and its highest so far."""
+
+    __slots__ = ("highest", "values")
+
+    def __init__(self, size: int) -> None:
+        self.values: deque[tuple[int, float]] = deque(maxlen=size)
+        self.highest = 0.0
+
+    def push(self, step: int, value: float) -> None:
+        """Add the value of a step."""
+        self.values.append((step, value))
+        self.highest = max(self.highest, value)
+
+    def at(self, step: int) -> float | None:
+        """The newest value at or before ``step``; None where there is none."""
+        return next((value for at, value in reversed(self.values) if at <= step), None)
+
+
 class Window:
     """The last ``size`` numbers."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Verdict
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Verdict
 
 NON_ZERO_STARTS = ("pissa", "olora", "loftq", "corda")
 """``init_lora_weights`` values of PEFT whose B matrices do not start at zero: a zero or non-zero B proves nothing."""
@@ -44,6 +44,6 @@ class AdapterNeverTrained(Detector):
             return no_data("the adapter has no lora_B")
         if not all(record.tensors[name].zero for name in matrices):
             return QUIET
-        evidence = {"zero_lora_b": len(matrices), "lora_b": len(matrices), "checkpoint": record.path}
+        evidence: dict[str, Scalar] = {"zero_lora_b": len(matrices), "checkpoint": record.path}
         message = f"all {len(matrices)} lora_B matrices of checkpoint {record.step} are exactly zero"
         return (Reading(Verdict.BREACH, value=0.0, message=message, evidence=evidence, immediate=True),)

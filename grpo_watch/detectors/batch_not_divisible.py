@@ -16,7 +16,7 @@ class BatchNotDivisible(Detector):
 
     reads = (RunEvent, MetricRow)
 
-    def observe(self, record: RunEvent | MetricRow, run: RunView) -> Iterable[Reading]:
+    def observe(self, record: RunEvent | MetricRow, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
         """Judge a configuration error of the log."""
         if isinstance(record, MetricRow):
             return QUIET

@@ -14,7 +14,7 @@ class CheckpointUnusable(Detector):
     reads = (CheckpointDigest,)
     needs = (("checkpoints",),)
 
-    def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
+    def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
         """Judge one checkpoint."""
         if not record.complete:
             return SILENT

@@ -1,45 +1,22 @@
-"""Completions of one prompt repeat each other exactly: ranks share a seed, decoding is greedy, or the policy collapsed."""
+"""Completions of one prompt repeat exactly: ranks share a seed, decoding is greedy, or the policy collapsed."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from grpo_watch.core.copies import BatchCopies, Layout, copies_in
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView
 from grpo_watch.core.evidence import number
-from grpo_watch.core.patterns import Layout, layout
-from grpo_watch.core.records import (
-    CompletionSummary,
-    GroupSummary,
-    MetricRow,
-    Reading,
-    Scalar,
-    Severity,
-    Stream,
-    Tick,
-    Verdict,
-)
+from grpo_watch.core.records import CompletionSummary, MetricRow, Reading, Severity, Tick, Verdict
+from grpo_watch.core.window import History
 
 REMEMBERED = 64
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """What one dumped generation batch shows: its commonest pattern and how many of its groups have it."""
-
-    step: int
-    pattern: tuple[int, ...]
-    layout: Layout
-    alike: float
-    groups: int
-    repeated: float
-    digest: str
-
-
 class DuplicateCompletions(Detector):
-    """Looks at groups of long enough, non-empty texts; joins the logged entropy of the same step to tell why."""
+    """Joins each dumped batch with the logged entropy of its step: the same copies mean greedy decoding or collapse."""
 
     reads = (CompletionSummary, MetricRow, Tick)
     needs = (("completions",),)
@@ -62,79 +39,59 @@ class DuplicateCompletions(Detector):
 
     def setup(self) -> None:
         """Empty join."""
-        self.waiting: deque[_Batch] = deque(maxlen=REMEMBERED)
-        self.entropy: deque[tuple[int, float]] = deque(maxlen=REMEMBERED)
-        self.highest_entropy = 0.0
-        self.reward: tuple[float, float] | None = None
+        self.waiting: deque[BatchCopies] = deque(maxlen=REMEMBERED)
+        self.entropy = History(REMEMBERED)
         self.last_row = 0
-        self.streak: list[_Batch] = []
         self.was_diverse = False
+        self._end_streak()
+
+    def _end_streak(self) -> None:
+        self.batches_seen, self.first_step, self.newest = 0, 0, ""
 
     def observe(self, record: CompletionSummary | MetricRow | Tick, run: RunView) -> Iterable[Reading]:
         """Take a batch, a row or the end of input; judge the batches whose row is there."""
         if isinstance(record, CompletionSummary):
-            batch = self._summarise(record)
+            batch = copies_in(record, self.min_characters)
             if batch is not None:
                 self.waiting.append(batch)
         elif isinstance(record, MetricRow):
             self._take(record)
-        elif self.last_row:
+        if not self.waiting:
             return SILENT
-        return list(self._judge_ready(everything=isinstance(record, Tick)))
+        rowless = isinstance(record, Tick) and not run.step
+        return [self._judge(batch) for batch in self._ready(everything=rowless)]
 
     def _take(self, row: MetricRow) -> None:
-        if row.supplement and "entropy" not in row.values:
-            return
-        self.last_row = max(self.last_row, row.step)
         entropy = number(row, "entropy")
+        if not row.supplement:
+            self.last_row = row.step
         if entropy is not None:
-            self.entropy.append((row.step, entropy))
-            self.highest_entropy = max(self.highest_entropy, entropy)
+            self.entropy.push(row.step, entropy)
 
-    def _summarise(self, summary: CompletionSummary) -> _Batch | None:
-        if summary.stream is not Stream.TRAIN or not summary.complete:
-            return None
-        groups = [group for group in summary.groups if self._telling(group)]
-        if not groups or len(groups) * 2 < len(summary.groups):
-            return None
-        (pattern, count), *_ = Counter(group.pattern for group in groups).most_common(1)
-        size = sum(group.size for group in groups)
-        repeated = sum(group.size - group.unique for group in groups)
-        digest = "".join(group.digest for group in summary.groups)
-        alike = count / len(groups)
-        return _Batch(summary.step, pattern, layout(pattern), alike, len(groups), repeated / size, digest)
-
-    def _telling(self, group: GroupSummary) -> bool:
-        """Enough long, non-empty texts of one prompt."""
-        long = sum(length >= self.min_characters for length in group.lengths)
-        return group.size > 1 and group.prompts == 1 and group.empty == 0 and 2 * long >= group.size
-
-    def _judge_ready(self, *, everything: bool) -> Iterator[Reading]:
+    def _ready(self, *, everything: bool) -> Iterator[BatchCopies]:
         while self.waiting and (everything or self.waiting[0].step <= self.last_row):
-            yield self._judge(self.waiting.popleft())
+            yield self.waiting.popleft()
 
-    def _judge(self, batch: _Batch) -> Reading:
-        bad = batch.alike >= self.alike and batch.layout is not Layout.DISTINCT
-        if not bad and batch.repeated < self.many:
-            self.streak.clear()
+    def _judge(self, batch: BatchCopies) -> Reading:
+        regular = batch.alike >= self.alike and batch.layout is not Layout.DISTINCT
+        if not regular and batch.repeated < self.many:
+            self._end_streak()
             self.was_diverse = True
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
-        if self.streak and self.streak[-1].digest == batch.digest:
-            return Reading(Verdict.NO_DATA, message="the same batch was dumped again", step=batch.step)
-        self.streak.append(batch)
-        entropy = next((value for step, value in reversed(self.entropy) if step <= batch.step), None)
-        severity, kind = self._diagnose(batch, entropy)
-        enough = len(self.streak) >= self.batches
-        proof = batch.groups >= 2 and severity is Severity.CRITICAL  # noqa: PLR2004 - one group may repeat by chance
-        if not (enough or proof):
-            return Reading(Verdict.NO_DATA, message="repeated texts in too few batches yet", step=batch.step)
+        if batch.digest != self.newest:
+            self.batches_seen, self.newest = self.batches_seen + 1, batch.digest
+            self.first_step = self.first_step or batch.step
+        entropy = self.entropy.at(batch.step)
+        severity, kind = self._diagnose(batch, entropy, regular=regular)
+        proof = batch.groups > 1 and severity is Severity.CRITICAL
+        if not proof and self.batches_seen < self.batches:
+            return Reading(Verdict.NO_DATA, message="repeated texts in too few distinct batches yet", step=batch.step)
         return self._breach(batch, severity, kind, entropy)
 
-    def _diagnose(self, batch: _Batch, entropy: float | None) -> tuple[Severity, str]:
-        regular = batch.alike >= self.alike
-        if regular and batch.layout in (Layout.STRIDE, Layout.ROUND_ROBIN, Layout.IRREGULAR):
+    def _diagnose(self, batch: BatchCopies, entropy: float | None, *, regular: bool) -> tuple[Severity, str]:
+        if regular and batch.layout is not Layout.ONE_TEXT:
             return Severity.CRITICAL, f"the same {batch.layout.value} pattern: ranks or engines share a seed"
-        if self._low(entropy):
+        if entropy is not None and entropy < max(self.low_entropy, self.fallen_entropy * self.entropy.highest):
             return Severity.WARNING, "the policy collapsed to few texts (its entropy is low)"
         if not regular:
             return Severity.WARNING, "texts repeat without a rule: near-greedy sampling or a collapse"
@@ -142,28 +99,14 @@ class DuplicateCompletions(Detector):
             return Severity.WARNING, "groups were diverse before: the policy collapsed, or sampling was switched"
         return Severity.CRITICAL, "one text per group at normal entropy: greedy decoding, or one seed per request"
 
-    def _low(self, entropy: float | None) -> bool:
-        return entropy is not None and (
-            entropy < self.low_entropy or entropy < self.fallen_entropy * self.highest_entropy
-        )
-
-    def _breach(self, batch: _Batch, severity: Severity, kind: str, entropy: float | None) -> Reading:
-        evidence: dict[str, Scalar] = {
-            "pattern": str(batch.pattern),
-            "layout": batch.layout.value,
-            "groups": batch.groups,
-            "groups_alike_ratio": round(batch.alike, 4),
-            "repeated_ratio": round(batch.repeated, 4),
-            "entropy": entropy,
-        }
-        distinct = len(set(batch.pattern))
+    def _breach(self, batch: BatchCopies, severity: Severity, kind: str, entropy: float | None) -> Reading:
         return Reading(
             Verdict.BREACH,
             value=batch.repeated,
             severity=severity,
-            message=f"{distinct} distinct of {len(batch.pattern)} completions in {batch.alike:.0%} of the groups; {kind}",
-            evidence=evidence,
+            message=f"{batch.says()}; {kind}",
+            evidence={**batch.evidence(), "entropy": entropy},
             step=batch.step,
-            first_step=self.streak[0].step,
+            first_step=self.first_step,
             immediate=True,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grpo_watch.core.detector import SILENT, Detector, RunView, no_data
-from grpo_watch.core.records import EventKind, MetricRow, Reading, RunConfig, RunEvent, Verdict
+from grpo_watch.core.records import EventKind, MetricRow, Reading, RunConfig, RunEvent, Scalar, Verdict
 
 SIGNS = ("at least 2 generations per prompt", "num_generations must be greater than 1", "generations per prompt (1)")
 """Fragments of the refusals of TRL 0.15 to 1.16 and ms-swift 3.1 to 4.6 (ms-swift#3980)."""
@@ -32,5 +32,5 @@ class GroupSizeOne(Detector):
 
 
 def _breach(message: str, error: str) -> Reading:
-    evidence = {"num_generations": 1, "error": error[:300]}
+    evidence: dict[str, Scalar] = {"num_generations": 1, "error": error[:300]}
     return Reading(Verdict.BREACH, value=1.0, threshold=2.0, message=message[:300], evidence=evidence, immediate=True)

@@ -14,7 +14,7 @@ multi-task rewards leave single functions NaN on purpose (ms-swift#4653)."""
 
 
 class NonFiniteMetric(Detector):
-    """One row is a warning (a lone grad_norm under fp16 loss scaling an info); two in a row or a crash make it critical."""
+    """One row is a warning (a lone fp16 grad_norm an info); two in a row, or a crash right after, are critical."""
 
     reads = (MetricRow, RunEvent)
     needs = tuple((name,) for name in CORE)

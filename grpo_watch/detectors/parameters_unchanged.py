@@ -20,7 +20,7 @@ class ParametersUnchanged(Detector):
         """No checkpoint yet."""
         self.history = CheckpointHistory()
 
-    def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
+    def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
         """Compare a complete checkpoint with the one before it."""
         if not record.complete or record.problems:
             return no_data("the newest checkpoint is incomplete or unusable")

@@ -13,7 +13,7 @@ from grpo_watch.core.window import Window
 
 
 class RewardVarianceCollapse(Detector):
-    """Averages the share of groups without spread over generation rows; says whether all is right, wrong or constant."""
+    """Averages the share of groups without spread over generation rows; says whether all is right or wrong."""
 
     needs = (("reward_zero_std_ratio",), ("reward_group_std",), ("advantage_max", "advantage_min"))
     params = MappingProxyType(
@@ -32,7 +32,7 @@ class RewardVarianceCollapse(Detector):
         self.silent = Window(self.rows)
         self.lowest, self.highest = float("inf"), float("-inf")
 
-    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
         """Judge one train row that tells about groups."""
         ratio = no_signal_ratio(record)
         if ratio is None:

@@ -14,7 +14,7 @@ DEADLY = (EventKind.TRACEBACK, EventKind.KILLED, EventKind.CRASH_SUMMARY)
 
 
 class RunCrashed(Detector):
-    """A traceback that is followed by further rows of the same attempt was only logged; one that is not killed the job."""
+    """A traceback followed by further rows of the same attempt was only logged; any other one killed the job."""
 
     reads = (MetricRow, RunEvent, Tick)
     needs = (("run end",),)
@@ -71,14 +71,14 @@ class RunCrashed(Detector):
 
     def _tick(self, tick: Tick, run: RunView) -> Iterable[Reading]:
         if self.suspect is None:
-            return self._no_suspect(tick, run)
+            return self._without_sign(tick, run)
         since = tick.now - (self.suspect.seen or tick.now)
         patience = max(self.grace_seconds, 2 * (self.pace.median() or 0.0))
         if tick.live and (since < patience or tick.state is RunState.RUNNING):
             return SILENT
         return self._fire(run.step)
 
-    def _no_suspect(self, tick: Tick, run: RunView) -> Iterable[Reading]:
+    def _without_sign(self, tick: Tick, run: RunView) -> Iterable[Reading]:
         if not run.shows_end:
             return no_data("the end of this run shows in no channel that is read")
         if self.last_row == 0:
@@ -98,10 +98,10 @@ class RunCrashed(Detector):
 
     @staticmethod
     def _breach(event: RunEvent, step: int) -> Reading:
-        what = {EventKind.KILLED: "killed", EventKind.CRASH_SUMMARY: "crashed"}.get(event.kind, "died with a traceback")
+        what = "was killed" if event.kind is EventKind.KILLED else "died"
         return Reading(
             Verdict.BREACH,
-            message=f"the job {what} at step {step}: {event.text or 'no end-of-training row was written'}"[:300],
+            message=f"the job {what} at step {step}: {event.text or 'it wrote no end-of-training row'}"[:300],
             evidence={"last_step": step, "error": event.text[:300], "sign": event.kind.value},
             step=step,
             immediate=True,

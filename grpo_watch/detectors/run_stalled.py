@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.pace import Pace
+from grpo_watch.core.pace import Pace, duration
 from grpo_watch.core.records import (
     Activity,
     EventKind,
@@ -20,9 +20,11 @@ from grpo_watch.core.records import (
     Verdict,
 )
 
+ENDS = (EventKind.FINISHED, EventKind.CRASH_SUMMARY, EventKind.KILLED, EventKind.TRACEBACK)
+
 
 class RunStalled(Detector):
-    """Adaptive: ``factor`` median steps, never less than the floor, more while a first step, evaluation or save may run."""
+    """Adaptive: ``factor`` median steps, at least the floor, more while a first step, evaluation or save may run."""
 
     reads = (MetricRow, Progress, Activity, RunEvent, Tick)
     needs = (("run end",),)
@@ -57,15 +59,18 @@ class RunStalled(Detector):
             self._alive(record.time)
         elif isinstance(record, RunEvent):
             self._end(record)
-        elif isinstance(record, Progress) or not record.supplement:
-            self.ended = None
+        elif isinstance(record, Progress):
             self._alive(record.seen)
-            if isinstance(record, MetricRow):
-                self.rows += 1
-                self.pace.take(record)
-                self._alive(record.time)
-                return QUIET
+        elif not record.supplement:
+            self._row(record)
+            return QUIET
         return SILENT
+
+    def _row(self, row: MetricRow) -> None:
+        self.ended, self.rows = None, self.rows + 1
+        self.pace.take(row)
+        self._alive(row.seen)
+        self._alive(row.time)
 
     def _alive(self, time: float | None) -> None:
         if time is not None:
@@ -73,18 +78,18 @@ class RunStalled(Detector):
 
     def _end(self, event: RunEvent) -> None:
         self._alive(event.seen)
-        if event.kind is EventKind.STARTED:
-            self.ended = None
-        elif event.kind in (EventKind.FINISHED, EventKind.CRASH_SUMMARY, EventKind.KILLED, EventKind.TRACEBACK):
+        if event.kind in ENDS:
             self.ended = event.kind
+        elif event.kind is EventKind.STARTED:
+            self.ended = None
 
     def _judge(self, tick: Tick, run: RunView) -> Iterable[Reading]:
         why_not = self._not_judged(tick, run)
         if why_not is not None:
             return no_data(why_not)
         silence, limit = tick.now - (self.last or tick.now), self._limit(run)
-        over = self.ended is not None or self._complete(run) or tick.state is RunState.RUNNING
-        if over or silence <= limit:
+        complete = run.max_steps is not None and run.step >= run.max_steps
+        if self.ended or complete or tick.state is RunState.RUNNING or silence <= limit:
             return QUIET
         return (self._breach(tick, run, silence, limit),)
 
@@ -97,21 +102,12 @@ class RunStalled(Detector):
             return "the run is said to have ended"
         return None
 
-    @staticmethod
-    def _complete(run: RunView) -> bool:
-        return run.max_steps is not None and run.step >= run.max_steps
-
     def _limit(self, run: RunView) -> float:
-        median = self.pace.median() or 0.0
-        allowance = self.pause_factor if self._may_pause(run) else 1.0
-        least = self.first_step_seconds if self.rows <= 1 else self.floor_seconds
-        return max(least, self.factor * median * allowance)
-
-    @staticmethod
-    def _may_pause(run: RunView) -> bool:
-        """Whether an evaluation or a save follows the newest step."""
+        """Tolerated silence in seconds; an evaluation or a save may follow the newest step."""
         every = [run.number("eval_steps"), run.number("save_steps")]
-        return any(n is not None and n >= 1 and run.step % int(n) == 0 for n in every)
+        pauses = any(n is not None and n >= 1 and run.step % int(n) == 0 for n in every)
+        least = self.first_step_seconds if self.rows <= 1 else self.floor_seconds
+        return max(least, self.factor * (self.pace.median() or 0.0) * (self.pause_factor if pauses else 1.0))
 
     def _breach(self, tick: Tick, run: RunView, silence: float, limit: float) -> Reading:
         severity = Severity.CRITICAL if tick.live else Severity.WARNING if run.in_folder else Severity.INFO
@@ -121,20 +117,11 @@ class RunStalled(Detector):
             value=silence,
             threshold=limit,
             severity=severity,
-            message=f"nothing was written for {_duration(silence)} at step {run.step}{goal}",
+            message=f"nothing was written for {duration(silence)} at step {run.step}{goal}",
             evidence={
                 "silent_seconds": round(silence, 1),
-                "tolerated_seconds": round(limit, 1),
                 "median_step_seconds": self.pace.median(),
-                "step": run.step,
                 "max_steps": run.max_steps,
             },
             immediate=True,
         )
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} seconds"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,8 +10,10 @@ from grpo_watch.core.records import ChannelKind, ChannelOpened, Cursor, Item, Sc
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.sources.base import Source
 from grpo_watch.sources.checkpoints import CheckpointSource
-from grpo_watch.sources.completions import CompletionsJsonlSource, CompletionsParquetSource
+from grpo_watch.sources.completions import CompletionsJsonlSource
+from grpo_watch.sources.completions_parquet import CompletionsParquetSource
 from grpo_watch.sources.console import ConsoleSource
+from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discover import FoundChannel, FoundRun, What
 from grpo_watch.sources.jsonl import JsonlSource
 from grpo_watch.sources.run_config import RunConfigSource, from_user
@@ -23,6 +25,14 @@ KINDS: Mapping[What, ChannelKind] = {
     What.TRAINER_STATE: ChannelKind.TRAINER_STATE,
 }
 """The channels that give metric rows."""
+
+SIMPLE: Mapping[What, Callable[[str, Path, Sequence[Path], int, Cursor | None], Source]] = {
+    What.JSONL: JsonlSource,
+    What.CONSOLE: ConsoleSource,
+    What.TRAINER_STATE: TrainerStateSource,
+    What.RUN_CONFIG: RunConfigSource,
+}
+"""Sources that need nothing but their file."""
 
 
 @dataclass(slots=True)
@@ -122,21 +132,16 @@ class _Builder:
         return int(size) if size is not None else None
 
     def _source(self, channel: FoundChannel) -> Source | None:
-        name, path, segment, cursor = channel.name, channel.path, channel.segment, self.cursors.get(channel.name)
-        if channel.what is What.JSONL:
-            return JsonlSource(name, path, self.roots, segment, cursor)
-        if channel.what is What.CONSOLE:
-            return ConsoleSource(name, path, self.roots, segment, cursor)
-        if channel.what is What.TRAINER_STATE:
-            return TrainerStateSource(name, path, self.roots, segment, cursor)
-        if channel.what is What.RUN_CONFIG:
-            return RunConfigSource(name, path, self.roots, segment, cursor)
+        name, path, segment = channel.name, channel.path, channel.segment
+        common = (name, path, self.roots)
+        cursor = self.cursors.get(name)
+        simple = SIMPLE.get(channel.what)
+        if simple is not None:
+            return simple(*common, segment, cursor)
         if channel.what is What.COMPLETIONS_JSONL:
-            return CompletionsJsonlSource(name, path, self.roots, self._group_size, segment, cursor)
+            return CompletionsJsonlSource(*common, self._group_size, segment, cursor)
         if channel.what is What.COMPLETIONS_PARQUET:
-            return CompletionsParquetSource(
-                name, path, self.roots, self._group_size, segment, cursor, submit=self.submit
-            )
+            return CompletionsParquetSource(*common, self._group_size, segment, cursor, submit=self.submit)
         if channel.what is What.CHECKPOINTS:
-            return CheckpointSource(name, path, self.roots, segment, cursor, submit=self.submit)
+            return CheckpointSource(*common, segment, cursor, submit=self.submit)
         return None
