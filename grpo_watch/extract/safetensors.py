@@ -1,0 +1,116 @@
+"""Reads the header of a safetensors file with our own bounds, so that no claim in it is believed unchecked."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from grpo_watch.errors import TensorFileError
+
+MAX_HEADER = 100_000_000
+"""Bytes; the limit of the safetensors library (0.8.0, ``MAX_HEADER_SIZE``)."""
+
+BITS: Mapping[str, int] = MappingProxyType(
+    {"BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32, "F32": 32}
+    | {"U64": 64, "I64": 64, "F64": 64, "C64": 64, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4}
+    | {"F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6}
+)
+"""Bits per element of the data types that safetensors 0.8.0 writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Where one tensor lies: ``start`` and ``end`` are byte offsets in the file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+def read_header(descriptor: int, name: str) -> tuple[Extent, ...]:
+    """The tensors of an open safetensors file, in file order.
+
+    Args:
+        descriptor: open for reading; its position is not used.
+        name: how errors call the file.
+
+    Raises:
+        TensorFileError: truncated, or the header contradicts itself or the file.
+        OSError: the file can't be read.
+    """
+    size = os.fstat(descriptor).st_size
+    length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
+    if size < 10:  # noqa: PLR2004  8 bytes of length and an empty object
+        raise TensorFileError(f"{name}: truncated: {size} bytes are no safetensors file")
+    if 8 + length > size:
+        raise TensorFileError(f"{name}: truncated: header says {human(length)}, file has {human(size)}")
+    if length > MAX_HEADER:
+        raise TensorFileError(f"{name}: refused: a header of {human(length)} (at most {human(MAX_HEADER)})")
+    raw = os.pread(descriptor, length, 8)
+    if len(raw) < length:
+        raise TensorFileError(f"{name}: truncated while it was read")
+    extents = [_extent(name, tensor, entry, 8 + length) for tensor, entry in _entries(name, raw)]
+    extents.sort(key=lambda extent: (extent.start, extent.end))
+    _check_layout(name, extents, 8 + length, size)
+    return tuple(extents)
+
+
+def human(size: int) -> str:
+    """A number of bytes for people: ``10 GB``, ``12 KB``."""
+    units = ("bytes", "KB", "MB", "GB", "TB", "PB", "EB")
+    power = max(0, min((len(str(size)) - 1) // 3, len(units) - 1))
+    return f"{size / 1000**power:.3g} {units[power]}"
+
+
+def _entries(name: str, raw: bytes) -> list[tuple[str, Any]]:
+    try:
+        pairs = json.loads(raw.decode("utf-8"), object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError) as error:
+        raise TensorFileError(f"{name}: the header is no JSON ({type(error).__name__})") from None
+    if not isinstance(pairs, _Pairs):
+        raise TensorFileError(f"{name}: the header is no JSON object")
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise TensorFileError(f"{name}: the header names a tensor twice")
+    return [(key, value) for key, value in pairs if key != "__metadata__"]
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object that still shows names given twice."""
+
+
+def _extent(name: str, tensor: str, entry: Any, base: int) -> Extent:
+    fields = dict(entry) if isinstance(entry, _Pairs) else {}
+    dtype, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
+    if not isinstance(dtype, str) or not _naturals(shape) or not _naturals(offsets) or len(offsets) != 2:  # noqa: PLR2004
+        raise TensorFileError(f"{name}: the header entry of {tensor[:80]!r} is not understood")
+    begin, end = offsets
+    bits = BITS.get(dtype)
+    if end < begin or (bits is not None and (end - begin) * 8 != bits * math.prod(shape)):
+        raise TensorFileError(f"{name}: offsets of {tensor[:80]!r} do not fit its shape")
+    return Extent(tensor, dtype, tuple(shape), base + begin, base + end)
+
+
+def _naturals(value: Any) -> bool:
+    return isinstance(value, list) and all(type(number) is int and number >= 0 for number in value)
+
+
+def _check_layout(name: str, extents: list[Extent], base: int, size: int) -> None:
+    """Tensors follow each other without gap or overlap up to the end of the file, as the library demands."""
+    expected = max((extent.end for extent in extents), default=base)
+    if expected > size:
+        raise TensorFileError(f"{name}: truncated: header says {human(expected)}, file has {human(size)}")
+    at = base
+    for extent in extents:
+        if extent.start != at:
+            what = "overlaps another" if extent.start < at else "follows a gap"
+            raise TensorFileError(f"{name}: tensor {extent.name[:80]!r} {what}")
+        at = extent.end
+    if at != size:
+        raise TensorFileError(f"{name}: {human(size - at)} after the last tensor; the file was not written whole")

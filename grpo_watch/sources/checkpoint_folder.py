@@ -1,0 +1,117 @@
+"""Lists the ``checkpoint-<step>`` folders of a run with what decides whether each is complete; reads no weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grpo_watch.errors import SourceError
+from grpo_watch.sources.files import inside
+from grpo_watch.sources.weights import INDEX, PICKLED, opened
+
+CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
+WEIGHTS = re.compile(rf"(?:adapter_model|model)(?:-\d{{1,9}}-of-\d{{1,9}})?\.safetensors|{re.escape(INDEX)}")
+MARKER, SENTINEL = "trainer_state.json", "checkpoint-is-incomplete.txt"
+SMALL_MARKER = 16_000_000
+"""Bytes of a marker that is parsed whole when its end does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFolder:
+    """One folder as listed. ``weights`` are (name, size, mtime in ns) of its weight files, sorted by name.
+
+    ``marker`` is the mtime in ns of its ``trainer_state.json`` (0: none), ``unfinished`` whether the sentinel of an
+    interrupted save lies there (transformers ≥ 5.0).
+    """
+
+    step: int
+    path: Path
+    weights: tuple[tuple[str, int, int], ...]
+    marker: int = 0
+    unfinished: bool = False
+
+    @property
+    def newest(self) -> int:
+        """Newest modification time of the weight files, in nanoseconds."""
+        return max(modified for _, _, modified in self.weights)
+
+
+@dataclass(slots=True)
+class Listing:
+    """The checkpoints of a folder that hold weights; and one line per link refused or format not understood."""
+
+    folders: list[CheckpointFolder] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    not_understood: list[str] = field(default_factory=list)
+
+
+def list_checkpoints(folder: Path, roots: Sequence[Path]) -> Listing:
+    """The checkpoint folders directly under ``folder``. A folder that does not exist has none.
+
+    Raises:
+        OSError: the folder can't be listed.
+    """
+    listing = Listing()
+    for path, step in _named(folder):
+        if path.is_symlink():
+            if not inside(path, roots):
+                listing.refused.append(f"{path}: a link leads out of the run folder; list its target under allow_roots")
+                continue
+            target = path.resolve()
+            if target.parent == folder.resolve() and CHECKPOINT.fullmatch(target.name):
+                continue
+        try:
+            _add(listing, path, step)
+        except OSError:
+            continue  # rotation deletes old checkpoints at any time
+    return listing
+
+
+def marker_is_whole(path: Path, roots: Sequence[Path]) -> bool:
+    """Whether a ``trainer_state.json`` was written to its end.
+
+    transformers writes it with an indent, so that only the very last brace stands at the beginning of a line; other
+    writers' are parsed.
+    """
+    try:
+        with opened(path, roots) as descriptor:
+            size = os.fstat(descriptor).st_size
+            if os.pread(descriptor, 16, max(0, size - 16)).rstrip().endswith(b"\n}"):
+                return os.pread(descriptor, 1, 0) == b"{"
+            return size <= SMALL_MARKER and isinstance(json.loads(os.pread(descriptor, size, 0)), dict)
+    except (OSError, SourceError, ValueError, RecursionError):
+        return False
+
+
+def _named(folder: Path) -> Iterator[tuple[Path, int]]:
+    try:
+        with os.scandir(folder) as items:
+            for item in items:
+                if found := CHECKPOINT.fullmatch(item.name):
+                    yield Path(item.path), int(found[1])
+    except FileNotFoundError:
+        return
+
+
+def _add(listing: Listing, path: Path, step: int) -> None:
+    weights: list[tuple[str, int, int]] = []
+    marker, unfinished, pickled = 0, False, False
+    if not path.is_dir():
+        return
+    with os.scandir(path) as items:
+        for item in items:
+            if WEIGHTS.fullmatch(item.name):
+                info = item.stat()
+                weights.append((item.name, info.st_size, info.st_mtime_ns))
+            elif item.name == MARKER:
+                marker = item.stat().st_mtime_ns
+            unfinished = unfinished or item.name == SENTINEL
+            pickled = pickled or PICKLED.fullmatch(item.name) is not None
+    if weights:
+        listing.folders.append(CheckpointFolder(step, path, tuple(sorted(weights)), marker, unfinished))
+    elif pickled:
+        listing.not_understood.append(f"{path}: not understood yet (safetensors only); save as safetensors")

@@ -1,0 +1,228 @@
+"""Turns the ``checkpoint-<step>`` folders of a run into checksums, once each of them is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from grpo_watch.core.records import CheckpointDigest, Cursor, Item
+from grpo_watch.errors import SourceError
+from grpo_watch.extract.tensors import ChangedWhileReadError
+from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.checkpoint_folder import MARKER, CheckpointFolder, list_checkpoints, marker_is_whole
+from grpo_watch.sources.deferred import Deferred, Submit
+from grpo_watch.sources.sweep import Entry, Sweep
+from grpo_watch.sources.weights import Weights, digest_checkpoint
+
+SETTLED = 120.0
+"""Seconds without a change after which weights newer than the marker are judged all the same (copied files)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one checkpoint folder. ``failure`` is one line; a folder that is ``gone`` is no failure."""
+
+    weights: Weights | None = None
+    skip: Skip | None = None
+    failure: str = ""
+    gone: bool = False
+
+
+def judge_checkpoint(folder: Path, roots: Sequence[Path]) -> Outcome:
+    """Digest one folder; a top-level function of plain values, so that a worker process can run it. Never raises."""
+    try:
+        weights = digest_checkpoint(folder, roots)
+    except FileNotFoundError:
+        return Outcome(gone=True)
+    except ChangedWhileReadError as error:
+        return Outcome(skip=Skip.TRUNCATED, failure=f"{folder.name}: {error}")
+    except (SourceError, OSError) as error:
+        return Outcome(skip=Skip.UNREADABLE, failure=str(error))
+    return Outcome(weights, gone=weights is None)
+
+
+class CheckpointSource:
+    """Watches a folder and digests each complete checkpoint in it, by rising step.
+
+    Complete means: weight files are there, ``trainer_state.json`` is whole (transformers 4.51 to 5.23 write it last),
+    and not ``checkpoint-is-incomplete.txt``. Live, two polls must also see the same weight files, and where these are
+    newer than the marker (a resumed run saves the same step again, the old marker still lies there) nothing may have
+    changed for two minutes. A folder without any weight file is not judged, nor one that vanishes meanwhile.
+
+    ``finish`` also accepts folders without the marker if not one checkpoint here has it (it was stripped when the run
+    was packed, or the framework does not write it) and their weights are whole; else a folder without its marker is
+    a save that was cut short, and is counted.
+
+    A link to another checkpoint of this folder is passed over; one out of the roots is refused and told in
+    ``stats.problem``. A step saved again with the same bytes is not emitted again.
+
+    Args:
+        name: the channel's name.
+        folder: the folder that holds ``checkpoint-<step>`` folders.
+        roots: folders that links may not lead out of.
+        segment: order among the folders of this kind.
+        cursor: where an earlier reader stopped.
+        submit: runs the hashing elsewhere; None hashes in place.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  the arguments that all sources share, and one of its own
+        self,
+        name: str,
+        folder: Path,
+        roots: Sequence[Path],
+        segment: int = 0,
+        cursor: Cursor | None = None,
+        submit: Submit | None = None,
+    ) -> None:
+        self.name, self.stats = name, SourceStats()
+        self._folder, self._roots, self._segment = folder, tuple(roots), segment
+        self._sweep, self._work = Sweep(cursor), Deferred[int](submit, limit=1)
+        self._found: dict[int, CheckpointFolder] = {}
+        self._since: dict[int, tuple[CheckpointFolder, float]] = {}
+        self._judged: dict[int, CheckpointFolder] = {}
+        self._emitted: dict[int, str] = {}
+        self._failed: dict[int, tuple[CheckpointFolder, Outcome]] = {}
+        self._told: set[str] = set()
+        self._under_way: dict[int, CheckpointFolder] = {}
+        self._no_markers = False
+
+    def poll(self, seen: float | None) -> Iterator[Item]:
+        """Yield a digest per checkpoint that became complete."""
+        self._sweep.plan(self._ready(seen))
+        yield from self._advance(seen, wait=False)
+
+    def finish(self) -> Iterator[Item]:
+        """Yield what is under way or can be judged now that nothing more is written; count the rest."""
+        yield from self._advance(None, wait=True)
+        self._ready(None)
+        self._no_markers = not any(found.marker for found in self._found.values())
+        self._sweep.plan(self._ready(None))
+        yield from self._advance(None, wait=True)
+        for _, outcome in self._failed.values():
+            self._count(outcome)
+        self._failed.clear()
+        self._count_incomplete()
+
+    def cursor(self) -> Cursor:
+        """Where reading would go on."""
+        return self._sweep.cursor(self.name, {})
+
+    def close(self) -> None:
+        """Nothing stays open between checkpoints."""
+
+    def _ready(self, seen: float | None) -> Mapping[int, Entry]:
+        """The checkpoints that are complete, by step."""
+        try:
+            listed = list_checkpoints(self._folder, self._roots)
+        except OSError as error:
+            self.stats.problem = f"{self._folder}: can't be listed: {error.strerror or error}"
+            return {}
+        self._found = {found.step: found for found in listed.folders}
+        for problem in listed.refused:
+            self._tell(Skip.OUTSIDE, problem)
+        for problem in listed.not_understood:
+            self._tell(Skip.UNREADABLE, problem)
+        return {
+            step: Entry(found.newest, found.weights)
+            for step, found in self._found.items()
+            if self._is_ready(found, seen)
+        }
+
+    def _is_ready(self, found: CheckpointFolder, seen: float | None) -> bool:
+        if self._judged.get(found.step) == found:
+            return True
+        if found.unfinished:
+            return False
+        if not found.marker:
+            return self._no_markers
+        if not marker_is_whole(found.path / MARKER, self._roots):
+            return False
+        return seen is None or self._is_settled(found, seen)
+
+    def _is_settled(self, found: CheckpointFolder, seen: float) -> bool:
+        """Whether an earlier poll saw the same files; long enough ago where the marker is older than the weights."""
+        known, since = self._since.get(found.step, (None, seen))
+        if known != found:
+            self._since[found.step] = found, seen
+            return False
+        return found.marker >= found.newest or seen - since >= SETTLED
+
+    def _advance(self, seen: float | None, *, wait: bool) -> Iterator[Item]:
+        while True:
+            while self._work.room() and (step := self._sweep.next()) is not None:
+                self._work.submit(step, judge_checkpoint, self._found[step].path, self._roots)
+                self._under_way[step] = self._found[step]
+            taken = self._work.take(wait=wait)
+            if taken is None:
+                return
+            yield from self._collect(*taken, seen)
+
+    def _collect(self, step: int, outcome: Outcome | Exception, seen: float | None) -> Iterator[Item]:
+        found = self._under_way.pop(step)
+        if isinstance(outcome, Exception):
+            outcome = Outcome(skip=Skip.UNREADABLE, failure=f"{found.path}: the reader failed: {outcome}")
+        before = self._failed.pop(step, None)
+        stays = before is not None and before[0] == found
+        again = outcome.gone or (outcome.skip is not None and not stays)
+        self._sweep.done(step, None if again else found.weights)
+        if not again:
+            self._judged[step] = found
+        if outcome.weights is not None:
+            yield from self._emit(found, outcome.weights, seen)
+        elif outcome.skip is not None and stays:
+            self._count(outcome)
+        elif outcome.skip is not None:
+            self._failed[step] = found, outcome
+
+    def _emit(self, found: CheckpointFolder, weights: Weights, seen: float | None) -> Iterator[Item]:
+        if not found.marker and weights.problems:
+            self.stats.skip(Skip.TRUNCATED, f"{found.path.name}: {weights.problems[0]}")
+            return
+        self.stats.bytes += sum(size for _, size, _ in found.weights)
+        joint = joint_digest(weights)
+        if self._emitted.get(found.step) == joint:
+            self.stats.skip(Skip.DUPLICATE, f"{found.path.name}: saved again with the same bytes")
+            return
+        self._emitted[found.step] = joint
+        self.stats.records += 1
+        yield CheckpointDigest(
+            channel=self.name,
+            step=found.step,
+            path=_shown(found.path, self._roots),
+            complete=True,
+            tensors=weights.tensors,
+            kind=weights.kind,
+            segment=self._segment,
+            seen=seen,
+            problems=weights.problems,
+            adapter=weights.adapter,
+        )
+
+    def _count(self, outcome: Outcome) -> None:
+        self._tell(outcome.skip or Skip.UNREADABLE, outcome.failure)
+
+    def _count_incomplete(self) -> None:
+        for found in self._found.values():
+            if found.unfinished or (not found.marker and not self._no_markers):
+                self.stats.skip(Skip.TRUNCATED, f"{found.path.name}: the save was cut short: no {MARKER}")
+
+    def _tell(self, reason: Skip, problem: str) -> None:
+        """Count a refusal once, however often it is met."""
+        if problem not in self._told:
+            self._told.add(problem)
+            self.stats.skip(reason, problem)
+        self.stats.problem = problem
+
+
+def joint_digest(weights: Weights) -> str:
+    """One hash over all tensors (names, types, shapes, bytes) and problems."""
+    parts = [f"{name}\0{one.dtype}{one.shape}{one.checksum}" for name, one in sorted(weights.tensors.items())]
+    return str(xxhash.xxh3_128_hexdigest("\0".join([*parts, *weights.problems]).encode("utf-8", "surrogatepass")))
+
+
+def _shown(path: Path, roots: Sequence[Path]) -> str:
+    """The path below the run folder where it lies in it."""
+    return next((path.relative_to(root).as_posix() for root in roots if path.is_relative_to(root)), str(path))

@@ -1,0 +1,189 @@
+"""Turns ms-swift's ``completions.jsonl`` into one summary per dumped generation batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from grpo_watch.core.records import CompletionSummary, Cursor, Item, Stream
+from grpo_watch.extract.completions import Grouping, Sample, group, sample, summarise_groups
+from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.completion_table import Table, read_table
+from grpo_watch.sources.completions_parquet import CompletionsParquetSource
+from grpo_watch.sources.tail import Line, Tail
+
+__all__ = ["CompletionsJsonlSource", "CompletionsParquetSource"]
+
+MAX_LINE = 32 << 20
+"""Bytes of a line; 512 completions of 8,000 tokens are about 16 MB."""
+MAX_HELD = 65_536
+"""Rows of one step held where each completion is a line of its own."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """Single rows of one step, texts already reduced, and the cursor in front of the first of them."""
+
+    step: int
+    before: Cursor
+    seen: float | None
+    samples: list[Sample] = field(default_factory=list)
+    rewards: dict[str, list[object]] = field(default_factory=dict)
+
+    def add(self, one: Sample, rewards: Mapping[str, Sequence[object]]) -> None:
+        """Add a row; a reward that earlier rows lack is filled up with None."""
+        for name, values in rewards.items():
+            column = self.rewards.setdefault(name, [])
+            column += [None] * (len(self.samples) - len(column)) + list(values)
+        self.samples.append(one)
+
+
+class CompletionsJsonlSource:
+    """Reads the four schemas of ms-swift (see ``completion_table.read_table``).
+
+    A table that repeats the one before it (ms-swift does not clear its buffer: the copy at the end of training, steps
+    that reuse a generation) is counted as a duplicate and not emitted. ms-swift writes the completions of an
+    evaluation into the same file without marking them: a second, different table under the same step is taken for
+    evaluation, as a log event writes only one table of training per step. Where an evaluation was logged under a step
+    of its own, it can't be told from training.
+
+    Args:
+        name: the channel's name.
+        path: the file.
+        roots: folders that links may not lead out of.
+        group_size: G as configured, asked at each table; None: derived from the prompts.
+        segment: order among the files of this kind.
+        cursor: where an earlier reader stopped.
+        examples: whether summaries carry a redacted excerpt.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  the arguments that all sources share, and two of its own
+        self,
+        name: str,
+        path: Path,
+        roots: Sequence[Path],
+        group_size: Callable[[], int | None],
+        segment: int = 0,
+        cursor: Cursor | None = None,
+        examples: bool = True,  # noqa: FBT001, FBT002
+    ) -> None:
+        self.name, self.stats = name, SourceStats()
+        self._group_size, self._segment, self._examples = group_size, segment, examples
+        self._tail = Tail(path, roots, cursor, max_line=MAX_LINE)
+        self._read_to = cursor or self._tail.cursor(name)
+        state = cursor.state if cursor is not None else {}
+        step = state.get("step")
+        self._last_digest, self._last_step = state.get("digest"), step if isinstance(step, int) else None
+        self._held: _Held | None = None
+
+    def poll(self, seen: float | None) -> Iterator[Item]:
+        """Yield a summary per table that is complete."""
+        yield from self._read(self._tail.read(), seen)
+
+    def finish(self) -> Iterator[Item]:
+        """Yield what the last line and held single rows give."""
+        yield from self._read(self._tail.finish(), None)
+        held, self._held = self._held, None
+        if held is not None:
+            yield from self._flush(held)
+
+    def cursor(self) -> Cursor:
+        """Where reading would go on: in front of the held rows, if there are any."""
+        at = self._held.before if self._held is not None else self._read_to
+        return replace(at, state={"digest": self._last_digest, "step": self._last_step})
+
+    def close(self) -> None:
+        """Free the file handle."""
+        self._tail.close()
+
+    def _read(self, lines: Iterator[Line], seen: float | None) -> Iterator[Item]:
+        for line in lines:
+            before, self._read_to = self._read_to, self._tail.cursor(self.name)
+            table = self._table(line)
+            if table is not None and table.step is not None:
+                yield from self._take(table, table.step, before, seen)
+        self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
+
+    def _table(self, line: Line) -> Table | None:
+        where = f"line at byte {line.start}"
+        if line.too_long:
+            self.stats.skip(Skip.TOO_LONG, f"{where}: longer than {MAX_LINE >> 20} MiB")
+            return None
+        if not line.data.strip():
+            return None
+        row = decode(line.data)
+        if row is None:
+            self.stats.skip(Skip.NOT_JSON, where)
+            return None
+        table = read_table(row) if isinstance(row, dict) else None
+        if table is None or table.step is None:
+            self.stats.skip(Skip.NOT_A_ROW if table is None else Skip.NO_STEP, where)
+        return table
+
+    def _take(self, table: Table, step: int, before: Cursor, seen: float | None) -> Iterator[Item]:
+        if table.single:
+            yield from self._hold(table, step, before, seen)
+            return
+        held, self._held = self._held, None
+        if held is not None:
+            yield from self._flush(held)
+        try:
+            grouping = summarise_groups(
+                table.prompts, table.completions, table.rewards, self._group_size(), examples=self._examples
+            )
+        except RecursionError:  # a conversation nested beyond sense
+            self.stats.skip(Skip.BAD_VALUE, f"step {step}: nested too deeply")
+            return
+        yield from self._emit(grouping, step, seen, may_be_eval=not table.per_generation)
+
+    def _hold(self, table: Table, step: int, before: Cursor, seen: float | None) -> Iterator[Item]:
+        done: _Held | None = None
+        if self._held is None or self._held.step != step or len(self._held.samples) >= MAX_HELD:
+            done, self._held = self._held, _Held(step, before, seen)
+        try:
+            one = sample(table.prompts[0], table.completions[0], examples=self._examples)
+            self._held.add(one, table.rewards)
+        except RecursionError:
+            self.stats.skip(Skip.BAD_VALUE, f"step {step}: nested too deeply")
+        if done is not None:
+            yield from self._flush(done)
+
+    def _flush(self, held: _Held) -> Iterator[Item]:
+        yield from self._emit(group(held.samples, held.rewards, self._group_size()), held.step, held.seen)
+
+    def _emit(
+        self, grouping: Grouping, step: int, seen: float | None, *, may_be_eval: bool = False
+    ) -> Iterator[CompletionSummary]:
+        if grouping.digest and grouping.digest == self._last_digest:
+            self.stats.skip(Skip.DUPLICATE, f"step {step}: the same table again")
+            return
+        stream = Stream.EVAL if may_be_eval and step == self._last_step else Stream.TRAIN
+        self._last_digest, self._last_step = grouping.digest, step
+        self.stats.records += 1
+        yield CompletionSummary(
+            channel=self.name,
+            step=step,
+            groups=grouping.groups,
+            stream=stream,
+            segment=self._segment,
+            seen=seen,
+            complete=not grouping.reason,
+            reason=grouping.reason,
+        )
+
+
+def decode(data: bytes) -> Any:
+    """The value in a JSON line, bare ``NaN`` and broken UTF-8 allowed; None when it is no JSON."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return json.loads(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,196 @@
+"""Turns TRL's ``completions/completions_<step>.parquet`` files into one summary per dumped generation batch."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_watch.core.records import CompletionSummary, Cursor, Item, Stream
+from grpo_watch.errors import SourceError
+from grpo_watch.extract.completions import Grouping
+from grpo_watch.extract.parquet import DumpError, DumpTooLargeError, read_dump
+from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.deferred import Deferred, Submit
+from grpo_watch.sources.files import open_regular
+from grpo_watch.sources.sweep import Entry, Sweep
+
+DUMP = re.compile(r"completions_(\d{1,12})\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """What became of one file. ``signature`` is (size, mtime in ns) of what was read; None when it could not be opened.
+
+    ``failure`` with ``skip`` says why there is no grouping; ``gone`` marks a file that vanished.
+    """
+
+    grouping: Grouping | None = None
+    signature: Hashable | None = None
+    skip: Skip | None = None
+    failure: str = ""
+    gone: bool = False
+    size: int = 0
+
+
+def read_dump_file(path: Path, roots: Sequence[Path], group_size: int | None, examples: bool) -> Dump:  # noqa: FBT001  sent to a worker
+    """Read one dump; a top-level function of plain values, so that a worker process can run it. Never raises."""
+    try:
+        descriptor = open_regular(path, roots)
+    except FileNotFoundError:
+        return Dump(gone=True)
+    except (SourceError, OSError) as error:
+        outside = Skip.OUTSIDE if isinstance(error, SourceError) else Skip.UNREADABLE
+        return Dump(skip=outside, failure=str(error))
+    with os.fdopen(descriptor, "rb") as file:
+        before = _signature(os.fstat(file.fileno()))
+        try:
+            grouping = read_dump(file, group_size, examples=examples)
+        except DumpError as error:
+            return Dump(signature=before, skip=Skip.TRUNCATED, failure=f"{path.name}: {error}")
+        except DumpTooLargeError as error:
+            return Dump(signature=before, skip=Skip.TOO_LONG, failure=f"{path.name}: {error.size} bytes uncompressed")
+        after = _signature(os.fstat(file.fileno()))
+    if before != after:
+        return Dump(signature=after, skip=Skip.TRUNCATED, failure=f"{path.name}: changed while it was read")
+    return Dump(grouping, before, size=before[0])
+
+
+class CompletionsParquetSource:
+    """Reads the dumps of a folder by rising step; a file that a later attempt overwrites is read again.
+
+    A dump that repeats the one before it (TRL does not clear its buffer: steps that reuse a generation, the dump at
+    the end of training) is counted as a duplicate and not emitted. TRL overwrites a step's file with the completions
+    of an evaluation: seen live, a newest file that comes again with other prompts is evaluation. Where only the
+    overwritten file was seen (offline, or between two polls), evaluation can't be told from training.
+    A file that can't be parsed is tried again and counted when it stays so.
+
+    Args:
+        name: the channel's name.
+        folder: the folder of the dumps.
+        roots: folders that links may not lead out of.
+        group_size: G as configured, asked at each dump; None: derived from the prompts.
+        segment: order among the folders of this kind.
+        cursor: where an earlier reader stopped.
+        examples: whether summaries carry a redacted excerpt.
+        submit: runs the reading of a file elsewhere; None reads in place.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  the arguments that all sources share, and three of its own
+        self,
+        name: str,
+        folder: Path,
+        roots: Sequence[Path],
+        group_size: Callable[[], int | None],
+        segment: int = 0,
+        cursor: Cursor | None = None,
+        examples: bool = True,  # noqa: FBT001, FBT002
+        submit: Submit | None = None,
+    ) -> None:
+        self.name, self.stats = name, SourceStats()
+        self._folder, self._roots, self._group_size = folder, tuple(roots), group_size
+        self._segment, self._examples = segment, examples
+        self._sweep, self._work = Sweep(cursor), Deferred[int](submit)
+        state = cursor.state if cursor is not None else {}
+        self._digest, self._prompts = state.get("digest"), state.get("prompts")
+        self._newest = state.get("newest")
+        self._files: dict[int, tuple[str, Hashable]] = {}
+        self._failed: dict[int, Dump] = {}
+
+    def poll(self, seen: float | None) -> Iterator[Item]:
+        """Yield a summary per new dump."""
+        self._sweep.plan(self._entries())
+        yield from self._advance(seen, wait=False)
+
+    def finish(self) -> Iterator[Item]:
+        """Yield what is under way and what could not be parsed before, if it can be now; count the rest."""
+        yield from self._advance(None, wait=True)
+        self._sweep.plan(self._entries())
+        yield from self._advance(None, wait=True)
+        for dump in self._failed.values():
+            self._count(dump)
+        self._failed.clear()
+
+    def cursor(self) -> Cursor:
+        """Where reading would go on."""
+        return self._sweep.cursor(self.name, {"digest": self._digest, "prompts": self._prompts, "newest": self._newest})
+
+    def close(self) -> None:
+        """Nothing stays open between files."""
+
+    def _entries(self) -> dict[int, Entry]:
+        entries: dict[int, Entry] = {}
+        try:
+            with os.scandir(self._folder) as listing:
+                for item in listing:
+                    if found := DUMP.fullmatch(item.name):
+                        signature = _signature(item.stat())
+                        entries[int(found[1])] = Entry(signature[1], signature)
+                        self._files[int(found[1])] = item.name, signature
+        except FileNotFoundError:
+            return entries
+        except OSError as error:
+            self.stats.problem = f"{self._folder}: can't be listed: {error.strerror or error}"
+            return entries
+        self.stats.problem = ""
+        return entries
+
+    def _advance(self, seen: float | None, *, wait: bool) -> Iterator[Item]:
+        while True:
+            while self._work.room() and (step := self._sweep.next()) is not None:
+                path = self._folder / self._files[step][0]
+                self._work.submit(step, read_dump_file, path, self._roots, self._group_size(), self._examples)
+            taken = self._work.take(wait=wait)
+            if taken is None:
+                return
+            yield from self._collect(*taken, seen)
+
+    def _collect(self, step: int, result: Dump | Exception, seen: float | None) -> Iterator[Item]:
+        name, listed = self._files[step]
+        if isinstance(result, Exception):
+            result = Dump(skip=Skip.UNREADABLE, failure=f"{name}: the reader failed: {result}")
+        signature = result.signature or listed
+        if result.grouping is not None:
+            self._sweep.done(step, signature)
+            self._failed.pop(step, None)
+            yield from self._emit(step, result.grouping, result.size, seen)
+        elif result.gone:
+            self._sweep.done(step, None)
+        else:
+            before = self._failed.pop(step, None)
+            stays = before is not None and (before.signature or listed) == signature
+            self._sweep.done(step, signature if stays else None)
+            if stays:
+                self._count(result)
+            else:
+                self._failed[step] = result
+
+    def _count(self, dump: Dump) -> None:
+        self.stats.skip(dump.skip or Skip.UNREADABLE, dump.failure)
+        if dump.skip is Skip.OUTSIDE:
+            self.stats.problem = dump.failure
+
+    def _emit(self, step: int, grouping: Grouping, size: int, seen: float | None) -> Iterator[CompletionSummary]:
+        self.stats.bytes += size
+        if grouping.digest and grouping.digest == self._digest:
+            self.stats.skip(Skip.DUPLICATE, f"step {step}: the same table again")
+            return
+        again = step == self._newest and grouping.prompts != self._prompts
+        self._digest, self._prompts, self._newest = grouping.digest, grouping.prompts, step
+        self.stats.records += 1
+        yield CompletionSummary(
+            channel=self.name,
+            step=step,
+            groups=grouping.groups,
+            stream=Stream.EVAL if again else Stream.TRAIN,
+            segment=self._segment,
+            seen=seen,
+            complete=not grouping.reason,
+            reason=grouping.reason,
+        )
+
+
+def _signature(info: os.stat_result) -> tuple[int, int]:
+    return info.st_size, info.st_mtime_ns
