@@ -18,8 +18,8 @@ EXCERPT = 80
 HEAD = 400
 """Characters of a text looked at for its excerpt."""
 
-SPECIAL = re.compile(
-    r"<[|｜][^|｜<>\s]{1,40}[|｜]>|</?(?:s|pad|unk|bos|eos|start_of_turn|end_of_turn)>|\[(?:PAD|EOS|SEP|CLS)\]"
+SPECIAL = re.compile(  # \uff5c: the bar of DeepSeek's tokens
+    r"<[|\uff5c][^|\uff5c<>\s]{1,40}[|\uff5c]>|</?(?:s|pad|unk|bos|eos|start_of_turn|end_of_turn)>|\[(?:PAD|EOS|SEP|CLS)\]"
 )
 """Special tokens as tokenizers print them (ms-swift 3.12 leaves ``<|im_end|>`` in its texts, 4.6 and TRL strip it)."""
 

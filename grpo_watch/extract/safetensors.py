@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
 
 from grpo_watch.errors import TensorFileError
 
@@ -97,7 +97,7 @@ def _extent(name: str, tensor: str, entry: Any, base: int) -> Extent:
     return Extent(tensor, dtype, tuple(shape), base + begin, base + end)
 
 
-def _naturals(value: Any) -> bool:
+def _naturals(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(number) is int and number >= 0 for number in value)
 
 

@@ -68,7 +68,7 @@ class CheckpointSource:
         submit: runs the hashing elsewhere; None hashes in place.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  the arguments that all sources share, and one of its own
+    def __init__(
         self,
         name: str,
         folder: Path,

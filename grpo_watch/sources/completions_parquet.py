@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,7 @@ class Dump:
     """
 
     grouping: Grouping | None = None
-    signature: Hashable | None = None
+    signature: tuple[int, int] | None = None
     skip: Skip | None = None
     failure: str = ""
     gone: bool = False
@@ -96,7 +96,7 @@ class CompletionsParquetSource:
         state = cursor.state if cursor is not None else {}
         self._digest, self._prompts = state.get("digest"), state.get("prompts")
         self._newest = state.get("newest")
-        self._files: dict[int, tuple[str, Hashable]] = {}
+        self._files: dict[int, tuple[str, tuple[int, int]]] = {}
         self._failed: dict[int, Dump] = {}
 
     def poll(self, seen: float | None) -> Iterator[Item]:
