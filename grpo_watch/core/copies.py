@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 
-from grpo_watch.core.records import CompletionSummary, GroupSummary, Scalar, Stream
+from grpo_watch.core.records import CompletionSummary, GroupSummary, Scalar, Severity, Stream
 
 
 class Layout(str, Enum):
@@ -37,6 +37,40 @@ def layout(pattern: tuple[int, ...]) -> Layout:
         if pattern == tuple(number for number in range(unique) for _ in range(copies)):
             return Layout.ROUND_ROBIN
     return Layout.IRREGULAR
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why texts repeat, how bad that is, and what to do."""
+
+    severity: Severity
+    says: str
+    hint: str
+
+
+SHARED_SEED = Cause(
+    Severity.CRITICAL,
+    "the same pattern in every group, so ranks or engines share a seed",
+    "Give every rank and engine its own seed (seed + data-parallel rank) and set no per-request seed. Fixed in "
+    "ms-swift 3.2.1 (colocate 3.6, rollout server 4.0) and TRL 0.15.",
+)
+GREEDY = Cause(
+    Severity.CRITICAL,
+    "one text per group at normal entropy, so decoding is greedy or every request has one seed",
+    "Print the resolved SamplingParams / generation_config: set --temperature 1.0 --top_p 1.0, no top_k=1, "
+    "do_sample=True, and no per-request seed.",
+)
+NEAR_GREEDY = Cause(
+    Severity.WARNING,
+    "texts repeat without a rule: near-greedy sampling or a collapse",
+    "Compare the resolved sampling parameters with the intended ones; raise the temperature; watch the entropy.",
+)
+COLLAPSE = Cause(
+    Severity.WARNING,
+    "the policy collapsed to few texts",
+    "Go back to a checkpoint with healthy entropy; raise the temperature or beta, lower the learning rate, use "
+    "clip-higher (epsilon_high) or more diverse prompts.",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from types import MappingProxyType
 
-from grpo_watch.core.copies import BatchCopies, Layout, copies_in
+from grpo_watch.core.copies import COLLAPSE, GREEDY, NEAR_GREEDY, SHARED_SEED, BatchCopies, Cause, Layout, copies_in
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import CompletionSummary, MetricRow, Reading, Severity, Tick, Verdict
@@ -82,29 +82,28 @@ class DuplicateCompletions(Detector):
             self.batches_seen, self.newest = self.batches_seen + 1, batch.digest
             self.first_step = self.first_step or batch.step
         entropy = self.entropy.at(batch.step)
-        severity, kind = self._diagnose(batch, entropy, regular=regular)
-        proof = batch.groups > 1 and severity is Severity.CRITICAL
+        cause = self._diagnose(batch, entropy, regular=regular)
+        proof = batch.groups > 1 and cause.severity is Severity.CRITICAL
         if not proof and self.batches_seen < self.batches:
             return Reading(Verdict.NO_DATA, message="repeated texts in too few distinct batches yet", step=batch.step)
-        return self._breach(batch, severity, kind, entropy)
+        return self._breach(batch, cause, entropy)
 
-    def _diagnose(self, batch: BatchCopies, entropy: float | None, *, regular: bool) -> tuple[Severity, str]:
+    def _diagnose(self, batch: BatchCopies, entropy: float | None, *, regular: bool) -> Cause:
         if regular and batch.layout is not Layout.ONE_TEXT:
-            return Severity.CRITICAL, f"the same {batch.layout.value} pattern: ranks or engines share a seed"
+            return SHARED_SEED
         if entropy is not None and entropy < max(self.low_entropy, self.fallen_entropy * self.entropy.highest):
-            return Severity.WARNING, "the policy collapsed to few texts (its entropy is low)"
+            return COLLAPSE
         if not regular:
-            return Severity.WARNING, "texts repeat without a rule: near-greedy sampling or a collapse"
-        if entropy is None and self.was_diverse:
-            return Severity.WARNING, "groups were diverse before: the policy collapsed, or sampling was switched"
-        return Severity.CRITICAL, "one text per group at normal entropy: greedy decoding, or one seed per request"
+            return NEAR_GREEDY
+        return COLLAPSE if entropy is None and self.was_diverse else GREEDY
 
-    def _breach(self, batch: BatchCopies, severity: Severity, kind: str, entropy: float | None) -> Reading:
+    def _breach(self, batch: BatchCopies, cause: Cause, entropy: float | None) -> Reading:
         return Reading(
             Verdict.BREACH,
             value=batch.repeated,
-            severity=severity,
-            message=f"{batch.says()}; {kind}",
+            severity=cause.severity,
+            message=f"{batch.says()}: {cause.says}",
+            hint=cause.hint,
             evidence={**batch.evidence(), "entropy": entropy},
             step=batch.step,
             first_step=self.first_step,

@@ -13,6 +13,9 @@ from grpo_watch.core.records import Scalar, Severity
 from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, RunVerdict
 from grpo_watch.report.collect import RunReport, blind
 
+REPEATED = "duplicate"
+"""A table that the framework dumped again is no trouble: not worth a line."""
+
 STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "cyan", "healthy": "bold green"}
 
 
@@ -22,7 +25,7 @@ def render(reports: Sequence[RunReport], console: Console) -> None:
         if index:
             console.print()
         for line, indent in _run(report):
-            console.print(Padding(line, (0, 0, 0, indent)))
+            console.print(Padding(line, (0, 0, 0, indent), expand=False))
 
 
 def printable(text: str) -> str:
@@ -96,7 +99,8 @@ def _footer(report: RunReport) -> Iterator[tuple[Text, int]]:
         if rule.status is RuleStatus.BROKEN:
             yield Text(f"broken: {rule.rule}: {printable(rule.reason)}", style="red"), 2
     for channel in report.channels:
-        if channel.problem or channel.skipped:
-            skipped = ", ".join(f"{count} {reason}" for reason, count in channel.skipped.items())
+        odd = {reason: count for reason, count in channel.skipped.items() if reason != REPEATED}
+        if channel.problem or odd:
+            skipped = ", ".join(f"{count} {reason}" for reason, count in odd.items())
             said = channel.problem or f"skipped {skipped}; first: {channel.first_bad}"
             yield Text(f"{printable(channel.name)}: {printable(said)}", style="dim"), 2
