@@ -15,6 +15,9 @@ from grpo_watch.errors import TensorFileError
 MAX_HEADER = 100_000_000
 """Bytes; the limit of the safetensors library (0.8.0, ``MAX_HEADER_SIZE``)."""
 
+MAX_DIMENSIONS = 64
+"""Of a tensor; numpy's own limit."""
+
 BITS: Mapping[str, int] = MappingProxyType(
     {"BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32, "F32": 32}
     | {"U64": 64, "I64": 64, "F64": 64, "C64": 64, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4}
@@ -98,7 +101,12 @@ def _extent(name: str, tensor: str, entry: Any, base: int) -> Extent:
 
 
 def _naturals(value: Any) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and all(type(number) is int and number >= 0 for number in value)
+    """A short list of numbers that fit a file offset: products of longer or larger ones could take for ever."""
+    return (
+        isinstance(value, list)
+        and len(value) <= MAX_DIMENSIONS
+        and all(type(number) is int and 0 <= number < 1 << 63 for number in value)
+    )
 
 
 def _check_layout(name: str, extents: list[Extent], base: int, size: int) -> None:

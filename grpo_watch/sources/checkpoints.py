@@ -14,6 +14,7 @@ from grpo_watch.extract.tensors import ChangedWhileReadError
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.checkpoint_folder import MARKER, CheckpointFolder, list_checkpoints, marker_is_whole
 from grpo_watch.sources.deferred import Deferred, Submit
+from grpo_watch.sources.files import inside
 from grpo_watch.sources.sweep import Entry, Sweep
 from grpo_watch.sources.weights import Weights, digest_checkpoint
 
@@ -40,8 +41,15 @@ def judge_checkpoint(folder: Path, roots: Sequence[Path]) -> Outcome:
     except ChangedWhileReadError as error:
         return Outcome(skip=Skip.TRUNCATED, failure=f"{folder.name}: {error}")
     except (SourceError, OSError) as error:
-        return Outcome(skip=Skip.UNREADABLE, failure=str(error))
+        return Outcome(skip=Skip.OUTSIDE if _leads_out(folder, roots) else Skip.UNREADABLE, failure=str(error))
     return Outcome(weights, gone=weights is None)
+
+
+def _leads_out(folder: Path, roots: Sequence[Path]) -> bool:
+    try:
+        return not all(inside(item, roots) for item in folder.iterdir())
+    except OSError:
+        return False
 
 
 class CheckpointSource:
@@ -86,6 +94,7 @@ class CheckpointSource:
         self._emitted: dict[int, str] = {}
         self._failed: dict[int, tuple[CheckpointFolder, Outcome]] = {}
         self._told: set[str] = set()
+        self._refusal = ""
         self._under_way: dict[int, CheckpointFolder] = {}
         self._no_markers = False
 
@@ -120,6 +129,7 @@ class CheckpointSource:
         except OSError as error:
             self.stats.problem = f"{self._folder}: can't be listed: {error.strerror or error}"
             return {}
+        self.stats.problem = self._refusal
         self._found = {found.step: found for found in listed.folders}
         for problem in listed.refused:
             self._tell(Skip.OUTSIDE, problem)
@@ -153,8 +163,12 @@ class CheckpointSource:
     def _advance(self, seen: float | None, *, wait: bool) -> Iterator[Item]:
         while True:
             while self._work.room() and (step := self._sweep.next()) is not None:
-                self._work.submit(step, judge_checkpoint, self._found[step].path, self._roots)
-                self._under_way[step] = self._found[step]
+                found = self._found.get(step)
+                if found is None:  # deleted by rotation since it was planned
+                    self._sweep.done(step, None)
+                    continue
+                self._under_way[step] = found
+                self._work.submit(step, judge_checkpoint, found.path, self._roots)
             taken = self._work.take(wait=wait)
             if taken is None:
                 return
@@ -214,7 +228,7 @@ class CheckpointSource:
         if problem not in self._told:
             self._told.add(problem)
             self.stats.skip(reason, problem)
-        self.stats.problem = problem
+        self._refusal = self.stats.problem = problem
 
 
 def joint_digest(weights: Weights) -> str:

@@ -14,10 +14,12 @@ from grpo_watch.extract.completions import Grouping
 from grpo_watch.extract.parquet import DumpError, DumpTooLargeError, read_dump
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.deferred import Deferred, Submit
-from grpo_watch.sources.files import open_regular
+from grpo_watch.sources.files import inside, open_regular
 from grpo_watch.sources.sweep import Entry, Sweep
 
 DUMP = re.compile(r"completions_(\d{1,12})\.parquet")
+RELIST = 30
+"""Polls after which the folder is listed again although its own time did not change (older files overwritten)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ def read_dump_file(path: Path, roots: Sequence[Path], group_size: int | None, ex
     except FileNotFoundError:
         return Dump(gone=True)
     except (SourceError, OSError) as error:
-        outside = Skip.OUTSIDE if isinstance(error, SourceError) else Skip.UNREADABLE
+        outside = Skip.UNREADABLE if inside(path, roots) else Skip.OUTSIDE
         return Dump(skip=outside, failure=str(error))
     with os.fdopen(descriptor, "rb") as file:
         before = _signature(os.fstat(file.fileno()))
@@ -98,10 +100,12 @@ class CompletionsParquetSource:
         self._newest = state.get("newest")
         self._files: dict[int, tuple[str, tuple[int, int]]] = {}
         self._failed: dict[int, Dump] = {}
+        self._polls, self._modified, self._left, self._refusal = 0, -1, False, ""
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield a summary per new dump."""
-        self._sweep.plan(self._entries())
+        if self._may_have_changed() or seen is None or self._left:
+            self._left = not self._sweep.plan(self._entries())
         yield from self._advance(seen, wait=False)
 
     def finish(self) -> Iterator[Item]:
@@ -120,6 +124,25 @@ class CompletionsParquetSource:
     def close(self) -> None:
         """Nothing stays open between files."""
 
+    def _may_have_changed(self) -> bool:
+        """Whether a file came or the newest was rewritten; listing thousands of files at each poll would be dear."""
+        self._polls += 1
+        try:
+            modified = self._folder.stat().st_mtime_ns
+        except OSError:
+            modified = -1
+        changed, self._modified = modified != self._modified, modified
+        return changed or bool(self._failed) or self._polls % RELIST == 0 or self._newest_was_rewritten()
+
+    def _newest_was_rewritten(self) -> bool:
+        if not self._files:
+            return False
+        name, signature = self._files[max(self._files)]
+        try:
+            return _signature((self._folder / name).stat()) != signature
+        except OSError:
+            return True
+
     def _entries(self) -> dict[int, Entry]:
         entries: dict[int, Entry] = {}
         try:
@@ -134,7 +157,7 @@ class CompletionsParquetSource:
         except OSError as error:
             self.stats.problem = f"{self._folder}: can't be listed: {error.strerror or error}"
             return entries
-        self.stats.problem = ""
+        self.stats.problem = self._refusal
         return entries
 
     def _advance(self, seen: float | None, *, wait: bool) -> Iterator[Item]:
@@ -170,7 +193,7 @@ class CompletionsParquetSource:
     def _count(self, dump: Dump) -> None:
         self.stats.skip(dump.skip or Skip.UNREADABLE, dump.failure)
         if dump.skip is Skip.OUTSIDE:
-            self.stats.problem = dump.failure
+            self._refusal = self.stats.problem = dump.failure
 
     def _emit(self, step: int, grouping: Grouping, size: int, seen: float | None) -> Iterator[CompletionSummary]:
         self.stats.bytes += size

@@ -32,19 +32,19 @@ class Sweep:
         self._queue: deque[int] = deque()
         self._open: set[int] = set()
 
-    def plan(self, entries: Mapping[int, Entry]) -> None:
-        """Begin the next pass if none is under way."""
+    def plan(self, entries: Mapping[int, Entry]) -> bool:
+        """Begin the next pass; False when entries are left for a later one (a pass is under way)."""
         if self._queue or self._open:
-            return
-        new = {step: entry for step, entry in entries.items() if not self._read(step, entry)}
+            return False
+        new = {step: entry for step, entry in entries.items() if not self._is_read(step, entry)}
         rest = {step: entry for step, entry in new.items() if entry.stamp <= self._ceiling}
-        if self._floor < self._ceiling and rest:
-            new = rest  # the pass that a restart cut short
+        cut_short = self._floor < self._ceiling and bool(rest)  # by a restart: finish that pass first
+        new, left = (rest, len(new) > len(rest)) if cut_short else (new, False)
+        self._ceiling = max([self._ceiling, *(entry.stamp for entry in new.values())])
+        self._queue.extend(sorted(new))
         if not new:
             self._floor = self._ceiling
-            return
-        self._ceiling = max(self._ceiling, *(entry.stamp for entry in new.values()))
-        self._queue.extend(sorted(new))
+        return not left
 
     def next(self) -> int | None:
         """The next step to read, or None; every step given out must come back by ``done``."""
@@ -67,7 +67,7 @@ class Sweep:
         """Covers exactly the steps that are done."""
         return Cursor(source, "", self._position, {"floor": self._floor, "ceiling": self._ceiling, **state})
 
-    def _read(self, step: int, entry: Entry) -> bool:
+    def _is_read(self, step: int, entry: Entry) -> bool:
         if step in self._seen:
             return self._seen[step] == entry.signature
         floor, ceiling, position = self._restored

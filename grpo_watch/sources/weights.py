@@ -145,7 +145,7 @@ def _digest_all(
 ) -> tuple[dict[str, TensorDigest], list[str]]:
     tensors: dict[str, TensorDigest] = {}
     problems: list[str] = []
-    total, done = sum(path.stat().st_size for path in files), 0
+    total, done = sum(map(_size, files)), 0
 
     def count(size: int) -> None:
         nonlocal done
@@ -165,6 +165,13 @@ def _digest_all(
         problems += [f"{path.name}: tensor {name[:80]!r} is in two shards" for name in found.keys() & tensors.keys()]
         tensors.update(found)
     return tensors, problems
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0  # opening it says why
 
 
 def read_small(path: Path, roots: Sequence[Path], limit: int) -> bytes:
