@@ -90,11 +90,12 @@ class Tail:
         yield from self.read()
         yield from self._rest()
 
-    def cursor(self, source: str) -> Cursor:
-        """Where reading would go on: behind the line given out last."""
+    def cursor(self, source: str, position: int | None = None) -> Cursor:
+        """Where reading would go on: behind the line given out last, or at an earlier ``position``."""
         if self._descriptor is None and self._expected is not None:
             return Cursor(source, *self._expected)
-        return Cursor(source, self._identity(), self.position)
+        position = self.position if position is None else position
+        return Cursor(source, self._identity(position), position)
 
     def close(self) -> None:
         """Free the file handle."""
@@ -223,7 +224,7 @@ class Tail:
         """The file can't be read (stale handle, permission): say so, and try to go on at the same place next time."""
         self.problem = f"{self.path}: can't be read: {error.strerror or error}; check permissions and the mount"
         if self._descriptor is not None:
-            self._expected = (self._identity(), self.position)
+            self._expected = (self._identity(self.position), self.position)
             self.close()
             self._forget()
 
@@ -238,11 +239,11 @@ class Tail:
         start = max(0, offset - BEFORE)
         return os.pread(self._file, offset - start, start)
 
-    def _identity(self) -> str:
+    def _identity(self, position: int) -> str:
         if self._descriptor is None:
             return ""
         try:
-            return f"{file_identity(self._descriptor, self._head)}:{self._at(self.position).hex()}"
+            return f"{file_identity(self._descriptor, self._head)}:{self._at(position).hex()}"
         except OSError:
             return ""
 
