@@ -1,0 +1,73 @@
+"""``grpo-watch sources`` over a small ms-swift run made of real rows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.cli.main import run_cli
+from grpo_watch.cli.sources import GIVES
+from grpo_watch.sources.discover import What
+
+ROWS = Path(__file__).parents[1] / "normalise" / "rows" / "ms-swift-4.6.0-warmup.jsonl"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """One output folder with eight rows, a half-written ninth, arguments and an event file."""
+    out = tmp_path / "exp" / "output" / "v0-20261121-084049"
+    (out / "runs").mkdir(parents=True)
+    shutil.copy(ROWS, out / "logging.jsonl")
+    with (out / "logging.jsonl").open("a") as log:
+        log.write('{"loss": 0.1, "my_own": 3.0, "global_step/max_steps": "9/60"}\nnonsense\n')
+    (out / "args.json").write_text(json.dumps({"rlhf_type": "grpo", "swift_version": "4.6.0", "beta": 0.04}))
+    (out / "runs" / "events.out.tfevents.1795250449.vm.1.0").write_bytes(b"")
+    return tmp_path / "exp"
+
+
+def test_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Framework, version, channels with what they gave, settings with origins, unknown keys, rules."""
+    assert run_cli(["sources", str(run), "--format", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (found["run"], found["framework"], found["framework_version"], found["steps"]) == (
+        "exp",
+        "ms-swift",
+        "4.6.0",
+        9,
+    )
+    assert found["settings"]["beta"] == {"value": 0.04, "origin": "args.json"}
+    assert found["unknown_keys"] == ["my_own"]
+    channels = {channel["kind"]: channel for channel in found["channels"] if channel["records"] or not channel["read"]}
+    assert channels["metrics jsonl"]["skipped"] == {"not-json": 1}
+    assert channels["tensorboard events"]["read"] is False
+    rules = {rule["rule"]: rule for rule in found["rules"]}
+    assert rules["kl-stuck-at-zero"]["status"] == "ok"
+    assert rules["parameters-unchanged"]["status"] == "blind"
+    assert rules["parameters-unchanged"]["reason"]
+
+
+def test_text(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same for people; plain where the output is no terminal."""
+    assert run_cli(["sources", str(run)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("exp  ms-swift 4.6.0")
+    assert "output/v0-20261121-084049/logging.jsonl\n" in text
+    assert "tensorboard events: not read yet" in text
+    assert "raw:<key>): my_own" in text
+    assert "\x1b[" not in text
+
+
+def test_nothing_and_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty folder ends with 3 and a sentence, a missing path with 2."""
+    assert run_cli(["sources", str(tmp_path)]) == 3
+    assert "no run was found" in capsys.readouterr().out
+    assert run_cli(["sources", str(tmp_path / "missing")]) == 2
+    assert "no such file or folder" in capsys.readouterr().err
+
+
+def test_every_kind_of_channel_is_explained() -> None:
+    """A new kind needs a line that says what it gives."""
+    assert GIVES.keys() == set(What)
