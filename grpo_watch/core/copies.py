@@ -9,6 +9,10 @@ from enum import Enum
 from grpo_watch.core.records import CompletionSummary, GroupSummary, Scalar, Severity, Stream
 
 
+GROUPS_FOR_IRREGULAR = 3
+"""Two groups of a collapsed policy were seen to share an irregular pattern by chance (TRL 1.16.0); three were not."""
+
+
 class Layout(str, Enum):
     """How the copies of a group are laid out."""
 
@@ -93,6 +97,12 @@ class BatchCopies:
     def distinct(self) -> int:
         """Distinct texts per group in the commonest pattern."""
         return len(set(self.pattern))
+
+    @property
+    def rank_shaped(self) -> bool:
+        """Whether the copies lie as ranks or engines with one seed lay them (a collapse has no such order)."""
+        orderly = self.layout in (Layout.STRIDE, Layout.ROUND_ROBIN)
+        return orderly or (self.layout is Layout.IRREGULAR and self.groups >= GROUPS_FOR_IRREGULAR)
 
     def says(self) -> str:
         """One phrase for people."""

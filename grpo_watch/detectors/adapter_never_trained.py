@@ -33,7 +33,9 @@ class AdapterNeverTrained(Detector):
 
     def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
         """Look at one adapter checkpoint."""
-        if record.kind is not CheckpointKind.ADAPTER or record.problems or record.step < self.min_step:
+        if record.kind is not CheckpointKind.ADAPTER:
+            return no_data("the checkpoints hold full weights, no adapter")
+        if record.problems or record.step < self.min_step:
             return SILENT
         start = str(record.adapter.get("init_lora_weights", "")).lower()
         why_not = self.blind_because(run)

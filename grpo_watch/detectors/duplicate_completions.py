@@ -46,7 +46,8 @@ class DuplicateCompletions(Detector):
         self._end_streak()
 
     def _end_streak(self) -> None:
-        self.batches_seen, self.first_step, self.newest = 0, 0, ""
+        self.batches_seen, self.alike_batches, self.first_step = 0, 0, 0
+        self.newest: BatchCopies | None = None
 
     def observe(self, record: CompletionSummary | MetricRow | Tick, run: RunView) -> Iterable[Reading]:
         """Take a batch, a row or the end of input; judge the batches whose row is there."""
@@ -78,9 +79,7 @@ class DuplicateCompletions(Detector):
             self._end_streak()
             self.was_diverse = True
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
-        if batch.digest != self.newest:
-            self.batches_seen, self.newest = self.batches_seen + 1, batch.digest
-            self.first_step = self.first_step or batch.step
+        self._extend_streak(batch)
         entropy = self.entropy.at(batch.step)
         cause = self._diagnose(batch, entropy, regular=regular)
         proof = batch.groups > 1 and cause.severity is Severity.CRITICAL
@@ -88,12 +87,20 @@ class DuplicateCompletions(Detector):
             return Reading(Verdict.NO_DATA, message="repeated texts in too few distinct batches yet", step=batch.step)
         return self._breach(batch, cause, entropy)
 
+    def _extend_streak(self, batch: BatchCopies) -> None:
+        before, self.newest = self.newest, batch
+        if before is None or batch.digest != before.digest:
+            self.batches_seen += 1
+            self.alike_batches = self.alike_batches + 1 if before and before.pattern == batch.pattern else 1
+            self.first_step = self.first_step or batch.step
+
     def _diagnose(self, batch: BatchCopies, entropy: float | None, *, regular: bool) -> Cause:
-        if regular and batch.layout is not Layout.ONE_TEXT:
+        low = entropy is not None and entropy < max(self.low_entropy, self.fallen_entropy * self.entropy.highest)
+        if regular and batch.rank_shaped and (not low or self.alike_batches >= self.batches):
             return SHARED_SEED
-        if entropy is not None and entropy < max(self.low_entropy, self.fallen_entropy * self.entropy.highest):
+        if low:
             return COLLAPSE
-        if not regular:
+        if not regular or batch.layout is not Layout.ONE_TEXT:
             return NEAR_GREEDY
         return COLLAPSE if entropy is None and self.was_diverse else GREEDY
 

@@ -10,7 +10,8 @@ from grpo_watch.core.records import EventKind, MetricRow, Reading, RunEvent, Sca
 
 CORE = ("loss", "grad_norm", "kl_reference", "entropy", "reward_mean", "policy_clip_ratio", "kl_policy_update")
 """Metrics without which a step can't be right. A reward function's own NaN is ``reward-not-finite``'s matter:
-multi-task rewards leave single functions NaN on purpose (ms-swift#4653)."""
+multi-task rewards leave single functions NaN on purpose (ms-swift#4653). A key logged as null was NaN: TRL >= 1.0 and
+verl's file logger write it so; rows that don't have the metric lack the key."""
 
 
 class NonFiniteMetric(Detector):
@@ -22,7 +23,7 @@ class NonFiniteMetric(Detector):
     def setup(self) -> None:
         """No streak."""
         self.streak: dict[str, int] = {}
-        self.last: dict[str, float] = {}
+        self.last: dict[str, float | None] = {}
         self.first_step = 0
 
     def observe(self, record: MetricRow | RunEvent, run: RunView) -> Iterable[Reading]:
@@ -31,10 +32,10 @@ class NonFiniteMetric(Detector):
             if record.kind is EventKind.TRACEBACK and self.streak:
                 return (self._breach(Severity.CRITICAL, "the job crashed right after it"),)
             return SILENT
-        logged = [name for name in CORE if record.values.get(name) is not None]
+        logged = {name: record.values[name] for name in CORE if name in record.values}
         if not logged:
             return SILENT
-        broken = {name: record.values[name] or 0.0 for name in logged if not math.isfinite(record.values[name] or 0.0)}
+        broken = {name: value for name, value in logged.items() if value is None or not math.isfinite(value)}
         if not broken:
             self.streak.clear()
             return QUIET
@@ -51,9 +52,9 @@ class NonFiniteMetric(Detector):
         return Severity.INFO if scaled and set(self.last) == {"grad_norm"} else Severity.WARNING
 
     def _breach(self, severity: Severity, how: str) -> Reading:
-        evidence: dict[str, Scalar] = {name: str(value) for name, value in self.last.items()}
-        evidence["rows"] = max(self.streak.values())
-        names = ", ".join(f"{name} is {value}" for name, value in sorted(self.last.items()))
+        said = {name: "null" if value is None else str(value) for name, value in sorted(self.last.items())}
+        evidence: dict[str, Scalar] = {**said, "rows": max(self.streak.values())}
+        names = ", ".join(f"{name} is {value}" for name, value in said.items())
         return Reading(
             Verdict.BREACH,
             severity=severity,
