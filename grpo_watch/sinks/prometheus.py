@@ -21,7 +21,7 @@ from grpo_watch.core.snapshot import AlertView, RuleStatus, RunSnapshot
 from grpo_watch.sinks.base import ENGINE_BUCKETS, Picture, RunPicture
 
 MAX_FUNCTIONS = 32
-"""Values of the label ``function`` per run; the rest is summed up under ``other`` (its mean)."""
+"""Values of the label ``function`` per run; the mean of the rest goes under ``other``."""
 OTHER = "other"
 GZIP_FROM = 1_000
 """Bytes below which compressing costs more than it saves."""
@@ -52,21 +52,21 @@ METRIC_TABLE: Mapping[str, Family] = {
     },
     "grpo_alert_firing": Family("gauge", ("run", "rule", "severity"), "1 while the alert fires, 0 when it is quiet"),
     "grpo_alert_pending": Family("gauge", _RULE, "1 while the symptom is there but not yet for long enough"),
-    "grpo_alert_fired": Family("counter", _RULE, "how often the alert fired"),
+    "grpo_alert_fired_total": Family("counter", _RULE, "how often the alert fired"),
     "grpo_alert_first_step": Family("gauge", _RULE, "first breaching optimizer step of the newest episode"),
     "grpo_rule_blind": Family("gauge", _RULE, "1 for each rule that can't be evaluated on this run"),
     "grpo_rules_blind": Family("gauge", _RUN, "number of rules that can't be evaluated on this run"),
     "grpo_watch_build_info": Family("gauge", ("version",), "1"),
     "grpo_watch_source_up": Family("gauge", _SOURCE, "1 while every channel of this kind can be read"),
     "grpo_watch_source_lag_seconds": Family("gauge", _SOURCE, "seconds since all that was there was last read"),
-    "grpo_watch_records": Family("counter", ("source",), "records read, by kind of channel"),
-    "grpo_watch_record_errors": Family("counter", ("source", "reason"), "pieces of input passed over"),
+    "grpo_watch_records_total": Family("counter", ("source",), "records read, by kind of channel"),
+    "grpo_watch_record_errors_total": Family("counter", ("source", "reason"), "pieces of input passed over"),
     "grpo_watch_state_bytes": Family("gauge", (), "size of the state on disk"),
     "grpo_watch_state_ok": Family("gauge", (), "0 while the state can't be written and is kept in memory"),
     "grpo_watch_config_last_reload_successful": Family("gauge", (), "0 while a broken file leaves the old in force"),
     "grpo_watch_engine_seconds": Family("histogram", (), "duration of one turn of the engine"),
 }
-"""Every family that is exported, besides those of the process; a counter's samples add ``_total``."""
+"""Every metric that is exported, besides those of the process, under the name that a query uses."""
 
 Sample = tuple[str, tuple[str, ...], float]
 """Family, label values in the order of the table, value."""
@@ -103,16 +103,13 @@ class _Runs(Collector):
         self._cache: dict[str, tuple[RunSnapshot, tuple[Sample, ...]]] = {}
 
     def describe(self) -> Iterator[Metric]:
-        for name, family in METRIC_TABLE.items():
-            yield Metric(name, family.help, family.type)
+        yield from _families().values()
 
     def collect(self) -> Iterator[Metric]:
         picture = self._picture()
-        families = {name: Metric(name, family.help, family.type) for name, family in METRIC_TABLE.items()}
+        families = _families()
         for name, labels, value in self._samples(picture):
-            table = METRIC_TABLE[name]
-            suffix = "_total" if table.type == "counter" else ""
-            families[name].add_sample(name + suffix, dict(zip(table.labels, labels, strict=True)), value)
+            families[name].add_sample(name, dict(zip(METRIC_TABLE[name].labels, labels, strict=True)), value)
         for run in picture.runs:
             families["grpo_run_info"].add_sample("grpo_run_info", _info(run), 1)
         families["grpo_watch_engine_seconds"] = _engine(picture)
@@ -129,6 +126,13 @@ class _Runs(Collector):
             yield from known[1]
             yield from _run_samples(run, self._clock())
         yield from _watcher_samples(picture)
+
+
+def _families() -> dict[str, Metric]:
+    """Every family without samples; a counter is called without the ``_total`` of its samples."""
+    return {
+        name: Metric(name.removesuffix("_total"), family.help, family.type) for name, family in METRIC_TABLE.items()
+    }
 
 
 def _snapshot_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
@@ -152,25 +156,24 @@ def _metric_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
     by_function: dict[str, dict[str, float]] = {}
     for key, value in snapshot.values.items():
         metric, label = split_label(key)
-        if value is None or metric not in METRICS:
+        if value is None or metric not in METRICS or (label is None) == (metric in LABELLED):
             continue
         if label is None:
             yield prometheus_name(metric), (snapshot.run,), value
         else:
-            by_function.setdefault(metric, {})[label] = value
+            by_function.setdefault(metric, {})[label.encode("utf-8", "replace").decode()] = value
     for metric, values in by_function.items():
         for function, value in _bounded(values).items():
             yield prometheus_name(metric), (snapshot.run, function), value
 
 
-def _bounded(values: Mapping[str, float]) -> dict[str, float]:
-    """The first ``MAX_FUNCTIONS`` functions by name, and the mean of the rest."""
-    names = sorted(values)
-    kept, rest = names[:MAX_FUNCTIONS], names[MAX_FUNCTIONS:]
-    found = {name: values[name] for name in kept if name != OTHER or not rest}
-    if rest:
-        found[OTHER] = sum(values[name] for name in rest) / len(rest)
-    return found
+def _bounded(values: Mapping[str, float]) -> Mapping[str, float]:
+    """The first ``MAX_FUNCTIONS`` functions by name, and the mean of the rest; as they are when there are no more."""
+    if len(values) <= MAX_FUNCTIONS:
+        return values
+    names = sorted(values.keys() - {OTHER})
+    rest = [values[name] for name in values.keys() - set(names[:MAX_FUNCTIONS])]
+    return {**{name: values[name] for name in names[:MAX_FUNCTIONS]}, OTHER: sum(rest) / len(rest)}
 
 
 def _alert_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
@@ -188,7 +191,7 @@ def _alert_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
             yield "grpo_alert_pending", labels, float(any(alert.state is AlertState.PENDING for alert in mine))
         fired = sum(alert.fired_total for alert in mine)
         if fired:
-            yield "grpo_alert_fired", labels, fired
+            yield "grpo_alert_fired_total", labels, fired
             newest = firing or [alert for alert in mine if alert.fired_total]
             yield "grpo_alert_first_step", labels, min(alert.first_step for alert in newest)
 
@@ -208,9 +211,9 @@ def _run_samples(run: RunPicture, now: float) -> Iterator[Sample]:
 def _watcher_samples(picture: Picture) -> Iterator[Sample]:
     yield "grpo_watch_build_info", (__version__,), 1
     for source, count in picture.records.items():
-        yield "grpo_watch_records", (source,), count
+        yield "grpo_watch_records_total", (source,), count
     for labels, count in picture.errors.items():
-        yield "grpo_watch_record_errors", labels, count
+        yield "grpo_watch_record_errors_total", labels, count
     if picture.state_bytes is not None:
         yield "grpo_watch_state_bytes", (), picture.state_bytes
     yield "grpo_watch_state_ok", (), float(picture.state_ok)

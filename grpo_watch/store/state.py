@@ -215,8 +215,7 @@ class Store:
             with self._transaction():
                 self._drop_items(name, archived=True)
             with _reading():
-                self._database.execute("PRAGMA incremental_vacuum").fetchall()
-                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                self._database.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")
             archived.append(name)
         return archived
 

@@ -1,0 +1,74 @@
+"""Turns runs and findings into the JSON documents of the API."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.sinks.base import RunPicture
+
+
+def run_document(run: RunPicture) -> dict[str, Any]:
+    """One run as ``/api/v1/runs`` lists it."""
+    snapshot = run.snapshot
+    return {
+        "run": snapshot.run,
+        "slug": run.slug,
+        "framework": snapshot.framework,
+        "framework_version": snapshot.version,
+        "attempt": snapshot.attempt,
+        "step": snapshot.step,
+        "max_steps": snapshot.max_steps,
+        "last_step_time": snapshot.last_step_time,
+        "active": run.active,
+        "ended": run.ended,
+        "verdict": snapshot.verdict.value,
+        "labels": dict(run.labels),
+        "rules": [
+            {"rule": rule.rule, "severity": rule.severity.value, "status": rule.status.value, "reason": rule.reason}
+            for rule in snapshot.rules
+        ],
+    }
+
+
+def alert_documents(snapshot: RunSnapshot) -> list[dict[str, Any]]:
+    """The findings of one run as ``/api/v1/alerts`` lists them."""
+    return [
+        {
+            "run": snapshot.run,
+            "rule": finding.rule,
+            "key": finding.key,
+            "status": "firing" if finding.resolved_step is None else "resolved",
+            "severity": finding.severity.value,
+            "attempt": finding.attempt,
+            "first_step": finding.first_step,
+            "fired_step": finding.fired_step,
+            "resolved_step": finding.resolved_step,
+            "evidence": dict(finding.evidence),
+            "summary": finding.summary,
+            "hint": finding.hint,
+            "caused_by": finding.caused_by,
+        }
+        for finding in snapshot.findings
+    ]
+
+
+def answer(value: Any, status: int = 200) -> Response:
+    """A JSON answer."""
+    return Response(json.dumps(_plain(value), ensure_ascii=True), status, media_type="application/json")
+
+
+def _plain(value: Any) -> Any:
+    """The value with NaN and infinities as the strings that JavaScript's ``Number()`` understands."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return value

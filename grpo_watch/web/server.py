@@ -1,0 +1,75 @@
+"""Serves the application from a thread, on a socket that is bound before anything else is started."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+import uvicorn
+
+from grpo_watch.errors import UsageError
+
+STOP_SECONDS = 2
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one.
+
+    Raises:
+        UsageError: the address is taken, not of this machine, or not allowed.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise UsageError(f"--listen {host}:{port}: {error.strerror or error} (`:0` takes a free port)") from None
+    return listener
+
+
+def address(listener: socket.socket) -> str:
+    """``HOST:PORT`` as it is bound, an IPv6 host in brackets."""
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Server:
+    """uvicorn in a thread of its own.
+
+    Args:
+        app: the ASGI application.
+        listener: a bound socket; closed by ``stop``.
+    """
+
+    def __init__(self, app: Any, listener: socket.socket) -> None:
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            server_header=False,
+            timeout_graceful_shutdown=STOP_SECONDS,
+        )
+        self._listener = listener
+        self._server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self._serve, name="http", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Stop answering; waits for answers under way, not for idle connections."""
+        self._server.should_exit = True
+        self.thread.join(STOP_SECONDS + 1)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        self._server.run(sockets=[self._listener])

@@ -1,0 +1,311 @@
+"""The state file: restart, damage, full disk, two daemons, names, retention."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.core.alerts import Alert
+from grpo_watch.core.records import (
+    AlertState,
+    ChannelKind,
+    Cursor,
+    RawRow,
+    Reading,
+    Severity,
+    Transition,
+    Verdict,
+)
+from grpo_watch.errors import StateInUseError, UsageError
+from grpo_watch.store import codec
+from grpo_watch.store.state import BLOCK_ITEMS, Batch, Store, StoreError, slug
+
+DAY = 86_400.0
+
+
+def row(step: int) -> RawRow:
+    return RawRow("log", ChannelKind.JSONL, step, {"loss": step / 7, "kl": None})
+
+
+def transition(number: int, state: AlertState = AlertState.FIRING) -> Transition:
+    reading = Reading(Verdict.BREACH, evidence={"kl": 0.0})
+    before = AlertState.PENDING if state is AlertState.FIRING else AlertState.FIRING
+    return Transition(f"id{number}", "r", 1, "rule", "", 1, before, state, number, 2, Severity.CRITICAL, None, reading)
+
+
+def batch(*steps: int, **rest: object) -> Batch:
+    made = Batch("r", at=100.0, items=[codec.encode_item(row(step)) for step in steps])
+    if steps:
+        made.cursors = {"log": Cursor("log", "1:2:ab", steps[-1] * 10)}
+    for name, value in rest.items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(tmp_path / "state", 0.0)
+    opened.register("/runs/r", "r", 1.0)
+    yield opened
+    opened.close()
+
+
+def blocks(store: Store) -> list[int]:
+    """Number of items in each block."""
+    return [count for (count,) in store._database.execute("SELECT count FROM items ORDER BY block")]
+
+
+def reopened(store: Store) -> Store:
+    store.close()
+    return Store(store.folder, 50.0)
+
+
+def test_a_restart_finds_everything(tmp_path: Path) -> None:
+    store = Store(tmp_path, 0.0)
+    assert store.register("/runs/r", "r", 1.0) == "r"
+    alert = Alert(AlertState.FIRING, 3, fired_total=2, severity=Severity.CRITICAL)
+    store.commit([batch(1, 2, transitions=[transition(7)], alerts={("rule", "k"): alert})])
+    store.commit([batch(3, fingerprints={"rule": "f"}, transitions=[transition(8)], backlog=True)])
+    store = reopened(store)
+    assert [run.name for run in store.runs()] == ["r"]
+    assert list(store.items("r")) == [row(1), row(2), row(3)]
+    assert store.cursors("r") == {"log": Cursor("log", "1:2:ab", 30)}
+    assert store.alerts("r") == {("rule", "k"): alert}
+    assert store.fingerprints("r") == {"rule": "f"}
+    assert store.transitions("r") == [transition(7), transition(8)]
+    assert store.transitions("r", backlog=False) == [transition(7)]
+    store.close()
+
+
+def test_a_transition_is_kept_once(store: Store) -> None:
+    store.commit([batch(transitions=[transition(7)]), batch(transitions=[transition(7)])])
+    assert store.transitions("r") == [transition(7)]
+
+
+def test_blocks_seal(store: Store) -> None:
+    """Each commit rewrites the open block only; order and count hold across sealing."""
+    count = 2 * BLOCK_ITEMS + 10
+    for start in range(1, count, 100):
+        store.commit([batch(*range(start, min(start + 100, count + 1)))])
+    before = blocks(store)
+    store.commit([batch(count + 1)])
+    assert [item.step for item in store.items("r")] == list(range(1, count + 2))  # type: ignore[union-attr]
+    assert len(before) > 2
+    assert blocks(store) == [*before[:-1], before[-1] + 1]
+
+
+def test_the_open_block_goes_on_after_a_restart(tmp_path: Path) -> None:
+    store = Store(tmp_path, 0.0)
+    store.register("/runs/r", "r", 1.0)
+    store.commit([batch(1, 2)])
+    store = reopened(store)
+    store.commit([batch(3)])
+    assert blocks(store) == [3]
+    assert list(store.items("r")) == [row(1), row(2), row(3)]
+    store.close()
+
+
+def test_two_batches_of_one_run_in_one_commit(store: Store) -> None:
+    store.commit([batch(1), batch(2)])
+    store.commit([batch(3)])
+    assert list(store.items("r")) == [row(1), row(2), row(3)]
+
+
+def test_a_batch_that_fails_leaves_nothing(store: Store) -> None:
+    """Rows and cursors commit together or not at all, and the next commit goes on from there."""
+    store.commit([batch(1)])
+    broken = batch(2)
+    broken.cursors = {"log": "not a cursor", "x": object()}  # type: ignore[dict-item]
+    with pytest.raises((StoreError, TypeError)):
+        store.commit([broken])
+    store.commit([batch(3)])
+    assert list(store.items("r")) == [row(1), row(3)]
+    assert store.cursors("r")["log"].position == 30
+
+
+def test_names_stay_and_collisions_get_parents(store: Store) -> None:
+    assert store.register("/runs/r", "renamed", 9.0) == "r"
+    assert store.register("/other/r", "r", 9.0) == "other/r"
+    assert store.register("/third/other/r", "r", 9.0) == "third/other/r"
+    assert store.register("/", "r", 9.0) == "r (2)"
+
+
+def test_slugs_are_path_segments_and_differ() -> None:
+    assert slug("exp-7.v2_x") == "exp-7.v2_x"
+    assert slug("a/b").startswith("a-b-")
+    assert slug("a/b") != slug("a b")
+    assert all(
+        c.isalnum() or c in "-_." for name in ("..", "a/../b", "ü\n", "\udc80") for c in slug(name) if c.isascii()
+    )
+    assert slug("..") != ".."
+
+
+def test_the_oldest_ended_runs_are_archived(store: Store) -> None:
+    """What was concluded stays, items and cursors go; a run that goes on is never touched."""
+    store.register("/runs/live", "live", 1.0)
+    live = batch(1)
+    live.run = "live"
+    store.commit([live, batch(1, 2, transitions=[transition(7)], ended=2 * DAY, history=b"thin")])
+    assert store.prune(now=15 * DAY, days=14, max_bytes=1e9) == []
+    assert store.prune(now=17 * DAY, days=14, max_bytes=1e9) == ["r"]
+    assert list(store.items("r")) == []
+    assert store.cursors("r") == {}
+    assert store.transitions("r") == [transition(7)]
+    assert store.history("r") == b"thin"
+    assert list(store.items("live")) == [row(1)]
+    assert [run.archived for run in store.runs()] == [1, 0]
+    assert store.prune(now=900 * DAY, days=14, max_bytes=1) == []
+
+
+def test_size_counts_and_shrinks(store: Store) -> None:
+    noise = [RawRow("c", ChannelKind.JSONL, 1, {os.urandom(1500).hex(): 1.0}) for _ in range(200)]
+    store.commit([Batch("r", 1.0, items=[codec.encode_item(item) for item in noise], ended=1.0)])
+    before = store.size()
+    assert before > 200_000
+    assert store.prune(now=2.0, days=14, max_bytes=100_000) == ["r"]
+    assert store.size() < 100_000
+
+
+def test_a_run_that_goes_on_after_its_end(store: Store) -> None:
+    store.commit([batch(1, ended=5.0)])
+    assert (store.runs()[0].ended, store.runs()[0].noted) == (5.0, 100.0)
+    store.reopen("r")
+    assert store.runs()[0].ended is None
+
+
+def test_forgetting_a_run_reads_it_anew(store: Store) -> None:
+    store.commit([batch(1, 2, transitions=[transition(7)])])
+    store.forget("r")
+    store.commit([batch(1)])
+    assert list(store.items("r")) == [row(1)]
+    assert store.transitions("r") == [transition(7)]
+
+
+def test_two_daemons_on_one_state(store: Store) -> None:
+    with pytest.raises(StateInUseError, match=rf"in use by another grpo-watch \(pid {os.getpid()}\)"):
+        Store(store.folder, 0.0)
+
+
+def test_kill_minus_nine_frees_the_state(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+from grpo_watch.store.state import Store
+store = Store(Path({str(tmp_path)!r}), 0.0)
+store.register("/x", "x", 1.0)
+print("held", flush=True)
+sys.stdin.read()
+"""
+    holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(StateInUseError, match=f"pid {holder.pid}"):
+        Store(tmp_path, 0.0)
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+    store = Store(tmp_path, 0.0)
+    assert [run.name for run in store.runs()] == ["x"]
+    store.close()
+
+
+@pytest.mark.parametrize("damage", [b"this is no database, it is a text file" * 200, b""])
+def test_a_damaged_database_is_kept_aside(tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Loudly; an empty file is a new database."""
+    (tmp_path / "state.db").write_bytes(damage)
+    with caplog.at_level(logging.ERROR, "grpo_watch"):
+        store = Store(tmp_path, 1234.5)
+    assert store.runs() == []
+    store.close()
+    kept = tmp_path / "state.db.damaged-1234"
+    assert (kept.read_bytes() == damage) if damage else not kept.exists()
+    assert bool(caplog.records) is bool(damage)
+
+
+def test_a_database_damaged_in_the_middle_is_kept_aside(tmp_path: Path) -> None:
+    store = Store(tmp_path, 0.0)
+    store.register("/runs/r", "r", 1.0)
+    store.commit([batch(*range(3000))])
+    store.close()
+    data = bytearray((tmp_path / "state.db").read_bytes())
+    data[4096:12288] = b"\xff" * 8192
+    (tmp_path / "state.db").write_bytes(data)
+    store = Store(tmp_path, 99.0)
+    assert store.runs() == []
+    store.close()
+    assert (tmp_path / "state.db.damaged-99").exists()
+
+
+def test_a_damaged_block_is_told(store: Store) -> None:
+    store.commit([batch(1, 2)])
+    store._database.execute("UPDATE items SET data = x'00112233'")
+    with pytest.raises(StoreError, match="damaged record"):
+        list(store.items("r"))
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    Store(tmp_path, 0.0).close()
+    with sqlite3.connect(tmp_path / "state.db") as database:
+        database.execute("PRAGMA user_version = 99")
+    database.close()
+    with pytest.raises(UsageError, match="newer grpo-watch"):
+        Store(tmp_path, 0.0)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"state can't be kept there.*--state-dir"):
+        Store(tmp_path / "file" / "state", 0.0)
+
+
+def test_a_full_disk_at_the_start_is_one_line(tmp_path: Path) -> None:
+    """A file size limit of 0 is what a full disk looks like to a process; it would stay for good, hence a child."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        message = pool.apply(open_without_space, (tmp_path / "state",))
+    assert message.count("\n") == 0
+    assert "state can't be kept there" in message
+
+
+def open_without_space(folder: Path) -> str:
+    import resource  # noqa: PLC0415
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    try:
+        Store(folder, 0.0)
+    except UsageError as error:
+        return str(error)
+    return "opened"
+
+
+def test_a_disk_that_fills_up_is_a_store_error_and_heals(store: Store) -> None:
+    pages = store._database.execute("PRAGMA page_count").fetchone()[0]
+    store._database.execute(f"PRAGMA max_page_count = {pages}")
+    big = [codec.encode_item(RawRow("c", ChannelKind.JSONL, 1, {os.urandom(9000).hex(): 1.0})) for _ in range(9)]
+    with pytest.raises(StoreError, match="full"):
+        store.commit([Batch("r", 1.0, items=big)])
+    store._database.execute(f"PRAGMA max_page_count = {pages + 1000}")
+    store.commit([batch(1)])
+    assert list(store.items("r")) == [row(1)]
+
+
+@pytest.mark.parametrize(("kind", "journal"), [("ext4", "wal"), ("nfs4", "delete"), ("fuse.sshfs", "delete")])
+def test_a_network_file_system_gets_a_rollback_journal(
+    tmp_path: Path, kind: str, journal: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    mounts = tmp_path / "mounts"
+    folder = tmp_path / "state dir"
+    escaped = str(tmp_path).replace(" ", "\\040")
+    mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/x {escaped} {kind} rw 0 0\nserver:/y /elsewhere nfs4 rw 0 0\n")
+    store = Store(folder, 0.0, mounts)
+    assert store._database.execute("PRAGMA journal_mode").fetchone() == (journal,)
+    assert bool(caplog.records) is (journal == "delete")
+    store.close()

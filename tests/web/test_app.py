@@ -1,0 +1,191 @@
+"""The HTTP side: who is answered, what the documents say, and that nothing on the page can be injected."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import socket
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from grpo_watch.core.diagnosis import Finding
+from grpo_watch.core.records import Severity
+from grpo_watch.core.snapshot import RuleStatus, RuleView, RunSnapshot, RunVerdict
+from grpo_watch.errors import UsageError
+from grpo_watch.sinks.base import Picture, RunPicture
+from grpo_watch.web.app import make_app
+from grpo_watch.web.server import Server, address, bind
+
+EVIL = '<script>alert("x")</script>'
+FINDING = Finding(
+    "kl-stuck-at-zero", "", Severity.CRITICAL, 1, 2, 10, None, {"kl_reference": 0.0, "loss": math.nan}, EVIL, "fix it"
+)
+SNAPSHOT = RunSnapshot(
+    run="v0 run",
+    framework="ms-swift",
+    version="3.12.6",
+    attempt=1,
+    step=33,
+    rows=33,
+    max_steps=80,
+    last_step_time=990.0,
+    verdict=RunVerdict.CRITICAL,
+    values={"kl_reference": 0.0},
+    config={},
+    rules=(RuleView("stale-rollout-weights", Severity.CRITICAL, RuleStatus.BLIND, f"needs {EVIL}"),),
+    alerts=(),
+    findings=(FINDING, replace(FINDING, rule="entropy-collapse", resolved_step=20)),
+)
+
+
+class Fake:
+    """A daemon that has one run."""
+
+    def __init__(self) -> None:
+        self.lateness: float | None = None
+        self.is_ready = True
+
+    def picture(self) -> Picture:
+        return Picture(runs=(RunPicture(SNAPSHOT, "v0-run", active=True, labels={"team": "math"}),))
+
+    def series(self, run: str) -> dict[str, list[Any]]:
+        assert run == "v0 run"
+        return {"step": [1, 2], "loss": [math.nan, None]}
+
+    def late(self) -> float | None:
+        return self.lateness
+
+    def ready(self) -> bool:
+        return self.is_ready
+
+
+def get(path: str, watch: Fake | None = None, peer: str = "127.0.0.1", host: str = "localhost:9853") -> httpx.Response:
+    app = make_app(watch or Fake(), lambda: 1000.0, ["gpu7"])
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app, client=(peer, 40_000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.get(path, headers={"host": host})
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
+def test_machines_are_answered_from_anywhere_under_any_name(path: str) -> None:
+    assert get(path, peer="10.1.2.3", host="gpu99.cluster:9853").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/api/v1/runs", "/api/v1/runs/v0-run/series", "/api/v1/alerts"])
+def test_people_are_answered_on_the_machine_itself_only(path: str) -> None:
+    for peer in ("127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"):
+        assert get(path, peer=peer).status_code == 200
+    for peer in ("10.1.2.3", "::ffff:10.1.2.3", "fe80::1%eth0", "testclient", ""):
+        refused = get(path, peer=peer)
+        assert refused.status_code == 403
+        assert "kl-stuck" not in refused.text
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:9853", "[::1]:80", "LOCALHOST:1", "gpu7:9853"])
+def test_known_hosts(host: str) -> None:
+    assert get("/", host=host).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:9853", "", "127.0.0.1.evil:80", "localhost:"])
+def test_a_rebound_name_is_refused(host: str) -> None:
+    """A page of a foreign site whose name points to 127.0.0.1 must not read the API."""
+    assert get("/api/v1/alerts", host=host).status_code == 421
+
+
+def test_metrics() -> None:
+    answer = get("/metrics")
+    assert 'grpo_step{run="v0 run"} 33.0' in answer.text
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+
+
+def test_health_follows_the_engine() -> None:
+    watch = Fake()
+    assert get("/healthz", watch).text == "ok\n"
+    watch.lateness = 12.3
+    assert get("/healthz", watch).status_code == 503
+    assert "12 s late" in get("/healthz", watch).text
+
+
+def test_not_ready_before_the_first_pass() -> None:
+    watch = Fake()
+    watch.is_ready = False
+    assert get("/readyz", watch).status_code == 503
+
+
+def test_runs() -> None:
+    (run,) = get("/api/v1/runs").json()["runs"]
+    assert (run["run"], run["slug"], run["step"], run["verdict"]) == ("v0 run", "v0-run", 33, "critical")
+    assert run["labels"] == {"team": "math"}
+    assert run["rules"][0]["status"] == "blind"
+
+
+def test_alerts_are_strict_json_with_their_evidence() -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    alerts = json.loads(get("/api/v1/alerts").text, parse_constant=refuse)["alerts"]
+    assert [alert["status"] for alert in alerts] == ["firing", "resolved"]
+    assert alerts[0]["evidence"] == {"kl_reference": 0.0, "loss": "NaN"}
+
+
+def test_series_by_slug() -> None:
+    assert get("/api/v1/runs/v0-run/series").json() == {
+        "run": "v0 run",
+        "series": {"step": [1, 2], "loss": ["NaN", None]},
+    }
+    assert get("/api/v1/runs/nope/series").status_code == 404
+
+
+def test_page_shows_what_fires_with_the_fix_and_what_is_blind() -> None:
+    text = get("/").text
+    assert "kl-stuck-at-zero" in text
+    assert "fix it" in text
+    assert "stale-rollout-weights" in text
+    assert "entropy-collapse" not in text  # resolved
+    assert "33 of 80" in text
+
+
+def test_page_is_escaped_and_asks_nothing_from_elsewhere() -> None:
+    answer = get("/")
+    assert EVIL not in answer.text
+    assert "&lt;script&gt;" in answer.text
+    assert "http" not in answer.text.replace("http-equiv", "")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/healthz", "/api/v1/runs"])
+def test_security_headers_everywhere(path: str) -> None:
+    headers = get(path).headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["cache-control"] == "no-store"
+
+
+def test_a_real_server_on_a_free_port_and_a_taken_one() -> None:
+    listener = bind("127.0.0.1", 0)
+    server = Server(make_app(Fake(), lambda: 0.0), listener)
+    server.start()
+    try:
+        where = address(listener)
+        assert httpx.get(f"http://{where}/api/v1/runs", timeout=5).status_code == 200
+        port = int(where.rpartition(":")[2])
+        with pytest.raises(UsageError, match=rf"--listen 127\.0\.0\.1:{port}: .*in use"):
+            bind("127.0.0.1", port)
+    finally:
+        server.stop()
+    assert not server.thread.is_alive()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_an_address_of_another_machine_is_a_one_line_error() -> None:
+    with pytest.raises(UsageError, match=r"--listen 192\.0\.2\.1:80"):
+        bind("192.0.2.1", 80)
