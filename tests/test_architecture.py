@@ -19,10 +19,10 @@ HOMES = {
     "apprise": ("sinks/*",),
     "httpx": ("sinks/*",),
     "msgspec": ("sources/*", "store/*", "report/*", "cli/*", "extract/*"),
-    "pandas": ("report/*", "sources/completions*", "extract/completions*"),
+    "pandas": ("report/*", "extract/parquet.py"),
     "prometheus_client": ("sinks/*",),
-    "pyarrow": ("report/*", "sources/completions*", "extract/completions*"),
-    "pydantic": ("config.py", "config/*", "runtime/examples.py"),
+    "pyarrow": ("report/*", "extract/parquet.py"),
+    "pydantic": ("config.py", "config/*", "runtime/example_blocks.py"),
     "rich": ("cli/*", "report/*"),
     "sqlite3": ("store/*",),
     "starlette": ("web/*",),
@@ -31,9 +31,12 @@ HOMES = {
     "wandb": ("sources/wandb_*",),
     "watchdog": ("runtime/waker.py",),
     "xxhash": ("extract/*", "sources/*"),
-    "yaml": ("config.py", "config/*", "normalise/*", "runtime/examples.py"),
+    "yaml": ("config.py", "config/*", "normalise/*", "runtime/example_blocks.py", "sources/config_files.py"),
 }
-"""Where each library may be imported; one that is not listed here and not in the standard library is refused."""
+"""Where each library may be imported; one that is not listed here and not in the standard library is refused.
+
+``example_blocks`` reads the YAML inside runbooks, ``config_files`` the YAML that launchers leave beside a run.
+"""
 
 EVERYWHERE = {"numpy", "grpo_watch", *sys.stdlib_module_names} - {"sqlite3"}
 HEAVY = {"numpy", "pandas", "pyarrow", "wandb", "rich", "starlette", "uvicorn", "pydantic", "prometheus_client"}
