@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from grpo_watch.core.alerts import Change, transition_id
+from grpo_watch.core.alerts import transition_id
 from grpo_watch.core.detector import Detector, Rule
-from grpo_watch.core.monitor import Monitor
+from grpo_watch.core.monitor import Judged, Monitor
 from grpo_watch.core.records import (
     CheckpointDigest,
     CompletionSummary,
@@ -48,9 +48,9 @@ class Engine:
         step = self._account(state, record)
         found: list[Transition] = []
         for monitor in state.readers(record):
-            changes = monitor.observe(record, state, step)
-            if changes:
-                found += [self._transition(state, monitor, key, change, at, record) for key, change, at in changes]
+            judged = monitor.observe(record, state, step)
+            if judged:
+                found += [self._transition(state, monitor.rule.name, each, record) for each in judged]
         return found
 
     def _account(self, state: RunState, record: Record) -> int:
@@ -74,20 +74,18 @@ class Engine:
         return state.step
 
     @staticmethod
-    def _transition(
-        state: RunState, monitor: Monitor, key: str, change: Change, step: int, record: Record
-    ) -> Transition:
-        alert = monitor.alerts[key]
+    def _transition(state: RunState, rule: str, judged: Judged, record: Record) -> Transition:
+        alert, change = judged.alert, judged.change
         return Transition(
-            id=transition_id(state.run, monitor.rule.name, key, alert, change.after),
+            id=transition_id(state.run, rule, judged.key, alert, change.after),
             run=state.run,
             attempt=alert.attempt,
-            rule=monitor.rule.name,
-            key=key,
+            rule=rule,
+            key=judged.key,
             episode=alert.episode,
             from_state=change.before,
             to_state=change.after,
-            step=step,
+            step=judged.step,
             first_step=alert.first_step,
             severity=alert.severity,
             time=getattr(record, "time", None),

@@ -31,6 +31,16 @@ class Episode:
     time: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One change of one alert: the alert right after it, and the step that the reading spoke of."""
+
+    key: str
+    alert: Alert
+    change: Change
+    step: int
+
+
 class Monitor:
     """A rule applied to one run.
 
@@ -64,8 +74,8 @@ class Monitor:
         self.alerts = {key: rewind(alert, step) for key, alert in self.alerts.items()}
         self.active = self.firing
 
-    def observe(self, record: Record, run: RunState, step: int) -> Sequence[tuple[str, Change, int]]:
-        """Let the detector judge the record; gives (key, change, step) for each alert that changed."""
+    def observe(self, record: Record, run: RunState, step: int) -> Sequence[Judged]:
+        """Let the detector judge the record; gives each change of an alert, in order."""
         if self.broken is not None:
             return ()
         try:
@@ -78,7 +88,7 @@ class Monitor:
             return ()
         return [change for reading in readings for change in self._judge(reading, run, step)]
 
-    def _judge(self, reading: Reading, run: RunState, step: int) -> Iterator[tuple[str, Change, int]]:
+    def _judge(self, reading: Reading, run: RunState, step: int) -> Iterator[Judged]:
         if reading.verdict is Verdict.NO_DATA:
             self.reason = reading.message
             return
@@ -92,7 +102,7 @@ class Monitor:
         self._keep(reading.key, after, change)
         if change is not None:
             self.active = any(alert.state not in _AT_REST for alert in self.alerts.values())
-            yield reading.key, change, at
+            yield Judged(reading.key, after, change, at)
 
     def _keep(self, key: str, alert: Alert, change: Change | None) -> None:
         """Mirror a firing alert into its episode."""

@@ -33,6 +33,7 @@ class RunState:
         self.evidence: set[str] = set()
         self.config: dict[str, tuple[int, Setting]] = {}
         self._identity = (99, 99)
+        self._train_readers: tuple[Monitor, ...] | None = None
         self._readers: dict[tuple[type, Stream | None], tuple[Monitor, ...]] = {}
 
     def setting(self, name: str) -> Scalar:
@@ -60,6 +61,8 @@ class RunState:
 
     def readers(self, record: Record) -> tuple[Monitor, ...]:
         """The monitors that read records of this type and stream."""
+        if self._train_readers is not None and type(record) is MetricRow and record.stream is Stream.TRAIN:
+            return self._train_readers
         stream = record.stream if isinstance(record, MetricRow) else None
         key = (type(record), stream)
         found = self._readers.get(key)
@@ -70,6 +73,8 @@ class RunState:
                 if type(record) in monitor.detector.reads and (stream is None or monitor.detector.stream is stream)
             )
             self._readers[key] = found
+        if stream is Stream.TRAIN:
+            self._train_readers = found
         return found
 
     def take_row(self, row: MetricRow) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView
-from grpo_watch.core.records import EventKind, MetricRow, Reading, RunEvent, Verdict
+from grpo_watch.core.records import EventKind, Reading, RunEvent, Tick, Verdict
 
 SIGNS = ("divisible by", "can not be both configured at the same time", "must equal per_device_train_batch_size")
 """Fragments of the refusals of TRL 0.15 to 1.16 and ms-swift 3.1 to 4.6."""
@@ -14,12 +14,12 @@ SIGNS = ("divisible by", "can not be both configured at the same time", "must eq
 class BatchNotDivisible(Detector):
     """Reads the refusal's own text; a run that logs rows got past the check."""
 
-    reads = (RunEvent, MetricRow)
+    reads = (RunEvent, Tick)
 
-    def observe(self, record: RunEvent | MetricRow, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
+    def observe(self, record: RunEvent | Tick, run: RunView) -> Iterable[Reading]:
         """Judge a configuration error of the log."""
-        if isinstance(record, MetricRow):
-            return QUIET
+        if isinstance(record, Tick):
+            return QUIET if run.step else SILENT
         if record.kind is not EventKind.CONFIG_ERROR or not any(sign in record.text for sign in SIGNS):
             return SILENT
         message = f"refused at start: {record.text}"[:300]

@@ -9,6 +9,9 @@ from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no
 from grpo_watch.core.evidence import is_zero, number
 from grpo_watch.core.records import MetricRow, Reading, Verdict
 
+LEAST_RATE = 1e-7
+"""The smallest peak rate that is usual for GRPO; a log that can't print it (verl's three decimals) proves nothing."""
+
 
 class LearningRateZero(Detector):
     """A schedule's own zeros are its first step (linear warm-up) and its last ones (decay to zero)."""
@@ -35,11 +38,18 @@ class LearningRateZero(Detector):
         if not is_zero(rate, record.resolution):
             self.peak = max(self.peak, rate)
             return QUIET
-        why_not = self._expected_zero(record, run)
+        why_not = self._rounded_away(record, run) or self._expected_zero(record, run)
         if why_not:
             return no_data(why_not)
         evidence = {"learning_rate": rate, "highest_so_far": self.peak, "max_steps": run.max_steps}
         return (Reading(Verdict.BREACH, value=rate, message="the applied learning rate is 0", evidence=evidence),)
+
+    @staticmethod
+    def _rounded_away(row: MetricRow, run: RunView) -> str | None:
+        peak = run.number("learning_rate")
+        if peak == 0.0 or not is_zero(LEAST_RATE if peak is None else peak, row.resolution):
+            return None
+        return "this log rounds the learning rate to 0"
 
     def _expected_zero(self, row: MetricRow, run: RunView) -> str | None:
         total = run.max_steps

@@ -32,15 +32,18 @@ class NonFiniteMetric(Detector):
             if record.kind is EventKind.TRACEBACK and self.streak:
                 return (self._breach(Severity.CRITICAL, "the job crashed right after it"),)
             return SILENT
-        logged = {name: record.values[name] for name in CORE if name in record.values}
+        values = record.values
+        logged = [name for name in CORE if name in values]
         if not logged:
             return SILENT
         broken = {name: value for name, value in logged.items() if value is None or not math.isfinite(value)}
+        if not self.streak:
+            self.first_step = record.step
+        self.streak = {name: rows for name, rows in self.streak.items() if name not in logged} | {
+            name: self.streak.get(name, 0) + 1 for name in broken
+        }
         if not broken:
-            self.streak.clear()
-            return QUIET
-        self.first_step = self.first_step if self.streak else record.step
-        self.streak = {name: self.streak.get(name, 0) + 1 for name in broken}
+            return SILENT if self.streak else QUIET
         self.last = broken
         persists = max(self.streak.values()) > 1
         return (self._breach(self._severity(run, persists=persists), "again" if persists else "on one row"),)

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.pace import Pace, duration
+from grpo_watch.core.life import SignsOfLife
+from grpo_watch.core.pace import duration
 from grpo_watch.core.records import (
     Activity,
-    EventKind,
     MetricRow,
     Progress,
     Reading,
@@ -19,8 +19,6 @@ from grpo_watch.core.records import (
     Tick,
     Verdict,
 )
-
-ENDS = (EventKind.FINISHED, EventKind.CRASH_SUMMARY, EventKind.KILLED, EventKind.TRACEBACK)
 
 
 class RunStalled(Detector):
@@ -37,77 +35,54 @@ class RunStalled(Detector):
                 1800.0, "silence tolerated before the second row (compilation, engine start)", 1
             ),
             "pause_factor": Param(3.0, "tolerance multiplied on steps that evaluate or save", minimum=1),
+            "wait_factor": Param(2.0, "silence in longest waits for a row that is tolerated", minimum=1),
         }
     )
     factor: float
     floor_seconds: float
     first_step_seconds: float
     pause_factor: float
+    wait_factor: float
 
     def setup(self) -> None:
         """Nothing seen yet."""
-        self.pace = Pace()
-        self.last: float | None = None
-        self.rows = 0
-        self.ended: EventKind | None = None
+        self.life = SignsOfLife()
 
     def observe(self, record: MetricRow | Progress | Activity | RunEvent | Tick, run: RunView) -> Iterable[Reading]:
         """Note signs of life; judge at ticks."""
         if isinstance(record, Tick):
             return self._judge(record, run)
-        if isinstance(record, Activity):
-            self._alive(record.time)
-        elif isinstance(record, RunEvent):
-            self._end(record)
-        elif isinstance(record, Progress):
-            self._alive(record.seen)
-        elif not record.supplement:
-            self._row(record)
-            return QUIET
-        return SILENT
-
-    def _row(self, row: MetricRow) -> None:
-        self.ended, self.rows = None, self.rows + 1
-        self.pace.take(row)
-        self._alive(row.seen)
-        self._alive(row.time)
-
-    def _alive(self, time: float | None) -> None:
-        if time is not None:
-            self.last = max(time, self.last or time)
-
-    def _end(self, event: RunEvent) -> None:
-        self._alive(event.seen)
-        if event.kind in ENDS:
-            self.ended = event.kind
-        elif event.kind is EventKind.STARTED:
-            self.ended = None
+        if isinstance(record, MetricRow) and record.supplement:
+            return SILENT
+        self.life.take(record)
+        return QUIET if isinstance(record, MetricRow) else SILENT
 
     def _judge(self, tick: Tick, run: RunView) -> Iterable[Reading]:
         why_not = self._not_judged(tick, run)
         if why_not is not None:
             return no_data(why_not)
-        silence, limit = tick.now - (self.last or tick.now), self._limit(run)
+        silence, limit = tick.now - (self.life.last or tick.now), self._limit(run)
         complete = run.max_steps is not None and run.step >= run.max_steps
-        if self.ended or complete or tick.state is RunState.RUNNING or silence <= limit:
+        if self.life.ended or complete or tick.state is RunState.RUNNING or silence <= limit:
             return QUIET
         return (self._breach(tick, run, silence, limit),)
 
     def _not_judged(self, tick: Tick, run: RunView) -> str | None:
         if not run.shows_end:
             return "the end of this run shows in no channel that is read (its console log, or ms-swift's logging.jsonl)"
-        if self.last is None or (self.rows == 0 and not tick.live):
+        if self.life.last is None or (self.life.rows == 0 and not tick.live):
             return "no row was logged yet"
         if tick.state is RunState.ENDED:
             return "the run is said to have ended"
         return None
 
     def _limit(self, run: RunView) -> float:
-        """Tolerated silence in seconds; an evaluation or a save may follow the newest step."""
+        """Tolerated silence in seconds; an evaluation, a save or a long generation may follow the newest step."""
         every = [run.number("eval_steps"), run.number("save_steps")]
         pauses = any(n is not None and n >= 1 and run.step % int(n) == 0 for n in every)
-        least = self.first_step_seconds if self.rows <= 1 else self.floor_seconds
-        return max(least, self.factor * (self.pace.median() or 0.0) * (self.pause_factor if pauses else 1.0))
+        least = self.first_step_seconds if self.life.rows <= 1 else self.floor_seconds
+        usual = self.factor * (self.life.pace.median() or 0.0) * (self.pause_factor if pauses else 1.0)
+        return max(least, usual, self.wait_factor * self.life.pace.longest_wait())
 
     def _breach(self, tick: Tick, run: RunView, silence: float, limit: float) -> Reading:
         severity = Severity.CRITICAL if tick.live else Severity.WARNING if run.in_folder else Severity.INFO
@@ -120,7 +95,7 @@ class RunStalled(Detector):
             message=f"nothing was written for {duration(silence)} at step {run.step}{goal}",
             evidence={
                 "silent_seconds": round(silence, 1),
-                "median_step_seconds": self.pace.median(),
+                "median_step_seconds": self.life.pace.median(),
                 "max_steps": run.max_steps,
             },
             immediate=True,
