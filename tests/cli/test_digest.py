@@ -1,0 +1,147 @@
+"""``grpo-watch digest``: schema, exit codes and text of the comparison."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xxhash
+from safetensors import numpy as library
+
+from grpo_watch.cli.digest import digest_command
+from grpo_watch.errors import UsageError
+
+
+def save(folder: Path, name: str = "model.safetensors", **tensors: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    library.save_file({key: np.asarray(value, np.float32) for key, value in tensors.items()}, folder / name)
+    return folder
+
+
+def run(capsys: pytest.CaptureFixture[str], *paths: Path) -> tuple[int, dict[str, Any]]:
+    code = digest_command(paths[0], paths[1] if len(paths) > 1 else None, "json", color=False)
+    written = capsys.readouterr()
+    assert written.err == ""
+    return code, json.loads(written.out)
+
+
+def text(capsys: pytest.CaptureFixture[str], *paths: Path) -> tuple[int, str]:
+    code = digest_command(str(paths[0]), str(paths[1]) if len(paths) > 1 else None, "text", color=False)
+    return code, capsys.readouterr().out
+
+
+def test_one_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Judged without its framework's marker, because it was named."""
+    code, told = run(capsys, save(tmp_path / "a", b=[1.0, 2.0], a=[0.0]))
+    assert code == 0
+    assert told == {
+        "schema": "grpo-watch/digest/1",
+        "tensors": 2,
+        "checksums": {
+            "a": xxhash.xxh3_128_hexdigest(np.zeros(1, np.float32).tobytes()),
+            "b": xxhash.xxh3_128_hexdigest(np.array([1, 2], np.float32).tobytes()),
+        },
+        "problems": [],
+    }
+
+
+def test_what_changed_between_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = save(tmp_path / "a", same=[1.0], moved=[1.0], old=[1.0])
+    second = save(tmp_path / "b", same=[1.0], moved=[2.0], new=[1.0])
+    code, told = run(capsys, first, second)
+    assert code == 1
+    assert told == {
+        "schema": "grpo-watch/digest/1",
+        "tensors": 3,
+        "changed": ["moved"],
+        "added": ["new"],
+        "removed": ["old"],
+        "unchanged": 1,
+        "problems": [],
+    }
+    assert text(capsys, first, second) == (
+        1,
+        "changed  moved\nadded    new\nremoved  old\n1 of 2 tensors changed; 1 added, 1 removed\n",
+    )
+
+
+def test_same_bytes_in_other_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = save(tmp_path / "a", x=[1.0], y=[2.0])
+    code, told = text(capsys, folder, save(tmp_path / "b", "other.safetensors", x=[1.0], y=[2.0]) / "other.safetensors")
+    assert (code, told) == (0, "all 2 tensors are byte-identical; 0 added, 0 removed\n")
+
+
+def test_text_of_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = save(tmp_path / "a", w=np.zeros((2, 3))) / "model.safetensors"
+    checksum = xxhash.xxh3_128_hexdigest(bytes(24))
+    assert text(capsys, path) == (0, f"{checksum}  F32 2×3  w  all zero\n1 tensors\n")
+
+
+def test_half_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = save(tmp_path / "a", w=np.ones(100))
+    path = save(tmp_path / "b", w=np.ones(100)) / "model.safetensors"
+    os.truncate(path, 100)
+    code, told = run(capsys, whole, path.parent)
+    assert code == 3
+    (problem,) = told["problems"]
+    assert problem["file"] == str(path)
+    assert problem["message"].startswith("truncated: header says ")
+    code, shown = text(capsys, whole, path)
+    assert code == 3
+    assert shown.splitlines()[-1].startswith(f"problem: {path}: truncated: header says ")
+    assert "byte-identical" not in shown
+
+
+def test_weights_that_can_not_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = save(tmp_path / "a", broken=[1.0, np.nan, np.inf], empty=np.zeros((0, 2)), fine=[1.0])
+    code, told = run(capsys, folder)
+    assert code == 3
+    assert [problem["message"] for problem in told["problems"]] == [
+        "broken: 2 of 3 elements are not finite",
+        "empty: has no elements [0, 2] (ZeRO-3 saved without gathering)",
+    ]
+    assert told["tensors"] == 3
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "notes.txt", ""])
+def test_folder_without_readable_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    if name:
+        (tmp_path / name).write_bytes(b"x")
+    code, told = run(capsys, tmp_path)
+    assert code == 3
+    assert told["tensors"] == 0
+    expected = "safetensors only" if name.endswith("bin") else "holds no weight file"
+    assert expected in told["problems"][0]["message"]
+
+
+def test_link_out_of_the_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = save(tmp_path / "other", w=[1.0])
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "model.safetensors").symlink_to(other / "model.safetensors")
+    code, told = run(capsys, tmp_path / "a")
+    assert code == 3
+    assert "out of the run folder" in told["problems"][0]["message"]
+
+
+def test_named_link_is_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = save(tmp_path / "checkpoint-1", w=[1.0])
+    (tmp_path / "last-checkpoint").symlink_to(folder)
+    code, told = run(capsys, tmp_path / "last-checkpoint", folder)
+    assert (code, told["unchanged"]) == (0, 1)
+
+
+def test_missing_path_is_wrong_use(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file or folder"):
+        digest_command(tmp_path / "missing", None, "text", color=False)
+
+
+def test_control_characters_in_names_do_not_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, shown = text(capsys, save(tmp_path / "a", **{"w\x1b[31m\n[bold]": [1.0]}))
+    assert "\x1b" not in shown
+    assert "w\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}[bold]" in shown

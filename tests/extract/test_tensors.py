@@ -1,0 +1,275 @@
+"""Safetensors files become exact checksums; a broken one never gives more than a TensorFileError."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors import SafetensorError
+from safetensors import numpy as library
+
+from grpo_watch.core.records import TensorDigest
+from grpo_watch.errors import TensorFileError
+from grpo_watch.extract.safetensors import human, read_header
+from grpo_watch.extract.tensors import CHUNK, ChangedWhileReadError, digest_file
+
+NAN_BF16, INF_BF16, ONE_BF16 = 0x7FC0, 0xFF80, 0x3F80
+
+
+def digest(path: Path) -> dict[str, TensorDigest]:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return digest_file(descriptor, path.name)
+    finally:
+        os.close(descriptor)
+
+
+def raw_file(path: Path, header: Any, data: bytes = b"", length: int | None = None) -> Path:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + data)
+    return path
+
+
+def entry(dtype: str, shape: list[int], begin: int, end: int) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(TensorFileError) as caught:
+        digest(path)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{path.name}: ")
+    return str(caught.value)
+
+
+def test_round_trip_against_the_library(tmp_path: Path) -> None:
+    """Checksums are those of the bytes that the safetensors library reads back."""
+    random = np.random.default_rng(7)
+    tensors = {
+        "w": random.standard_normal((3, 5)).astype(np.float32),
+        "h": random.standard_normal((4,)).astype(np.float16),
+        "d": random.standard_normal((2, 2)),
+        "i": np.arange(6, dtype=np.int64),
+        "b": np.array([True, False]),
+        "scalar": np.array(2.5, dtype=np.float32),
+    }
+    path = tmp_path / "model.safetensors"
+    library.save_file(tensors, path, metadata={"format": "pt"})
+    found = digest(path)
+    loaded = library.load_file(path)
+    assert found.keys() == loaded.keys() == tensors.keys()
+    for name, array in loaded.items():
+        assert found[name].checksum == xxhash.xxh3_128_hexdigest(array.tobytes())
+        assert found[name].shape == array.shape
+        assert not found[name].zero
+    assert {name: one.dtype for name, one in found.items()} == {
+        "w": "F32",
+        "h": "F16",
+        "d": "F64",
+        "i": "I64",
+        "b": "BOOL",
+        "scalar": "F32",
+    }
+
+
+def test_one_changed_bit_changes_one_checksum(tmp_path: Path) -> None:
+    before = {name: np.full(1000, 0.02, np.float32) for name in ("a", "b")}
+    after = {name: array.copy() for name, array in before.items()}
+    after["b"].view(np.uint32)[999] ^= 1
+    library.save_file(before, tmp_path / "1.safetensors")
+    library.save_file(after, tmp_path / "2.safetensors")
+    first, second = digest(tmp_path / "1.safetensors"), digest(tmp_path / "2.safetensors")
+    assert [name for name in first if first[name] != second[name]] == ["b"]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_non_finite_elements_are_counted(tmp_path: Path, dtype: type[Any]) -> None:
+    array = np.array([1.0, np.nan, -np.inf, np.inf, 0.0, np.finfo(dtype).max, np.finfo(dtype).tiny], dtype)
+    library.save_file({"x": array, "y": array[:1]}, tmp_path / "m.safetensors")
+    found = digest(tmp_path / "m.safetensors")
+    assert (found["x"].nonfinite, found["y"].nonfinite) == (3, 0)
+
+
+def test_non_finite_bfloat16_by_its_bits(tmp_path: Path) -> None:
+    bits = np.array([ONE_BF16, NAN_BF16, INF_BF16, 0x7F7F, 0x0001], "<u2")
+    path = raw_file(tmp_path / "m.safetensors", {"x": entry("BF16", [5], 0, 10)}, bits.tobytes())
+    assert digest(path)["x"].nonfinite == 2
+
+
+def test_non_finite_elements_in_any_chunk_are_found(tmp_path: Path) -> None:
+    array = np.ones(CHUNK, np.float32)
+    array[[0, CHUNK // 4 - 1, CHUNK // 4, CHUNK - 1]] = np.nan
+    library.save_file({"x": array}, tmp_path / "m.safetensors")
+    found = digest(tmp_path / "m.safetensors")["x"]
+    assert found.nonfinite == 4
+    assert found.checksum == xxhash.xxh3_128_hexdigest(array.tobytes())
+
+
+def test_zero_means_every_element_and_negative_zero_is_zero(tmp_path: Path) -> None:
+    late = np.zeros(CHUNK, np.float32)
+    late[-1] = 1e-30
+    tensors = {"b": np.zeros((8, 4), np.float32), "negative": np.array([-0.0, 0.0], np.float32), "late": late}
+    tensors |= {"counts": np.zeros(3, np.int64), "none": np.zeros((0, 4), np.float32)}
+    library.save_file(tensors, tmp_path / "m.safetensors")
+    found = digest(tmp_path / "m.safetensors")
+    assert {name: one.zero for name, one in found.items()} == {
+        "b": True,
+        "negative": True,
+        "late": False,
+        "counts": True,
+        "none": False,
+    }
+
+
+def test_tensors_without_elements_keep_their_shape(tmp_path: Path) -> None:
+    """ZeRO-3 saved without gathering writes shape [0]."""
+    library.save_file({"x": np.zeros((0,), np.float32)}, tmp_path / "m.safetensors")
+    found = digest(tmp_path / "m.safetensors")["x"]
+    assert (found.shape, found.elements) == ((0,), 0)
+
+
+def test_unknown_types_are_hashed_all_the_same(tmp_path: Path) -> None:
+    path = raw_file(tmp_path / "m.safetensors", {"x": entry("Q3_K", [9], 0, 4)}, b"\xff\xff\xff\x7f")
+    assert digest(path)["x"].checksum == xxhash.xxh3_128_hexdigest(b"\xff\xff\xff\x7f")
+
+
+def test_header_that_claims_10_gb(tmp_path: Path) -> None:
+    path = raw_file(tmp_path / "model.safetensors", b"{" + b" " * 11_991, length=10_000_000_000)
+    assert refusal(path) == "model.safetensors: truncated: header says 10 GB, file has 12 KB"
+
+
+def test_header_beyond_the_limit_of_the_library(tmp_path: Path) -> None:
+    path = raw_file(tmp_path / "model.safetensors", b"{}", length=200_000_000)
+    os.truncate(path, 300_000_000)
+    assert "refused: a header of 200 MB" in refusal(path)
+
+
+def test_half_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    library.save_file({"x": np.ones(1000, np.float32)}, path)
+    size = path.stat().st_size
+    os.truncate(path, size // 2)
+    assert refusal(path) == f"model.safetensors: truncated: header says {human(size)}, file has {human(size // 2)}"
+
+
+HEADERS: dict[str, tuple[Any, int]] = {
+    "overlap": ({"a": entry("U8", [4], 0, 4), "b": entry("U8", [4], 2, 6)}, 6),
+    "same place twice": ({"a": entry("U8", [4], 0, 4), "b": entry("U8", [4], 0, 4)}, 4),
+    "gap": ({"a": entry("U8", [2], 0, 2), "b": entry("U8", [2], 4, 6)}, 6),
+    "rest": ({"a": entry("U8", [2], 0, 2)}, 6),
+    "end before begin": ({"a": entry("U8", [0], 4, 0)}, 4),
+    "negative offset": ({"a": entry("U8", [6], -2, 4)}, 4),
+    "negative shape": ({"a": entry("U8", [-2, -2], 0, 4)}, 4),
+    "size is not type times shape": ({"a": entry("F32", [2], 0, 4)}, 4),
+    "beyond the file": ({"a": entry("U8", [400], 0, 400)}, 4),
+    "beyond all files": ({"a": entry("U8", [1 << 70], 0, 1 << 70)}, 4),
+    "boolean offset": ({"a": entry("U8", [1], False, True)}, 1),
+    "float offset": ({"a": entry("U8", [1], 0, 1.0)}, 1),  # type: ignore[arg-type]
+    "no offsets": ({"a": {"dtype": "U8", "shape": [1]}}, 1),
+    "no object": ([1, 2], 0),
+    "entry is no object": ({"a": "x"}, 0),
+    "name twice": (b'{"a": {"dtype": "U8", "shape": [], "data_offsets": [0, 1]}, "a": 1}', 1),
+    "no json": (b'{"a": ', 0),
+    "nested": (b"[" * 100_000, 0),
+    "no utf-8": (b'{"\xff": 1}', 0),
+    "digits": (b'{"a": {"dtype": "U8", "shape": [' + b"9" * 5000 + b'], "data_offsets": [0, 1]}}', 1),
+}
+
+
+@pytest.mark.parametrize("case", HEADERS)
+def test_header_that_contradicts_itself_is_refused(tmp_path: Path, case: str) -> None:
+    header, size = HEADERS[case]
+    refusal(raw_file(tmp_path / "m.safetensors", header, bytes(size)))
+
+
+@pytest.mark.parametrize("size", [0, 7, 8, 9])
+def test_file_too_short_for_a_header(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(b"\x02" + bytes(size)[1:] if size else b"")
+    assert f"truncated: {size} bytes" in refusal(path)
+
+
+def test_dimensions_are_multiplied_only_where_that_is_cheap(tmp_path: Path) -> None:
+    header = {"a": entry("U8", [1 << 62] * 100_000, 0, 4)}
+    assert "not understood" in refusal(raw_file(tmp_path / "m.safetensors", header, bytes(4)))
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sound") / "m.safetensors"
+    library.save_file({"a": np.arange(4, dtype=np.float32), "b": np.ones((2, 2), np.float16)}, path)
+    return path
+
+
+@settings(derandomize=True, max_examples=400, deadline=None)
+@given(st.data())
+def test_random_damage_never_reads_out_of_the_file(sound: Path, data: st.DataObject) -> None:
+    """Whatever is accepted lies inside the file; whatever the library accepts, we accept."""
+    content = bytearray(sound.read_bytes())
+    for _ in range(data.draw(st.integers(1, 6))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(content)))
+    damaged = sound.with_name("damaged.safetensors")
+    damaged.write_bytes(content[: len(content) if cut % 3 else cut])
+    try:
+        library.load_file(damaged)
+        sound_enough = True
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError):
+        sound_enough = False
+    descriptor = os.open(damaged, os.O_RDONLY)
+    try:
+        extents = read_header(descriptor, damaged.name)
+        assert all(8 <= extent.start <= extent.end <= len(content) for extent in extents)
+        digest_file(descriptor, damaged.name)
+    except TensorFileError:
+        assert not sound_enough
+    finally:
+        os.close(descriptor)
+
+
+def test_file_that_shrinks_while_it_is_read_is_an_error_and_no_crash(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    library.save_file({"x": np.ones(CHUNK, np.float32)}, path)
+    descriptor = os.open(path, os.O_RDONLY)
+    with pytest.raises(ChangedWhileReadError, match="truncated while it was read"):
+        digest_file(descriptor, path.name, lambda _: os.truncate(path, 2 * CHUNK))
+    os.close(descriptor)
+
+
+def test_file_written_to_while_it_is_read_is_not_judged(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    library.save_file({"x": np.ones(10, np.float32)}, path)
+    descriptor = os.open(path, os.O_RDONLY)
+    with pytest.raises(ChangedWhileReadError, match="changed while it was read"):
+        digest_file(descriptor, path.name, lambda _: os.utime(path, (1, 1)))
+    os.close(descriptor)
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    """A sparse file of 64 MB is read through buffers of 1 MiB."""
+    path = raw_file(tmp_path / "m.safetensors", {"x": entry("F32", [16_000_000], 0, 64_000_000)})
+    os.truncate(path, path.stat().st_size + 64_000_000)
+    tracemalloc.start()
+    assert digest(path)["x"].zero
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * CHUNK
+
+
+def test_sizes_for_people() -> None:
+    assert [human(size) for size in (7, 999, 1000, 12_345, 10_000_000_000)] == [
+        "7 bytes",
+        "999 bytes",
+        "1 KB",
+        "12.3 KB",
+        "10 GB",
+    ]
