@@ -36,12 +36,13 @@ class NonFiniteMetric(Detector):
         logged = [name for name in CORE if name in values]
         if not logged:
             return SILENT
-        broken = {name: value for name, value in logged.items() if value is None or not math.isfinite(value)}
+        broken = {name: value for name in logged if (value := values[name]) is None or not math.isfinite(value)}
+        if not (broken or self.streak):
+            return QUIET
         if not self.streak:
             self.first_step = record.step
-        self.streak = {name: rows for name, rows in self.streak.items() if name not in logged} | {
-            name: self.streak.get(name, 0) + 1 for name in broken
-        }
+        kept = {name: rows for name, rows in self.streak.items() if name not in logged}
+        self.streak = kept | {name: self.streak.get(name, 0) + 1 for name in broken}
         if not broken:
             return SILENT if self.streak else QUIET
         self.last = broken
