@@ -98,7 +98,8 @@ class Monitor:
             return
         at = step if reading.step is None else reading.step
         after, change = advance(alert, reading, at, self.rule, reading.attempt or run.attempt)
-        self.alerts[reading.key] = after
+        over = reading.attempt is not None and reading.attempt < run.attempt
+        self.alerts[reading.key] = rewind(after, step) if over else after
         self._keep(reading.key, after, change)
         if change is not None:
             self.active = any(alert.state not in _AT_REST for alert in self.alerts.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from grpo_watch.core.detector import QUIET, Detector, Rule, RunView, no_data
+from grpo_watch.core.detector import QUIET, SILENT, Detector, Rule, RunView, no_data
 from grpo_watch.core.expression import Expression, compile_expression
 from grpo_watch.core.records import MetricRow, Reading, Verdict
 
@@ -16,9 +16,12 @@ class WhenDetector(Detector):
         super().__init__()
         self.expression: Expression = compile_expression(rule.when or "")
         self.text = rule.when or ""
+        self.metrics = frozenset(self.expression.names) - {"step", "max_steps"}
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
-        """Evaluate the condition on one row."""
+        """Evaluate the condition on one row; a row that only adds other metrics says nothing of it."""
+        if record.supplement and self.metrics.isdisjoint(record.values):
+            return SILENT
 
         def look_up(name: str) -> float | None:
             if name == "step":
