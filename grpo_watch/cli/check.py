@@ -43,7 +43,7 @@ def check_command(
     tick = Tick(_moment(now), live=False, state=RunState(state))
     chosen = load_rules(rules)
     said = parse_assignments(settings)
-    reports = [check_run(run, chosen, said, tick) for run in found]
+    reports = check_runs(found, chosen, said, tick)
     _write(reports, output_format, output, color)
     return exit_code(reports, None if fail_on == "never" else Severity(fail_on))
 
@@ -54,17 +54,20 @@ def find_runs(paths: Sequence[str]) -> list[FoundRun]:
     Raises:
         UsageError: a path does not exist.
     """
-    discoverer = Discoverer()
-    found: list[FoundRun] = []
     for path in paths:
         if not any(char in path for char in "*?[") and not Path(path).exists():
             raise UsageError(f"{path}: no such file or folder")
-        found += discoverer.discover(Path(path))
-    return found
+    return Discoverer().discover(*(Path(path) for path in paths))
 
 
-def check_run(found: FoundRun, rules: Sequence[Rule], settings: Mapping[str, Scalar], tick: Tick) -> RunReport:
-    """Replay one run and report on it."""
+def check_runs(
+    found: Sequence[FoundRun], rules: Sequence[Rule], settings: Mapping[str, Scalar], tick: Tick
+) -> list[RunReport]:
+    """Replay each run and report on it."""
+    return [_check_run(run, rules, settings, tick) for run in found]
+
+
+def _check_run(found: FoundRun, rules: Sequence[Rule], settings: Mapping[str, Scalar], tick: Tick) -> RunReport:
     pipeline = Pipeline(rules, catalogue())
     pipeline.engine.run(found.name)
     opened = open_run(found, pipeline, settings)

@@ -1,0 +1,105 @@
+"""Bundled real runs, end to end: labels written by hand, and the whole answer against what was reviewed before."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_watch.cli.check import check_runs, find_runs
+from grpo_watch.config.rules import load_rules
+from grpo_watch.core.records import Tick
+from grpo_watch.report.collect import document
+from tests.support.bundles import RUNS, bundled_runs, labels, unpack
+
+NOW = 1_798_761_600.0  # 2027-01-01: long after every run
+LOUD = {"warning", "critical"}
+
+
+def answer(name: str, folder: Path) -> list[dict[str, Any]]:
+    """What ``check --format json`` says about a bundled run."""
+    run = unpack(name, folder)
+    reports = check_runs(find_runs([str(run)]), load_rules(), {}, Tick(NOW, live=False))
+    runs: list[dict[str, Any]] = document(reports)["runs"]
+    return runs
+
+
+def reviewed(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The part of the answer that is kept: verdicts, findings with evidence, what is blind and why."""
+    kept = (
+        "rule",
+        "severity",
+        "first_step",
+        "fired_step",
+        "resolved_step",
+        "attempt",
+        "caused_by",
+        "summary",
+        "evidence",
+    )
+    return [
+        {
+            "run": run["run"],
+            "framework": f"{run['framework']} {run['framework_version']}",
+            "steps": run["steps"],
+            "attempts": run["attempts"],
+            "verdict": run["verdict"],
+            "findings": [{key: finding[key] for key in kept} for finding in run["findings"]],
+            "blind": {rule["rule"]: rule["reason"] for rule in run["rules"] if rule["status"] == "blind"},
+            "broken": [rule["rule"] for rule in run["rules"] if rule["status"] == "broken"],
+        }
+        for run in runs
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(labels()))
+def test_label(name: str, tmp_path: Path) -> None:
+    """Every fault is named in time, nothing else is said of a healthy run, no rule breaks."""
+    label = labels()[name]
+    (run,) = answer(name, tmp_path)
+    loud = [finding for finding in run["findings"] if finding["severity"] in LOUD]
+    said = {finding["rule"] for finding in loud}
+    wanted = {rule for alternatives in label["must"] for rule in alternatives}
+
+    assert not [rule for rule in run["rules"] if rule["status"] == "broken"]
+    for alternatives in label["must"]:
+        assert said & set(alternatives), f"none of {alternatives} in {said}"
+    assert {finding["rule"] for finding in loud if not finding["caused_by"]} <= wanted | set(label["may"])
+    if wanted:
+        first = min(finding["fired_step"] for finding in loud if finding["rule"] in wanted)
+        assert label["from_step"] <= first <= label["from_step"] + label["within"]
+    else:
+        assert run["verdict"] == "healthy" or said <= set(label["may"])
+
+
+@pytest.mark.parametrize("name", bundled_runs())
+def test_golden(name: str, tmp_path: Path) -> None:
+    """The whole answer equals the reviewed one; ``GOLDEN=write`` writes it anew."""
+    now = reviewed(answer(name, tmp_path))
+    file = RUNS / name / "expected.json"
+    if os.environ.get("GOLDEN") == "write":
+        file.write_text(json.dumps(now, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    assert json.loads(file.read_text(encoding="utf-8")) == now
+
+
+def test_refused_configurations_are_named(tmp_path: Path) -> None:
+    """Each of ten refused launches is one run, and its error text decides the rule."""
+    runs = {run["run"].removesuffix(".log"): run for run in answer("trl-1.16.0-20-config-errors", tmp_path)}
+    tops = {name: run["findings"][0]["rule"] for name, run in runs.items()}
+
+    assert tops == {
+        "batch_not_divisible": "batch-not-divisible",
+        "batch_smaller_than_group": "batch-not-divisible",
+        "both_generation_settings": "batch-not-divisible",
+        "default_per_device_8_gens_6": "batch-not-divisible",
+        "generation_batch_not_divisible": "batch-not-divisible",
+        "num_generations_1": "group-size-one",
+        "fp16_cpu_bf16_both": "run-crashed",
+        "missing_prompt_column": "run-crashed",
+        "reward_string": "run-crashed",
+        "reward_wrong_length": "run-crashed",
+    }
