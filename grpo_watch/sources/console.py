@@ -71,12 +71,8 @@ class ConsoleParser:
         self._trace = 0
         self._out: list[Item] = []
         self._seen: float | None = None
-        self._savable = True
-
-    @property
-    def idle(self) -> bool:
-        """Whether the items given so far are all that the pieces so far can give."""
-        return not (self._held or self._fragment or self._trace)
+        self._drawn, self._bar_of = b"", training_bar(b"")
+        self._savable = self.idle = True
 
     def state(self) -> dict[str, Scalar]:
         """What has to be remembered across a restart while idle."""
@@ -95,6 +91,7 @@ class ConsoleParser:
             self.steps.wiped = self.steps.wiped or len(data) >= WIPE
         else:
             self._text(data)
+        self.idle = not (self._held or self._fragment or self._trace)
         return self._out
 
     def flush(self, seen: float | None) -> list[Item]:
@@ -103,7 +100,7 @@ class ConsoleParser:
         self._release()
         if self._fragment:
             self.stats.skip(Skip.TRUNCATED, "the log ends inside a row")
-        self._fragment, self._trace = b"", 0
+        self._fragment, self._trace, self.idle = b"", 0, True
         return self._out
 
     def _save(self) -> None:
@@ -122,15 +119,13 @@ class ConsoleParser:
                     self._fragment = data[found.start :][:LONGEST_FRAGMENT]
                     return
                 break
-            if self._is_row(found.row):
+            values = rows.numbers(found.row)
+            if rows.is_row(values) or "train_runtime" in values:
                 self._before(data[behind : found.start])
-                self._row(found.row)
+                self._row(found.row, values)
                 behind = found.end
         if rest := data[behind:]:
             self._before(rest)
-
-    def _is_row(self, row: dict[str, Any]) -> bool:
-        return "train_runtime" in row or rows.is_row(rows.numbers(row))
 
     def _before(self, data: bytes) -> None:
         """A bar or text that shares its line with a row."""
@@ -150,11 +145,11 @@ class ConsoleParser:
             return data[behind:]
         return joined
 
-    def _row(self, row: dict[str, Any]) -> None:
+    def _row(self, row: dict[str, Any], values: dict[str, float | None]) -> None:
         self._trace = 0
         self.told.clear()
-        values, place = rows.numbers(row), rows.place(row)
-        if "train_runtime" in row:
+        place = rows.place(row)
+        if "train_runtime" in values:
             self._release()
             self.steps.wiped = False
             step = place.step if place.step is not None else self.steps.bar or self.steps.last
@@ -207,8 +202,10 @@ class ConsoleParser:
                 self._place(steps.slots.popleft() if steps.slots else steps.counted())
 
     def _bar_and_text(self, data: bytes) -> None:
-        bar, behind = training_bar(data)
-        rest = data[behind:].strip()
+        if data != self._drawn:  # after a row the same bar is drawn again
+            self._drawn, self._bar_of = data, training_bar(data)
+        bar, behind = self._bar_of
+        rest = data[behind:].strip() if behind < len(data) else b""
         if rest:
             self._save()
         if bar is not None:
@@ -218,8 +215,8 @@ class ConsoleParser:
 
     def _bar(self, bar: Bar) -> None:
         steps = self.steps
-        waiting = sum(held.stream is None for held in self._held)
-        if not steps.is_training(bar, row_waits=waiting > 0):
+        waits = bool(self._held) and any(held.stream is None for held in self._held)
+        if not steps.is_training(bar, row_waits=waits):
             return
         if steps.begins(bar):
             self._save()
@@ -325,18 +322,13 @@ class ConsoleSource:
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield the items of all pieces that were completed."""
-        yield from self._drain()
-        for line in self._tail.read():
-            yield from self._piece(line, seen)
-        self._count()
+        yield from self._items(self._tail.read(), seen)
 
     def finish(self) -> Iterator[Item]:
         """Yield what the last piece and the rows held back give."""
-        yield from self._drain()
-        for line in self._tail.finish():
-            yield from self._piece(line, None)
-        self._count()
-        yield from self._give(self._parser.flush(None))
+        yield from self._items(self._tail.finish(), None)
+        self._queue.extend(self._parser.flush(None))
+        yield from self._give()
 
     def cursor(self) -> Cursor:
         """Where reading would go on so that exactly the items not yet yielded come."""
@@ -350,24 +342,30 @@ class ConsoleSource:
         """Free the file handle."""
         self._tail.close()
 
-    def _piece(self, line: Line, seen: float | None) -> Iterator[Item]:
-        if line.generation != self._generation:
-            self._generation, self._again = line.generation, 0
-            yield from self._give(self._parser.flush(seen))
+    def _items(self, lines: Iterator[Line], seen: float | None) -> Iterator[Item]:
+        yield from self._give()
+        for line in lines:
+            if line.generation != self._generation:
+                self._generation, self._again = line.generation, 0
+                self._queue.extend(self._parser.flush(seen))
+            self._feed(line, seen)
+            if self._queue:
+                yield from self._give()
+        self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
+
+    def _feed(self, line: Line, seen: float | None) -> None:
         if line.too_long:
             self.stats.skip(Skip.TOO_LONG, f"byte {line.start}: {line.end - line.start} bytes without a line end")
             return
-        idle = self._parser.idle
-        items = self._parser.feed(line.data, seen)
-        if idle and (len(items) > 1 or not self._parser.idle):
+        parser = self._parser
+        was_idle = parser.idle
+        items = parser.feed(line.data, seen)
+        if was_idle and (len(items) > 1 or not parser.idle):
             self._mark, self._given = line.start, 0
-        yield from self._give(items)
+        self._clean = parser.idle and not items
+        self._queue += items
 
-    def _give(self, items: Sequence[Item]) -> Iterator[Item]:
-        self._queue.extend(items)
-        yield from self._drain()
-
-    def _drain(self) -> Iterator[Item]:
+    def _give(self) -> Iterator[Item]:
         while self._queue:
             item = self._queue.popleft()
             self._given += 1
@@ -378,6 +376,3 @@ class ConsoleSource:
                 self.stats.records += 1
                 yield item
         self._clean = self._parser.idle
-
-    def _count(self) -> None:
-        self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem

@@ -28,14 +28,16 @@ class Place(NamedTuple):
     rounded: bool = False
 
 
+NO_PLACE = Place(None)
+
+
 def number(text: str) -> float | None:
     """The float that a string holds (transformers 5 logs strings like ``'4.2e-05'``, ``'nan'``), or None."""
-    if len(text) > LONGEST_NUMBER or text[:1] not in "0123456789+-.nNiI" or "_" in text:
-        return None
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         return None
+    return value if "_" not in text else None
 
 
 def numbers(row: Mapping[str, object]) -> dict[str, float | None]:
@@ -53,9 +55,10 @@ def numbers(row: Mapping[str, object]) -> dict[str, float | None]:
                 values[key] = known
         elif kind is int:
             values[key] = _float(value)  # type: ignore[arg-type]
-    for key in NOT_METRICS & values.keys():
-        del values[key]
-    if (passed := duration(row.get("elapsed_time"))) is not None:
+    if not NOT_METRICS.isdisjoint(values):
+        for key in NOT_METRICS & values.keys():
+            del values[key]
+    if "elapsed_time" in row and (passed := duration(row["elapsed_time"])) is not None:
         values["elapsed_seconds"] = passed
     return values
 
@@ -63,15 +66,14 @@ def numbers(row: Mapping[str, object]) -> dict[str, float | None]:
 def place(row: Mapping[str, object]) -> Place:
     """The step that the row names itself, if it does."""
     for key in PAIRS:
-        pair = row.get(key)
-        if isinstance(pair, str):
+        if key in row and isinstance(pair := row[key], str):
             step, _, total = pair.partition("/")
             if (found := whole(step)) is not None:
                 return Place(found, whole(total), rounded=True)
     for key in STEPS:
-        if (found := whole(row.get(key))) is not None:
+        if key in row and (found := whole(row[key])) is not None:
             return Place(found, next(filter(None, (whole(row.get(key)) for key in MAXIMA)), None))
-    return Place(None)
+    return NO_PLACE
 
 
 def stream(keys: Iterable[str]) -> Stream | None:

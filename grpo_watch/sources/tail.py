@@ -170,8 +170,9 @@ class Tail:
 
     def _lines(self) -> Iterator[Line]:
         """The complete lines in the buffer. All state is set before a line is given out: a cursor may be asked for."""
-        while (end := self._buffer.find(b"\n", self._cut)) >= 0:
-            data, start = self._buffer[self._cut : end], self.position
+        buffer = self._buffer
+        while (end := buffer.find(b"\n", self._cut)) >= 0:
+            data, start = buffer[self._cut : end], self.position
             self.position += end + 1 - self._cut
             self._cut = end + 1
             if self._skipping:
@@ -185,9 +186,9 @@ class Tail:
             self._skip()
 
     def _line(self, start: int, data: bytes) -> Line:
-        if data[-1:] == b"\r":
+        if data.endswith(b"\r"):
             data = data[:-1]
-        if data[:1] == b"\0":
+        if data.startswith(b"\0"):
             data = data.lstrip(b"\0")
         if len(data) > self._max_line:
             return Line(start, self.position, data[:EXCERPT], self.generation, too_long=True)

@@ -57,9 +57,9 @@ class TrainerStateSource:
             state = self._load(path)
             if state is None:
                 continue
-            self._read[path.as_posix()] = stamp
             yield from self._config(state, path)
             yield from self._rows(state, seen)
+            self._read[path.as_posix()] = stamp
 
     def finish(self) -> Iterator[Item]:
         """Nothing is held back."""
