@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,7 +50,7 @@ def digest_command(a: str | Path, b: str | Path | None, output_format: str, colo
     """
     paths = [Path(path) for path in (a, b) if path is not None]
     for path in paths:
-        if not path.exists():
+        if not os.path.lexists(path):
             raise UsageError(f"{path}: no such file or folder")
     sides = [_read(path) for path in paths]
     told = document(*sides)
@@ -99,7 +100,11 @@ def _read(path: Path) -> Side:
         except (SourceError, TensorFileError) as error:
             return Side(path, {}, [_located(str(error), path)])
         except FileNotFoundError as error:
-            return Side(path, {}, [Problem(str(error.filename or path), "vanished while it was read")])
+            return Side(
+                path, {}, [Problem(str(error.filename or path), "does not exist, or vanished while it was read")]
+            )
+        except OSError as error:
+            return Side(path, {}, [Problem(str(path), f"can't be read: {error.strerror or error}")])
     if weights is None:
         return Side(path, {}, [Problem(str(path), "holds no weight file (model or adapter_model, .safetensors)")])
     problems = [_located(text, path) for text in weights.problems]
@@ -109,12 +114,12 @@ def _read(path: Path) -> Side:
 def _located(text: str, path: Path) -> Problem:
     """A problem's text begins with the file's name, or its whole path."""
     name, _, message = text.partition(": ")
-    return Problem(str(path / name if path.is_dir() else path), message)
+    return Problem(str(path / name) if path.is_dir() else str(path), message)
 
 
 def _weights(path: Path, progress: Progress | None) -> Weights | None:
     """Links inside the named folder are followed within it; a named link itself leads where the user wants it to."""
-    real = path.resolve()
+    real = Path(os.path.realpath(path))
     if real.is_dir():
         return digest_checkpoint(real, (real,), progress)
     return digest_weight_file(real, (real.parent,), progress)

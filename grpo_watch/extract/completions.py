@@ -23,6 +23,9 @@ SPECIAL = re.compile(  # \uff5c: the bar of DeepSeek's tokens
 )
 """Special tokens as tokenizers print them (ms-swift 3.12 leaves ``<|im_end|>`` in its texts, 4.6 and TRL strip it)."""
 
+MARKS = ("<|", "<\uff5c", "s>", "<pad>", "<unk>", "_of_turn>", "[PAD]", "[EOS]", "[SEP]", "[CLS]")
+"""One of these is in every text with a special token: looking for them is much faster than the expression."""
+
 SPOKEN = ("content", "text", "tool_calls", "function", "name", "arguments")
 """Keys of a conversation's messages and their parts that hold what was said."""
 
@@ -58,7 +61,9 @@ class Grouping:
 def sample(prompt: object, completion: object, *, examples: bool = True) -> Sample:
     """Reduce one completion. Prompt and completion are texts or conversations (TRL ≥ 1.15)."""
     text = plain(as_text(completion))
-    return Sample(_digest(as_text(prompt)), _digest(text), len(text), not text.strip(), text[:HEAD] if examples else "")
+    return Sample(
+        _digest(as_text(prompt)), _digest(text), len(text), not text or text.isspace(), text[:HEAD] if examples else ""
+    )
 
 
 def summarise_groups(
@@ -109,7 +114,7 @@ def derived_group_size(samples: Sequence[Sample]) -> int | None:
 
 def plain(text: str) -> str:
     """The text without special tokens."""
-    return SPECIAL.sub("", text) if "<" in text or "[" in text else text
+    return SPECIAL.sub("", text) if any(mark in text for mark in MARKS) else text
 
 
 def as_text(value: object) -> str:

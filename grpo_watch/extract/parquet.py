@@ -57,7 +57,7 @@ def _read(dump: Any, pa: Any, group_size: int | None, *, examples: bool) -> Grou
         field.name: [] for field in dump.schema_arrow if pa.types.is_floating(field.type)
     }
     samples: list[Sample] = []
-    for batch in dump.iter_batches(batch_size=BATCH, columns=[*TEXT_COLUMNS, *rewards]):
+    for batch in dump.iter_batches(batch_size=BATCH, columns=[*TEXT_COLUMNS, *rewards], use_threads=False):
         samples += _samples(batch, examples=examples)
         for name, values in rewards.items():
             values.extend(batch.column(name).to_pylist())

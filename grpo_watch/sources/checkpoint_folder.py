@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,8 +61,8 @@ def list_checkpoints(folder: Path, roots: Sequence[Path]) -> Listing:
             if not inside(path, roots):
                 listing.refused.append(f"{path}: a link leads out of the run folder; list its target under allow_roots")
                 continue
-            target = path.resolve()
-            if target.parent == folder.resolve() and CHECKPOINT.fullmatch(target.name):
+            target = Path(os.path.realpath(path))
+            if target.parent == Path(os.path.realpath(folder)) and CHECKPOINT.fullmatch(target.name):
                 continue
         try:
             _add(listing, path, step)
@@ -87,14 +87,14 @@ def marker_is_whole(path: Path, roots: Sequence[Path]) -> bool:
         return False
 
 
-def _named(folder: Path) -> Iterator[tuple[Path, int]]:
+def _named(folder: Path) -> list[tuple[Path, int]]:
     try:
         with os.scandir(folder) as items:
-            for item in items:
-                if found := CHECKPOINT.fullmatch(item.name):
-                    yield Path(item.path), int(found[1])
+            return sorted(
+                (Path(item.path), int(found[1])) for item in items if (found := CHECKPOINT.fullmatch(item.name))
+            )
     except FileNotFoundError:
-        return
+        return []
 
 
 def _add(listing: Listing, path: Path, step: int) -> None:

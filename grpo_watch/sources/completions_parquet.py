@@ -148,15 +148,14 @@ class CompletionsParquetSource:
         try:
             with os.scandir(self._folder) as listing:
                 for item in listing:
-                    if found := DUMP.fullmatch(item.name):
-                        signature = _signature(item.stat())
+                    if (found := DUMP.fullmatch(item.name)) and (signature := _signature_of(item)) is not None:
                         entries[int(found[1])] = Entry(signature[1], signature)
                         self._files[int(found[1])] = item.name, signature
         except FileNotFoundError:
-            return entries
+            return {}
         except OSError as error:
             self.stats.problem = f"{self._folder}: can't be listed: {error.strerror or error}"
-            return entries
+            return {}
         self.stats.problem = self._refusal
         return entries
 
@@ -213,6 +212,13 @@ class CompletionsParquetSource:
             complete=not grouping.reason,
             reason=grouping.reason,
         )
+
+
+def _signature_of(item: os.DirEntry[str]) -> tuple[int, int] | None:
+    try:
+        return _signature(item.stat())
+    except OSError:
+        return None  # deleted meanwhile, or a link to nothing
 
 
 def _signature(info: os.stat_result) -> tuple[int, int]:

@@ -12,8 +12,13 @@ from grpo_watch.errors import SourceError
 
 def inside(path: Path, roots: Sequence[Path]) -> bool:
     """Whether ``path``, with every link resolved, lies under one of ``roots`` (themselves resolved)."""
-    real = path.resolve()
-    return any(real == root or root in real.parents for root in (r.resolve() for r in roots))
+    real = _real(path)
+    return any(real == root or root in real.parents for root in map(_real, roots))
+
+
+def _real(path: Path) -> Path:
+    """Links resolved; unlike ``Path.resolve``, a link that leads to itself is no error here (opening it is)."""
+    return Path(os.path.realpath(path))
 
 
 def open_regular(path: Path, roots: Sequence[Path]) -> int:

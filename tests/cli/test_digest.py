@@ -134,6 +134,14 @@ def test_named_link_is_followed(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (code, told["unchanged"]) == (0, 1)
 
 
+def test_links_that_lead_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, target in (("dangling", "nowhere"), ("loop", "loop")):
+        (tmp_path / name).symlink_to(target)
+        code, told = run(capsys, tmp_path / name)
+        assert code == 3
+        assert len(told["problems"]) == 1
+
+
 def test_missing_path_is_wrong_use(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file or folder"):
         digest_command(tmp_path / "missing", None, "text", color=False)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.core.records import GroupSummary
-from grpo_watch.extract.completions import EXCERPT, excerpt, summarise_groups
+from grpo_watch.extract.completions import EXCERPT, excerpt, plain, summarise_groups
 
 
 def one_group(texts: list[object], prompt: object = "p", **rewards: list[object]) -> GroupSummary:
@@ -33,6 +34,15 @@ def test_special_tokens_do_not_count_as_text() -> None:
     assert group.lengths[:2] == (4, 4)
     assert group.pattern[:2] == (0, 0)
     assert group.empty == 5
+
+
+@pytest.mark.parametrize(
+    "token",
+    "<|im_end|> <|endoftext|> <\uff5cend\u2581of\u2581sentence\uff5c> <s> </s> <pad> <eos> <bos> <unk>"
+    " <start_of_turn> <end_of_turn> [PAD] [EOS] [SEP] [CLS]".split(" "),
+)
+def test_every_special_token_is_seen(token: str) -> None:
+    assert plain(f"a {token}b") == "a b"
 
 
 def test_text_in_angle_brackets_is_text() -> None:

@@ -252,6 +252,7 @@ def test_links_to_checkpoints_already_seen_are_passed_over(tmp_path: Path) -> No
     (tmp_path / "last-checkpoint").symlink_to("checkpoint-10")
     (tmp_path / "checkpoint-11").symlink_to("checkpoint-10")
     (tmp_path / "checkpoint-12").symlink_to("nowhere")
+    (tmp_path / "checkpoint-13").symlink_to("checkpoint-13")
     one = source(tmp_path)
     assert [found.step for found in drain(one)] == [10]
     assert one.stats.problem == ""

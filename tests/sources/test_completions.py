@@ -330,6 +330,7 @@ def test_files_that_are_no_dumps_are_left_alone(tmp_path: Path) -> None:
     (folder / "completions_00003.parquet").mkdir()
     (folder / "completions_00004.parquet").symlink_to("/etc/passwd")
     os.mkfifo(folder / "completions_00005.parquet")
+    (folder / "completions_00006.parquet").symlink_to("completions_00006.parquet")
     source = parquet(folder)
     assert [summary.step for summary in drain(source)] == [1]
     assert source.stats.skipped == {Skip.UNREADABLE: 2, Skip.OUTSIDE: 1}
