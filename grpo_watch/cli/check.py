@@ -10,7 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from grpo_watch.config.entries import entry_for
 from grpo_watch.config.rules import load_rules
+from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.core.detector import Rule, catalogue
 from grpo_watch.core.records import RunState, Scalar, Severity, Tick
@@ -22,7 +24,7 @@ from grpo_watch.runtime.replay import replay
 from grpo_watch.sources.discover import Discoverer, FoundRun
 
 
-def check_command(
+def check_command(  # noqa: PLR0917  one parameter per option
     paths: list[str],
     output_format: str,
     output: Path | None,
@@ -37,18 +39,17 @@ def check_command(
     """Check every run under ``paths``; prints the report and returns the exit code.
 
     Raises:
-        UsageError: a path is missing, or an option's value can't be used.
+        UsageError: a path is missing, or an option, the settings file or a rule file can't be used.
     """
-    found = find_runs(paths)
+    chosen = load_settings({"rules": rules}, config=config).settings
     tick = Tick(_moment(now), live=False, state=RunState(state))
-    chosen = load_rules(rules)
     said = parse_assignments(settings)
-    reports = check_runs(found, chosen, said, tick)
+    reports = check_runs(find_runs(paths, chosen), load_rules(chosen.rules), said, tick, chosen)
     _write(reports, output_format, output, color)
     return exit_code(reports, None if fail_on == "never" else Severity(fail_on))
 
 
-def find_runs(paths: Sequence[str]) -> list[FoundRun]:
+def find_runs(paths: Sequence[str], chosen: Settings | None = None) -> list[FoundRun]:
     """The runs under all paths.
 
     Raises:
@@ -57,20 +58,28 @@ def find_runs(paths: Sequence[str]) -> list[FoundRun]:
     for path in paths:
         if not any(char in path for char in "*?[") and not Path(path).exists():
             raise UsageError(f"{path}: no such file or folder")
-    return Discoverer().discover(*(Path(path) for path in paths))
+    return Discoverer((chosen or Settings()).allow_roots).discover(*(Path(path) for path in paths))
 
 
 def check_runs(
-    found: Sequence[FoundRun], rules: Sequence[Rule], settings: Mapping[str, Scalar], tick: Tick
+    found: Sequence[FoundRun],
+    rules: Sequence[Rule],
+    said: Mapping[str, Scalar],
+    tick: Tick,
+    chosen: Settings | None = None,
 ) -> list[RunReport]:
-    """Replay each run and report on it."""
-    return [_check_run(run, rules, settings, tick) for run in found]
+    """Replay each run and report on it; ``said`` (``--set``) wins over the settings file's entry for the run."""
+    return [_check_run(run, rules, said, tick, chosen or Settings()) for run in found]
 
 
-def _check_run(found: FoundRun, rules: Sequence[Rule], settings: Mapping[str, Scalar], tick: Tick) -> RunReport:
+def _check_run(
+    found: FoundRun, rules: Sequence[Rule], said: Mapping[str, Scalar], tick: Tick, chosen: Settings
+) -> RunReport:
     pipeline = Pipeline(rules, catalogue())
     pipeline.engine.run(found.name)
-    opened = open_run(found, pipeline, settings)
+    entry = entry_for(found.root, chosen.runs)
+    settings = {**(entry.settings if entry else {}), **said}
+    opened = open_run(found, pipeline, settings, examples=chosen.privacy.examples)
     for _ in replay(opened, pipeline, tick):
         pass
     channels = tuple(

@@ -81,6 +81,8 @@ def open_run(
     settings: Mapping[str, Scalar] | None = None,
     cursors: Mapping[str, Cursor] | None = None,
     submit: Submit | None = None,
+    *,
+    examples: bool = True,
 ) -> OpenedRun:
     """Open every readable channel of a run.
 
@@ -90,9 +92,10 @@ def open_run(
         settings: what the user says of the run (``--set``); wins over everything read.
         cursors: where reading goes on, by channel name.
         submit: runs heavy work elsewhere (checksums, Parquet); None runs it in place.
+        examples: whether findings may carry a redacted excerpt of a completion.
     """
     opened = OpenedRun(found.name)
-    builder = _Builder(found, pipeline, cursors or {}, submit)
+    builder = _Builder(found, pipeline, cursors or {}, submit, examples=examples)
     if settings:
         opened.announcements.append(from_user(settings))
     for channel in found.channels:
@@ -111,8 +114,15 @@ class _Builder:
     """Makes the source of a channel."""
 
     def __init__(
-        self, found: FoundRun, pipeline: Pipeline, cursors: Mapping[str, Cursor], submit: Submit | None
+        self,
+        found: FoundRun,
+        pipeline: Pipeline,
+        cursors: Mapping[str, Cursor],
+        submit: Submit | None,
+        *,
+        examples: bool,
     ) -> None:
+        self.examples = examples
         self.found = found
         self.roots = found.roots or (found.root,)
         self.pipeline = pipeline
@@ -139,9 +149,9 @@ class _Builder:
         if simple is not None:
             return simple(*common, segment, cursor)
         if channel.what is What.COMPLETIONS_JSONL:
-            return CompletionsJsonlSource(*common, self._group_size, segment, cursor)
+            return CompletionsJsonlSource(*common, self._group_size, segment, cursor, self.examples)
         if channel.what is What.COMPLETIONS_PARQUET:
-            return CompletionsParquetSource(*common, self._group_size, segment, cursor, submit=self.submit)
+            return CompletionsParquetSource(*common, self._group_size, segment, cursor, self.examples, self.submit)
         if channel.what is What.CHECKPOINTS:
             return CheckpointSource(*common, segment, cursor, submit=self.submit)
         return None
