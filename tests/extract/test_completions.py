@@ -38,8 +38,23 @@ def test_special_tokens_do_not_count_as_text() -> None:
 
 @pytest.mark.parametrize(
     "token",
-    "<|im_end|> <|endoftext|> <\uff5cend\u2581of\u2581sentence\uff5c> <s> </s> <pad> <eos> <bos> <unk>"
-    " <start_of_turn> <end_of_turn> [PAD] [EOS] [SEP] [CLS]".split(" "),
+    [
+        "<|im_end|>",
+        "<|endoftext|>",
+        "<\uff5cend\u2581of\u2581sentence\uff5c>",
+        "<s>",
+        "</s>",
+        "<pad>",
+        "<eos>",
+        "<bos>",
+        "<unk>",
+        "<start_of_turn>",
+        "<end_of_turn>",
+        "[PAD]",
+        "[EOS]",
+        "[SEP]",
+        "[CLS]",
+    ],
 )
 def test_every_special_token_is_seen(token: str) -> None:
     assert plain(f"a {token}b") == "a b"

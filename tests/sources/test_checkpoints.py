@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -354,3 +355,13 @@ def test_marker_is_whole(tmp_path: Path, text: str, whole: bool) -> None:  # noq
     path = tmp_path / "trainer_state.json"
     path.write_text(text)
     assert marker_is_whole(path, [tmp_path]) is whole
+
+
+def test_hashing_in_a_worker_process_gives_the_same(tmp_path: Path) -> None:
+    """Function, arguments and outcome can be sent to another process and back."""
+    save(tmp_path, 10)
+    save(tmp_path, 20, 2.0)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        elsewhere = drain(source(tmp_path, submit=pool.submit))
+    assert elsewhere == drain(source(tmp_path))
+    assert [found.step for found in elsewhere] == [10, 20]
