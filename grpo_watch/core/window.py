@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_right
 from collections import deque
+
+BATCHES_AHEAD = 1024
+"""Batches or checkpoints that may arrive before the rows of their steps …"""
+ROWS_AHEAD = 4096
+"""… and rows that may arrive before the batches or checkpoints: a join must not depend on which came first."""
 
 
 class History:
-    """The last values of one metric by step, and its highest so far."""
+    """One metric by step: what it was at a step, and its highest until then, whatever arrived since.
 
-    __slots__ = ("highest", "values")
+    Keeps ``size`` values; of what is older only the highest is known. Steps may arrive out of order.
+    """
+
+    __slots__ = ("_older", "size", "steps", "values")
 
     def __init__(self, size: int) -> None:
-        self.values: deque[tuple[int, float]] = deque(maxlen=size)
-        self.highest = 0.0
+        self.size = size
+        self.steps: list[int] = []
+        self.values: list[float] = []
+        self._older = 0.0
 
     def push(self, step: int, value: float) -> None:
         """Add the value of a step."""
-        self.values.append((step, value))
-        self.highest = max(self.highest, value)
+        place = bisect_right(self.steps, step)
+        self.steps.insert(place, step)
+        self.values.insert(place, value)
+        if len(self.steps) > self.size:
+            del self.steps[0]
+            self._older = max(self._older, self.values.pop(0))
 
     def at(self, step: int) -> float | None:
         """The newest value at or before ``step``; None where there is none."""
-        return next((value for at, value in reversed(self.values) if at <= step), None)
+        place = bisect_right(self.steps, step)
+        return self.values[place - 1] if place else None
+
+    def highest(self, step: int) -> float:
+        """The highest value at or before ``step``, at least 0."""
+        return max(self._older, *self.values[: bisect_right(self.steps, step)], 0.0)
 
 
 class Window:

@@ -10,9 +10,7 @@ from grpo_watch.core.copies import COLLAPSE, GREEDY, NEAR_GREEDY, SHARED_SEED, B
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import CompletionSummary, MetricRow, Reading, Severity, Tick, Verdict
-from grpo_watch.core.window import History
-
-REMEMBERED = 64
+from grpo_watch.core.window import BATCHES_AHEAD, ROWS_AHEAD, History
 
 
 class DuplicateCompletions(Detector):
@@ -39,8 +37,8 @@ class DuplicateCompletions(Detector):
 
     def setup(self) -> None:
         """Empty join."""
-        self.waiting: deque[BatchCopies] = deque(maxlen=REMEMBERED)
-        self.entropy = History(REMEMBERED)
+        self.waiting: deque[BatchCopies] = deque(maxlen=BATCHES_AHEAD)
+        self.entropy = History(ROWS_AHEAD)
         self.last_row = 0
         self.was_diverse = False
         self._end_streak()
@@ -95,7 +93,8 @@ class DuplicateCompletions(Detector):
             self.first_step = self.first_step or batch.step
 
     def _diagnose(self, batch: BatchCopies, entropy: float | None, *, regular: bool) -> Cause:
-        low = entropy is not None and entropy < max(self.low_entropy, self.fallen_entropy * self.entropy.highest)
+        fallen = self.fallen_entropy * self.entropy.highest(batch.step)
+        low = entropy is not None and entropy < max(self.low_entropy, fallen)
         if regular and batch.rank_shaped and (not low or self.alike_batches >= self.batches):
             return SHARED_SEED
         if low:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from types import MappingProxyType
+from typing import TypeAlias
 
 from grpo_watch.core.checkpoints import CheckpointHistory, changed, comparable
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import is_zero, number
-from grpo_watch.core.learning import ARITHMETIC_FLOOR, LearningSoFar
+from grpo_watch.core.learning import ARITHMETIC_FLOOR
 from grpo_watch.core.records import CheckpointDigest, MetricRow, Reading, Verdict
+from grpo_watch.core.window import BATCHES_AHEAD, ROWS_AHEAD
 
-REMEMBERED_ROWS = 4096
+Pair: TypeAlias = tuple[int, int, int, int]
+"""Two consecutive checkpoints: their steps, and how many of how many tensors changed between them."""
 
 
 class ReferenceFollowsPolicy(Detector):
@@ -26,9 +29,8 @@ class ReferenceFollowsPolicy(Detector):
     def setup(self) -> None:
         """Empty join."""
         self.history = CheckpointHistory()
-        self.learning = LearningSoFar()
-        self.rows: deque[tuple[int, bool]] = deque(maxlen=REMEMBERED_ROWS)
-        self.pairs: deque[tuple[CheckpointDigest, CheckpointDigest]] = deque(maxlen=REMEMBERED_ROWS)
+        self.rows: deque[tuple[int, bool]] = deque(maxlen=ROWS_AHEAD)
+        self.pairs: deque[Pair] = deque(maxlen=BATCHES_AHEAD)
         self.last_step = 0
 
     def blind_because(self, run: RunView) -> str | None:
@@ -42,46 +44,44 @@ class ReferenceFollowsPolicy(Detector):
         if isinstance(record, CheckpointDigest):
             before = self.history.before(record) if record.complete and not record.problems else None
             if before is not None:
-                self.pairs.append((before, record))
-        elif not self._take(record, run):
-            return SILENT
-        return list(self._judge(run))
+                names = comparable(before, record)
+                self.pairs.append((before.step, record.step, len(changed(before, record, names)), len(names)))
+        else:
+            self._take(record, run)
+        return list(self._judge(run)) if self.pairs else SILENT
 
-    def _take(self, row: MetricRow, run: RunView) -> bool:
+    def _take(self, row: MetricRow, run: RunView) -> None:
         kl = number(row, "kl_reference")
-        if row.supplement and kl is None:
-            return False
-        self.learning.take(row)
-        self.last_step = row.step
-        if kl is not None:
-            visible = max(row.resolution or 0.0, ARITHMETIC_FLOOR)
-            telling = self.learning.expected_kl(adapter=bool(run.setting("adapter"))) >= visible
-            if telling or not is_zero(kl, row.resolution):
-                self.rows.append((row.step, is_zero(kl, row.resolution)))
-        return True
+        if not row.supplement:
+            self.last_step = row.step
+        if kl is None:
+            return
+        if not is_zero(kl, row.resolution):
+            self.rows.append((row.step, False))
+        elif run.learning.expected_kl(adapter=bool(run.setting("adapter"))) >= (row.resolution or ARITHMETIC_FLOOR):
+            self.rows.append((row.step, True))
 
     def _judge(self, run: RunView) -> Iterator[Reading]:
-        while self.pairs and self.pairs[0][1].step <= self.last_step:
-            before, after = self.pairs.popleft()
+        while self.pairs and self.pairs[0][1] <= self.last_step:
+            before, after, moved, tensors = self.pairs.popleft()
             why_not = self.blind_because(run)
-            between = [zero for step, zero in self.rows if before.step < step <= after.step]
-            names = comparable(before, after)
-            moved = changed(before, after, names)
-            if why_not or (moved and len(between) < self.min_rows):
-                yield from no_data(why_not or "too few telling KL rows lie between two checkpoints")
-            elif not (moved and all(between)):
-                yield Reading(Verdict.OK, step=after.step)
+            between = [zero for step, zero in self.rows if before < step <= after]
+            if why_not or len(between) < self.min_rows or not moved:
+                yield from no_data(why_not or "weights did not change, or too few KL rows lie between two checkpoints")
+            elif not all(between):
+                yield Reading(Verdict.OK, step=after)
             else:
-                yield _breach(before, after, len(between), len(moved), len(names))
+                yield _breach((before, after, moved, tensors), len(between))
 
 
-def _breach(before: CheckpointDigest, after: CheckpointDigest, rows: int, moved: int, tensors: int) -> Reading:
+def _breach(pair: Pair, rows: int) -> Reading:
+    before, after, moved, tensors = pair
     return Reading(
         Verdict.BREACH,
         value=0.0,
-        message=f"{moved} of {tensors} tensors changed from step {before.step} to {after.step}, yet KL is exactly 0",
+        message=f"{moved} of {tensors} tensors changed from step {before} to {after}, yet KL is exactly 0",
         evidence={"kl_reference": 0.0, "rows": rows, "changed_tensors": moved, "tensors": tensors},
-        step=after.step,
-        first_step=before.step,
+        step=after,
+        first_step=before,
         immediate=True,
     )

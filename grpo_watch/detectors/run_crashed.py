@@ -20,11 +20,7 @@ class RunCrashed(Detector):
     needs = (("run end",),)
     survives_attempts = True
     params = MappingProxyType(
-        {
-            "grace_seconds": Param(
-                10.0, "silence after a traceback (or two median steps) that settles it live", minimum=1
-            )
-        }
+        {"grace_seconds": Param(10.0, "silence after a traceback (or two median steps) that settles it live", 1)}
     )
     grace_seconds: float
 
@@ -51,6 +47,8 @@ class RunCrashed(Detector):
         self.pace.take(row)
         before, self.attempt = self.attempt, row.attempt
         last, self.last_row = self.last_row, row.step
+        if row.attempt == before and self.suspect is not None and row.step <= (self.suspect.step or 0):
+            return SILENT  # written before the job died, read after it: another channel said so first
         suspect, self.suspect, self.finished = self.suspect, None, False
         if suspect is not None and row.attempt > before and not self.fired:
             return (replace(self._breach(suspect, last), attempt=before), OK)
@@ -83,18 +81,16 @@ class RunCrashed(Detector):
             return no_data("the end of this run shows in no channel that is read")
         if self.last_row == 0:
             return no_data("no row was logged yet")
-        short = run.max_steps is not None and run.step < run.max_steps
-        if tick.state is RunState.ENDED and not self.finished and short:
+        if tick.state is RunState.ENDED and not self.finished and run.step < (run.max_steps or 0):
             self.suspect = RunEvent("", EventKind.KILLED, run.step, "the log ends without an end marker")
             return self._fire(run.step)
         return QUIET
 
     def _fire(self, step: int) -> Iterable[Reading]:
-        suspect = self.suspect
-        if suspect is None or self.fired:
+        if self.suspect is None or self.fired:
             return SILENT
         self.fired = True
-        return (self._breach(suspect, step),)
+        return (self._breach(self.suspect, step),)
 
     @staticmethod
     def _breach(event: RunEvent, step: int) -> Reading:
