@@ -136,11 +136,13 @@ def missing_evidence(monitor: Monitor, state: RunState) -> str:
 
 
 def _alert_views(state: RunState, findings: tuple[Finding, ...]) -> list[AlertView]:
-    effective = {(f.rule, f.key, f.fired_step, f.attempt): f for f in findings}
+    effective: dict[tuple[str, str, int | None, int], Finding] = {
+        (f.rule, f.key, f.fired_step, f.attempt): f for f in findings
+    }
     views = []
     for monitor in state.monitors:
         for key, alert in sorted(monitor.alerts.items()):
-            finding = effective.get((monitor.rule.name, key, alert.fired_step or -1, alert.attempt))
+            finding = effective.get((monitor.rule.name, key, alert.fired_step, alert.attempt))
             views.append(
                 AlertView(
                     rule=monitor.rule.name,

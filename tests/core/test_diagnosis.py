@@ -1,0 +1,160 @@
+"""One top finding per run, the rest explained; every rule of the interface about ``caused_by`` and severities."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from grpo_watch.core.detector import catalogue
+from grpo_watch.core.diagnosis import CAUSES, WITHDRAWN, Finding, diagnose
+from grpo_watch.core.monitor import Episode, Monitor
+from grpo_watch.core.records import Reading, Severity, Verdict
+from tests.support.records import a_rule
+
+INFO, WARNING, CRITICAL = Severity
+DETECTORS = catalogue()
+
+
+def an_episode(**changes: object) -> Episode:
+    """A critical episode of attempt 1 that fired at step 10 and goes on."""
+    known = {"key": "", "attempt": 1, "first_step": 2, "fired_step": 10, "resolved_step": None}
+    reading = Reading(Verdict.BREACH, message="what is seen", hint="", evidence={"kl_reference": 0.0})
+    return Episode(**{**known, "severity": CRITICAL, "reading": reading, **changes})  # type: ignore[arg-type]
+
+
+def findings(**episodes: Episode | list[Episode]) -> tuple[Finding, ...]:
+    """The findings of a run in which these rules (names with underscores) had these episodes."""
+    monitors = []
+    for stem, had in episodes.items():
+        monitor = Monitor(a_rule(stem.replace("_", "-"), summary="what it means", hint="what to do"), DETECTORS)
+        monitor.episodes = had if isinstance(had, list) else [had]
+        monitors.append(monitor)
+    return diagnose(monitors)
+
+
+def told(found: tuple[Finding, ...]) -> dict[str, tuple[Severity, str | None]]:
+    """Severity and cause by rule."""
+    return {each.rule: (each.severity, each.caused_by) for each in found}
+
+
+def test_every_name_in_the_causes_is_a_detector() -> None:
+    named = set(CAUSES) | {cause for causes in CAUSES.values() for cause in causes}
+    assert named | set(WITHDRAWN) | set(WITHDRAWN.values()) <= set(DETECTORS)
+
+
+def test_causes_have_no_cycle() -> None:
+    """Taking away, again and again, the rules without a cause that is left must leave none."""
+    left = {rule: set(causes) for rule, causes in CAUSES.items()}
+    while free := [rule for rule, causes in left.items() if not causes & left.keys()]:
+        for rule in free:
+            del left[rule]
+    assert left == {}
+
+
+def test_what_withdraws_a_finding_is_its_first_explanation() -> None:
+    assert {rule: CAUSES[rule][0] for rule in WITHDRAWN} == dict(WITHDRAWN)
+
+
+def test_a_finding_carries_the_episode_and_the_rules_texts() -> None:
+    (found,) = findings(kl_stuck_at_zero=an_episode(key="k", attempt=2, resolved_step=30))
+    assert (found.rule, found.key, found.attempt, found.severity) == ("kl-stuck-at-zero", "k", 2, CRITICAL)
+    assert (found.first_step, found.fired_step, found.resolved_step) == (2, 10, 30)
+    assert (found.summary, found.hint, found.evidence) == ("what is seen", "what to do", {"kl_reference": 0.0})
+    assert found.caused_by is None
+
+
+def test_the_readings_own_hint_wins_and_the_summary_falls_back_to_the_rules() -> None:
+    (found,) = findings(kl_stuck_at_zero=an_episode(reading=Reading(Verdict.BREACH, hint="turn it on")))
+    assert (found.summary, found.hint) == ("what it means", "turn it on")
+
+
+def test_an_explained_finding_is_at_most_a_warning_and_stays_in_the_list() -> None:
+    found = findings(kl_stuck_at_zero=an_episode(), learning_rate_zero=an_episode())
+    assert told(found) == {
+        "learning-rate-zero": (CRITICAL, None),
+        "kl-stuck-at-zero": (WARNING, "learning-rate-zero"),
+    }
+
+
+def test_an_info_stays_an_info_when_it_is_explained() -> None:
+    found = findings(kl_stuck_at_zero=an_episode(severity=INFO), learning_rate_zero=an_episode())
+    assert told(found)["kl-stuck-at-zero"] == (INFO, "learning-rate-zero")
+
+
+def test_the_best_explanation_is_named() -> None:
+    """Weights that stood still explain a KL of zero; lost gradients explain both."""
+    found = findings(kl_stuck_at_zero=an_episode(), parameters_unchanged=an_episode(), gradient_lost=an_episode())
+    assert {rule: cause for rule, (_, cause) in told(found).items()} == {
+        "gradient-lost": None,
+        "kl-stuck-at-zero": "gradient-lost",
+        "parameters-unchanged": "gradient-lost",
+    }
+
+
+def test_an_info_explains_nothing() -> None:
+    found = findings(kl_stuck_at_zero=an_episode(), learning_rate_zero=an_episode(severity=INFO))
+    assert told(found)["kl-stuck-at-zero"] == (CRITICAL, None)
+
+
+def test_another_attempt_explains_nothing() -> None:
+    found = findings(kl_stuck_at_zero=an_episode(), learning_rate_zero=an_episode(attempt=2))
+    assert told(found)["kl-stuck-at-zero"] == (CRITICAL, None)
+
+
+@pytest.mark.parametrize(
+    ("cause", "effect", "explained"),
+    [
+        ({"resolved_step": 5}, {"first_step": 6}, False),
+        ({"resolved_step": 6}, {"first_step": 6}, True),
+        ({"first_step": 31}, {"resolved_step": 30}, False),
+        ({"first_step": 30}, {"resolved_step": 30}, True),
+    ],
+)
+def test_cause_and_effect_overlap(cause: dict[str, int], effect: dict[str, int], *, explained: bool) -> None:
+    found = findings(kl_stuck_at_zero=an_episode(**effect), learning_rate_zero=an_episode(**cause))
+    assert (told(found)["kl-stuck-at-zero"][1] is not None) is explained
+
+
+def test_a_kl_finding_is_withdrawn_when_the_weights_do_move() -> None:
+    found = findings(kl_stuck_at_zero=an_episode(), reference_follows_policy=an_episode(severity=WARNING))
+    assert told(found) == {
+        "reference-follows-policy": (WARNING, None),
+        "kl-stuck-at-zero": (INFO, "reference-follows-policy"),
+    }
+
+
+def test_a_crash_that_a_resume_cleared_is_at_most_a_warning() -> None:
+    assert told(findings(run_crashed=an_episode()))["run-crashed"] == (CRITICAL, None)
+    assert told(findings(run_crashed=an_episode(resolved_step=12)))["run-crashed"] == (WARNING, None)
+
+
+def test_other_resolved_findings_keep_their_severity() -> None:
+    assert told(findings(gradient_lost=an_episode(resolved_step=12)))["gradient-lost"] == (CRITICAL, None)
+
+
+def test_the_top_finding_comes_first() -> None:
+    """Unresolved before resolved, unexplained before explained, then severity, step and name."""
+    found = findings(
+        gradient_lost=an_episode(resolved_step=12),
+        kl_stuck_at_zero=an_episode(),
+        learning_rate_zero=an_episode(fired_step=11),
+        non_finite_metric=an_episode(severity=WARNING, fired_step=1, resolved_step=None, attempt=2),
+        checkpoint_unusable=an_episode(fired_step=11),
+    )
+    assert [each.rule for each in found] == [
+        "checkpoint-unusable",
+        "learning-rate-zero",
+        "non-finite-metric",
+        "kl-stuck-at-zero",
+        "gradient-lost",
+    ]
+
+
+def test_each_episode_is_a_finding() -> None:
+    two = [an_episode(resolved_step=20), replace(an_episode(), first_step=40, fired_step=48)]
+    assert [each.fired_step for each in findings(kl_stuck_at_zero=two)] == [48, 10]
+
+
+def test_no_episodes_no_findings() -> None:
+    assert findings(kl_stuck_at_zero=[]) == ()
