@@ -11,6 +11,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
+from grpo_watch.core.learning import LearningSoFar
 from grpo_watch.core.records import MetricRow, Reading, Record, Scalar, Setting, Severity, Stream, Verdict
 
 OK = Reading(Verdict.OK)
@@ -26,7 +27,10 @@ def no_data(reason: str, key: str = "") -> tuple[Reading, ...]:
 
 
 class RunView(Protocol):
-    """What a detector may know of the run besides the record at hand (read-only)."""
+    """What a detector may know of the run besides the record at hand (read-only).
+
+    ``learning`` has taken every train row of the attempt up to and including the one at hand.
+    """
 
     run: str
     framework: str | None
@@ -36,6 +40,7 @@ class RunView(Protocol):
     max_steps: int | None
     shows_end: bool
     in_folder: bool
+    learning: LearningSoFar
 
     def setting(self, name: str) -> Scalar:
         """The configured value, or None when nobody said it."""

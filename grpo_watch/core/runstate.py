@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpo_watch.core.learning import LearningSoFar
 from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.records import MetricRow, Progress, Record, RunConfig, Scalar, Setting, Stream
 
@@ -28,6 +29,7 @@ class RunState:
         self.last_step_time: float | None = None
         self.shows_end = False
         self.in_folder = True
+        self.learning = LearningSoFar()
         self.values: dict[str, float | None] = {}
         self.metrics: set[str] = set()
         self.evidence: set[str] = set()
@@ -85,6 +87,7 @@ class RunState:
             self.rows += 1
             self.step = row.step
             self.last_step_time = row.time or row.seen or self.last_step_time
+            self.learning.take(row)
         self.values.update(row.values)
         if not row.values.keys() <= self.metrics:
             self.metrics.update(row.values)
@@ -92,6 +95,7 @@ class RunState:
     def begin_attempt(self, attempt: int, step: int) -> None:
         """A new attempt begins at ``step``: every monitor rewinds."""
         self.attempt = attempt
+        self.learning = LearningSoFar()
         for monitor in self.monitors:
             monitor.begin_attempt(step)
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import is_zero, number
-from grpo_watch.core.learning import ARITHMETIC_FLOOR, LearningSoFar
+from grpo_watch.core.learning import ARITHMETIC_FLOOR
 from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
 
 
@@ -26,10 +26,6 @@ class KlStuckAtZero(Detector):
     min_cumulative_lr_adapter: float
     min_signal: float
 
-    def setup(self) -> None:
-        """Start with no learning summed."""
-        self.learning = LearningSoFar()
-
     def blind_because(self, run: RunView) -> str | None:
         """No reference, or one that follows on purpose."""
         if run.number("beta") == 0:
@@ -40,9 +36,6 @@ class KlStuckAtZero(Detector):
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row."""
-        if record.supplement and "kl_reference" not in record.values:
-            return SILENT
-        self.learning.take(record)
         kl = number(record, "kl_reference")
         if kl is None:
             return SILENT
@@ -52,7 +45,7 @@ class KlStuckAtZero(Detector):
         return no_data(why_not) if why_not else (self._breach(record, run, kl),)
 
     def _not_evidence(self, row: MetricRow, run: RunView) -> str | None:
-        learning, adapter = self.learning, bool(run.setting("adapter"))
+        learning, adapter = run.learning, bool(run.setting("adapter"))
         if not learning.rate_known:
             return "no learning rate is logged, so a zero KL may be a warm-up"
         if learning.signal is None:
@@ -67,7 +60,7 @@ class KlStuckAtZero(Detector):
 
     def _breach(self, row: MetricRow, run: RunView, kl: float) -> Reading:
         beta_open = not run.known("beta") and run.setting("kl_implies_beta") is not True
-        signal = self.learning.signal or 0.0
+        signal = run.learning.signal or 0.0
         return Reading(
             Verdict.BREACH,
             value=kl,
@@ -76,7 +69,7 @@ class KlStuckAtZero(Detector):
             evidence={
                 "kl_reference": kl,
                 "reward_zero_std_ratio": round(1.0 - signal, 6),
-                "summed_learning_rate": float(f"{self.learning.total:.4g}"),
+                "summed_learning_rate": float(f"{run.learning.total:.4g}"),
                 "grad_norm": number(row, "grad_norm"),
             },
         )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
+from typing import NamedTuple
 
 from grpo_watch.core.records import RawRow
 
@@ -11,15 +10,7 @@ INTERLEAVED_AFTER = 3
 """So many one-row excursions to lower, rising steps mean two jobs in one log (a late flush comes once or twice)."""
 
 
-class Fate(str, Enum):
-    """What becomes of a row of the primary channel."""
-
-    NEW = "new"
-    DUPLICATE = "duplicate"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A row with its attempt and step settled."""
 
     row: RawRow
