@@ -1,4 +1,4 @@
-"""Shared fixtures: real programs for tests marked ``system``, and the switch that rewrites golden files."""
+"""Real programs for tests marked ``system``: found on PATH, counted as not run where missing, a failure in CI."""
 
 from __future__ import annotations
 
@@ -31,16 +31,6 @@ def program() -> Callable[[str], str]:
         return found
 
     return path_of
-
-
-@pytest.fixture
-def update_golden(request: pytest.FixtureRequest) -> bool:
-    """Whether expected results are to be rewritten (scripts/golden) instead of compared."""
-    return bool(request.config.getoption("--update-golden"))
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="rewrite the expected results of the bundled runs")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
