@@ -45,11 +45,22 @@ class Monitor:
     """A rule applied to one run.
 
     ``active`` says whether any alert is pending or firing; ``evaluated`` turns true at the first OK or BREACH;
-    ``reason`` is the last NO_DATA's. A detector that raises makes the monitor ``broken``: its alerts freeze and the
-    other rules go on.
+    ``at_rest`` means evaluated and not active, so that a quiet row costs nothing; ``reason`` is the last NO_DATA's. A
+    detector that raises makes the monitor ``broken``: its alerts freeze and the other rules go on.
     """
 
-    __slots__ = ("active", "alerts", "broken", "detector", "detectors", "episodes", "evaluated", "reason", "rule")
+    __slots__ = (
+        "active",
+        "alerts",
+        "at_rest",
+        "broken",
+        "detector",
+        "detectors",
+        "episodes",
+        "evaluated",
+        "reason",
+        "rule",
+    )
 
     def __init__(self, rule: Rule, detectors: Mapping[str, type[Detector]]) -> None:
         self.rule = rule
@@ -58,6 +69,7 @@ class Monitor:
         self.alerts: dict[str, Alert] = {}
         self.episodes: list[Episode] = []
         self.active = False
+        self.at_rest = False
         self.evaluated = False
         self.reason = ""
         self.broken: str | None = None
@@ -73,6 +85,7 @@ class Monitor:
             self.detector = self._build()
         self.alerts = {key: rewind(alert, step) for key, alert in self.alerts.items()}
         self.active = self.firing
+        self.at_rest = self.evaluated and not self.active
 
     def observe(self, record: Record, run: RunState, step: int) -> Sequence[Judged]:
         """Let the detector judge the record; gives each change of an alert, in order."""
@@ -80,7 +93,7 @@ class Monitor:
             return ()
         try:
             readings = self.detector.observe(record, run)
-            if readings is SILENT or (readings is QUIET and self.evaluated and not self.active):
+            if readings is SILENT or (readings is QUIET and self.at_rest):
                 return ()
             readings = tuple(readings)
         except Exception as error:  # noqa: BLE001 - one broken rule never stops the others; it is reported as broken
@@ -93,6 +106,7 @@ class Monitor:
             self.reason = reading.message
             return
         self.evaluated = True
+        self.at_rest = not self.active
         alert = self.alerts.get(reading.key, _IDLE)
         if reading.verdict is Verdict.OK and alert.state in _AT_REST:
             return
@@ -103,6 +117,7 @@ class Monitor:
         self._keep(reading.key, after, change)
         if change is not None:
             self.active = any(alert.state not in _AT_REST for alert in self.alerts.values())
+            self.at_rest = not self.active
             yield Judged(reading.key, after, change, at)
 
     def _keep(self, key: str, alert: Alert, change: Change | None) -> None:

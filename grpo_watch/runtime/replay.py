@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from grpo_watch.core.records import (
     Activity,
     ChannelElected,
-    ChannelKind,
     Item,
-    Progress,
     RawRow,
-    RunConfig,
     Stream,
     Tick,
     Transition,
@@ -65,10 +62,13 @@ def replay(opened: OpenedRun, pipeline: Pipeline, tick: Tick) -> Iterator[Transi
         yield from feed([ChannelElected(Stream.TRAIN, primary[0][0].name, "best channel with rows")])
     for source, items in primary:
         for item in items:
-            yield from feed(_due(item, source, sides))
-            yield from pipeline.feed(run, item)
-            if isinstance(item, (RawRow, Progress)):
+            sides = [side for side in sides if side.head is not None] if sides else sides
+            if sides and isinstance(item, RawRow):
+                yield from feed(_due(item, source, sides))
+                yield from pipeline.feed(run, item)
                 yield from feed(_reached(item, source, sides, primary))
+            else:
+                yield from pipeline.feed(run, item)
     for side in sides:
         while side.head is not None:
             item = side.head
@@ -112,9 +112,9 @@ def _side(source: OpenedSource, items: Iterator[Item]) -> _Side:
     return side
 
 
-def _due(item: Item, source: OpenedSource, sides: Sequence[_Side]) -> Iterator[Item]:
+def _due(item: RawRow, source: OpenedSource, sides: Sequence[_Side]) -> Iterator[Item]:
     """Rows of other channels that lie before this primary row."""
-    if not isinstance(item, RawRow) or item.step is None:
+    if item.step is None:
         return
     for side in sides:
         while isinstance(side.head, RawRow) and side.segment <= source.segment and side.step < item.step:
@@ -124,13 +124,13 @@ def _due(item: Item, source: OpenedSource, sides: Sequence[_Side]) -> Iterator[I
 
 
 def _reached(
-    item: RawRow | Progress,
+    item: RawRow,
     source: OpenedSource,
     sides: Sequence[_Side],
     primary: Sequence[tuple[OpenedSource, Iterator[Item]]],
 ) -> Iterator[Item]:
     """Items of other channels whose step the primary has reached with this one."""
-    if item.step is None or isinstance(item, Progress):
+    if item.step is None:
         return
     segmented = len({other.segment for other, _ in primary}) > 1
     for side in sides:
@@ -147,6 +147,3 @@ def _ending(opened: OpenedRun, tick: Tick) -> Iterator[Item]:
     for name, modified in opened.modified():
         yield Activity(name, modified)
     yield tick
-
-
-__all__ = ["ChannelKind", "RunConfig", "drain", "replay"]

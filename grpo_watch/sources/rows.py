@@ -13,6 +13,8 @@ PAIRS = ("global_step/max_steps", "iteration")
 STEPS = ("step", "global_step", "current_steps", "iteration", "train/global_step")
 MAXIMA = ("max_steps", "total_steps")
 NOT_METRICS = frozenset({*PAIRS, *STEPS, *MAXIMA})
+TEXTS = frozenset({*PAIRS, "elapsed_time", "remaining_time", "percentage"})
+"""Keys that hold text in every row: not worth trying as numbers."""
 OWN_OF_TRAINING = frozenset({"loss", "grad_norm", "reward", "train/loss", "train/reward", "train/grad_norm"})
 METRICS = OWN_OF_TRAINING | {"kl", "reward_std", "reward_mean", "learning_rate", "lr", "entropy", "completion_length"}
 LONGEST_NUMBER = 40
@@ -45,22 +47,24 @@ def numbers(row: Mapping[str, object]) -> dict[str, float | None]:
 
     ``elapsed_time`` becomes ``elapsed_seconds`` (float, seconds since the attempt began).
     """
-    values: dict[str, float | None] = {}
-    for key, value in row.items():
-        kind = type(value)
-        if kind is float or value is None:
-            values[key] = value  # type: ignore[assignment]
-        elif isinstance(value, str):
-            if (known := number(value)) is not None:
+    values: dict[str, float | None]
+    values = {key: value for key, value in row.items() if type(value) is float or value is None}
+    if len(values) < len(row):
+        for key, value in row.items():
+            if key not in values and key not in TEXTS and (known := _other(value)) is not None:
                 values[key] = known
-        elif kind is int:
-            values[key] = _float(value)  # type: ignore[arg-type]
     if not NOT_METRICS.isdisjoint(values):
-        for key in NOT_METRICS & values.keys():
-            del values[key]
-    if "elapsed_time" in row and (passed := duration(row["elapsed_time"])) is not None:
+        values = {key: value for key, value in values.items() if key not in NOT_METRICS}
+    if (passed := duration(row.get("elapsed_time"))) is not None:
         values["elapsed_seconds"] = passed
     return values
+
+
+def _other(value: object) -> float | None:
+    """The float of an int or of a string that is a number."""
+    if type(value) is int:
+        return _float(value)
+    return number(value) if isinstance(value, str) else None
 
 
 def place(row: Mapping[str, object]) -> Place:
@@ -103,6 +107,8 @@ def duration(text: object) -> float | None:
     """Seconds in ``"1d 2h 3m 4s"`` (ms-swift) or ``"1 day, 0:01:02"`` (LLaMA-Factory)."""
     if not isinstance(text, str) or not text or len(text) > LONGEST_NUMBER:
         return None
+    if text[-1] == "s" and text[:-1].isdecimal():
+        return float(text[:-1])
     if (parts := DURATION.fullmatch(text.strip()) or CLOCK.fullmatch(text.strip())) is None:
         return None
     days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
