@@ -1,0 +1,254 @@
+"""The byte tail: what each way of growing, rotating and truncating a file gives."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_watch.sources.tail import Tail
+
+BANNER = b"[INFO] the same first lines in every job of this cluster " * 6 + b"\n"
+"""Longer than the head fingerprint."""
+
+
+def texts(tail: Tail) -> list[bytes]:
+    return [line.data for line in tail.read()]
+
+
+def the_tail(path: Path, **changes: object) -> Tail:
+    return Tail(path, [path.parent], **changes)  # type: ignore[arg-type]
+
+
+def test_a_line_is_held_until_its_end_arrives(tmp_path: Path) -> None:
+    """Half a row must never be parsed."""
+    path = tmp_path / "log"
+    path.write_bytes(b"one\ntw")
+    tail = the_tail(path)
+    assert texts(tail) == [b"one"]
+    with path.open("ab") as file:
+        file.write(b"o\n")
+    assert texts(tail) == [b"two"]
+
+
+def test_finish_gives_the_unfinished_line_once(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\ntwo")
+    tail = the_tail(path)
+    assert [line.data for line in tail.finish()] == [b"one", b"two"]
+    assert list(tail.finish()) == []
+
+
+def test_offsets_name_the_bytes_of_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\r\ntwo\n")
+    first, second = the_tail(path).read()
+    assert (first.start, first.end, first.data) == (0, 5, b"one")
+    assert (second.start, second.end, second.data) == (5, 9, b"two")
+
+
+def test_a_file_may_appear_later(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    tail = the_tail(path)
+    assert texts(tail) == []
+    assert tail.problem == ""
+    path.write_bytes(b"one\n")
+    assert texts(tail) == [b"one"]
+
+
+def test_a_vanished_file_may_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\n")
+    tail = the_tail(path)
+    texts(tail)
+    path.unlink()
+    assert texts(tail) == []
+    path.write_bytes(b"two\n")
+    assert texts(tail) == [b"two"]
+
+
+def test_rotation_finishes_the_old_file_first(tmp_path: Path) -> None:
+    """Also the line that the old file ends in the middle of."""
+    path = tmp_path / "log"
+    path.write_bytes(b"one\n")
+    tail = the_tail(path)
+    texts(tail)
+    with path.open("ab") as file:
+        file.write(b"two\nthr")
+    path.rename(tmp_path / "log.1")
+    path.write_bytes(b"four\n")
+    lines = list(tail.read())
+    assert [(line.data, line.generation) for line in lines] == [(b"two", 0), (b"thr", 0), (b"four", 1)]
+
+
+def test_truncation_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\ntwo\n")
+    tail = the_tail(path)
+    texts(tail)
+    path.write_bytes(b"1\n")
+    (line,) = tail.read()
+    assert (line.data, line.start, line.generation) == (b"1", 0, 1)
+
+
+def test_a_file_that_grew_again_past_the_old_offset_is_noticed_by_its_head(tmp_path: Path) -> None:
+    """copytruncate between two polls: the size alone says nothing. The row before the offset is the same here."""
+    path, same = tmp_path / "log", b"x" * 40 + b"\n"
+    path.write_bytes(b"one\n" + same)
+    tail = the_tail(path)
+    texts(tail)
+    path.write_bytes(b"two\n" + same + b"more\n")
+    assert texts(tail) == [b"two", same[:-1], b"more"]
+
+
+def test_a_file_with_the_same_banner_is_noticed_by_the_bytes_before_the_offset(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(BANNER + b"one\n")
+    tail = the_tail(path)
+    texts(tail)
+    path.write_bytes(BANNER + b"two\nthree\n")
+    assert texts(tail)[1:] == [b"two", b"three"]
+
+
+def test_the_fingerprint_grows_with_the_file(tmp_path: Path) -> None:
+    """A first poll that saw three bytes must not leave a three-byte fingerprint."""
+    path = tmp_path / "log"
+    path.write_bytes(b"ab\n")
+    tail = the_tail(path)
+    texts(tail)
+    with path.open("ab") as file:
+        file.write(b"c" * 300 + b"\n")
+    texts(tail)
+    texts(tail)
+    assert bytes.fromhex(tail.cursor("c").identity.split(":")[2]) == (b"ab\n" + b"c" * 253)
+
+
+@pytest.mark.parametrize("successor", [b"zwei\nthree\n", b"", b"one\ntwX\nthree\n"])
+def test_a_cursor_of_another_file_is_not_followed(tmp_path: Path, successor: bytes) -> None:
+    """Deleted and created again, perhaps with the same inode: everything in it is new."""
+    path = tmp_path / "log"
+    path.write_bytes(b"one\ntwo\n")
+    tail = the_tail(path)
+    texts(tail)
+    cursor = tail.cursor("c")
+    tail.close()
+    path.write_bytes(successor)
+    again = the_tail(path, cursor=cursor)
+    lines = list(again.read())
+    assert [line.data for line in lines] == successor.splitlines()
+    assert again.generation == 1
+
+
+def test_a_cursor_survives_a_mount_under_another_device_number(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\n")
+    tail = the_tail(path)
+    texts(tail)
+    cursor = tail.cursor("c")
+    device, rest = cursor.identity.split(":", 1)
+    moved = type(cursor)("c", f"{int(device) + 1}:{rest}", cursor.position)
+    with path.open("ab") as file:
+        file.write(b"two\n")
+    assert texts(the_tail(path, cursor=moved)) == [b"two"]
+
+
+def test_zeros_that_a_truncation_left_are_passed_over(tmp_path: Path) -> None:
+    """A writer that goes on at its old offset leaves a hole; the row behind it is a row."""
+    path = tmp_path / "log"
+    path.write_bytes(b"\0" * 5000 + b"one\ntwo\n")
+    assert texts(the_tail(path, max_line=1000, chunk=512)) == [b"one", b"two"]
+
+
+def test_a_line_of_200_mb_is_refused_without_being_held(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with path.open("wb") as file:
+        file.write(b'{"model_parameter_info": ')
+        file.seek(200 << 20)  # a hole: no disk is used
+        file.write(b"\nnext\n")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    long, following = the_tail(path).read()
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert (long.too_long, len(long.data), long.start, long.end) == (True, 4096, 0, (200 << 20) + 1)
+    assert long.data.startswith(b'{"model_parameter_info"')
+    assert following.data == b"next"
+    assert grown < 40 << 10  # kilobytes
+
+
+def test_restart_inside_a_line_that_is_too_long(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\n" + b"x" * 500)
+    tail = the_tail(path, max_line=100, chunk=64)
+    assert texts(tail) == [b"one"]
+    cursor = tail.cursor("c")
+    with path.open("ab") as file:
+        file.write(b"\ntwo\n")
+    for reader in (tail, the_tail(path, max_line=100, chunk=64, cursor=cursor)):
+        long, two = reader.read()
+        assert (long.too_long, long.start, long.end) == (True, 4, 505)
+        assert two.data == b"two"
+
+
+def test_a_link_out_of_the_run_folder_is_refused_and_named(tmp_path: Path) -> None:
+    """Also when it is swapped in while the file is being read."""
+    inside, outside = tmp_path / "run", tmp_path / "secrets"
+    inside.mkdir()
+    outside.write_bytes(b"secret\n")
+    path = inside / "log"
+    path.write_bytes(b"one\n")
+    tail = Tail(path, [inside])
+    assert texts(tail) == [b"one"]
+    path.unlink()
+    path.symlink_to(outside)
+    assert texts(tail) == []
+    assert "allow_roots" in tail.problem
+    path.unlink()
+    path.write_bytes(b"two\n")
+    assert texts(tail) == [b"two"]
+    assert tail.problem == ""
+
+
+def test_a_folder_or_a_fifo_is_no_log(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    os.mkfifo(path)
+    tail = the_tail(path)
+    assert texts(tail) == []
+    assert "not a regular file" in tail.problem
+
+
+def test_lines_that_an_abandoned_poll_left_come_next_time(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\ntwo\nthree\n")
+    tail = the_tail(path)
+    lines = tail.read()
+    next(lines)
+    lines.close()
+    assert texts(tail) == [b"two", b"three"]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    parts=st.lists(st.lists(st.sampled_from([b"a", b"bar ", b"\r", b"\n", b"\r\n", b"\0"])), max_size=8),
+    chunk=st.integers(1, 9),
+)
+def test_pieces_between_carriage_returns_and_line_ends(
+    tmp_path_factory: pytest.TempPathFactory, parts: Sequence[Sequence[bytes]], chunk: int
+) -> None:
+    """However it is written and read: the pieces that are not empty, in order, the last only at the end."""
+    path = tmp_path_factory.mktemp("bars") / "log"
+    path.touch()
+    tail = the_tail(path, bars=True, chunk=chunk)
+    got: list[bytes] = []
+    for part in parts:
+        with path.open("ab") as file:
+            file.write(b"".join(part))
+        got += texts(tail)
+    got += [line.data for line in tail.finish()]
+    whole = b"".join(b"".join(part) for part in parts)
+    pieces = [piece.lstrip(b"\0") for piece in re.split(rb"[\r\n]", whole)]
+    assert [piece for piece in got if piece] == [piece for piece in pieces if piece]
