@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from grpo_watch.core.records import RawRow
 
 INTERLEAVED_AFTER = 3
 """So many one-row excursions to lower, rising steps mean two jobs in one log (a late flush comes once or twice)."""
+RANKS_LAG = 4
+"""So many rows a rank may lag behind another on one console: what repeats one of them to the digit is its copy."""
 
 
 class Entry(NamedTuple):
@@ -23,7 +27,7 @@ class Ledger:
 
     A new attempt begins when a higher segment (a resume's folder) or a restarted progress bar shows, or when steps go
     back and go on from there for two rows. The first row that goes back is held until the second decides; if the old
-    sequence goes on instead, the held row was a duplicate.
+    sequence goes on instead, the held row was a duplicate. So is a row that repeats one of the newest to the digit.
     """
 
     def __init__(self) -> None:
@@ -35,6 +39,7 @@ class Ledger:
         self._held: Entry | None = None
         self._restarted = False
         self._excursions: list[int] = []
+        self._newest: deque[tuple[int, Mapping[str, float | None]]] = deque(maxlen=RANKS_LAG)
 
     def restart(self) -> None:
         """A progress bar began anew: the next row opens an attempt (if there was one before)."""
@@ -51,36 +56,42 @@ class Ledger:
             return self._begin(row, step)
         if self.last_step is None or step > self.last_step:
             return self._forward(row, step)
+        if (step, row.values) in self._newest:
+            return self._duplicate()
         return self._backward(row, step)
 
     def _begin(self, row: RawRow, step: int) -> list[Entry]:
-        fresh = self.last_step is None
+        self.attempt += self.last_step is not None
+        self.duplicates += self._held is not None
         self._segment, self._restarted, self._held = row.segment, False, None
         self._excursions.clear()
-        self.attempt += not fresh
-        self.last_step = step
-        return [Entry(row, self.attempt, step)]
+        self._newest.clear()
+        return [self._settle(Entry(row, self.attempt, step))]
+
+    def _settle(self, entry: Entry) -> Entry:
+        self.last_step = entry.step
+        self._newest.append((entry.step, entry.row.values))
+        return entry
 
     def _forward(self, row: RawRow, step: int) -> list[Entry]:
         if self._held is not None:
             self._note_excursion(self._held.step)
             self._held = None
             self.duplicates += 1
-        self.last_step = step
-        return [Entry(row, self.attempt, step)]
+        return [self._settle(Entry(row, self.attempt, step))]
 
     def _backward(self, row: RawRow, step: int) -> list[Entry]:
         held = self._held
-        if held is None or step <= held.step:
-            repeated = held is not None or step == self.last_step
-            if not repeated:
-                self._held = Entry(row, self.attempt + 1, step)
-                return []
+        if step == (self.last_step if held is None else held.step):
             return self._duplicate()
-        self.attempt += 1
-        self._held, self.last_step = None, step
+        if held is None or step < held.step:
+            self.duplicates += held is not None
+            self._held = Entry(row, self.attempt + 1, step)
+            return []
+        self.attempt, self._held = held.attempt, None
         self._excursions.clear()
-        return [held, Entry(row, self.attempt, step)]
+        self._newest.clear()
+        return [self._settle(held), self._settle(Entry(row, self.attempt, step))]
 
     def _duplicate(self) -> list[Entry]:
         self.duplicates += 1
