@@ -71,18 +71,19 @@ class Steps:
         self.last = step
         self.rows += 1
 
-    def is_training(self, bar: Bar, *, row_waits: bool) -> bool:
+    def is_training(self, bar: Bar, *, train_waits: bool) -> bool:
         """Whether this is the bar of the training loop (an evaluation's has another total)."""
         if bar.named or bar.total == self.total or self.total is None or (bar.fresh and not self.rows):
             return True
         if bar.fresh:
             self.candidate = bar.total
-        return row_waits and bar.total == self.candidate
+        return train_waits and bar.total == self.candidate
 
     def begins(self, bar: Bar) -> bool:
         """Whether this training bar shows that another attempt begins in the same log."""
-        before = self.rows > 0 or (self.bar or 0) > 0
-        return before and (bar.fresh or self.total not in (None, bar.total))
+        if bar.total != self.total:
+            return self.rows > 0 and self.total is not None
+        return bar.fresh and (self.rows > 0 or (self.bar or 0) > 0)
 
     def restart(self) -> None:
         """Forget the attempt that is over; ``gap`` stays."""
@@ -91,13 +92,13 @@ class Steps:
         self.wiped = False
         self.slots.clear()
 
-    def drawn(self, bar: Bar, waiting: int) -> bool:
-        """The training bar was drawn. True if this bar shows the step of the one row that waits."""
+    def drawn(self, bar: Bar, *, rows_wait: int, train_waits: bool) -> bool:
+        """The training bar was drawn. True if it shows the step of the one row that waits."""
         self.bar, self.total = bar.step, bar.total
-        direct = waiting == 1
-        if direct:
+        direct = rows_wait == 1
+        if direct and train_waits:
             self.slots.clear()
-        elif self.wiped and bar.step and (not self.slots or self.slots[-1] != bar.step):
+        elif self.wiped and not direct and bar.step and (not self.slots or self.slots[-1] != bar.step):
             self.slots.append(bar.step)
         self.wiped = False
         return direct

@@ -1,0 +1,295 @@
+"""Turns the pieces of a console log, one by one, into rows, progress and signs of trouble."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from grpo_watch.core.records import (
+    ChannelKind,
+    EventKind,
+    Item,
+    Progress,
+    RawRow,
+    RunConfig,
+    RunEvent,
+    Scalar,
+    Stream,
+)
+from grpo_watch.sources import rows
+from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.jsonl import EIGHT_DECIMALS
+from grpo_watch.sources.literal import dictionaries
+from grpo_watch.sources.progress import Bar, title_step, training_bar
+from grpo_watch.sources.steps import Steps
+from grpo_watch.sources.trouble import KILLED, LONGEST_TRACEBACK, REFUSED, REWARD_NONE, TRACEBACK, exception, readable
+
+WIPE = 16
+"""Spaces with which tqdm wipes a bar are as many as the bar is long; the shortest has more than 16 characters."""
+TABLE = b"\xe2\x94"
+"""How the lines of TRL's table of completions begin (box drawing); what stands in them is model text."""
+FRAGMENT = re.compile(rb"\{\s{0,4}['\"](?:loss|train_runtime|eval_loss|grad_norm|reward)['\"]:")
+"""A row whose end is missing: printed over several lines, or cut by a bar."""
+LONGEST_FRAGMENT = 64 << 10
+SIGNS = re.compile(
+    rb"Traceback \(most recent|Killed|exitcode|SIGKILL|(?:srun|slurmstepd): error|All reward functions returned None|"
+    rb"Step \d|\[INFO:swift\]|Unsloth \d"
+)
+UNSLOTH = re.compile(rb"Unsloth (\d{4}\.\d{1,2}\.\d{1,3})")
+TOLD = 8
+
+
+class _Held(NamedTuple):
+    """A row whose step shows in what comes next."""
+
+    values: dict[str, float | None]
+    stream: Stream | None
+    seen: float | None
+
+
+class ConsoleParser:
+    """Takes the pieces of a console log one by one and gives their items.
+
+    ``idle`` means that nothing is held back: all that must be remembered is in ``state()``. ``saved`` is the state
+    before the piece that ended idleness.
+    """
+
+    def __init__(self, name: str, segment: int, stats: SourceStats, state: Mapping[str, Scalar]) -> None:
+        self.name, self.segment, self.stats = name, segment, stats
+        self.steps = Steps(state)
+        self.framework = str(state.get("framework") or "")
+        self.told: deque[str] = deque(filter(None, str(state.get("told") or "").split("\n")), maxlen=TOLD)
+        self.saved: dict[str, Scalar] = dict(state)
+        self._held: list[_Held] = []
+        self._fragment = b""
+        self._trace = 0
+        self._out: list[Item] = []
+        self._seen: float | None = None
+        self._drawn, self._bar_of = b"", training_bar(b"")
+        self._savable = self.idle = True
+
+    def state(self) -> dict[str, Scalar]:
+        """What has to be remembered across a restart while idle."""
+        return {**self.steps.state(), "framework": self.framework, "told": "\n".join(self.told)}
+
+    def feed(self, data: bytes, seen: float | None) -> list[Item]:
+        """The items of one piece (what stands between two carriage returns or line ends)."""
+        self._out, self._seen, self._savable = [], seen, self.idle
+        if self._fragment:
+            data = self._join(data)
+        if b"{" in data and data[:2] != TABLE:
+            self._with_rows(data)
+        elif b"%|" in data:
+            self._bar_and_text(data)
+        elif data.isspace():
+            self.steps.wiped = self.steps.wiped or len(data) >= WIPE
+        else:
+            self._text(data)
+        self.idle = not (self._held or self._fragment or self._trace)
+        return self._out
+
+    def flush(self, seen: float | None) -> list[Item]:
+        """The items of what is held back, as if nothing more could tell its step."""
+        self._out, self._seen = [], seen
+        self._release()
+        if self._fragment:
+            self.stats.skip(Skip.TRUNCATED, "the log ends inside a row")
+        self._fragment, self._trace, self.idle = b"", 0, True
+        return self._out
+
+    def _save(self) -> None:
+        """Keep the state before this piece: it may give several items, or hold something back."""
+        if self._savable:
+            self.saved, self._savable = self.state(), False
+
+    def _with_rows(self, data: bytes) -> None:
+        """Text with at least one brace: rows, with bars or text around them."""
+        self._save()
+        behind = 0
+        for found in dictionaries(data):
+            if found.row is None:
+                if FRAGMENT.match(data, found.start):
+                    self._before(data[behind : found.start])
+                    self._fragment = data[found.start :][:LONGEST_FRAGMENT]
+                    return
+                break
+            values = rows.numbers(found.row)
+            if rows.is_row(values) or "train_runtime" in values:
+                self._before(data[behind : found.start])
+                self._row(found.row, values)
+                behind = found.end
+        if rest := data[behind:]:
+            self._before(rest)
+
+    def _before(self, data: bytes) -> None:
+        """A bar or text that shares its line with a row."""
+        if b"%|" in data:
+            self._bar_and_text(data)
+        elif data and not data.isspace():
+            self._text(data)
+
+    def _join(self, data: bytes) -> bytes:
+        """The row that was cut, with this piece appended (less a bar that came between)."""
+        bar, behind = training_bar(data)
+        if bar is not None:
+            self._bar(bar)
+        joined, self._fragment = self._fragment + data[behind:], b""
+        if len(joined) >= LONGEST_FRAGMENT:
+            self.stats.skip(Skip.NOT_A_ROW, "a row without an end")
+            return data[behind:]
+        return joined
+
+    def _row(self, row: dict[str, Any], values: dict[str, float | None]) -> None:
+        self._trace = 0
+        self.told.clear()
+        place = rows.place(row)
+        if "train_runtime" in values:
+            self._release()
+            self.steps.wiped = False
+            step = place.step if place.step is not None else self.steps.bar or self.steps.last
+            self._event(EventKind.FINISHED, step=step)
+            return
+        stream = rows.stream(values)
+        if place.step is not None:
+            self._named(place, values, stream)
+            return
+        if not self.steps.wiped:
+            self._release()
+        step = self.steps.at_once(train=stream is None)
+        self._held.append(_Held(values, stream, self._seen))
+        if step is not None:
+            self._place(step)
+
+    def _named(self, place: rows.Place, values: dict[str, float | None], stream: Stream | None) -> None:
+        """A row that names its step itself, as ms-swift's do."""
+        self._release()
+        self.steps.wiped = False
+        self.steps.slots.clear()
+        self._held.append(_Held(values, stream, self._seen))
+        self._place(place.step or 0, place.max_steps, EIGHT_DECIMALS if place.rounded else None)
+
+    def _place(self, step: int, total: int | None = None, resolution: float | None = None) -> None:
+        """Give out the oldest row that is held, at this step."""
+        held = self._held.pop(0)
+        if held.stream is None:
+            self.steps.placed(step)
+        row = RawRow(
+            channel=self.name,
+            kind=ChannelKind.CONSOLE,
+            step=step,
+            values=held.values,
+            stream=held.stream,
+            segment=self.segment,
+            max_steps=total,
+            seen=held.seen,
+            resolution=resolution,
+        )
+        self._out.append(row)
+
+    def _release(self) -> None:
+        """Give out all rows that are held, by what is known now."""
+        steps = self.steps
+        while self._held:
+            if self._held[0].stream is not None:
+                self._place(steps.last if steps.last is not None else steps.bar or 0)
+            else:
+                self._place(steps.slots.popleft() if steps.slots else steps.counted())
+
+    def _bar_and_text(self, data: bytes) -> None:
+        if data != self._drawn:  # after a row the same bar is drawn again
+            self._drawn, self._bar_of = data, training_bar(data)
+        bar, behind = self._bar_of
+        rest = data[behind:].strip() if behind < len(data) else b""
+        if rest:
+            self._save()
+        if bar is not None:
+            self._bar(bar)
+        if rest:
+            self._text(rest)
+
+    def _bar(self, bar: Bar) -> None:
+        steps = self.steps
+        waits = bool(self._held) and any(held.stream is None for held in self._held)
+        if not steps.is_training(bar, train_waits=waits):
+            return
+        if steps.begins(bar):
+            self._save()
+            self._begin(bar)
+        moved = bar.step != steps.bar
+        if steps.drawn(bar, rows_wait=len(self._held), train_waits=waits):
+            self._place(bar.step)
+        self._release()
+        if moved:
+            self._out.append(Progress(self.name, bar.step, bar.total, self.segment, self._seen))
+
+    def _begin(self, bar: Bar) -> None:
+        """Another attempt begins; a row that waits for a redraw of this bar belongs to it."""
+        if bar.fresh:
+            self._release()
+        self.steps.restart()
+        self._event(EventKind.STARTED, step=bar.step)
+
+    def _text(self, data: bytes) -> None:
+        if self._trace:
+            self._traced(data)
+        elif self._held and not self.steps.wiped and title_step(data) is None:
+            self._release()
+        if data[:2] == TABLE or (sign := SIGNS.search(data, 0, 4096)) is None:
+            return
+        if (step := title_step(data)) is not None:
+            self._titled(step)
+        elif sign[0].startswith(b"Traceback"):
+            self._save()
+            self._trace = 1
+        elif REWARD_NONE in data:
+            self._once(EventKind.REWARD_NONE, readable(data))
+        elif KILLED.search(data, 0, 4096):
+            self._once(EventKind.KILLED, readable(data))
+        else:
+            self._hint(data)
+
+    def _titled(self, step: int) -> None:
+        self._save()
+        self.steps.titled = True
+        while len(self._held) > 1:
+            self._place(self.steps.counted())
+        if self._held:
+            self._place(step)
+        elif self.steps.bar is None and self.steps.last is not None:
+            self.steps.last = step
+
+    def _traced(self, data: bytes) -> None:
+        """A line of a traceback: the first that is not indented and looks like an exception ends it."""
+        text = exception(data)
+        if text is None:
+            self._trace = 1 if TRACEBACK in data else self._trace + 1
+            if self._trace > LONGEST_TRACEBACK:
+                self._trace = 0
+            return
+        self._trace = 0
+        if self._once(EventKind.TRACEBACK, text) and REFUSED.search(text):
+            self._event(EventKind.CONFIG_ERROR, text)
+
+    def _once(self, kind: EventKind, text: str) -> bool:
+        """Report it unless the same was said since the last row (every rank prints its own traceback)."""
+        key = kind.value if kind is EventKind.REWARD_NONE else text
+        if key in self.told:
+            return False
+        self.told.append(key)
+        self._event(kind, text)
+        return True
+
+    def _event(self, kind: EventKind, text: str = "", step: int | None = None) -> None:
+        step = step if step is not None else self.steps.last
+        self._out.append(RunEvent(self.name, kind, step, text, self.segment, seen=self._seen))
+
+    def _hint(self, data: bytes) -> None:
+        """Tell the framework once, where the text leaves no doubt."""
+        found = UNSLOTH.search(data)
+        framework = "unsloth" if found is not None else "ms-swift" if b"[INFO:swift]" in data else ""
+        if framework and not self.framework:
+            self.framework = framework
+            version = found[1].decode() if found is not None else None
+            self._out.append(RunConfig(framework, version, {}, self.name, self.segment))

@@ -1,0 +1,368 @@
+"""Console logs: rows at their true steps whatever stands around them, signs of trouble, restarts at any item."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.core.records import Cursor, EventKind, Item, Progress, RawRow, RunConfig, RunEvent, Stream
+from grpo_watch.sources.base import Skip
+from grpo_watch.sources.console import ConsoleSource
+from grpo_watch.sources.literal import dictionaries
+from grpo_watch.sources.progress import training_bar
+from tests.support.bundles import unpack
+
+ROW = "{'loss': '0.1', 'reward': '0.5', 'epoch': '0.0%d'}"
+WIPE = "\r" + " " * 50 + "\r"
+
+
+def the_source(path: Path, cursor: Cursor | None = None) -> ConsoleSource:
+    return ConsoleSource("train.log", path, [path.parent], cursor=cursor)
+
+
+def read(path: Path) -> list[Item]:
+    source = the_source(path)
+    items = [*source.poll(None), *source.finish()]
+    source.close()
+    return items
+
+
+def items_of(tmp_path: Path, text: str | bytes) -> list[Item]:
+    path = tmp_path / "train.log"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read(path)
+
+
+def rows(items: Iterable[Item], stream: Stream | None = None) -> list[RawRow]:
+    return [item for item in items if isinstance(item, RawRow) and item.stream is stream]
+
+
+def steps(items: Iterable[Item]) -> list[int | None]:
+    return [row.step for row in rows(items)]
+
+
+def events(items: Iterable[Item]) -> list[EventKind]:
+    return [item.kind for item in items if isinstance(item, RunEvent)]
+
+
+def texts(items: Iterable[Item], kind: EventKind) -> list[str]:
+    return [item.text for item in items if isinstance(item, RunEvent) and item.kind is kind]
+
+
+def bar(step: int, total: int = 100, elapsed: str = "00:09<00:32,  3.05it/s") -> str:
+    return f"\r {step * 100 // total:2d}%|█▎        | {step}/{total} [{elapsed}]"
+
+
+def logged(step: int, total: int = 100) -> str:
+    """What tqdm makes of one logged step when nothing is buffered."""
+    return bar(step, total) + WIPE + ROW % step + "\n" + bar(step, total)
+
+
+START = bar(0, elapsed="00:00<?, ?it/s")
+
+
+# Real runs
+
+
+def test_steps_of_a_trl_run_are_those_of_its_trainer_state(tmp_path: Path) -> None:
+    """100 rows, a pty's line ends and colours; reward and step compared with checkpoint-100/trainer_state.json."""
+    run = unpack("trl-1.16.0-04-healthy-lora", tmp_path)
+    history = json.loads((run / "output/checkpoint-100/trainer_state.json").read_text())["log_history"]
+    got = rows(read(run / "train.log"))
+    assert [row.step for row in got] == [entry["step"] for entry in history]
+    for row, entry in zip(got, history, strict=True):
+        assert row.values["grad_norm"] == pytest.approx(entry["grad_norm"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("run", "last"),
+    [("trl-0.24.0-01-healthy-beta", 100), ("trl-1.16.0-07-healthy-ddp2", 80), ("trl-0.24.0-06-healthy-numiter2", 100)],
+)
+def test_every_step_of_a_run_once(tmp_path: Path, run: str, last: int) -> None:
+    items = read(unpack(run, tmp_path) / "train.log")
+    assert steps(items) == list(range(1, last + 1))
+    assert [item.step for item in items if isinstance(item, Progress)] == list(range(last + 1))
+    assert events(items) == [EventKind.FINISHED]
+
+
+@pytest.mark.parametrize("run", ["trl-1.16.0-19-crash-resume", "trl-0.24.0-19-crash-resume"])
+def test_a_crash_and_a_resume_in_one_log(tmp_path: Path, run: str) -> None:
+    """Resumed from checkpoint 40 after a reward function raised in step 51."""
+    items = read(unpack(run, tmp_path) / "train.log")
+    assert steps(items) == [*range(1, 51), *range(41, 101)]
+    assert events(items) == [EventKind.TRACEBACK, EventKind.STARTED, EventKind.FINISHED]
+    assert texts(items, EventKind.TRACEBACK) == ["ValueError: could not parse the verifier's answer: ''"]
+
+
+def test_evaluation_rows_have_the_step_of_the_training(tmp_path: Path) -> None:
+    """Every 20 steps, with a bar of their own (16 batches) below the training's."""
+    items = read(unpack("trl-1.16.0-03h-healthy-eval", tmp_path) / "train.log")
+    assert [row.step for row in rows(items, Stream.EVAL)] == [20, 40, 60, 80, 100]
+    assert steps(items) == list(range(1, 101))
+
+
+def test_a_killed_run_whose_rows_are_flushed_by_tables(tmp_path: Path) -> None:
+    """Stdout is block-buffered here; the rows come behind the redrawn bar, before their table."""
+    items = read(unpack("trl-1.16.0-18-hang", tmp_path) / "train.log")
+    assert steps(items) == list(range(1, 41))
+    assert events(items) == []
+
+
+def test_ms_swift_names_its_steps(tmp_path: Path) -> None:
+    """Both attempts in one log; the values are those of the two logging.jsonl, to 4 digits."""
+    run = unpack("ms-swift-4.6.0-16-resume", tmp_path)
+    items = read(run / "train.log")
+    got = rows(items)
+    assert [row.step for row in got] == [*range(1, 41), *range(21, 61)]
+    assert {(row.max_steps, row.resolution) for row in got} == {(40, 1e-8), (60, 1e-8)}
+    written = [
+        json.loads(line)
+        for path in sorted(run.glob("output/v*/logging.jsonl"))
+        for line in path.read_text().splitlines()
+        if "train_runtime" not in line and "model_parameter_info" not in line
+    ]
+    assert [row.values["reward"] for row in got] == [pytest.approx(line["reward"], rel=1e-3) for line in written]
+    assert [item.framework for item in items if isinstance(item, RunConfig)] == ["ms-swift"]
+
+
+def test_refused_configurations(tmp_path: Path) -> None:
+    found = {
+        log.stem: texts(read(log), EventKind.CONFIG_ERROR)
+        for log in (unpack("trl-1.16.0-20-config-errors", tmp_path)).glob("*.log")
+    }
+    refused = {name for name, told in found.items() if told}
+    (text,) = found["num_generations_1"]
+    assert text.startswith("ValueError: GRPO requires at least 2 generations per prompt")
+    assert refused == {
+        "num_generations_1",
+        "batch_not_divisible",
+        "batch_smaller_than_group",
+        "generation_batch_not_divisible",
+        "both_generation_settings",
+        "default_per_device_8_gens_6",
+        "fp16_cpu_bf16_both",
+    }
+
+
+def test_rewards_that_are_none_are_reported_once_per_row(tmp_path: Path) -> None:
+    items = read(unpack("trl-1.16.0-14-nan-reward", tmp_path) / "train.log")
+    first = next(item for item in items if isinstance(item, RunEvent))
+    assert (first.kind, first.step) == (EventKind.REWARD_NONE, 30)
+    assert rows(items)[30].values["reward"] is None
+
+
+def buffered(data: bytes, size: int) -> bytes:
+    """The same log as if stdout had been block-buffered: rows wait until ``size`` bytes have come together."""
+    out: list[bytes] = []
+    waiting: list[bytes] = []
+    for piece in re.findall(rb"[^\r\n]*(?:\r\n|[\r\n]|$)", data):
+        before, brace, row = piece.partition(b"{'")
+        out.append(before)
+        if brace:
+            if sum(map(len, waiting)) + len(row) > size:
+                out += waiting
+                waiting = []
+            waiting.append(brace + row)
+    return b"".join(out + waiting)
+
+
+@pytest.mark.parametrize("size", [2_500, 8_192, 10**9])
+@pytest.mark.parametrize("run", ["trl-1.16.0-04-healthy-lora", "trl-1.16.0-03h-healthy-eval"])
+def test_rows_that_come_in_bursts_get_their_own_steps(tmp_path: Path, run: str, size: int) -> None:
+    """The bars are up to a whole run ahead of the rows; the wipes between them say which steps were logged."""
+    data = (unpack(run, tmp_path) / "train.log").read_bytes()
+    tables = re.compile(rb"\xe2\x95\xad[^\r\n]*[\r\n]+|\xe2\x94[^\r\n]*[\r\n]+|\xe2\x95\xb0[^\r\n]*[\r\n]+")
+    items = items_of(tmp_path, buffered(tables.sub(b"\r\n", data), size))
+    assert steps(items) == list(range(1, 101))
+    assert [row.step for row in rows(items, Stream.EVAL)] == ([20, 40, 60, 80, 100] if "eval" in run else [])
+
+
+# What stands around a row
+
+
+def test_a_stale_bar_before_the_row_does_not_mislead(tmp_path: Path) -> None:
+    """tqdm redraws at most ten times a second; only the redraw after the row is exact."""
+    text = START + bar(1) + WIPE + ROW % 3 + "\n" + bar(3) + WIPE + ROW % 4 + "\n" + bar(4)
+    assert steps(items_of(tmp_path, text)) == [3, 4]
+
+
+def test_bars_of_other_loops_are_not_the_training(tmp_path: Path) -> None:
+    other = (
+        "\rLoading weights:  50%|█████     | 13/26 [00:01<00:01]\rMap: 10%|█ | 700/7000 [00:01<00:09, 700 examples/s]"
+    )
+    below = "\n\r 50%|█████     | 8/16 [00:01<00:01,  8.00it/s]\x1b[A"
+    items = items_of(tmp_path, other + START + logged(1) + below + other + logged(2))
+    assert steps(items) == [1, 2]
+    assert {item.max_steps for item in items if isinstance(item, Progress)} == {100}
+
+
+def test_an_unlabelled_bar_before_training_is_forgotten(tmp_path: Path) -> None:
+    """A script that counted its 4 data files with plain tqdm."""
+    text = bar(0, 4, "00:00<?, ?it/s") + bar(4, 4) + "\n" + START + logged(1) + logged(2)
+    items = items_of(tmp_path, text)
+    assert steps(items) == [1, 2]
+    assert events(items) == []
+
+
+def test_rows_without_any_bar_are_counted(tmp_path: Path) -> None:
+    assert steps(items_of(tmp_path, "\n".join(ROW % step for step in (1, 2, 3)))) == [1, 2, 3]
+
+
+def test_table_titles_give_the_step_without_bars(tmp_path: Path) -> None:
+    """Stdout alone, with log_completions."""
+    text = "".join(f"{ROW % step}\n╭─────── Step {step} ───────╮\n│ x │\n" for step in (5, 10, 15))
+    assert steps(items_of(tmp_path, text)) == [5, 10, 15]
+
+
+def test_a_row_printed_over_the_bar_without_tqdm(tmp_path: Path) -> None:
+    """A callback that prints: the bar above is the row's, none is redrawn."""
+    text = START + "".join(bar(step) + ROW % step + "\n" for step in (1, 2, 3))
+    assert steps(items_of(tmp_path, text)) == [1, 2, 3]
+
+
+def test_a_row_cut_by_a_bar_is_put_together(tmp_path: Path) -> None:
+    row = ROW % 1
+    text = START + bar(1) + WIPE + row[:20] + bar(1) + row[20:] + "\n" + bar(1)
+    (got,) = rows(items_of(tmp_path, text))
+    assert got.values == {"loss": 0.1, "reward": 0.5, "epoch": 0.01}
+
+
+def test_a_row_over_several_lines(tmp_path: Path) -> None:
+    """As a pretty-printer or a person writes it."""
+    (got,) = rows(items_of(tmp_path, "{'loss': 0.0,\n 'reward': 0.25,\n 'kl': nan}\n"))
+    assert (got.values["loss"], got.values["reward"]) == (0.0, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("-0.25", -0.25),
+        ("'4.2e-05'", 4.2e-05),
+        ("nan", math.nan),
+        ("-inf", -math.inf),
+        ("'nan'", math.nan),
+        ("None", None),
+        ("np.float64(0.5)", 0.5),
+        ("tensor(0.5, device='cuda:0')", 0.5),
+        ("1", 1.0),
+    ],
+)
+def test_values_as_trainers_print_them(tmp_path: Path, text: str, value: float | None) -> None:
+    (got,) = rows(items_of(tmp_path, f"{{'reward': {text}, 'loss': 0.5, 'cfg': {{'a': [1, '}}']}}, 'on': True}}"))
+    assert got.values == {"reward": pytest.approx(value, nan_ok=True), "loss": 0.5}
+
+
+@pytest.mark.parametrize(
+    "text", ["{'loss': }", "{'a': 1", "{'prompt': 'x'}", "{1: 2}", "{{{{{{", "{'loss': {'a'}", "{'"]
+)
+def test_what_is_no_row_gives_none(tmp_path: Path, text: str) -> None:
+    items = items_of(tmp_path, START + text + "\n" + logged(1))
+    assert steps(items) == [1]
+
+
+def test_reading_is_linear_in_hostile_text() -> None:
+    """A megabyte of what only begins like a row or a bar; quadratic work would take hours."""
+    for text in (b"{'a': " * 150_000, b"{'a': '" * 150_000, b"{'b': [" + b"(" * 900_000, b"{'b': 1" + b"0" * 900_000):
+        assert all(found.row is None for found in dictionaries(text))
+    for text in (b"%|" * 400_000, b"10%|" + b" " * 900_000, b"[" * 900_000 + b"%|"):
+        assert training_bar(text) == (None, 0)
+
+
+def test_a_piece_of_megabytes_is_passed_over(tmp_path: Path) -> None:
+    source = the_source(tmp_path / "train.log")
+    (tmp_path / "train.log").write_bytes(START.encode() + b"\n" + b"x" * (3 << 20) + b"\n" + logged(1).encode())
+    assert steps([*source.poll(None), *source.finish()]) == [1]
+    assert source.stats.skipped == {Skip.TOO_LONG: 1}
+
+
+# Signs of trouble
+
+
+def test_ranks_that_die_together_are_one_traceback(tmp_path: Path) -> None:
+    one = (
+        '[rank{0}]: Traceback (most recent call last):\n[rank{0}]:   File "x.py", line 1, in f\n'
+        "[rank{0}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
+    )
+    items = items_of(tmp_path, START + logged(1) + one.format(0) + one.format(1))
+    assert texts(items, EventKind.TRACEBACK) == ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"]
+
+
+def test_a_traceback_glued_to_the_bar(tmp_path: Path) -> None:
+    """The bar on stderr has no line end."""
+    trace = "Traceback (most recent call last):\n  File \"x.py\", line 1\n    f()\nKeyError: 'prompt'\n"
+    assert texts(items_of(tmp_path, START + trace), EventKind.TRACEBACK) == ["KeyError: 'prompt'"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Killed",
+        "run.sh: line 3: 12345 Killed                  python train.py",
+        "  exitcode  : -9 (pid: 4242)",
+        "traceback : Signal 9 (SIGKILL) received by PID 4242",
+        "srun: error: node7: task 0: Killed",
+        "slurmstepd: error: Detected 1 oom-kill event(s) in step 7.0",
+    ],
+)
+def test_kill_marks(tmp_path: Path, line: str) -> None:
+    assert texts(items_of(tmp_path, START + logged(1) + "\n" + line + "\n"), EventKind.KILLED) == [
+        line.strip()[:300]
+    ] or (" ".join(line.split()) in texts(items_of(tmp_path, START + logged(1) + "\n" + line + "\n"), EventKind.KILLED))
+
+
+@pytest.mark.parametrize("line", ["The dragon was Killed by the knight", "│ Killed │", "a task is killed", "Unskilled"])
+def test_model_text_kills_nothing(tmp_path: Path, line: str) -> None:
+    assert events(items_of(tmp_path, START + logged(1) + "\n" + line + "\n")) == []
+
+
+# Restarts
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "run", ["trl-1.16.0-19-crash-resume", "trl-1.16.0-03h-healthy-eval", "ms-swift-4.6.0-16-resume", "buffered"]
+)
+def test_any_chunks_and_restarts_give_the_same_items(tmp_path: Path, run: str, seed: int) -> None:
+    """A new source from the cursor goes on after exactly the items that were yielded, rows held back included."""
+    real = unpack("trl-1.16.0-04-healthy-lora" if run == "buffered" else run, tmp_path) / "train.log"
+    data = buffered(real.read_bytes(), 8192) if run == "buffered" else real.read_bytes()
+    real.write_bytes(data)
+    expected, chance = read(real), random.Random(seed)
+    path = tmp_path / "train.log"
+    path.touch()
+    source, got = the_source(path), []
+    while data:
+        size = chance.choice([1, 60, 700, 9_000, 40_000])
+        with path.open("ab") as file:
+            file.write(data[:size])
+        data = data[size:]
+        for item in source.poll(None):
+            got.append(item)
+            if chance.random() < 0.1:
+                break
+        if chance.random() < 0.7:
+            cursor = source.cursor()
+            source.close()
+            kept = json.loads(json.dumps(dict(cursor.state)))
+            source = the_source(path, Cursor(cursor.source, cursor.identity, cursor.position, kept))
+    got += [*source.poll(None), *source.finish()]
+    source.close()
+    assert got == expected
+
+
+def test_a_rotated_log_goes_on_with_the_same_attempt(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(START + logged(1) + "\n")
+    source = the_source(path)
+    items = list(source.poll(None))
+    path.rename(tmp_path / "train.log.1")
+    path.write_text(logged(2) + "\n")
+    items += [*source.poll(None), *source.finish()]
+    assert steps(items) == [1, 2]
+    assert events(items) == []

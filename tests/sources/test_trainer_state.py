@@ -1,0 +1,127 @@
+"""trainer_state.json: each step once, full precision, half-written files later."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from grpo_watch.core.records import Item, RawRow, RunConfig, Stream
+from grpo_watch.sources.base import Skip
+from grpo_watch.sources.trainer_state import TrainerStateSource
+from tests.support.bundles import unpack
+
+
+def the_source(path: Path, **changes: Any) -> TrainerStateSource:
+    return TrainerStateSource("checkpoint-*/trainer_state.json", path, [path], **changes)
+
+
+def write(folder: Path, step: int, first: int = 1, **more: Any) -> Path:
+    """The state a checkpoint of this step holds: one row per step from ``first`` on."""
+    path = folder / f"checkpoint-{step}" / "trainer_state.json"
+    path.parent.mkdir(exist_ok=True, parents=True)
+    history = [{"step": n, "loss": n / 3, "kl": 0.0} for n in range(first, step + 1)]
+    path.write_text(
+        json.dumps({"max_steps": 9, "save_steps": 2, "train_batch_size": 4, "log_history": history, **more})
+    )
+    return path
+
+
+def steps(items: list[Item]) -> list[int | None]:
+    return [item.step for item in items if isinstance(item, RawRow)]
+
+
+def test_a_real_run(tmp_path: Path) -> None:
+    """Two checkpoints of one run: the rows of both, each once, as they stand in the last file."""
+    output = unpack("trl-1.16.0-04-healthy-lora", tmp_path) / "output"
+    source = the_source(output)
+    items = list(source.poll(5.0))
+    got = [item for item in items if isinstance(item, RawRow)]
+    history = json.loads((output / "checkpoint-100/trainer_state.json").read_text())["log_history"]
+    assert [row.step for row in got] == [entry["step"] for entry in history]
+    assert [row.values["kl"] for row in got] == [entry["kl"] for entry in history]
+    assert {(row.max_steps, row.seen, row.resolution) for row in got} == {(100, 5.0, None)}
+    (config,) = (item for item in items if isinstance(item, RunConfig))
+    assert config.settings["per_device_train_batch_size"].value == 16
+    assert config.settings["save_steps"].origin == "checkpoint-80/trainer_state.json"
+    assert list(source.poll(6.0)) == []
+
+
+def test_rows_are_given_as_checkpoints_appear(tmp_path: Path) -> None:
+    """In the order of steps, not of names."""
+    source = the_source(tmp_path)
+    write(tmp_path, 2)
+    assert steps(list(source.poll(None))) == [1, 2]
+    write(tmp_path, 10)
+    write(tmp_path, 4)
+    assert steps(list(source.poll(None))) == [3, 4, 5, 6, 7, 8, 9, 10]
+
+
+def test_a_half_written_file_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    """transformers rewrites the file in place."""
+    path = write(tmp_path, 3)
+    whole = path.read_text()
+    path.write_text(whole[:50])
+    source = the_source(tmp_path)
+    assert list(source.poll(None)) == []
+    path.write_text(whole)
+    assert steps(list(source.poll(None))) == [1, 2, 3]
+    assert source.stats.skipped == {}
+
+
+def test_a_restart_goes_on_after_the_rows_given(tmp_path: Path) -> None:
+    write(tmp_path, 4)
+    source = the_source(tmp_path)
+    items = source.poll(None)
+    first = [next(items) for _ in range(3)]  # the settings and two rows
+    rest = list(the_source(tmp_path, cursor=source.cursor()).poll(None))
+    assert steps(first) == [1, 2]
+    assert steps(rest) == [3, 4]
+    assert len(rest) == 2
+
+
+def test_nan_infinity_null_and_evaluation_rows(tmp_path: Path) -> None:
+    """transformers 4.57 writes NaN and Infinity as bare words."""
+    history = (
+        '[{"step": 1, "loss": NaN, "reward": Infinity, "kl": null}, {"step": 1, "eval_loss": 0.5, "eval_kl": 0.1}]'
+    )
+    path = tmp_path / "trainer_state.json"
+    path.write_text('{"log_history": ' + history + "}")
+    train, evaluation = (item for item in the_source(tmp_path).poll(None) if isinstance(item, RawRow))
+    assert math.isnan(train.values["loss"] or 0)
+    assert (train.values["reward"], train.values["kl"], train.stream) == (math.inf, None, None)
+    assert (evaluation.values, evaluation.stream) == ({"eval_loss": 0.5, "eval_kl": 0.1}, Stream.EVAL)
+
+
+def test_a_single_file_and_a_bare_list_of_rows(tmp_path: Path) -> None:
+    path = tmp_path / "step_logs.json"
+    path.write_text('[{"step": 1, "loss": 1}, {"step": 2, "loss": 2}, {"train_runtime": 3, "step": 2}]')
+    source = TrainerStateSource("step_logs.json", path, [tmp_path])
+    assert steps(list(source.poll(None))) == [1, 2]
+
+
+def test_files_that_hold_something_else(tmp_path: Path) -> None:
+    """Counted or passed over, never an error."""
+    for step, text in enumerate(
+        ("[]", "3", '{"log_history": 5}', "[" * 100_000, "\x00\xff", '{"log_history": [1, {"a": 1}]}')
+    ):
+        path = tmp_path / f"checkpoint-{step}" / "trainer_state.json"
+        path.parent.mkdir()
+        path.write_text(text)
+    source = the_source(tmp_path)
+    assert [*source.poll(None), *source.finish()] == []
+    assert source.stats.skipped == {Skip.NO_STEP: 1}
+
+
+def test_a_link_out_of_the_folder_is_refused_and_a_deleted_folder_is_normal(tmp_path: Path) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    run.mkdir()
+    path = write(other, 3)
+    (run / "checkpoint-3").symlink_to(path.parent)
+    source = the_source(run)
+    assert list(source.poll(None)) == []
+    assert "allow_roots" in source.stats.problem
+    gone = the_source(tmp_path / "missing")
+    assert list(gone.poll(None)) == []
+    assert gone.stats.problem == ""
