@@ -11,16 +11,18 @@ import yaml
 
 from grpo_watch.config.rules import load_rules
 from grpo_watch.core.detector import Rule, catalogue
-from grpo_watch.core.names import LABELLED, METRICS, prometheus_name
 from grpo_watch.runtime.runbook import parameter_table, runbook_of
+from grpo_watch.sinks.prometheus import METRIC_TABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = ROOT / "grpo_watch" / "normalise" / "frameworks"
 BEGIN, END = "<!-- rules:begin -->", "<!-- rules:end -->"
 SEVERITIES = ("critical", "warning", "info")
-METRICS_HEAD = """# Metrics of a run
+METRICS_HEAD = """# Metrics
 
-In rules and findings the same names stand without `grpo_`. A metric that the run does not log is absent, never 0.
+What `/metrics` exports, besides the usual ones of the process. In rules and findings a run's metrics have the same names without
+`grpo_`. A metric that the run does not log is absent, never 0.
+
 """
 BY_SCRIPT = "Written by `make docs`; change the source instead.\n"
 
@@ -61,12 +63,12 @@ def named(rule: Rule) -> str:
 
 
 def metrics_page() -> str:
-    """Canonical metrics and the Prometheus names made of them."""
+    """Every exported metric."""
     rows = (
-        (f"`{prometheus_name(name)}`", "`run`, `function`" if name in LABELLED else "`run`", text)
-        for name, text in METRICS.items()
+        (f"`{name}`", family.type, ", ".join(f"`{label}`" for label in family.labels), family.help)
+        for name, family in METRIC_TABLE.items()
     )
-    return f"{METRICS_HEAD}{BY_SCRIPT}\n{table(('Prometheus', 'labels', 'meaning'), rows)}"
+    return f"{METRICS_HEAD}{BY_SCRIPT}\n{table(('name', 'type', 'labels', 'meaning'), rows)}"
 
 
 def frameworks_page(files: Iterable[Path]) -> str:
