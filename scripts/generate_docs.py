@@ -20,8 +20,8 @@ BEGIN, END = "<!-- rules:begin -->", "<!-- rules:end -->"
 SEVERITIES = ("critical", "warning", "info")
 METRICS_HEAD = """# Metrics
 
-What `/metrics` exports, besides the usual ones of the process. In rules and findings a run's metrics have the same names without
-`grpo_`. A metric that the run does not log is absent, never 0.
+What `/metrics` exports, besides the usual ones of the process. In rules and findings a run's metrics have the same
+names without `grpo_`. A metric that the run does not log is absent, never 0.
 
 """
 BY_SCRIPT = "Written by `make docs`; change the source instead.\n"
