@@ -8,7 +8,6 @@ from enum import Enum
 
 from grpo_watch.core.records import CompletionSummary, GroupSummary, Scalar, Severity, Stream
 
-
 GROUPS_FOR_IRREGULAR = 3
 """Two groups of a collapsed policy were seen to share an irregular pattern by chance (TRL 1.16.0); three were not."""
 
@@ -117,6 +116,23 @@ class BatchCopies:
             "groups_alike_ratio": round(self.alike, 4),
             "repeated_ratio": round(self.repeated, 4),
         }
+
+
+class CopyStreak:
+    """Consecutive batches with repeated texts: how many, how many of the newest share one pattern, and since when."""
+
+    def __init__(self) -> None:
+        self.batches = self.alike = self.first_step = 0
+        self._newest: BatchCopies | None = None
+
+    def extend(self, batch: BatchCopies) -> None:
+        """Add a batch; one that was dumped again counts once."""
+        before, self._newest = self._newest, batch
+        if before is not None and batch.digest == before.digest:
+            return
+        self.batches += 1
+        self.alike = self.alike + 1 if before is not None and before.pattern == batch.pattern else 1
+        self.first_step = self.first_step or batch.step
 
 
 def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | None:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 from grpo_watch.core.learning import LearningSoFar
+from grpo_watch.core.pace import Pace
 from grpo_watch.core.records import MetricRow, Reading, Record, Scalar, Setting, Severity, Stream, Verdict
 
 OK = Reading(Verdict.OK)
@@ -29,7 +30,8 @@ def no_data(reason: str, key: str = "") -> tuple[Reading, ...]:
 class RunView(Protocol):
     """What a detector may know of the run besides the record at hand (read-only).
 
-    ``learning`` has taken every train row of the attempt up to and including the one at hand.
+    ``learning`` has taken every train row of the attempt up to and including the one at hand, ``pace`` those of all
+    attempts.
     """
 
     run: str
@@ -41,6 +43,7 @@ class RunView(Protocol):
     shows_end: bool
     in_folder: bool
     learning: LearningSoFar
+    pace: Pace
 
     def setting(self, name: str) -> Scalar:
         """The configured value, or None when nobody said it."""

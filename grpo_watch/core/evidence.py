@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from math import isfinite
 
 from grpo_watch.core.records import MetricRow
 
@@ -14,7 +14,7 @@ FLOAT_NOISE = 1e-6
 def number(row: MetricRow, metric: str) -> float | None:
     """The finite value of a metric in this row, or None (not logged, null, NaN, infinite)."""
     value = row.values.get(metric)
-    return value if value is not None and math.isfinite(value) else None
+    return value if value is not None and isfinite(value) else None
 
 
 def is_zero(value: float, resolution: float | None) -> bool:

@@ -1,8 +1,7 @@
-"""When a run was last heard of, how fast it went, and whether it said that it ended."""
+"""When a run was last heard of, and whether it said that it ended."""
 
 from __future__ import annotations
 
-from grpo_watch.core.pace import Pace
 from grpo_watch.core.records import Activity, EventKind, MetricRow, Progress, RunEvent
 
 ENDS = (EventKind.FINISHED, EventKind.CRASH_SUMMARY, EventKind.KILLED, EventKind.TRACEBACK)
@@ -16,7 +15,6 @@ class SignsOfLife:
     """
 
     def __init__(self) -> None:
-        self.pace = Pace()
         self.last: float | None = None
         self.rows = 0
         self.ended: EventKind | None = None
@@ -34,7 +32,6 @@ class SignsOfLife:
 
     def _take_row(self, row: MetricRow) -> None:
         self.ended, self.rows = None, self.rows + 1
-        self.pace.take(row)
         self._heard(row.seen)
         self._heard(row.time)
 

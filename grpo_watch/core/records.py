@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 Scalar: TypeAlias = "str | int | float | bool | None"
+NOTHING: Mapping[str, float | None] = MappingProxyType({})
 
 
 class Stream(str, Enum):
@@ -73,13 +75,13 @@ class RawRow:
     text: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class MetricRow:
+class MetricRow(NamedTuple):
     """One optimizer step (or logging window) in canonical names.
 
     ``values`` maps canonical names to numbers; NaN and infinities stay, ``None`` means logged as null. Labelled
-    metrics are written ``name[label]`` (see ``names.labelled``). ``raw`` keeps unmapped keys. ``supplement`` marks a
-    row that only adds keys which the primary channel lacks.
+    metrics are written ``name[label]`` (see ``names.labelled``). ``raw`` is the row as it was logged. ``supplement``
+    marks a row that only adds keys which the primary channel lacks. A named tuple, because one is made per row and a
+    frozen dataclass takes three times as long to make (docs/decisions/0007).
     """
 
     run: str
@@ -87,7 +89,7 @@ class MetricRow:
     attempt: int
     step: int
     values: Mapping[str, float | None]
-    raw: Mapping[str, float | None] = field(default_factory=dict)
+    raw: Mapping[str, float | None] = NOTHING
     time: float | None = None
     seen: float | None = None
     resolution: float | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grpo_watch.core.learning import LearningSoFar
 from grpo_watch.core.monitor import Monitor
+from grpo_watch.core.pace import Pace
 from grpo_watch.core.records import MetricRow, Progress, Record, RunConfig, Scalar, Setting, Stream
 
 
@@ -30,6 +31,7 @@ class RunState:
         self.shows_end = False
         self.in_folder = True
         self.learning = LearningSoFar()
+        self.pace = Pace()
         self.values: dict[str, float | None] = {}
         self.metrics: set[str] = set()
         self.evidence: set[str] = set()
@@ -88,6 +90,7 @@ class RunState:
             self.step = row.step
             self.last_step_time = row.time or row.seen or self.last_step_time
             self.learning.take(row)
+            self.pace.take(row)
         self.values.update(row.values)
         if not row.values.keys() <= self.metrics:
             self.metrics.update(row.values)

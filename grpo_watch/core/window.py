@@ -46,28 +46,29 @@ class History:
 
 
 class Window:
-    """The last ``size`` numbers."""
+    """The last ``size`` finite numbers; ``full`` once so many are in."""
 
-    __slots__ = ("values",)
+    __slots__ = ("full", "total", "values")
 
     def __init__(self, size: int) -> None:
         self.values: deque[float] = deque(maxlen=size)
+        self.total = 0.0
+        self.full = False
 
     def __len__(self) -> int:
         return len(self.values)
 
     def push(self, value: float) -> None:
         """Add a number; the oldest goes when the window is full."""
+        if self.full:
+            self.total -= self.values[0]
+        self.total += value
         self.values.append(value)
-
-    @property
-    def full(self) -> bool:
-        """Whether ``size`` numbers are in."""
-        return len(self.values) == self.values.maxlen
+        self.full = len(self.values) == self.values.maxlen
 
     def mean(self) -> float | None:
         """Arithmetic mean; None while empty."""
-        return sum(self.values) / len(self.values) if self.values else None
+        return round(self.total / len(self.values), 12) if self.values else None
 
     def median(self) -> float | None:
         """Median; None while empty."""

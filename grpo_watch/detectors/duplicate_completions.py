@@ -6,7 +6,17 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from types import MappingProxyType
 
-from grpo_watch.core.copies import COLLAPSE, GREEDY, NEAR_GREEDY, SHARED_SEED, BatchCopies, Cause, Layout, copies_in
+from grpo_watch.core.copies import (
+    COLLAPSE,
+    GREEDY,
+    NEAR_GREEDY,
+    SHARED_SEED,
+    BatchCopies,
+    Cause,
+    CopyStreak,
+    Layout,
+    copies_in,
+)
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import CompletionSummary, MetricRow, Reading, Severity, Tick, Verdict
@@ -41,11 +51,7 @@ class DuplicateCompletions(Detector):
         self.entropy = History(ROWS_AHEAD)
         self.last_row = 0
         self.was_diverse = False
-        self._end_streak()
-
-    def _end_streak(self) -> None:
-        self.batches_seen, self.alike_batches, self.first_step = 0, 0, 0
-        self.newest: BatchCopies | None = None
+        self.streak = CopyStreak()
 
     def observe(self, record: CompletionSummary | MetricRow | Tick, run: RunView) -> Iterable[Reading]:
         """Take a batch, a row or the end of input; judge the batches whose row is there."""
@@ -74,28 +80,21 @@ class DuplicateCompletions(Detector):
     def _judge(self, batch: BatchCopies) -> Reading:
         regular = batch.alike >= self.alike and batch.layout is not Layout.DISTINCT
         if not regular and batch.repeated < self.many:
-            self._end_streak()
+            self.streak = CopyStreak()
             self.was_diverse = True
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
-        self._extend_streak(batch)
+        self.streak.extend(batch)
         entropy = self.entropy.at(batch.step)
         cause = self._diagnose(batch, entropy, regular=regular)
         proof = batch.groups > 1 and cause.severity is Severity.CRITICAL
-        if not proof and self.batches_seen < self.batches:
+        if not proof and self.streak.batches < self.batches:
             return Reading(Verdict.NO_DATA, message="repeated texts in too few distinct batches yet", step=batch.step)
         return self._breach(batch, cause, entropy)
-
-    def _extend_streak(self, batch: BatchCopies) -> None:
-        before, self.newest = self.newest, batch
-        if before is None or batch.digest != before.digest:
-            self.batches_seen += 1
-            self.alike_batches = self.alike_batches + 1 if before and before.pattern == batch.pattern else 1
-            self.first_step = self.first_step or batch.step
 
     def _diagnose(self, batch: BatchCopies, entropy: float | None, *, regular: bool) -> Cause:
         fallen = self.fallen_entropy * self.entropy.highest(batch.step)
         low = entropy is not None and entropy < max(self.low_entropy, fallen)
-        if regular and batch.rank_shaped and (not low or self.alike_batches >= self.batches):
+        if regular and batch.rank_shaped and (not low or self.streak.alike >= self.batches):
             return SHARED_SEED
         if low:
             return COLLAPSE
@@ -112,6 +111,6 @@ class DuplicateCompletions(Detector):
             hint=cause.hint,
             evidence={**batch.evidence(), "entropy": entropy},
             step=batch.step,
-            first_step=self.first_step,
+            first_step=self.streak.first_step,
             immediate=True,
         )

@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from grpo_watch.core.detector import OK, QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.pace import Pace
 from grpo_watch.core.records import EventKind, MetricRow, Reading, RunEvent, RunState, Tick, Verdict
 
 DEADLY = (EventKind.TRACEBACK, EventKind.KILLED, EventKind.CRASH_SUMMARY)
@@ -26,7 +25,6 @@ class RunCrashed(Detector):
 
     def setup(self) -> None:
         """No sign of death yet."""
-        self.pace = Pace()
         self.suspect: RunEvent | None = None
         self.finished = False
         self.attempt = 1
@@ -44,7 +42,6 @@ class RunCrashed(Detector):
     def _row(self, row: MetricRow) -> Iterable[Reading]:
         if row.supplement:
             return SILENT
-        self.pace.take(row)
         before, self.attempt = self.attempt, row.attempt
         last, self.last_row = self.last_row, row.step
         if row.attempt == before and self.suspect is not None and row.step <= (self.suspect.step or 0):
@@ -71,7 +68,7 @@ class RunCrashed(Detector):
         if self.suspect is None:
             return self._without_sign(tick, run)
         since = tick.now - (self.suspect.seen or tick.now)
-        patience = max(self.grace_seconds, 2 * (self.pace.median() or 0.0))
+        patience = max(self.grace_seconds, 2 * (run.pace.median() or 0.0))
         if tick.live and (since < patience or tick.state is RunState.RUNNING):
             return SILENT
         return self._fire(run.step)

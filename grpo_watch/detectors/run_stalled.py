@@ -81,8 +81,8 @@ class RunStalled(Detector):
         every = [run.number("eval_steps"), run.number("save_steps")]
         pauses = any(n is not None and n >= 1 and run.step % int(n) == 0 for n in every)
         least = self.first_step_seconds if self.life.rows <= 1 else self.floor_seconds
-        usual = self.factor * (self.life.pace.median() or 0.0) * (self.pause_factor if pauses else 1.0)
-        return max(least, usual, self.wait_factor * self.life.pace.longest_wait())
+        usual = self.factor * (run.pace.median() or 0.0) * (self.pause_factor if pauses else 1.0)
+        return max(least, usual, self.wait_factor * run.pace.longest_wait())
 
     def _breach(self, tick: Tick, run: RunView, silence: float, limit: float) -> Reading:
         severity = Severity.CRITICAL if tick.live else Severity.WARNING if run.in_folder else Severity.INFO
@@ -95,7 +95,7 @@ class RunStalled(Detector):
             message=f"nothing was written for {duration(silence)} at step {run.step}{goal}",
             evidence={
                 "silent_seconds": round(silence, 1),
-                "median_step_seconds": self.life.pace.median(),
+                "median_step_seconds": run.pace.median(),
                 "max_steps": run.max_steps,
             },
             immediate=True,

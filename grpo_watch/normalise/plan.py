@@ -18,7 +18,7 @@ Picker = Callable[[Mapping[str, float | None]], Sequence[float | None]]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How rows with one set of keys are read: raw keys picked for ``metrics``, the others kept under ``kept``.
+    """How rows with one set of keys are read: the raw values that ``pick`` takes are those of ``metrics``, in order.
 
     ``functions`` counts reward functions; ``function`` names the mean and spread metrics of the only one.
     """
@@ -26,8 +26,6 @@ class Plan:
     stream: Stream
     metrics: tuple[str, ...]
     pick: Picker
-    kept: tuple[str, ...]
-    keep: Picker
     reciprocals: tuple[str, ...]
     spread_key: str | None
     rate_key: str | None
@@ -99,15 +97,11 @@ def _plan(
     rate_key = chosen["learning_rate"][1] if early and "learning_rate" in chosen else None
     metrics = tuple(metric for metric in chosen if metric != "learning_rate" or rate_key is None)
     picked = tuple(chosen[metric][1] for metric in metrics)
-    taken = set(picked)
-    kept = tuple(key for key in keys if key not in taken)
     labels = [split_label(metric)[1] or "" for metric in metrics if metric.startswith("reward_function_mean[")]
     return Plan(
         stream=stream,
         metrics=metrics,
         pick=_picker(picked),
-        kept=kept,
-        keep=_picker(kept),
         reciprocals=tuple(metric for metric in metrics if chosen[metric][2]),
         spread_key=spread_key,
         rate_key=rate_key,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from grpo_watch.core.records import RawRow, RunConfig, Scalar, Setting, Stream
 from grpo_watch.normalise.applied_rate import AppliedRate
 from grpo_watch.normalise.plan import Plan, compile_plan, train_keys
 from grpo_watch.normalise.spread import Meaning, SpreadEvidence, corrected_ratio
 from grpo_watch.normalise.tables import Facts, Framework, frameworks, recognise
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 INFERRED = 9
 """Precedence of what is inferred from keys: anything read from a file or said by the user is stronger."""
@@ -24,13 +22,12 @@ MAX_PLANS = 256
 MAX_UNKNOWN = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(NamedTuple):
     """One row in canonical names. ``config`` is set on the row whose keys settled something new about the run."""
 
     stream: Stream
     values: dict[str, float | None]
-    raw: dict[str, float | None]
+    raw: Mapping[str, float | None]
     config: RunConfig | None = None
 
 
@@ -147,8 +144,7 @@ class _Channel:
                 values["learning_rate"] = rate
         if plan.spread_key is not None:
             self._add_spread(raw, plan, values)
-        kept = dict(zip(plan.kept, plan.keep(raw.values), strict=True))
-        return Resolved(plan.stream, values, kept, self._take_news(raw) if self._news else None)
+        return Resolved(plan.stream, values, raw.values, self._take_news(raw) if self._news else None)
 
     def _add_spread(self, raw: RawRow, plan: Plan, values: dict[str, float | None]) -> None:
         spread, mean = raw.values[plan.spread_key or ""], values.get("reward_mean")

@@ -227,7 +227,7 @@ class Assembler:
         resolved = self.resolver.resolve(row)
         lacking = {name: value for name, value in resolved.values.items() if name not in self._primary_metrics}
         if lacking and row.step is not None:
-            made.append(replace(self._supplement(row.step, lacking, row.seen), resolution=row.resolution))
+            made.append(self._supplement(row.step, lacking, row.seen)._replace(resolution=row.resolution))
 
     def _supplement(self, step: int, values: dict[str, float | None], seen: float | None) -> MetricRow:
         return MetricRow(self.run, Stream.TRAIN, self.ledger.attempt, step, values, seen=seen, supplement=True)

@@ -274,7 +274,7 @@ def test_unknown_keys_stay_and_are_reported() -> None:
     """A user's own metric is usable as a raw one."""
     resolver = Resolver()
     found = resolver.resolve(raw({"loss": 0.5, "my/metric": 3.0}, step=1))
-    assert found.raw == {"my/metric": 3.0}
+    assert found.raw == {"loss": 0.5, "my/metric": 3.0}
     assert resolver.unknown_keys == ("my/metric",)
 
 
