@@ -74,7 +74,7 @@ def compile_plan(keys: Sequence[str], stream: Stream | None, framework: Framewor
             metric = labelled(rule.metric or "", label) if rule.metric in LABELLED and label else rule.metric or ""
             if metric not in chosen or rank < chosen[metric][0]:
                 chosen[metric] = (rank, key, rule.reciprocal)
-    return _plan(keys, stream, chosen, framework, spread_key=spread_key, unknown=tuple(unknown))
+    return _plan(stream, chosen, framework, spread_key=spread_key, unknown=tuple(unknown))
 
 
 def _own_name(key: str, stream: Stream, framework: Framework) -> str | None:
@@ -85,7 +85,6 @@ def _own_name(key: str, stream: Stream, framework: Framework) -> str | None:
 
 
 def _plan(
-    keys: Sequence[str],
     stream: Stream,
     chosen: Mapping[str, tuple[int, str, bool]],
     framework: Framework,
