@@ -1,0 +1,218 @@
+"""``grpo-watch run``: watches runs live until it is told to stop, or until they have ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_watch.config.entries import entry_for
+from grpo_watch.config.rules import load_rules
+from grpo_watch.config.schema import Settings, split_listen
+from grpo_watch.config.settings import default_state_dir, load_settings
+from grpo_watch.core.detector import catalogue
+from grpo_watch.core.snapshot import RuleStatus, RunSnapshot
+from grpo_watch.errors import UsageError
+from grpo_watch.runtime.daemon import Daemon, Plan
+from grpo_watch.runtime.keeper import Keeper
+from grpo_watch.runtime.reconcile import RuleSet, rule_set
+from grpo_watch.runtime.runwatch import Options
+from grpo_watch.runtime.service import Service
+from grpo_watch.runtime.waker import Bell
+from grpo_watch.runtime.worker import Worker
+from grpo_watch.sources.discover import Discoverer, FoundRun
+from grpo_watch.store.state import Store
+from grpo_watch.web.app import make_app
+from grpo_watch.web.server import Server, address, bind
+
+STOPPED, FAILED = 0, 1
+FROZEN_POLICY = frozenset(
+    {
+        "kl-stuck-at-zero",
+        "gradient-lost",
+        "parameters-unchanged",
+        "adapter-never-trained",
+        "learning-rate-zero",
+        "reference-follows-policy",
+    }
+)
+EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, not bound
+SEE_MORE = "nothing would show a frozen policy in this run: set save_steps, or beta above 0, or add the callback"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A daemon that runs, and where its HTTP side listens (``HOST:PORT``)."""
+
+    daemon: Daemon
+    service: Service
+    server: Server
+    address: str
+
+    def wait(self) -> int:
+        """The exit code, once it was told to stop, is done, or died."""
+        self.service.wait([self.server.thread])
+        return FAILED if self.service.failed else STOPPED
+
+
+def run_command(  # noqa: PLR0917
+    paths: list[str],
+    config: Path | None,
+    listen: str | None,
+    state_dir: Path | None,
+    rules: list[Path],
+    exit_when_done: bool,
+    log_format: str,  # noqa: ARG001  logging was started with these
+    verbose: int,  # noqa: ARG001
+    color: bool,  # noqa: ARG001  what is said here is plain
+) -> int:
+    """Watch runs; returns when stopped or done (0), or when a part of the daemon died (1).
+
+    Raises:
+        UsageError: a setting can't be used, there is nothing to watch, the port is taken, state can't be kept.
+        StateInUseError: another daemon holds the state directory.
+    """
+    flags = {"listen": listen, "state_dir": state_dir, "rules": rules}
+
+    def load() -> Settings:
+        return load_settings(flags, config=config).settings
+
+    with running(paths, load, exit_when_done=exit_when_done) as watch:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda number, _: watch.service.inbox.put(number))
+        return watch.wait()
+
+
+@contextmanager
+def running(paths: Sequence[str], load: Callable[[], Settings], *, exit_when_done: bool = False) -> Iterator[Running]:
+    """A daemon that runs inside the ``with`` block.
+
+    Args:
+        paths: what to watch, besides what the settings name.
+        load: the settings; asked at the start, and for the rules at each reload.
+        exit_when_done: end when every run has ended.
+    """
+    settings = load()
+    places = watched_paths(paths, settings)
+    folder = settings.state_dir or default_state_dir(places, socket.gethostname(), os.environ)
+    rules_in_force(settings)  # a mistake in a rule file is told before anything is opened
+    listener = bind(*split_listen(settings.listen))
+    try:
+        keeper = Keeper(Store(folder, time.time()))
+    except BaseException:
+        listener.close()
+        raise
+    bell = Bell()
+    worker = Worker(bell.ring, time.monotonic)
+    daemon = Daemon(
+        keeper,
+        lambda: rules_in_force(load()),
+        worker.submit,
+        options=lambda found: options_for(found, settings),
+        clock=time.time,
+        timer=time.monotonic,
+        plan=plan_of(settings, exit_when_done=exit_when_done),
+        report=lambda snapshot: say(*summary(snapshot)),
+    )
+    discoverer = Discoverer(settings.allow_roots)
+    service = Service(
+        daemon, worker, bell, paths=[Path(place) for place in places], discoverer=discoverer, timer=time.monotonic
+    )
+    host, _ = split_listen(settings.listen)
+    server = Server(make_app(daemon, time.time, [*hosts_of(host), *settings.web.allowed_hosts]), listener)
+    say(f"metrics: http://{address(listener)}/metrics", *_missing(places))
+    server.start()
+    service.start()
+    try:
+        yield Running(daemon, service, server, address(listener))
+    finally:
+        service.close()
+        server.stop()
+
+
+def rules_in_force(settings: Settings) -> RuleSet:
+    """The shipped rules with the user's over them; raises ``RuleError`` where a file is wrong."""
+    detectors = catalogue()
+    return rule_set(load_rules(settings.rules, detectors=detectors), detectors)
+
+
+def plan_of(settings: Settings, *, exit_when_done: bool) -> Plan:
+    """How the daemon behaves under these settings."""
+    return Plan(
+        retention_days=settings.retention.days,
+        retention_bytes=settings.retention.max_mb * 1e6,
+        exit_when_done=exit_when_done,
+    )
+
+
+def options_for(found: FoundRun, settings: Settings) -> Options:
+    """What the settings file says of a run."""
+    entry = entry_for(found.root, settings.runs)
+    if entry is None:
+        return Options(examples=settings.privacy.examples)
+    return Options(entry.name, entry.settings, entry.labels, settings.privacy.examples)
+
+
+def watched_paths(paths: Sequence[str], settings: Settings) -> list[str]:
+    """The paths of the command line, else those of the settings file, as absolute ones.
+
+    Raises:
+        UsageError: there are none, or one is of a kind that is not watched.
+    """
+    named = list(paths) or [entry.path for entry in settings.runs]
+    if not named:
+        raise UsageError("nothing to watch: name the run's output folder, or list it under runs: in grpo-watch.yaml")
+    for path in named:
+        if path == "-" or "://" in path:
+            raise UsageError(f"{path}: only folders, globs and files can be watched")
+    return [str(Path(path).expanduser().absolute()) for path in named]
+
+
+def hosts_of(host: str) -> list[str]:
+    """Names under which the page may be opened because the daemon listens there."""
+    return [] if host in EVERYWHERE else [f"[{host}]" if ":" in host else host]
+
+
+def summary(snapshot: RunSnapshot) -> Iterator[str]:
+    """What is said of a run once it was read: where it is, how many rules live, which are blind and why."""
+    software = " ".join(filter(None, (snapshot.framework, snapshot.version))) or "framework unknown"
+    goal = f" of {snapshot.max_steps}" if snapshot.max_steps else ""
+    unseeing = [rule for rule in snapshot.rules if rule.status in {RuleStatus.BLIND, RuleStatus.BROKEN}]
+    live = len(snapshot.rules) - len(unseeing)
+    yield f"watching {snapshot.run} ({software}), step {snapshot.step}{goal}: {live} rules live, {len(unseeing)} blind"
+    by_reason: dict[str, list[str]] = {}
+    for rule in unseeing:
+        by_reason.setdefault(rule.reason, []).append(rule.rule)
+    for reason, names in by_reason.items():
+        yield f"  blind: {', '.join(names)} ({reason})"
+    for finding in snapshot.findings:
+        if finding.resolved_step is None:
+            yield f"  {finding.severity.value}: {finding.rule} since step {finding.first_step}: {finding.summary}"
+    if snapshot.rows and {rule.rule for rule in unseeing} >= FROZEN_POLICY & {rule.rule for rule in snapshot.rules}:
+        yield f"  {SEE_MORE}"
+
+
+def say(*lines: str) -> None:
+    """Write lines for people to stdout, at once; whoever reads it may be gone."""
+    with suppress(OSError):
+        sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
+        sys.stdout.flush()
+
+
+def printable(text: str) -> str:
+    """The text with control characters shown instead of sent to the terminal."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def _missing(places: Sequence[str]) -> list[str]:
+    return [
+        f"waiting for {place}"
+        for place in places
+        if not any(char in place for char in "*?[") and not Path(place).exists()
+    ]

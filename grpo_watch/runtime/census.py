@@ -1,0 +1,108 @@
+"""What the daemon knows of each run beside the watch itself, and how it looks from outside."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.runtime.runwatch import Options, RunWatch
+from grpo_watch.sinks.base import ChannelStatus, RunPicture
+from grpo_watch.sources.discover import FoundRun
+from grpo_watch.store.state import slug
+
+
+@dataclass(slots=True)
+class Tracked:
+    """A run that the daemon knows. ``watch`` is None while its files are not read: it ended, or they are gone.
+
+    ``snapshot`` is what is shown, None when nothing is (any more); ``ended`` and ``noted`` (when that was noticed) are
+    Unix seconds.
+    """
+
+    name: str
+    snapshot: RunSnapshot | None = None
+    found: FoundRun | None = None
+    watch: RunWatch | None = None
+    options: Options = field(default_factory=Options)
+    ended: float | None = None
+    noted: float | None = None
+    lost: bool = False
+    told: bool = False
+    channels: tuple[ChannelStatus, ...] = ()
+    history: bytes | None = None
+
+    def picture(self) -> RunPicture | None:
+        """The run as sinks see it; None when it is not shown."""
+        if self.snapshot is None:
+            return None
+        return RunPicture(
+            snapshot=self.snapshot,
+            slug=slug(self.name),
+            active=self.ended is None,
+            ended=self.ended,
+            labels=self.options.labels,
+            channels=self.channels if self.watch is None else statuses(self.watch),
+        )
+
+
+def identity_of(run: FoundRun) -> str:
+    """What stays of a run when its name would change: its folder, or the log file that is a run by itself."""
+    lone = bool(run.channels) and not run.channels[0].in_folder
+    path = run.channels[0].path if lone else run.root
+    return str(path.absolute()).encode("utf-8", "backslashreplace").decode()
+
+
+def newest_write(run: FoundRun) -> float:
+    """When any file or folder of the run's channels was last written (Unix seconds); 0 when they are gone."""
+    newest = 0.0
+    for channel in run.channels:
+        with suppress(OSError):
+            newest = max(newest, channel.path.stat().st_mtime)
+    return newest
+
+
+def swallowed(run: FoundRun, found: Iterable[FoundRun]) -> bool:
+    """Whether the run turned out to be a part of another one (a log appeared in the folder above)."""
+    return any(other.root in run.root.parents for other in found)
+
+
+def folders(found: Iterable[FoundRun]) -> set[Path]:
+    """The folders in which something is written: those of log files, and those that channels are."""
+    return {channel.path if channel.path.is_dir() else channel.path.parent for run in found for channel in run.channels}
+
+
+def statuses(watch: RunWatch) -> tuple[ChannelStatus, ...]:
+    """How each kind of channel of a run does: the worst of its files, the oldest reading."""
+    kinds: dict[str, list[tuple[str, float | None]]] = {}
+    for source in watch.opened.sources:
+        read_at = watch.read_at.get(source.name)
+        kinds.setdefault(label(source.what), []).append((source.source.stats.problem, read_at))
+    return tuple(
+        ChannelStatus(
+            source=kind,
+            up=not any(problem for problem, _ in channels),
+            read_at=min((at for _, at in channels if at is not None), default=None),
+            problem=next((problem for problem, _ in channels if problem), ""),
+        )
+        for kind, channels in kinds.items()
+    )
+
+
+def count(watch: RunWatch, records: Counter[str], errors: Counter[tuple[str, str]]) -> None:
+    """Add what a run's sources counted."""
+    for source in watch.opened.sources:
+        kind, stats = label(source.what), source.source.stats
+        records[kind] += stats.records
+        for reason, number in stats.skipped.items():
+            errors[kind, reason.value] += number
+    if watch.failures:
+        errors["pipeline", "internal"] += watch.failures
+
+
+def label(what: str) -> str:
+    """A kind of channel as a label value."""
+    return what.replace(" ", "-")

@@ -1,0 +1,336 @@
+"""The live driver: finds runs, gives each its turns, stores what they say, publishes one immutable picture."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.errors import GrpoWatchError
+from grpo_watch.runtime.census import Tracked, count, identity_of, newest_write, statuses, swallowed
+from grpo_watch.runtime.history import pack, unpack
+from grpo_watch.runtime.keeper import Keeper
+from grpo_watch.runtime.reconcile import RuleSet
+from grpo_watch.runtime.runwatch import Means, Options, RunWatch
+from grpo_watch.sinks.base import ENGINE_BUCKETS, Histogram, Picture
+from grpo_watch.sources.deferred import Submit
+from grpo_watch.sources.discover import FoundRun
+from grpo_watch.store.state import Batch
+
+POLL_SECONDS = 0.2
+"""Longest time between a write and its reading, without inotify."""
+TICK_SECONDS = 1.0
+HOUSEKEEPING_SECONDS = 60.0
+LATE_SECONDS = 10.0
+"""An engine that did not begin a turn for so long is ill (``/healthz``)."""
+SETTLE_SECONDS = 60.0
+"""An ended run is read for so long after its last write (a last checkpoint, a model card), then let go."""
+
+log = logging.getLogger("grpo_watch.daemon")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the daemon behaves. ``linger`` is how many seconds an ended run stays on ``/metrics``."""
+
+    linger: float = 3_600.0
+    retention_days: float = 14.0
+    retention_bytes: float = 500e6
+    exit_when_done: bool = False
+
+
+DEFAULT = Plan()
+
+
+class Daemon:
+    """Everything but threads: ``turn`` does what is to be done now and says how long to wait.
+
+    Args:
+        keeper: the state.
+        rules: loads the rules in force; asked at the start and at each reload. May raise ``GrpoWatchError``.
+        submit: runs heavy work elsewhere.
+        options: what is said of a found run from outside.
+        clock: Unix seconds.
+        timer: monotonic seconds.
+        plan: how to behave.
+        report: told once of each run when it was first read (for people at a terminal).
+    """
+
+    def __init__(  # noqa: PLR0913  what it is connected to
+        self,
+        keeper: Keeper,
+        rules: Callable[[], RuleSet],
+        submit: Submit,
+        *,
+        options: Callable[[FoundRun], Options] = lambda _: Options(),
+        clock: Callable[[], float],
+        timer: Callable[[], float],
+        plan: Plan = DEFAULT,
+        report: Callable[[RunSnapshot], None] = lambda _: None,
+    ) -> None:
+        self._keeper, self._load, self._submit, self._options = keeper, rules, submit, options
+        self._clock, self._timer, self._plan, self._report = clock, timer, plan, report
+        self._rules = rules()
+        self._runs: dict[str, Tracked] = {}
+        self._found: Sequence[FoundRun] | None = None
+        self._problems: tuple[str, ...] = ()
+        self._looks = 0
+        self._reload_wanted = False
+        self._reload_ok = True
+        self._turns = Histogram()
+        self._past: Counter[str] = Counter()
+        self._past_errors: Counter[tuple[str, str]] = Counter()
+        self._ticked_at = 0.0
+        self._kept_at = self._clock()
+        self._state_bytes = keeper.size()
+        self._beat = timer()
+        self._busy_look = 0
+        self.done = False
+        self._restore()
+        self._picture = self._paint()
+
+    # what other threads may call
+
+    def picture(self) -> Picture:
+        """The newest picture."""
+        return self._picture
+
+    def series(self, run: str) -> Mapping[str, list[Any]]:
+        """Thinned history of a run."""
+        tracked = self._runs.get(run)
+        watch = tracked.watch if tracked else None
+        if watch is not None:
+            return watch.history.series()
+        return unpack(tracked.history) if tracked and tracked.history else {"step": []}
+
+    def late(self) -> float | None:
+        """By how many seconds the engine is late; None when it is not."""
+        silent = self._timer() - self._beat
+        return silent if silent > LATE_SECONDS else None
+
+    def ready(self) -> bool:
+        """Whether discovery looked and every run it found was read once."""
+        return (
+            self._looks > 0 and self._found is None and all(t.watch is None or t.watch.ready for t in self._tracked())
+        )
+
+    def look(self, found: Sequence[FoundRun], problems: Sequence[str] = ()) -> None:
+        """Discovery looked: these are the runs now, all of them."""
+        self._problems = tuple(problems)
+        self._found = found
+
+    def reload(self) -> None:
+        """Load the rules anew at the next turn."""
+        self._reload_wanted = True
+
+    # the engine
+
+    def turn(self) -> float:
+        """Do what is to be done now; returns for how many seconds the engine may wait (0: there is more to do)."""
+        started = self._beat = self._timer()
+        now = self._clock()
+        if self._reload_wanted:
+            self._reload(now)
+        if self._found is not None:
+            self._take_found(now)
+        more = self._give_turns(now)
+        self._store(now)
+        self._end_runs(now)
+        self._keep_house(now)
+        self._picture = self._paint()
+        self._beat = self._timer()
+        self._observe(self._beat - started)
+        return 0.0 if more else POLL_SECONDS
+
+    def close(self) -> None:
+        """Store what there is to store, and let go of everything."""
+        now = self._clock()
+        self._store(now)
+        for tracked in self._tracked():
+            if tracked.watch is not None:
+                tracked.watch.close()
+        self._keeper.close(now)
+
+    def _give_turns(self, now: float) -> bool:
+        ticks = now - self._ticked_at >= TICK_SECONDS
+        if ticks:
+            self._ticked_at = now
+        more = False
+        for tracked in self._tracked():
+            watch = tracked.watch
+            if watch is None:
+                continue
+            more = watch.turn(now) or more
+            if ticks and not watch.over(now):
+                watch.tick(now)
+            self._beat = self._timer()
+        return more
+
+    def _store(self, now: float) -> None:
+        made = [(t, t.watch.batch(now)) for t in self._tracked() if t.watch is not None]
+        batches = [batch for _, batch in made if batch is not None]
+        if batches:
+            self._keeper.commit(batches, now)
+        for tracked in self._tracked():
+            if tracked.watch is not None and tracked.watch.ready:
+                tracked.snapshot = tracked.watch.picture()
+                if not tracked.told:
+                    tracked.told = True
+                    self._report(tracked.snapshot)
+
+    # runs that come, end and go on
+
+    def _restore(self) -> None:
+        """Show what is stored at once, before anything is read."""
+        for stored in self._keeper.runs():
+            tracked = Tracked(stored.name, ended=stored.ended, noted=stored.noted)
+            self._runs[stored.name] = tracked
+            if self._is_shown(tracked, self._clock()):
+                tracked.snapshot = self._keeper.snapshot(stored.name)
+                tracked.history = self._keeper.history(stored.name) if stored.ended is not None else None
+
+    def _is_shown(self, tracked: Tracked, now: float) -> bool:
+        return tracked.noted is None or now - tracked.noted <= self._plan.linger
+
+    def _take_found(self, now: float) -> None:
+        found, self._found = self._found or (), None
+        names: set[str] = set()
+        for run in found:
+            options = self._options(run)
+            wanted = options.name.replace("{folder}", run.name).encode("utf-8", "replace").decode()
+            name = self._keeper.register(identity_of(run), wanted, now)
+            names.add(name)
+            self._take(self._runs.setdefault(name, Tracked(name)), run, options, now)
+        for tracked in self._tracked():
+            if tracked.name not in names and tracked.ended is None:
+                self._lose(tracked, found, now)
+        self._looks += 1
+
+    def _take(self, tracked: Tracked, run: FoundRun, options: Options, now: float) -> None:
+        tracked.found, tracked.options = run, options
+        if tracked.watch is not None:
+            tracked.watch.update(run)
+        elif tracked.ended is None or tracked.lost or newest_write(run) > tracked.ended:
+            tracked.lost = False
+            self._wake(tracked, run, now)
+
+    def _wake(self, tracked: Tracked, run: FoundRun, now: float) -> None:
+        means = Means(self._rules, self._keeper, self._submit)
+        tracked.watch = RunWatch(tracked.name, run, means, tracked.options, now)
+
+    def _lose(self, tracked: Tracked, found: Sequence[FoundRun], now: float) -> None:
+        """A run is not found any more: what is known of it is shown for a while, unless it belongs to another one."""
+        if tracked.found is not None and swallowed(tracked.found, found):
+            tracked.snapshot = None
+        tracked.lost, tracked.ended, tracked.noted = True, now, now
+        self._let_go(tracked, now)
+
+    def _end_runs(self, now: float) -> None:
+        for tracked in self._tracked():
+            watch = tracked.watch
+            if watch is None:
+                tracked.snapshot = tracked.snapshot if self._is_shown(tracked, now) else None
+            elif watch.over(now):
+                self._end(tracked, watch, now)
+            elif watch.ready and tracked.ended is not None:
+                tracked.ended = tracked.noted = None
+                self._keeper.reopen(tracked.name)
+        if self._plan.exit_when_done:
+            self._maybe_done()
+
+    def _end(self, tracked: Tracked, watch: RunWatch, now: float) -> None:
+        written = min(watch.lifecycle.written or now, now)
+        if tracked.ended is None:
+            tracked.ended, tracked.noted = written, now
+            self._keep_end(tracked, watch, now)
+            log.info("a run ended", extra={"fields": {"run": tracked.name}})
+        elif not watch.waiting and now - written > SETTLE_SECONDS:
+            tracked.ended = max(tracked.ended, written)
+            self._let_go(tracked, now)
+
+    def _let_go(self, tracked: Tracked, now: float) -> None:
+        """Close a run's files and drop its windows; discovery wakes it when a file changes."""
+        watch, tracked.watch = tracked.watch, None
+        if watch is not None:
+            count(watch, self._past, self._past_errors)
+            tracked.channels = tuple(replace(status, read_at=None) for status in statuses(watch))
+            self._keep_end(tracked, watch, now)
+            watch.close()
+
+    def _keep_end(self, tracked: Tracked, watch: RunWatch, now: float) -> None:
+        tracked.history = pack(watch.history.series())
+        self._keeper.commit([Batch(tracked.name, now, history=tracked.history, ended=tracked.ended)], now)
+
+    def _maybe_done(self) -> None:
+        """Everything has ended and was read, and discovery looked twice since without finding anything new."""
+        tracked = self._tracked()
+        waiting = any(t.watch is not None and t.watch.waiting for t in tracked)
+        if not tracked or waiting or self._found is not None or any(t.ended is None for t in tracked):
+            self._busy_look = self._looks
+        elif self._looks >= self._busy_look + 2:
+            for t in tracked:
+                if t.watch is not None:
+                    t.watch.finish()
+            self.done = True
+
+    # rules, state, picture
+
+    def _reload(self, now: float) -> None:
+        self._reload_wanted = False
+        try:
+            rules = self._load()
+        except GrpoWatchError as error:
+            self._reload_ok = False
+            log.error("the rules were not reloaded; the old ones stay", extra={"fields": {"error": str(error)}})  # noqa: TRY400
+            return
+        self._reload_ok = True
+        if rules == self._rules:
+            return
+        self._store(now)
+        self._rules = rules
+        for tracked in self._tracked():
+            if tracked.watch is not None and tracked.found is not None:
+                count(tracked.watch, self._past, self._past_errors)
+                tracked.watch.close()
+                self._wake(tracked, tracked.found, now)
+        log.warning("rules reloaded", extra={"fields": {"rules": len(rules.rules)}})
+
+    def _keep_house(self, now: float) -> None:
+        if now - self._kept_at >= HOUSEKEEPING_SECONDS:
+            self._kept_at = now
+            self._keeper.prune(now, self._plan.retention_days, self._plan.retention_bytes)
+            self._state_bytes = self._keeper.size()
+
+    def _paint(self) -> Picture:
+        runs = tuple(filter(None, (tracked.picture() for tracked in self._tracked())))
+        records, errors = Counter(self._past), Counter(self._past_errors)
+        for tracked in self._tracked():
+            if tracked.watch is not None:
+                count(tracked.watch, records, errors)
+        return Picture(
+            runs=runs,
+            records=records,
+            errors=errors,
+            state_bytes=self._state_bytes,
+            state_ok=self._keeper.ok,
+            reload_ok=self._reload_ok,
+            turns=self._turns,
+            problems=self._told_problems(),
+        )
+
+    def _told_problems(self) -> tuple[str, ...]:
+        own = [] if self._keeper.ok else ["State can't be written; the watch goes on in memory."]
+        own += [] if self._reload_ok else ["The rule files can't be loaded; the old rules stay in force."]
+        return (*own, *self._problems)
+
+    def _observe(self, seconds: float) -> None:
+        counts = list(self._turns.counts)
+        counts[bisect_left(ENGINE_BUCKETS, seconds)] += 1
+        self._turns = Histogram(tuple(counts), self._turns.sum + seconds)
+
+    def _tracked(self) -> list[Tracked]:
+        return list(self._runs.values())

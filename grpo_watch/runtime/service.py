@@ -1,0 +1,127 @@
+"""Gives the daemon its threads: the engine, discovery and the doorbell; the death of any ends the process."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from grpo_watch.runtime.census import folders
+from grpo_watch.runtime.daemon import Daemon
+from grpo_watch.runtime.waker import Doorbell, Waker
+from grpo_watch.runtime.worker import Worker
+from grpo_watch.sources.discover import Discoverer
+
+DISCOVERY_SECONDS = 1.0
+"""Between two looks for new runs and channels …"""
+DISCOVERY_SHARE = 10.0
+"""… and so many times as long as a look takes: a large or slow tree is looked at less often."""
+STOP_SECONDS = 2.0
+DONE = 0
+"""In the inbox: end, no signal asked for it."""
+
+log = logging.getLogger("grpo_watch.service")
+
+
+class Service:
+    """The running daemon.
+
+    Args:
+        daemon: what to run.
+        worker: its worker process.
+        waker: the bell that the engine waits for.
+        paths: what to watch; may appear later.
+        discoverer: finds the runs.
+        timer: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        worker: Worker,
+        waker: Waker,
+        *,
+        paths: Sequence[Path],
+        discoverer: Discoverer,
+        timer: Callable[[], float],
+    ) -> None:
+        self._daemon, self._worker, self._waker, self._timer = daemon, worker, waker, timer
+        self._paths, self._discoverer = tuple(paths), discoverer
+        self._doorbell = Doorbell(waker)
+        self._stopping = threading.Event()
+        self._threads = [self._thread("engine", self._engine), self._thread("discovery", self._discovery)]
+        self.inbox: SimpleQueue[int] = SimpleQueue()
+        self.failed = False
+
+    def start(self) -> None:
+        """Start all threads."""
+        self._doorbell.start()
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self, others: Sequence[threading.Thread] = ()) -> None:
+        """Return when told to by a signal number in ``inbox``, when done, or when a thread (also of ``others``) died.
+
+        SIGHUP loads the rules anew. Signal handlers may put into the inbox at any time.
+        """
+        while not self._stopping.is_set():
+            with suppress(Empty):
+                number = self.inbox.get(timeout=0.5)
+                if number == signal.SIGHUP:
+                    self._daemon.reload()
+                    self._waker.ring()
+                else:
+                    return
+            dead = next((thread.name for thread in (*self._threads, *others) if not thread.is_alive()), None)
+            if dead is not None and not self._stopping.is_set():
+                self._fail(dead)
+
+    def close(self) -> None:
+        """End the threads and store what is left; a few seconds at most, even if a read hangs."""
+        self._stopping.set()
+        self._waker.ring()
+        self._worker.stop()
+        self._doorbell.stop()
+        for thread in self._threads:
+            thread.join(STOP_SECONDS)
+        if not self._threads[0].is_alive():
+            self._daemon.close()
+
+    def _engine(self) -> None:
+        while not self._stopping.is_set():
+            pause = self._daemon.turn()
+            self._worker.rest()
+            if self._daemon.done:
+                self.inbox.put(DONE)
+                return
+            if pause:
+                self._waker.wait(pause)
+
+    def _discovery(self) -> None:
+        pause = 0.0
+        while not self._stopping.wait(pause):
+            began = self._timer()
+            found = self._discoverer.discover(*self._paths)
+            self._daemon.look(found, self._discoverer.problems)
+            self._doorbell.watch(folders(found))
+            self._waker.ring()
+            pause = max(DISCOVERY_SECONDS, (self._timer() - began) * DISCOVERY_SHARE)
+
+    def _thread(self, name: str, work: Callable[[], None]) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                work()
+            except BaseException:
+                log.exception("a thread died", extra={"fields": {"thread": name}})
+                self._fail(name)
+
+        return threading.Thread(target=guarded, name=name, daemon=True)
+
+    def _fail(self, name: str) -> None:
+        log.critical("the daemon ends because a part of it died", extra={"fields": {"thread": name}})
+        self.failed = True
+        self.inbox.put(DONE)

@@ -1,0 +1,96 @@
+"""Wakes the engine when there is something to read: a bell that a watched folder, a worker or a signal rings.
+
+Files are always polled; inotify (by watchdog) only makes the poll immediate: on network file systems it sees nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+log = logging.getLogger("grpo_watch.waker")
+
+
+class Waker(Protocol):
+    """A bell."""
+
+    def wait(self, timeout: float) -> None:
+        """Return when the bell was rung since the last call, or after ``timeout`` seconds."""
+
+    def ring(self) -> None:
+        """Wake whoever waits; safe from any thread."""
+
+
+class Bell:
+    """The bell of the running daemon."""
+
+    def __init__(self) -> None:
+        self._rung = threading.Event()
+
+    def wait(self, timeout: float) -> None:
+        """Return when the bell was rung since the last call, or after ``timeout`` seconds."""
+        self._rung.wait(timeout)
+        self._rung.clear()
+
+    def ring(self) -> None:
+        """Wake whoever waits; safe from any thread."""
+        self._rung.set()
+
+
+class Doorbell:
+    """Rings a waker whenever something is written in one of the watched folders.
+
+    Watching may fail (no inotify handles left, a folder that vanishes); the daemon then polls, which it does anyway.
+    """
+
+    def __init__(self, waker: Waker) -> None:
+        from watchdog.events import FileSystemEventHandler  # noqa: PLC0415  some users switch it off
+        from watchdog.observers import Observer  # noqa: PLC0415
+
+        class Handler(FileSystemEventHandler):
+            """Rings for what changes a folder's files, not for files being opened or read (we do that ourselves)."""
+
+            def on_created(self, event: Any) -> None:  # noqa: ARG002  watchdog's signature
+                waker.ring()
+
+            on_modified = on_moved = on_created
+
+        self._handler: Any = Handler()
+        self._observer: Any = Observer()
+        self._watches: dict[Path, Any] = {}
+        self._told = False
+
+    def start(self) -> None:
+        """Begin; without inotify nothing happens."""
+        try:
+            self._observer.start()
+        except OSError as error:
+            self._give_up(error)
+
+    def watch(self, folders: Iterable[Path]) -> None:
+        """Watch exactly these folders (not what lies below them)."""
+        wanted = set(folders)
+        for folder in self._watches.keys() - wanted:
+            self._observer.unschedule(self._watches.pop(folder))
+        for folder in wanted - self._watches.keys():
+            self._add(folder)
+
+    def stop(self) -> None:
+        """End the observer's threads."""
+        if self._observer.is_alive():
+            self._observer.stop()
+            self._observer.join(1.0)
+
+    def _add(self, folder: Path) -> None:
+        try:
+            self._watches[folder] = self._observer.schedule(self._handler, str(folder), recursive=False)
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        if not self._told:
+            self._told = True
+            log.info("folders can't all be watched; polling does", extra={"fields": {"error": str(error)}})

@@ -1,0 +1,96 @@
+"""Runs heavy work (checksums of a checkpoint, Parquet) in one low-priority process that ends when it is idle."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import suppress
+from multiprocessing import connection
+from typing import Any
+
+IDLE_SECONDS = 20.0
+NICENESS = 10
+
+
+class Worker:
+    """One worker process, started at the first piece of work and ended when idle.
+
+    A process that dies (out of memory) fails its work and is replaced by a new one at the next piece.
+
+    Args:
+        done: called, from another thread, whenever a piece is done.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, done: Callable[[], None], clock: Callable[[], float]) -> None:
+        self._done, self._clock = done, clock
+        self._pool: ProcessPoolExecutor | None = None
+        self._open = 0
+        self._used = 0.0
+        self._lock = threading.Lock()
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Run a top-level function there."""
+        for attempt in (1, 2):
+            if self._pool is None:
+                context = multiprocessing.get_context("spawn")
+                self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=_begin)
+            try:
+                future = self._pool.submit(function, *arguments)
+            except RuntimeError:  # the process had died (BrokenProcessPool)
+                self._drop()
+                if attempt == 2:  # noqa: PLR2004
+                    raise
+                continue
+            break
+        with self._lock:
+            self._open += 1
+        future.add_done_callback(self._finished)
+        return future
+
+    def rest(self) -> None:
+        """End the process if nothing was to do for a while; called now and then."""
+        if self._pool is not None and self._open == 0 and self._clock() - self._used >= IDLE_SECONDS:
+            self._drop()
+
+    def stop(self) -> None:
+        """End at once; work under way is dropped."""
+        process = self.process
+        self._drop()
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+    @property
+    def process(self) -> int | None:
+        """The process id of the worker, None while there is none."""
+        return next(iter(getattr(self._pool, "_processes", None) or {}), None)
+
+    def _finished(self, _: Future[Any]) -> None:
+        with self._lock:
+            self._open -= 1
+        self._used = self._clock()
+        self._done()
+
+    def _drop(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin() -> None:
+    """Set the process up: low priority, deaf to Ctrl-C of the terminal, gone when the daemon is gone."""
+    os.nice(NICENESS)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
+
+
+def _follow(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
