@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +26,7 @@ from grpo_watch.core.records import (
     Stream,
     Tick,
 )
-from grpo_watch.normalise.resolve import Resolver
+from grpo_watch.normalise.resolve import Resolved, Resolver
 from grpo_watch.runtime.ledger import Entry, Ledger
 from grpo_watch.runtime.shares import ChangedShare, duplicate_ratio
 
@@ -40,9 +42,10 @@ class Assembler:
     """One run's items in, its records out.
 
     Per run one channel kind is primary and gives the train and eval rows; a better-ranked kind takes over by itself
-    when it shows up, a worse one only through a ``ChannelElected`` item. Rows of other kinds only add the metrics that
-    the primary never carried, as ``supplement`` rows, once the primary has passed their step; a step that the primary
-    skipped is filled from them when they are there before it goes on.
+    once it has a step that the primary has not, a worse one only through a ``ChannelElected`` item. Of several channels
+    of the primary kind (ranks, two output streams) the first that gives a row counts. Rows of other kinds only add the
+    metrics that the primary did not carry up to their step, as ``supplement`` rows, once the primary has reached it; a
+    step that the primary skipped is filled from them when they are there before it goes on.
     """
 
     def __init__(self, run: str) -> None:
@@ -50,13 +53,12 @@ class Assembler:
         self.channels: dict[str, ChannelOpened] = {}
         self.primary: ChannelKind | None = None
         self.ledger = Ledger()
-        self.conflicts = 0
         self.shows_end = False
         self.in_folder = True
         self._leaders: dict[tuple[ChannelKind, int], str] = {}
         self.resolver = Resolver()
-        self._primary_metrics: set[str] = set()
-        self._waiting: deque[RawRow] = deque(maxlen=BUFFERED_ROWS)
+        self._carried: dict[str, tuple[int, int]] = {}
+        self._waiting: list[tuple[int, RawRow]] = []
         self._last_seen: float | None = None
         self._step_times: deque[float] = deque(maxlen=21)
         self._changed = ChangedShare()
@@ -77,14 +79,15 @@ class Assembler:
         return self._event(item) if isinstance(item, RunEvent) else self._pass(item)
 
     def election(self, now: float) -> ChannelElected | None:
-        """The election that is due because the primary fell silent while another channel goes on; None mostly."""
-        if self.primary is None or self._last_seen is None or not self._waiting:
+        """The election that is due because the primary is silent while another channel goes on; None mostly."""
+        if self.primary is None or not self._waiting:
             return None
+        since = self._waiting[0][1].seen if self._last_seen is None else self._last_seen
         median = sorted(self._step_times)[len(self._step_times) // 2] if self._step_times else 0.0
-        if now - self._last_seen < max(SILENT_SECONDS, SILENT_STEPS * median):
+        if since is None or now - since < max(SILENT_SECONDS, SILENT_STEPS * median):
             return None
-        last = self.ledger.last_step or 0
-        ahead = [row for row in self._waiting if row.step is not None and row.step > last]
+        last = self.ledger.last_step
+        ahead = [row for step, row in self._waiting if last is None or step > last]
         if not ahead:
             return None
         best = min(ahead, key=lambda row: row.kind)
@@ -104,17 +107,21 @@ class Assembler:
         self.channels[item.channel] = item
         self.shows_end = self.shows_end or item.shows_end
         self.in_folder = item.in_folder
-        place = (item.kind, item.segment)
-        self._leaders[place] = min(self._leaders.get(place, item.channel), item.channel)
         return ()
 
     def _elect(self, item: ChannelElected) -> Sequence[Record]:
         opened = self.channels.get(item.channel)
-        if opened is None:
+        if opened is None or opened.kind is self.primary:
             return ()
-        self.primary = opened.kind
-        waiting, self._waiting = list(self._waiting), deque(maxlen=BUFFERED_ROWS)
-        return [record for row in waiting for record in self._row(row)]
+        self._change(opened.kind)
+        waiting, self._waiting = self._waiting, []
+        return [record for _, row in waiting for record in self._row(row)]
+
+    def _change(self, kind: ChannelKind) -> None:
+        """From now on this kind is primary."""
+        self.primary = kind
+        self._carried.clear()
+        self.ledger.change_channel()
 
     def _event(self, event: RunEvent) -> Sequence[Record]:
         opened = self.channels.get(event.channel)
@@ -129,18 +136,24 @@ class Assembler:
         return min((opened.kind for opened in self.channels.values()), default=None)
 
     def _row(self, row: RawRow) -> Sequence[Record]:
-        expected = self._expected()
-        if expected is None or row.kind < expected:
-            expected = row.kind
-        self.primary = expected
-        if row.kind is not expected:
+        if row.kind is not self.primary:
+            self._choose(row)
+        if row.kind is not self.primary:
             return self._secondary(row)
-        return () if self._twin(row) else self._primary(row)
+        leader = self._leaders.setdefault((row.kind, row.segment), row.channel)
+        return self._primary(row) if leader == row.channel else ()
 
-    def _twin(self, row: RawRow) -> bool:
-        """Whether another channel of the same kind and segment gives this run's rows already (a rank's own log)."""
-        leader = self._leaders.get((row.kind, row.segment), row.channel)
-        return leader != row.channel
+    def _choose(self, row: RawRow) -> None:
+        """The first row settles who is primary; a better kind takes over where it goes on."""
+        expected = self._expected()
+        if expected is None or self.primary is None:
+            self.primary = row.kind if expected is None else min(expected, row.kind)
+        elif row.kind < expected and row.stream is not Stream.EVAL and self._goes_on(row):
+            self._change(row.kind)
+
+    def _goes_on(self, row: RawRow) -> bool:
+        last = self.ledger.last_step
+        return last is None or (row.step is not None and row.step > last)
 
     def _primary(self, row: RawRow) -> Sequence[Record]:
         self._clock(row)
@@ -177,8 +190,8 @@ class Assembler:
         if row.max_steps is not None and row.max_steps != self._max_steps:
             self._max_steps = row.max_steps
             made.append(Progress(row.channel, entry.step, row.max_steps, row.segment, row.seen))
-        if not resolved.values.keys() <= self._primary_metrics:
-            self._primary_metrics.update(resolved.values)
+        if not resolved.values.keys() <= self._carried.keys():
+            self._note_metrics(resolved, entry)
         made.append(
             MetricRow(
                 self.run,
@@ -193,41 +206,56 @@ class Assembler:
             )
         )
 
+    def _note_metrics(self, resolved: Resolved, entry: Entry) -> None:
+        """Remember from which step on the primary's train rows carry each metric."""
+        if resolved.stream is Stream.TRAIN and entry.row.kind is self.primary:
+            for name in resolved.values:
+                self._carried.setdefault(name, (entry.attempt, entry.step))
+
     def _secondary(self, row: RawRow) -> Sequence[Record]:
         made: list[Record] = []
         if row.step is None or row.stream is Stream.EVAL:
             return made
         if self.ledger.last_step is None or row.step > self.ledger.last_step:
-            self._waiting.append(row)
+            insort(self._waiting, (row.step, row), key=_place)
+            del self._waiting[:-BUFFERED_ROWS]
         else:
-            self._add(row, made)
+            self._add(row.step, row, made)
         return made
 
     def _catch_up(self, made: list[Record]) -> None:
         """Secondary rows whose step the primary has reached now."""
         last = self.ledger.last_step
-        while self._waiting and last is not None:
-            step = self._waiting[0].step
-            if step is None or step > last:
-                return
-            self._add(self._waiting.popleft(), made)
+        while last is not None and self._waiting and self._waiting[0][0] <= last:
+            self._add(*self._waiting.pop(0), made)
 
     def _fill(self, entry: Entry, made: list[Record]) -> None:
         """Steps between the primary's rows that only a secondary channel kept (a killed job's buffered log)."""
-        first = self._waiting[0].step if self._waiting else None
-        if first is None or first >= entry.step or entry.attempt != self.ledger.attempt or not self._primary_metrics:
-            return
-        gap = [row for row in self._waiting if row.step is not None and row.step < entry.step]
-        for row in gap:
-            self._waiting.remove(row)
-            self._emit(Entry(row, entry.attempt, row.step or 0), made)
+        filled: int | None = None
+        while self._carried and self._waiting and self._waiting[0][0] < entry.step:
+            step, row = self._waiting.pop(0)
+            if step == filled:
+                self._add(step, row, made)
+            else:
+                filled = step
+                self._emit(Entry(row, entry.attempt, step), made)
 
-    def _add(self, row: RawRow, made: list[Record]) -> None:
-        """The metrics of a secondary row that the primary never carried."""
+    def _add(self, step: int, row: RawRow, made: list[Record]) -> None:
+        """The metrics of a secondary row that the primary did not carry up to this step."""
         resolved = self.resolver.resolve(row)
-        lacking = {name: value for name, value in resolved.values.items() if name not in self._primary_metrics}
-        if lacking and row.step is not None:
-            made.append(self._supplement(row.step, lacking, row.seen)._replace(resolution=row.resolution))
+        here = (self.ledger.attempt, step)
+        lacking = {name: value for name, value in resolved.values.items() if self._carried.get(name, _NEVER) > here}
+        if lacking:
+            made.append(self._supplement(step, lacking, row.seen)._replace(resolution=row.resolution))
 
     def _supplement(self, step: int, values: dict[str, float | None], seen: float | None) -> MetricRow:
         return MetricRow(self.run, Stream.TRAIN, self.ledger.attempt, step, values, seen=seen, supplement=True)
+
+
+_NEVER = (sys.maxsize, 0)
+
+
+def _place(waiting: tuple[int, RawRow]) -> tuple[int, ChannelKind, str]:
+    """The order of waiting rows: by step, then the better channel first."""
+    step, row = waiting
+    return step, row.kind, row.channel

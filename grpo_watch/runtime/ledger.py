@@ -45,6 +45,11 @@ class Ledger:
         """A progress bar began anew: the next row opens an attempt (if there was one before)."""
         self._restarted = self.last_step is not None
 
+    def change_channel(self) -> None:
+        """The rows come from another channel now, whose segments are counted on their own."""
+        self.duplicates += self._held is not None
+        self._segment = self._held = None
+
     def take(self, row: RawRow) -> list[Entry]:
         """The rows that are settled now, in order (none while one is held; two when a restart is confirmed)."""
         step = row.step if row.step is not None else (self.last_step or 0) + 1
