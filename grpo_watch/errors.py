@@ -7,6 +7,7 @@ GrpoWatchError
 ├── StateInUseError     another daemon holds the state directory: exit code 4
 ├── SourceError         a channel of a run can't be read (the others go on)
 └── TensorFileError     a weight file is truncated, refused or not understood
+    └── ChangedWhileReadError
 """
 
 from __future__ import annotations
@@ -60,3 +61,7 @@ class SourceError(GrpoWatchError):
 
 class TensorFileError(GrpoWatchError):
     """A weight file is truncated, refused or not understood."""
+
+
+class ChangedWhileReadError(TensorFileError):
+    """A weight file was written to while it was read; what was read means nothing."""

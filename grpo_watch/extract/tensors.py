@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 
 from grpo_watch.core.records import TensorDigest
-from grpo_watch.errors import TensorFileError
+from grpo_watch.errors import ChangedWhileReadError
 from grpo_watch.extract.safetensors import Extent, read_header
 
 CHUNK = 1 << 20
@@ -26,10 +26,6 @@ _FLOATS: Mapping[str, tuple[type[Any], int, int]] = MappingProxyType(
     }
 )
 """How a float looks as an integer: its type, the exponent bits (all set: NaN or infinite), all bits but the sign."""
-
-
-class ChangedWhileReadError(TensorFileError):
-    """The file was written to while it was read; what was read means nothing."""
 
 
 def digest_file(descriptor: int, name: str, progress: Callable[[int], None] | None = None) -> dict[str, TensorDigest]:

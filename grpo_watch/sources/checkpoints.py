@@ -9,8 +9,7 @@ from pathlib import Path
 import xxhash
 
 from grpo_watch.core.records import CheckpointDigest, Cursor, Item
-from grpo_watch.errors import SourceError
-from grpo_watch.extract.tensors import ChangedWhileReadError
+from grpo_watch.errors import ChangedWhileReadError, SourceError
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.checkpoint_folder import MARKER, CheckpointFolder, list_checkpoints, marker_is_whole
 from grpo_watch.sources.deferred import Deferred, Submit

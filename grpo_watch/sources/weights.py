@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from grpo_watch.core.records import CheckpointKind, Scalar, TensorDigest
-from grpo_watch.errors import SourceError, TensorFileError
-from grpo_watch.extract.tensors import ChangedWhileReadError, digest_file
+from grpo_watch.errors import ChangedWhileReadError, SourceError, TensorFileError
 from grpo_watch.sources.adapter_config import read_adapter_config
 from grpo_watch.sources.files import open_regular
 
@@ -143,6 +142,8 @@ def _weight_map(raw: bytes) -> tuple[dict[str, str], list[str]]:
 def _digest_all(
     files: Iterable[Path], roots: Sequence[Path], progress: Progress | None
 ) -> tuple[dict[str, TensorDigest], list[str]]:
+    from grpo_watch.extract.tensors import digest_file  # noqa: PLC0415  numpy stays out of the daemon
+
     tensors: dict[str, TensorDigest] = {}
     problems: list[str] = []
     total, done = sum(map(_size, files)), 0

@@ -18,9 +18,9 @@ from safetensors import SafetensorError
 from safetensors import numpy as library
 
 from grpo_watch.core.records import TensorDigest
-from grpo_watch.errors import TensorFileError
+from grpo_watch.errors import ChangedWhileReadError, TensorFileError
 from grpo_watch.extract.safetensors import human, read_header
-from grpo_watch.extract.tensors import CHUNK, ChangedWhileReadError, digest_file
+from grpo_watch.extract.tensors import CHUNK, digest_file
 
 NAN_BF16, INF_BF16, ONE_BF16 = 0x7FC0, 0xFF80, 0x3F80
 
