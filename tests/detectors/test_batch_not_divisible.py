@@ -1,0 +1,64 @@
+"""Refused batch settings by their text."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_watch.core.records import EventKind, RunEvent, Tick
+from tests.support.detecting import Watched
+from tests.support.records import row
+
+RULE = "batch-not-divisible"
+
+
+def refused(text: str, kind: EventKind = EventKind.CONFIG_ERROR) -> Watched:
+    return Watched(RULE).feed(RunEvent("log", kind, text=text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ValueError: generation_batch_size (6) must be divisible by num_generations (8).",
+        "ValueError: generation_batch_size (18) must be divisible by the global batch size (4).",
+        "ValueError: generation_batch_size (4) must be evenly divisible by num_generations (6). Valid values: [2, 4].",
+        "ValueError: The global eval batch size (1 x 4) must be evenly divisible by num_generations_eval (6).",
+        (
+            "ValueError: The global train batch size (3 x 1) must be evenly divisible by the number of generations per "
+            "prompt (8)."
+        ),
+        "ValueError: 'generation_batch_size' and 'steps_per_generation' can not be both configured at the same time",
+    ],
+)
+def test_real_refusals(text: str) -> None:
+    """TRL 0.15 to 1.16, ms-swift 3.12 and 4.6."""
+    assert refused(text).changes == [("firing", 0, "critical")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ValueError: num_generations must be greater than 1 for GRPO",
+        "ValueError: At most one of fp16 and bf16 can be True, but not both",
+        "KeyError: 'prompt'",
+    ],
+)
+def test_other_refusals_are_not_its_matter(text: str) -> None:
+    """They are run-crashed, or group-size-one."""
+    assert refused(text).changes == []
+
+
+def test_a_traceback_that_speaks_of_divisibility_is_no_refusal() -> None:
+    """Tensor shapes fail with the same words in the middle of a run."""
+    assert refused("RuntimeError: shape must be divisible by 8", EventKind.TRACEBACK).changes == []
+
+
+def test_a_run_that_logs_rows_got_past_it() -> None:
+    """Launched again with other values into the same log."""
+    run = refused("generation_batch_size (6) must be divisible by num_generations (8).").feed(row(1), Tick(9.0))
+    assert run.changes == [("firing", 0, "critical"), ("resolved", 1, "critical")]
+
+
+def test_a_tick_alone_ends_nothing() -> None:
+    """The job is still dead."""
+    run = refused("generation_batch_size (6) must be divisible by num_generations (8).").feed(Tick(9.0), Tick(99.0))
+    assert run.changes == [("firing", 0, "critical")]

@@ -1,0 +1,64 @@
+"""What makes a complete checkpoint unusable."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from grpo_watch.core.records import TensorDigest
+from tests.support.detecting import Watched
+from tests.support.records import a_checkpoint
+
+RULE = "checkpoint-unusable"
+FIRE = [("firing", 20, "critical")]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "words"),
+    [
+        (TensorDigest("BF16", (0,), "e"), "1 of 2 tensors of checkpoint 20 are empty"),
+        (TensorDigest("BF16", (0, 4096), "e"), "1 of 2 tensors of checkpoint 20 are empty"),
+        (TensorDigest("F32", (4,), "n", nonfinite=3), "3 non-finite weights in 1 tensors"),
+    ],
+    ids=["no element", "one dimension 0", "NaN"],
+)
+def test_broken_tensors_are_counted(tensor: TensorDigest, words: str) -> None:
+    """The message says how many and where."""
+    good = TensorDigest("F32", (4,), "g")
+    run = Watched(RULE).feed(replace(a_checkpoint(20, {}), tensors={"good": good, "bad": tensor}))
+    assert run.changes == FIRE
+    assert words in run.said[-1].reading.message
+    assert run.said[-1].reading.evidence["first"] == "bad"
+
+
+def test_a_problem_of_the_files_goes_first() -> None:
+    """What was read of a cut-off file says nothing more."""
+    run = Watched(RULE).feed(a_checkpoint(20, {}, problems=("model.safetensors: cut off", "another")))
+    assert run.changes == FIRE
+    assert run.said[-1].reading.message == "checkpoint 20: model.safetensors: cut off"
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [TensorDigest("F32", (), "s"), TensorDigest("F32", (4,), "z", zero=True), TensorDigest("F32", (1, 1), "o")],
+    ids=["scalar", "all zero", "one element"],
+)
+def test_unusual_but_usable(tensor: TensorDigest) -> None:
+    """A scalar has one element; zeros are finite."""
+    run = Watched(RULE).feed(replace(a_checkpoint(20, {}), tensors={"t": tensor}))
+    assert run.changes == []
+    assert run.monitor.evaluated
+
+
+def test_an_incomplete_folder_is_not_judged() -> None:
+    """It is still being written."""
+    run = Watched(RULE).feed(a_checkpoint(20, {}, complete=False, problems=("cut off",)))
+    assert run.said == []
+    assert not run.monitor.evaluated
+
+
+def test_a_good_one_ends_it() -> None:
+    """The next save."""
+    run = Watched(RULE).feed(a_checkpoint(20, {}, problems=("cut off",)), a_checkpoint(40, {"w": "1"}))
+    assert run.changes == [*FIRE, ("resolved", 40, "critical")]

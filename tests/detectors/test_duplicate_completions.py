@@ -1,0 +1,135 @@
+"""Copies inside groups: how they lie, when they are proof, and when they are nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from grpo_watch.core.records import CompletionSummary, Record, Stream, Tick
+from tests.support.detecting import Watched
+from tests.support.records import a_batch, a_group, row
+
+RULE = "duplicate-completions"
+STRIDE, ROBIN, ONE, DISTINCT = (0, 1, 2, 0, 1, 2), (0, 0, 1, 1, 2, 2), (0,) * 6, (0, 1, 2, 3, 4, 5)
+FIRE = [("firing", 1, "critical")]
+
+
+def steps(*batches: CompletionSummary, entropy: float | None = 2.0) -> list[Record]:
+    """Each batch behind the row of its step."""
+    known = {"reward_mean": 0.4, **({} if entropy is None else {"entropy": entropy})}
+    return [record for batch in batches for record in (row(batch.step, **known), batch)]
+
+
+def hint(run: Watched) -> str:
+    return run.said[-1].reading.hint
+
+
+@pytest.mark.parametrize(("pattern", "layout"), [(STRIDE, "stride"), (ROBIN, "round-robin"), ((0, 1, 0, 1), "stride")])
+def test_a_shared_seed_shows_in_the_first_batch(pattern: tuple[int, ...], layout: str) -> None:
+    """Two groups alike are proof."""
+    run = Watched(RULE).feed_all(steps(a_batch(1, pattern, pattern)))
+    assert run.changes == FIRE
+    assert run.said[-1].reading.evidence["layout"] == layout
+    assert run.said[-1].reading.evidence["pattern"] == str(pattern)
+    assert "seed" in hint(run)
+
+
+def test_greedy_decoding_at_normal_entropy() -> None:
+    """The policy is not sure, yet says one thing: the sampler's doing."""
+    run = Watched(RULE).feed_all(steps(a_batch(1, ONE, ONE)))
+    assert run.changes == FIRE
+    assert "--temperature" in hint(run)
+
+
+@pytest.mark.parametrize("pattern", [STRIDE, ONE])
+def test_one_group_needs_three_distinct_batches(pattern: tuple[int, ...]) -> None:
+    """Two are chance."""
+    run = Watched(RULE).feed_all(steps(a_batch(1, pattern), a_batch(2, pattern)))
+    assert run.changes == []
+    run.feed_all(steps(a_batch(3, pattern)))
+    assert run.changes == [("firing", 3, "critical")]
+    assert run.said[-1].first_step == 1
+
+
+def test_a_table_dumped_again_is_one_batch() -> None:
+    """TRL and ms-swift repeat tables of reused batches, and the last one."""
+    again = [replace(a_batch(1, STRIDE), step=step) for step in (1, 2, 3, 4)]
+    assert Watched(RULE).feed_all(steps(*again)).changes == []
+
+
+def test_a_collapse_is_a_warning() -> None:
+    """Entropy 2.0 at first, 0.05 when the texts become one."""
+    run = Watched(RULE).feed_all(steps(a_batch(1, DISTINCT, DISTINCT)))
+    run.feed_all(steps(*(a_batch(s, ONE, ONE) for s in (2, 3, 4)), entropy=0.05))
+    assert run.changes == [("firing", 4, "warning")]
+    assert "epsilon_high" in hint(run)
+
+
+def test_without_entropy_only_a_run_that_was_diverse_collapses() -> None:
+    """From the start it is the sampler; later it may be either, so not a page."""
+    assert Watched(RULE).feed_all(steps(a_batch(1, ONE, ONE), entropy=None)).changes == FIRE
+    late = [a_batch(1, DISTINCT, DISTINCT), *(a_batch(s, ONE, ONE) for s in (2, 3, 4))]
+    assert Watched(RULE).feed_all(steps(*late, entropy=None)).changes == [("firing", 4, "warning")]
+
+
+def test_many_copies_without_a_rule() -> None:
+    """4 of 6 repeat, in a different place each time: near-greedy."""
+    batches = [
+        a_batch(1, (0, 0, 0, 0, 0, 1), ONE),
+        a_batch(2, (0, 1, 0, 0, 0, 0), ONE),
+        a_batch(3, (0, 0, 1, 1, 1, 1), ONE),
+    ]
+    assert Watched(RULE).feed_all(steps(*batches)).changes == [("firing", 3, "warning")]
+
+
+def test_nine_of_ten_groups_are_enough() -> None:
+    """One group of ten got lucky; two of ten are too many for a pattern, and too few copies for a warning."""
+    assert Watched(RULE).feed_all(steps(a_batch(1, *[STRIDE] * 9, DISTINCT))).changes == FIRE
+    assert Watched(RULE).feed_all(steps(a_batch(1, *[STRIDE] * 8, DISTINCT, DISTINCT))).changes == []
+
+
+def test_it_ends_with_a_diverse_batch() -> None:
+    """The seed was fixed at the restart."""
+    run = Watched(RULE).feed_all(steps(a_batch(1, STRIDE, STRIDE), a_batch(2, DISTINCT, DISTINCT)))
+    assert run.changes == [*FIRE, ("resolved", 2, "critical")]
+
+
+def test_one_accidental_copy_is_nothing() -> None:
+    """1 of 12."""
+    batches = (a_batch(s, DISTINCT, (0, 1, 2, 3, 4, 4)) for s in range(1, 20))
+    assert Watched(RULE).feed_all(steps(*batches)).changes == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"lengths": (3,) * 6}, {"empty": 2}, {"prompts": 2}],
+    ids=["short answers", "empty completions", "two prompts in one group"],
+)
+def test_groups_that_can_not_tell(changes: dict[str, object]) -> None:
+    """Equal by task, by nature, or no group at all."""
+    batches = []
+    for step in (1, 2, 3, 4):
+        groups = tuple(a_group(STRIDE, f"{step}-{index}", **changes) for index in range(2))
+        batches.append(CompletionSummary("completions", step, groups))
+    run = Watched(RULE).feed_all(steps(*batches))
+    assert run.said == []
+
+
+def test_evaluation_and_unrecovered_groups_are_not_read() -> None:
+    """Evaluation may decode greedily; without groups nothing can repeat inside one."""
+    for changes in ({"stream": Stream.EVAL}, {"complete": False, "reason": "no prompt column"}):
+        assert Watched(RULE).feed_all(steps(a_batch(1, ONE, ONE, **changes))).said == []
+
+
+def test_a_batch_waits_for_the_entropy_of_its_step() -> None:
+    """Completions come before the row, or after: the same verdict."""
+    run = Watched(RULE).feed(a_batch(1, ONE, ONE))
+    assert run.said == []
+    assert run.feed(row(1, entropy=2.0)).changes == FIRE
+
+
+def test_without_any_row_the_last_tick_judges() -> None:
+    """Only completions were found in the folder."""
+    run = Watched(RULE).feed(a_batch(1, STRIDE, STRIDE), Tick(9.0, live=False))
+    assert run.changes == FIRE

@@ -1,0 +1,75 @@
+"""Zero gradients weighed by the chance that their step had no signal."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_watch.core.records import MetricRow
+from tests.support.detecting import Watched
+from tests.support.records import row
+
+
+def zeros(count: int, silent: float, start: int = 1) -> list[MetricRow]:
+    return [row(step, grad_norm=0.0, reward_zero_std_ratio=silent) for step in range(start, start + count)]
+
+
+@pytest.mark.parametrize(("silent", "needed"), [(0.0, 5), (0.2, 9), (0.5, 20), (0.75, 49), (0.9, 132)], ids=str)
+def test_rows_needed_are_where_the_product_passes_a_millionth(silent: float, needed: int) -> None:
+    """0.2^9 = 5.1e-7; 0.5^19 = 1.9e-6 and 0.5^20 = 9.5e-7; 0.75^49 = 7.6e-7; 0.9^132 = 9.1e-7."""
+    run = Watched("gradient-lost").feed_all(zeros(needed + 3, silent))
+    assert run.changes == [("firing", needed, "critical")]
+
+
+def test_rows_without_signal_never_add_up() -> None:
+    """1 x 1 x ... stays 1, however long."""
+    assert Watched("gradient-lost").feed_all(zeros(500, 1.0)).changes == []
+
+
+def test_a_gradient_ends_the_streak() -> None:
+    """19 rows at one half, a gradient, 19 more: neither half is enough."""
+    run = Watched("gradient-lost").feed_all(zeros(19, 0.5))
+    run.feed(row(20, grad_norm=0.1, reward_zero_std_ratio=0.5)).feed_all(zeros(19, 0.5, start=21))
+    assert run.changes == []
+
+
+def test_rows_that_reuse_a_batch_keep_its_share() -> None:
+    """Only rows 1 and 4 carry the share; all five count with 0.01: fires at the fifth."""
+    run = Watched("gradient-lost")
+    for step in range(1, 7):
+        run.feed(row(step, grad_norm=0.0, **({"reward_zero_std_ratio": 0.0} if step % 3 == 1 else {})))
+    assert run.changes == [("firing", 5, "critical")]
+
+
+def test_unknown_share_is_no_signal() -> None:
+    """Nothing tells of the groups."""
+    run = Watched("gradient-lost").feed_all(row(step, grad_norm=0.0) for step in range(1, 100))
+    assert run.changes == []
+    assert "without a learning signal" in run.blind_reason
+
+
+def test_eight_decimals_round_a_tiny_gradient_down() -> None:
+    """4e-9 prints as 0.0 there; it is a zero only where the channel says so."""
+    exact = Watched("gradient-lost").feed_all(r._replace(values={**r.values, "grad_norm": 4e-9}) for r in zeros(9, 0.0))
+    assert exact.changes == []
+
+
+def test_kl_need_not_be_zero() -> None:
+    """Weight decay moves KL without any gradient."""
+    run = Watched("gradient-lost", weight_decay=0.1, beta=0.04)
+    run.feed_all(row(s, grad_norm=0.0, reward_zero_std_ratio=0.0, kl_reference=1e-4 * s) for s in range(1, 8))
+    assert run.changes == [("firing", 5, "critical")]
+
+
+def test_a_masked_loss_has_no_gradient() -> None:
+    """Only where every completion is truncated; one that is not makes the zero suspicious again."""
+    run = Watched("gradient-lost", mask_truncated_completions=True)
+    run.feed_all(r._replace(values={**r.values, "completion_truncated_ratio": 1.0}) for r in zeros(20, 0.0))
+    assert run.changes == []
+    run.feed_all(zeros(5, 0.0, start=21))
+    assert run.changes == [("firing", 25, "critical")]
+
+
+def test_float_noise_is_no_spread() -> None:
+    """Eight equal rewards of 0.95 were logged with a spread of 6e-8 and a share of 0 (TRL 1.16.0)."""
+    rows = (row(s, grad_norm=0.0, reward_batch_std=6e-8, reward_zero_std_ratio=0.0) for s in range(1, 50))
+    assert Watched("gradient-lost").feed_all(rows).changes == []

@@ -1,0 +1,63 @@
+"""Groups of one: refused, or let through."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_watch.core.records import EventKind, RunEvent, Tick
+from tests.support.detecting import Watched
+from tests.support.records import row
+
+RULE = "group-size-one"
+
+
+def refused(text: str, kind: EventKind = EventKind.CONFIG_ERROR) -> Watched:
+    return Watched(RULE).feed(RunEvent("log", kind, text=text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ValueError: num_generations must be greater than 1 for GRPO",
+        "ValueError: GRPO requires at least 2 generations per prompt to calculate the advantages. You provided 1",
+        (
+            "ValueError: The global train batch size (1 x 1) must be evenly divisible by the number of generations per "
+            "prompt (1). Given the current train batch size, the valid values for the number of generations are: []."
+        ),
+    ],
+    ids=["ms-swift 4.6", "TRL 1.16, ms-swift 3.12", "ms-swift 3.4"],
+)
+def test_the_refusals_of_every_era(text: str) -> None:
+    """Before the first step."""
+    run = refused(text)
+    assert run.changes == [("firing", 0, "critical")]
+    assert text[:60] in run.said[-1].reading.message
+
+
+def test_other_refusals_and_other_events_are_not_its_matter() -> None:
+    """Twelve generations that don't divide; the same words in a traceback that was only logged."""
+    twelve = "must be evenly divisible by the number of generations per prompt (12)"
+    assert refused(twelve).changes == []
+    assert refused("num_generations must be greater than 1 for GRPO", EventKind.TRACEBACK).changes == []
+
+
+@pytest.mark.parametrize(("size", "changes"), [(1, [("firing", 3, "critical")]), (2, []), (None, [])])
+def test_a_framework_that_lets_it_pass(size: int | None, changes: list[tuple[str, int, str]]) -> None:
+    """The configuration and the first rows say so."""
+    settings = {} if size is None else {"num_generations": size}
+    run = Watched(RULE, **settings).feed(row(1), row(2), row(3), Tick(100.0))
+    assert run.changes == changes
+    assert run.monitor.evaluated == (size is not None)
+
+
+def test_nothing_is_said_before_the_first_row() -> None:
+    """A configuration that is about to be refused speaks for itself."""
+    assert Watched(RULE, num_generations=1).feed(Tick(100.0)).said == []
+
+
+def test_a_second_launch_that_runs_ends_it() -> None:
+    """The log is appended to; the new configuration has eight."""
+    run = Watched(RULE, num_generations=8)
+    run.feed(RunEvent("log", EventKind.CONFIG_ERROR, text="num_generations must be greater than 1"))
+    run.feed(row(1), Tick(100.0))
+    assert run.changes == [("firing", 0, "critical"), ("resolved", 1, "critical")]

@@ -1,0 +1,117 @@
+"""Exact zeros that mean something, and the many that do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_watch.core.records import MetricRow, RunConfig, Setting, Stream
+from tests.support.detecting import Watched
+from tests.support.records import row
+
+
+def a_row(step: int, kl: float | None = 0.0, rate: float = 1e-6, silent: float = 0.2) -> MetricRow:
+    return row(step, kl_reference=kl, learning_rate=rate, reward_zero_std_ratio=silent)
+
+
+def watched(**settings: float | bool) -> Watched:
+    return Watched("kl-stuck-at-zero", **{"beta": 0.04, **settings})
+
+
+def test_fires_eight_steps_after_the_first_zero_that_proves_something() -> None:
+    """Row 2 is the first after an update: 2 + 8 = 10."""
+    run = watched().feed_all(a_row(step) for step in range(1, 31))
+    assert run.changes == [("firing", 10, "critical")]
+    assert run.said[-1].first_step == 2
+    assert run.said[-1].reading.evidence["summed_learning_rate"] == pytest.approx(9 * 0.8e-6)
+
+
+def test_a_logging_interval_counts_in_steps_and_in_rows() -> None:
+    """Row 10 has no row before it to sum from; 20 breaches first, and the third breach is row 40."""
+    run = watched().feed_all(a_row(step) for step in range(10, 60, 10))
+    assert run.changes == [("firing", 40, "critical")]
+    assert run.said[-1].first_step == 20
+
+
+@pytest.mark.parametrize(
+    ("resolution", "fired"),
+    [(None, 10), (1e-8, 17), (1e-5, None)],
+    ids=["true zeros", "eight decimals", "five decimals"],
+)
+def test_the_channels_resolution_decides_when_a_zero_counts(resolution: float | None, fired: int | None) -> None:
+    """250 x (0.8e-6 x n)^2 reaches 1e-8 with n = 8 updates, that is in row 9; 1e-5 would take 250."""
+    run = watched().feed_all(a_row(step)._replace(resolution=resolution) for step in range(1, 101))
+    assert [step for _, step, _ in run.changes] == ([] if fired is None else [fired])
+
+
+def test_an_adapter_needs_ten_times_the_learning() -> None:
+    """1e-6 is summed after one update of full training at 1e-6, an adapter's least; its floor comes at row 3."""
+    run = watched(adapter=True).feed_all(a_row(step, silent=0.0) for step in range(1, 31))
+    assert run.changes == [("firing", 10, "critical")]
+    slow = watched(adapter=True).feed_all(a_row(step, rate=1e-8, silent=0.0) for step in range(1, 100))
+    assert slow.changes == []
+
+
+def test_any_movement_starts_over() -> None:
+    """Row 5 shows 1e-9, so the episode begins at row 6 and fires at row 14."""
+    run = watched().feed_all(a_row(step, 1e-9 if step == 5 else 0.0) for step in range(1, 31))
+    assert run.changes == [("firing", 14, "critical")]
+
+
+def test_evaluation_rows_are_not_read() -> None:
+    """Evaluation of the untouched model shows KL 0 all the time."""
+    rows = [a_row(step)._replace(stream=Stream.EVAL) for step in range(1, 31)]
+    assert watched().feed_all(rows).changes == []
+
+
+def test_another_channels_extra_keys_are_no_rows() -> None:
+    """A supplement without KL neither counts as a row nor sums its learning rate: 9 updates of 0.8e-6 by row 10."""
+    run = watched()
+    for step in range(1, 11):
+        run.feed(a_row(step), row(step, supplement=True, entropy=1.0, learning_rate=1.0))
+    assert run.changes == [("firing", 10, "critical")]
+    assert run.said[-1].reading.evidence["summed_learning_rate"] == pytest.approx(7.2e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [({"beta": 0.0}, "beta is 0"), ({"sync_ref_model": True}, "on purpose")],
+    ids=["no reference", "synced reference"],
+)
+def test_blindness_has_a_reason(settings: dict[str, float | bool], reason: str) -> None:
+    """Blindness is never health."""
+    run = watched(**settings).feed_all(a_row(step) for step in range(1, 31))
+    assert run.changes == []
+    assert reason in run.blind_reason
+
+
+def test_no_learning_rate_and_no_spread_are_no_evidence() -> None:
+    """Each missing piece is named."""
+    without_rate = watched().feed_all(row(s, kl_reference=0.0, reward_zero_std_ratio=0.0) for s in range(1, 31))
+    without_spread = watched().feed_all(row(s, kl_reference=0.0, learning_rate=1e-5) for s in range(1, 31))
+    assert (without_rate.changes, without_spread.changes) == ([], [])
+    assert "no learning rate" in without_rate.blind_reason
+    assert "not known yet" in without_spread.blind_reason
+
+
+def test_the_batchs_spread_says_nothing_of_the_groups() -> None:
+    """TRL >= 0.27 logs a reward_std above 0 while every group may be dead."""
+    rows = (row(s, kl_reference=0.0, learning_rate=1e-5, reward_batch_std=0.4) for s in range(1, 31))
+    assert watched().feed_all(rows).changes == []
+
+
+def test_beta_settles_the_severity() -> None:
+    """Unknown: an info that asks. Said later: the page. Implied by the framework: the page at once."""
+    run = Watched("kl-stuck-at-zero").feed_all(a_row(step) for step in range(1, 13))
+    assert run.changes == [("firing", 10, "info")]
+    assert "--set beta" in run.said[-1].reading.message
+    run.feed(RunConfig("trl", None, {"beta": Setting(0.04, "--set")}), a_row(13))
+    assert run.changes[-1] == ("firing", 13, "critical")
+    implied = Watched("kl-stuck-at-zero", kl_implies_beta=True).feed_all(a_row(step) for step in range(1, 13))
+    assert implied.changes == [("firing", 10, "critical")]
+
+
+def test_a_resume_sums_anew() -> None:
+    """The second attempt's first row proves nothing again: pending at 22, firing at 30."""
+    run = watched().feed_all(a_row(step, 1e-6) for step in range(1, 21))
+    run.feed_all(a_row(step)._replace(attempt=2) for step in range(21, 40))
+    assert run.changes == [("firing", 30, "critical")]

@@ -1,0 +1,53 @@
+"""Zeros of a schedule, and zeros that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tests.support.detecting import Watched
+from tests.support.records import row
+
+
+def fed(rates: Iterable[float], resolution: float | None = None, **settings: float) -> Watched:
+    run = Watched("learning-rate-zero", **settings)
+    return run.feed_all(row(s, learning_rate=r)._replace(resolution=resolution) for s, r in enumerate(rates, 1))
+
+
+def test_the_third_zero_after_the_first_step_fires() -> None:
+    """Step 1 may be a warm-up's; 2, 3 and 4 count."""
+    assert fed([0.0] * 10).changes == [("firing", 4, "critical")]
+
+
+def test_it_ends_when_a_rate_is_applied() -> None:
+    """The shipped rule clears at the first positive rate."""
+    assert fed([0.0] * 6 + [1e-6]).changes == [("firing", 4, "critical"), ("resolved", 7, "critical")]
+
+
+def test_warm_up_and_tail_are_expected() -> None:
+    """Zero at step 1 of 100 and from 95 on."""
+    assert fed([0.0] + [1e-6] * 93 + [0.0] * 6, max_steps=100).changes == []
+    assert fed([0.0] + [1e-6] * 90 + [0.0] * 9, max_steps=100).changes == [("firing", 94, "critical")]
+
+
+def test_a_configured_warm_up_is_believed() -> None:
+    """Six of its steps print 0.00000000; the seventh zero would be a fault."""
+    assert fed([0.0] * 6 + [1e-6] * 5, resolution=1e-8, warmup_steps=6).changes == []
+    assert fed([0.0] * 9 + [1e-6] * 5, resolution=1e-8, warmup_steps=6).changes[0] == ("firing", 9, "critical")
+    assert fed([0.0] * 10 + [1e-6] * 5, warmup_ratio=0.1, max_steps=100, resolution=1e-8).changes == []
+
+
+def test_a_log_that_rounds_the_rate_away_proves_nothing() -> None:
+    """Three decimals print 1e-6 as 0.000, unless 0 (or 0.5) is what was asked for."""
+    run = fed([0.0] * 30, resolution=1e-3)
+    assert run.changes == []
+    assert "rounds" in run.blind_reason
+    assert fed([0.0] * 30, resolution=1e-3, learning_rate=0.0).changes == [("firing", 4, "critical")]
+    assert fed([0.0] * 30, resolution=1e-3, learning_rate=0.5).changes == [("firing", 4, "critical")]
+
+
+def test_rows_without_a_rate_say_nothing() -> None:
+    """A missing key is no zero, and neither are NaN and null."""
+    rows = [row(1, loss=0.0), row(2, learning_rate=float("nan")), row(3, learning_rate=None), row(4, loss=0.0)]
+    run = Watched("learning-rate-zero").feed_all(rows)
+    assert run.said == []
+    assert not run.monitor.evaluated

@@ -1,0 +1,69 @@
+"""NaN, infinity and null in core metrics."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from grpo_watch.core.records import EventKind, RunEvent
+from tests.support.detecting import Watched
+from tests.support.records import row
+
+RULE = "non-finite-metric"
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF, None])
+@pytest.mark.parametrize("metric", ["loss", "grad_norm", "kl_reference", "entropy", "reward_mean"])
+def test_each_core_metric_in_each_way(metric: str, value: float | None) -> None:
+    """One row is a warning that names metric and value."""
+    run = Watched(RULE).feed(row(1, **{metric: 1.0}), row(2, **{metric: value}))
+    assert run.changes == [("firing", 2, "warning")]
+    assert metric in run.said[-1].reading.message
+
+
+def test_twice_in_a_row_is_critical_and_a_finite_value_ends_it() -> None:
+    """The escalation is told as a second firing."""
+    values = [0.5, NAN, NAN, 0.5, 0.5]
+    run = Watched(RULE).feed_all(row(s, grad_norm=v) for s, v in enumerate(values, 1))
+    assert run.changes == [("firing", 2, "warning"), ("firing", 3, "critical"), ("resolved", 4, "critical")]
+
+
+def test_two_metrics_by_turns_do_not_persist() -> None:
+    """Each of them recovered in between."""
+    run = Watched(RULE).feed(row(1, loss=NAN, entropy=1.0), row(2, loss=1.0, entropy=NAN))
+    assert run.changes == [("firing", 1, "warning")]
+
+
+def test_rows_that_lack_the_metric_neither_end_nor_extend_it() -> None:
+    """Another channel's finite keys for the same step must not hide that grad_norm stays NaN."""
+    run = Watched(RULE)
+    for step in (1, 2):
+        run.feed(row(step, grad_norm=NAN), row(step, supplement=True, entropy=1.0))
+    assert run.changes == [("firing", 1, "warning"), ("firing", 2, "critical")]
+    run.feed(row(3, reward_mean=0.1), row(4, grad_norm=0.1))
+    assert run.changes[-1] == ("resolved", 4, "critical")
+
+
+def test_a_crash_right_after_is_critical() -> None:
+    """The usual end of a NaN gradient; a crash after healthy rows is another rule's."""
+    crash = RunEvent("log", EventKind.TRACEBACK, text="RuntimeError: probability tensor contains nan")
+    run = Watched(RULE).feed(row(1, grad_norm=NAN), crash)
+    assert run.changes == [("firing", 1, "warning"), ("firing", 1, "critical")]
+    assert Watched(RULE).feed(row(1, grad_norm=0.5), crash).changes == []
+
+
+@pytest.mark.parametrize(("dtype", "severity"), [("float16", "info"), ("bfloat16", "warning")])
+def test_the_loss_scaler_of_fp16_skips_steps(dtype: str, severity: str) -> None:
+    """Only for the gradient; a NaN loss is a warning in any precision."""
+    run = Watched(RULE, dtype=dtype).feed(row(1, grad_norm=INF, loss=0.1))
+    assert run.changes == [("firing", 1, severity)]
+    assert Watched(RULE, dtype=dtype).feed(row(1, grad_norm=INF, loss=NAN)).changes == [("firing", 1, "warning")]
+
+
+def test_what_it_does_not_read() -> None:
+    """A single reward function, lengths, and rows without core metrics."""
+    run = Watched(RULE).feed(row(1, **{"reward_function_mean[math]": NAN}), row(2, completion_length_mean=NAN))
+    assert run.said == []
+    assert not run.monitor.evaluated

@@ -1,0 +1,112 @@
+"""Signs of death, and rows that take them back."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_watch.core.records import EventKind, MetricRow, RunEvent, RunState, Tick
+from tests.support.detecting import Watched
+from tests.support.records import row
+
+RULE = "run-crashed"
+DIED = [("firing", 3, "critical")]
+
+
+def event(kind: EventKind, text: str = "ValueError: boom", seen: float | None = None) -> RunEvent:
+    return RunEvent("log", kind, text=text, seen=seen)
+
+
+def rows(attempt: int = 1, *steps: int) -> list[MetricRow]:
+    return [row(step, attempt, step_seconds=2.0) for step in steps or (1, 2, 3)]
+
+
+def crashed(**settings: float) -> Watched:
+    return Watched(RULE, max_steps=100, **settings).feed_all(rows())
+
+
+@pytest.mark.parametrize("kind", [EventKind.TRACEBACK, EventKind.KILLED, EventKind.CRASH_SUMMARY])
+def test_each_sign_at_the_end_is_a_crash(kind: EventKind) -> None:
+    """Offline the final tick settles it, with the error's own text."""
+    run = crashed().feed(event(kind), Tick(9e4, live=False))
+    assert run.changes == DIED
+    assert run.said[-1].reading.evidence["error"] == "ValueError: boom"
+
+
+def test_live_it_waits_for_ten_seconds_without_a_row() -> None:
+    """At 109.9 it may still go on."""
+    run = crashed().feed(event(EventKind.TRACEBACK, seen=100.0), Tick(109.9))
+    assert run.changes == []
+    assert run.feed(Tick(110.0)).changes == DIED
+
+
+def test_two_median_steps_when_those_are_longer() -> None:
+    """Steps of 60 seconds: 120."""
+    run = Watched(RULE).feed_all(row(s, step_seconds=60.0) for s in (1, 2, 3))
+    run.feed(event(EventKind.TRACEBACK, seen=100.0), Tick(219.0))
+    assert run.changes == []
+    assert run.feed(Tick(220.0)).changes == DIED
+
+
+def test_rows_that_go_on_take_it_back() -> None:
+    """A caught exception."""
+    run = crashed().feed(event(EventKind.TRACEBACK, seen=100.0)).feed_all(rows(1, 4, 5)).feed(Tick(9e4, live=False))
+    assert run.changes == []
+
+
+def test_a_resume_settles_it_for_the_attempt_before() -> None:
+    """Fired at step 3 of attempt 1, over with the first row of attempt 2."""
+    run = crashed().feed(event(EventKind.TRACEBACK)).feed_all(rows(2, 2, 3))
+    assert run.changes == [*DIED, ("resolved", 2, "critical")]
+    assert run.said[0].attempt == 1
+
+
+def test_a_new_start_in_the_same_log_settles_it() -> None:
+    """The next launch's progress bar begins."""
+    assert crashed().feed(event(EventKind.TRACEBACK), event(EventKind.STARTED, "")).changes == DIED
+
+
+def test_after_the_end_nothing_is_a_crash() -> None:
+    """Interpreters complain while shutting down."""
+    run = crashed().feed(event(EventKind.FINISHED, ""), event(EventKind.TRACEBACK), Tick(9e4, live=False))
+    assert run.changes == []
+
+
+def test_it_fires_once() -> None:
+    """Traceback of every rank, summary, many ticks."""
+    run = crashed().feed(event(EventKind.TRACEBACK), event(EventKind.CRASH_SUMMARY), event(EventKind.TRACEBACK))
+    run.feed(Tick(9e4), Tick(9e5), Tick(9e6, live=False))
+    assert run.changes == DIED
+
+
+def test_the_summary_does_not_hide_the_error() -> None:
+    """ms-swift writes its summary after the traceback."""
+    run = crashed().feed(event(EventKind.TRACEBACK, "KeyError: 'x'"), event(EventKind.CRASH_SUMMARY, "summary"))
+    assert run.said[-1].reading.evidence["error"] == "KeyError: 'x'"
+
+
+@pytest.mark.parametrize(
+    ("state", "live", "changes"),
+    [(RunState.ENDED, False, DIED), (RunState.UNKNOWN, False, []), (RunState.RUNNING, True, [])],
+)
+def test_without_a_sign_the_user_decides(state: RunState, live: bool, changes: list[object]) -> None:  # noqa: FBT001
+    """Step 3 of 100: --ended makes it a crash."""
+    assert crashed().feed(Tick(9e4, live=live, state=state)).changes == changes
+
+
+def test_a_complete_run_has_ended_well() -> None:
+    """All 3 of 3 steps are there, so --ended says nothing bad."""
+    run = Watched(RULE, max_steps=3).feed_all(rows()).feed(Tick(9e4, live=False, state=RunState.ENDED))
+    assert run.changes == []
+
+
+def test_blind_where_the_end_does_not_show() -> None:
+    """Only TensorBoard files are read."""
+    run = Watched(RULE, shows_end=False).feed_all(rows()).feed(Tick(9e4, live=False))
+    assert run.changes == []
+    assert "no channel" in run.blind_reason
+
+
+def test_died_before_the_first_row() -> None:
+    """Refused settings, an import error: step 0."""
+    run = Watched(RULE).feed(event(EventKind.TRACEBACK), Tick(9e4, live=False))
+    assert run.changes == [("firing", 0, "critical")]
