@@ -18,15 +18,14 @@ class CheckpointHistory:
         """The usable checkpoint of the same kind with the highest lower step, or None; remembers ``digest``.
 
         A checkpoint that repeats a step already known (a final save, a best-model copy, a replayed step after a
-        resume) replaces it and is compared with nothing.
+        resume, a run begun anew in the same folder) replaces it and is never compared with it.
         """
         known = self._known.setdefault(digest.kind, {})
-        repeated = digest.step in known
         known[digest.step] = digest
         for step in sorted(known)[:-REMEMBERED]:
             del known[step]
         lower = [step for step in known if step < digest.step]
-        return None if repeated or not lower else known[max(lower)]
+        return known[max(lower)] if lower else None
 
 
 def comparable(before: CheckpointDigest, after: CheckpointDigest) -> list[str]:

@@ -1,0 +1,61 @@
+"""Which checkpoint a new one is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from grpo_watch.core.checkpoints import REMEMBERED, CheckpointHistory, changed, comparable
+from grpo_watch.core.records import CheckpointKind, TensorDigest
+from tests.support.records import a_checkpoint
+
+
+def compared(*steps: int) -> list[int | None]:
+    """For checkpoints of these steps the step that each is compared with."""
+    history = CheckpointHistory()
+    found = [history.before(a_checkpoint(step, {"w": "a"})) for step in steps]
+    return [None if each is None else each.step for each in found]
+
+
+def test_each_is_compared_with_its_nearest_lower_step() -> None:
+    assert compared(20, 40, 60) == [None, 20, 40]
+
+
+def test_one_that_arrives_late_is_compared_with_what_lies_before_it() -> None:
+    assert compared(20, 60, 40) == [None, 20, 20]
+
+
+def test_a_step_saved_again_is_compared_like_the_first_time() -> None:
+    """Never with its own earlier copy, which is equal after a final save and differs after a resume."""
+    assert compared(20, 40, 40) == [None, 20, 20]
+
+
+def test_a_run_begun_anew_in_the_same_folder_is_compared_with_itself() -> None:
+    """Attempt 1 trained to step 60, attempt 2 overwrites 20 and 40 and stands still: 40 against the new 20 shows it."""
+    history = CheckpointHistory()
+    for step in (20, 40, 60):
+        history.before(a_checkpoint(step, {"w": f"healthy {step}"}))
+    assert history.before(a_checkpoint(20, {"w": "frozen"})) is None
+    again = a_checkpoint(40, {"w": "frozen"})
+    before = history.before(again)
+    assert before is not None
+    assert changed(before, again, ["w"]) == []
+
+
+def test_kinds_are_not_compared_with_each_other() -> None:
+    history = CheckpointHistory()
+    history.before(a_checkpoint(20, {"w": "a"}))
+    assert history.before(a_checkpoint(40, {"w": "a"}, kind=CheckpointKind.ADAPTER)) is None
+
+
+def test_only_the_newest_are_kept() -> None:
+    steps = tuple(range(10, 10 * (REMEMBERED + 3), 10))
+    assert compared(*steps, 15)[-1] is None
+
+
+def test_only_common_tensors_with_elements_are_compared() -> None:
+    one, other = a_checkpoint(20, {"a": "1", "b": "2", "gone": "3"}), a_checkpoint(40, {"a": "1", "b": "9", "new": "3"})
+    assert comparable(one, other) == ["a", "b"]
+    assert changed(one, other, ["a", "b"]) == ["b"]
+    assert comparable(one, a_checkpoint(60, {"a": "1"})) == ["a"]
+    hollow = replace(a_checkpoint(40, {}), tensors={"a": TensorDigest("F32", (0, 4), "0")})
+    assert comparable(one, hollow) == []
