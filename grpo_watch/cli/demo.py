@@ -1,0 +1,122 @@
+"""``grpo-watch demo``: a real frozen run is written again beside the real daemon, which finds it out."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+from grpo_watch.cli.run import Running, running, say
+from grpo_watch.config.schema import Settings, split_listen
+from grpo_watch.core.records import AlertState
+from grpo_watch.core.snapshot import AlertView, RunSnapshot
+from grpo_watch.demo.replayer import replay_run
+
+SPEED = 3.0
+"""Times faster than the recording of 18 seconds."""
+LOOK = 0.1
+"""Seconds between two looks at the daemon."""
+PATIENCE = 20.0
+"""Seconds granted to the daemon after the last byte was written."""
+STYLES = {"pending": "33", "firing": "1;31", "resolved": "32"}
+
+FIRED, NOTHING_FIRED = 0, 1
+
+
+def demo_command(stay: bool, color: bool) -> int:
+    """Replay, show alerts as they change, and say where to look; 0 if and only if an alert fired.
+
+    On a terminal, or with ``stay``, it stays up until Ctrl-C.
+    """
+    interactive = sys.stdin.isatty() and sys.stdout.isatty()
+    with tempfile.TemporaryDirectory(prefix="grpo-watch-demo-") as folder:
+        run = Path(folder) / "frozen-policy"
+        run.mkdir()
+        settings = Settings(listen=_listen(), state_dir=Path(folder) / "state")
+        say(
+            "A real TRL run whose optimizer does nothing is replayed at three times its pace; its own log looks healthy."
+        )
+        with running([str(run)], lambda: settings) as watch:
+            fired = _watch(watch, run, color=color)
+            say("", *_closing(watch, fired=fired))
+            if stay or interactive:
+                say("It stays up; Ctrl-C ends it.")
+                with suppress(KeyboardInterrupt):
+                    threading.Event().wait()
+    return FIRED if fired else NOTHING_FIRED
+
+
+def _listen() -> str:
+    """The default address, or a free port where that one is taken."""
+    listen = Settings().listen
+    with closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(split_listen(listen))
+        except OSError:
+            return f"{split_listen(listen)[0]}:0"
+    return listen
+
+
+def _watch(watch: Running, run: Path, *, color: bool) -> bool:
+    """Write the run in a thread and tell each change of an alert; whether one fired."""
+    stop = threading.Event()
+    writer = threading.Thread(target=replay_run, args=(run, stop.wait, SPEED), name="replay", daemon=True)
+    writer.start()
+    known: dict[tuple[str, str], AlertState] = {}
+    patience = PATIENCE
+    try:
+        while patience > 0:
+            for snapshot in (picture.snapshot for picture in watch.daemon.picture().runs):
+                for alert in _changed(snapshot, known):
+                    say("", *_lines(snapshot, alert, color=color))
+                if not writer.is_alive() and snapshot.step == snapshot.max_steps and _settled(known):
+                    patience = 0.0
+            stop.wait(LOOK)
+            patience -= 0.0 if writer.is_alive() else LOOK
+    except KeyboardInterrupt:
+        say("interrupted")
+    finally:
+        stop.set()
+        writer.join()
+    return AlertState.FIRING in known.values()
+
+
+def _settled(known: dict[tuple[str, str], AlertState]) -> bool:
+    """Whether both the metric and the checksums have told: the worker hashes checkpoints a little later."""
+    firing = {rule for (rule, _), state in known.items() if state is AlertState.FIRING}
+    return {"kl-stuck-at-zero", "parameters-unchanged"} <= firing
+
+
+def _changed(snapshot: RunSnapshot, known: dict[tuple[str, str], AlertState]) -> Iterator[AlertView]:
+    for alert in snapshot.alerts:
+        place = (alert.rule, alert.key)
+        if alert.state is not AlertState.INACTIVE and known.get(place) is not alert.state:
+            known[place] = alert.state
+            yield alert
+
+
+def _lines(snapshot: RunSnapshot, alert: AlertView, *, color: bool) -> Iterator[str]:
+    state = alert.state.value
+    shown = f"\x1b[{STYLES[state]}m{state:8}\x1b[0m" if color else f"{state:8}"
+    goal = f"/{snapshot.max_steps}" if snapshot.max_steps else ""
+    sys.stdout.write(f"step {snapshot.step:3d}{goal}  {shown}  {alert.rule} ({alert.severity.value})\n")
+    yield f"    {alert.summary}"
+    evidence = {name: value for name, value in alert.evidence.items() if value is not None}
+    yield "    evidence: " + ", ".join(f"{name} {_short(value)}" for name, value in evidence.items())
+    if alert.state is AlertState.FIRING:
+        yield f"    fix: {alert.hint}"
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _closing(watch: Running, *, fired: bool) -> Iterator[str]:
+    base = f"http://{watch.address}"
+    yield f"metrics: {base}/metrics   page: {base}/   alerts: {base}/api/v1/alerts"
+    yield "The fault was found while the job ran." if fired else "No alert fired: the demo failed."
