@@ -173,7 +173,7 @@ class Daemon:
     def _store(self, now: float) -> None:
         made = [(t, t.watch.batch(now)) for t in self._tracked() if t.watch is not None]
         batches = [batch for _, batch in made if batch is not None]
-        if batches:
+        if batches or not self._keeper.ok:
             self._keeper.commit(batches, now)
         for tracked in self._tracked():
             if tracked.watch is not None and tracked.watch.ready:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from grpo_watch.core.records import Cursor, Item
 from grpo_watch.sources.base import Source
@@ -21,11 +21,11 @@ class Guarded:
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield everything new."""
-        return self._guard(self._source.poll(seen))
+        return self._guard(lambda: self._source.poll(seen))
 
     def finish(self) -> Iterator[Item]:
         """Yield what was held back."""
-        return self._guard(self._source.finish())
+        return self._guard(self._source.finish)
 
     def cursor(self) -> Cursor:
         """Where reading would go on."""
@@ -35,11 +35,11 @@ class Guarded:
         """Free file handles."""
         self._source.close()
 
-    def _guard(self, items: Iterator[Item]) -> Iterator[Item]:
+    def _guard(self, items: Callable[[], Iterator[Item]]) -> Iterator[Item]:
         if self._failed:
             return
         try:
-            yield from items
+            yield from items()
         except Exception as error:
             self._failed = True
             self.stats.problem = f"{self.name}: the reader failed ({type(error).__name__}: {error}); please report it"

@@ -123,7 +123,7 @@ class Keeper:
 
     def known(self, run: str) -> bool:
         """Whether the run was read before, by this daemon or one before it."""
-        return bool(self.cursors(run))
+        return bool(self.cursors(run) or self.alerts(run))
 
     def fingerprints(self, run: str) -> Mapping[str, str]:
         """The rules that the alerts were reached with."""

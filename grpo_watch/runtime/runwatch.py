@@ -140,6 +140,8 @@ class RunWatch:
             batch.cursors |= {source.name: source.source.cursor() for source in self._touched()}
         else:
             self._batch.backlog = batch.backlog
+        if not batch.backlog:
+            self._log(batch.transitions)
         self._cursors_at = now
         self._bytes = {source.name: source.source.stats.bytes for source in self.opened.sources}
         self._gave.clear()
@@ -193,9 +195,23 @@ class RunWatch:
             self._keeper.forget(self.name)
             self.pipeline = Pipeline(self._rules.rules, self._rules.detectors)
             self.lifecycle, self.history, self._announced = Lifecycle(), History(), []
+        if not self._announced and self._keeper.alerts(self.name):
+            yield from self._read_anew(now)
+            return
         self._settle()
         self._open()
         yield from self._first_pass(now)
+
+    def _read_anew(self, now: float) -> Iterator[bool]:
+        """What was told is known, what was fed is not (damaged or archived): nothing counts before all is read."""
+        self._open()
+        for more in self._first_pass(now):
+            self._safe = False
+            yield more
+        self._safe = True
+        self._batch.transitions.clear()
+        self._batch.alerts.clear()
+        self._settle()
 
     def _rebuild(self) -> Iterator[bool]:
         """Feed what is stored; what that says was told before."""
@@ -218,8 +234,8 @@ class RunWatch:
                 monitors[rule].active |= alert.state in {AlertState.PENDING, AlertState.FIRING}
         if self._keeper.fingerprints(self.name) != self._rules.fingerprints:
             self._batch.fingerprints = self._rules.fingerprints
-        self._batch.alerts = {key: alert for key, alert in settled.alerts.items() if alert != loaded.get(key)}
-        self._tell(settled.transitions)
+        self._batch.alerts |= {key: alert for key, alert in settled.alerts.items() if alert != loaded.get(key)}
+        self._batch.transitions += settled.transitions
 
     def _first_pass(self, now: float) -> Iterator[bool]:
         """Read what is there by now. It was written by the time of the newest file, and is taken as seen then."""
@@ -318,7 +334,7 @@ class RunWatch:
             for transition in transitions:
                 place = (transition.rule, transition.key)
                 self._batch.alerts[place] = monitors[transition.rule].alerts[transition.key]
-            self._tell(transitions)
+            self._batch.transitions += transitions
 
     def _note(self, item: Item) -> None:
         """Keep what a fed item says of the run's progress."""
@@ -331,23 +347,17 @@ class RunWatch:
         elif isinstance(item, (ChannelOpened, RunConfig)):
             self._announced.append(item)
 
-    def _tell(self, transitions: Sequence[Transition]) -> None:
-        self._batch.transitions += transitions
+    def _log(self, transitions: Sequence[Transition]) -> None:
         for transition in transitions:
-            if transition.to_state in {AlertState.FIRING, AlertState.RESOLVED} and not self._batch.backlog:
-                log.warning(
-                    "alert %s",
-                    transition.to_state.value,
-                    extra={
-                        "fields": {
-                            "run": self.name,
-                            "rule": transition.rule,
-                            "severity": transition.severity.value,
-                            "step": transition.step,
-                            "summary": transition.reading.message,
-                        }
-                    },
-                )
+            if transition.to_state in {AlertState.FIRING, AlertState.RESOLVED}:
+                fields = {
+                    "run": self.name,
+                    "rule": transition.rule,
+                    "severity": transition.severity.value,
+                    "step": transition.step,
+                    "summary": transition.reading.message,
+                }
+                log.warning("alert %s", transition.to_state.value, extra={"fields": fields})
 
     def _moved(self) -> bool:
         return any(True for _ in self._touched())

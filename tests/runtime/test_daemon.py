@@ -1,0 +1,387 @@
+"""The daemon, turned by hand over real runs: it says what ``check`` says, whatever interrupts it."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.core.records import AlertState, Tick, Transition
+from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.errors import RuleError
+from grpo_watch.runtime.open import open_run
+from grpo_watch.runtime.pipeline import Pipeline
+from grpo_watch.runtime.reconcile import RuleSet, rule_set
+from grpo_watch.runtime.replay import replay
+from grpo_watch.sources.discover import Discoverer
+from tests.support.bundles import RECORDED, bundled_runs, unpack
+from tests.support.live import SHIPPED, Live
+
+DAY = 86_400.0
+FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
+
+
+def findings(snapshot: RunSnapshot) -> list[tuple[object, ...]]:
+    return sorted(
+        (f.rule, f.key, f.severity.value, f.attempt, f.first_step, f.fired_step, f.resolved_step, f.caused_by)
+        for f in snapshot.findings
+    )
+
+
+def checked(path: Path, now: float) -> dict[str, list[tuple[object, ...]]]:
+    """What ``check`` finds."""
+    found = {}
+    for run in Discoverer().discover(path):
+        pipeline = Pipeline(SHIPPED.rules, SHIPPED.detectors)
+        pipeline.engine.run(run.name)
+        opened = open_run(run, pipeline)
+        list(replay(opened, pipeline, Tick(now, live=False)))
+        opened.close()
+        found[run.name] = findings(pipeline.snapshot(run.name))
+    return found
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Path:
+    """A real ms-swift run whose optimizer does nothing, in a folder of its own."""
+    run = unpack(FROZEN, tmp_path / "runs")
+    os.utime(run, (RECORDED, RECORDED))
+    return run
+
+
+@pytest.fixture
+def going_on(frozen: Path) -> Path:
+    """The same run in its middle: 30 rows in its log, and no console."""
+    for console in frozen.rglob("*.log"):
+        console.unlink()
+    log = next(frozen.rglob("logging.jsonl"))
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:30]))
+    for path in (log, log.parent, frozen):
+        os.utime(path, (RECORDED, RECORDED))
+    return frozen
+
+
+@pytest.mark.parametrize("name", bundled_runs())
+def test_an_old_run_gets_the_verdict_of_check(name: str, tmp_path: Path) -> None:
+    path = unpack(name, tmp_path / "runs")
+    live = Live(path, tmp_path / "state", now=RECORDED + 2 * DAY)
+    live.settle()
+    assert {run.snapshot.run: findings(run.snapshot) for run in live.daemon.picture().runs} == checked(path, live.now)
+    live.close()
+
+
+def feed(target: Path, data: bytes, pieces: Sequence[int]) -> Iterator[None]:
+    """Append ``data`` to ``target`` in pieces that end at the given offsets."""
+    for start, end in zip([0, *pieces], [*pieces, len(data)], strict=True):
+        with target.open("ab") as file:
+            file.write(data[start:end])
+        yield
+
+
+def grown(frozen: Path, state: Path, cuts: Sequence[int], restarts: Sequence[int] = ()) -> list[Transition]:
+    """The transitions of a run whose log grows under the daemon, which is killed at some of the cuts."""
+    log = next(frozen.rglob("logging.jsonl"))
+    data = log.read_bytes()
+    log.write_bytes(b"")
+    live = Live(frozen, state, now=RECORDED)
+    live.settle()
+    for number, _ in enumerate(feed(log, data, cuts)):
+        live.settle()
+        if number in restarts:
+            live.kill()
+            live = Live(frozen, state, now=live.now)
+    live.settle()
+    told = live.told(live.run().run)
+    live.close()
+    return told
+
+
+def story(transitions: Sequence[Transition]) -> list[tuple[object, ...]]:
+    return [(t.id, t.rule, t.from_state, t.to_state, t.step, t.first_step, t.severity, t.reading) for t in transitions]
+
+
+def test_chunks_and_restarts_change_nothing(tmp_path: Path) -> None:
+    """The log arrives in random chunks, and the daemon dies after each: the same transitions, none twice."""
+    copies = [unpack(FROZEN, tmp_path / f"{number}") for number in range(3)]
+    size = next(copies[0].rglob("logging.jsonl")).stat().st_size
+    chance = random.Random(5)
+    cuts = sorted(chance.sample(range(1, size), 25))
+    steady = grown(copies[0], tmp_path / "state0", [])
+    assert {t.rule for t in steady if t.to_state is AlertState.FIRING} >= {"kl-stuck-at-zero"}
+    assert story(grown(copies[1], tmp_path / "state1", cuts)) == story(steady)
+    assert story(grown(copies[2], tmp_path / "state2", cuts, restarts=range(25))) == story(steady)
+
+
+def test_a_restart_shows_what_was_told_before_anything_is_read(frozen: Path, tmp_path: Path) -> None:
+    first = Live(frozen, tmp_path / "state", now=RECORDED)
+    first.settle()
+    before = first.run()
+    first.kill()
+    again = Live(frozen, tmp_path / "state", now=RECORDED + 5)
+    assert again.run() == before
+    assert not again.daemon.ready()
+    told = again.told(before.run)
+    again.settle()
+    assert findings(again.run()) == findings(before)
+    assert again.told(before.run) == told
+    again.close()
+
+
+def test_what_was_reached_before_the_first_sight_is_backlog(frozen: Path, tmp_path: Path) -> None:
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    live.settle()
+    name = live.run().run
+    assert live.told(name)
+    assert live.store.transitions(name, backlog=False) == []
+    live.close()
+
+
+def test_what_happens_while_the_daemon_is_down_is_no_backlog(frozen: Path, tmp_path: Path) -> None:
+    log = next(frozen.rglob("logging.jsonl"))
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:3]))
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    live.settle()
+    name = live.run().run
+    live.kill()
+    log.write_bytes(b"".join(lines))
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 60)
+    live.settle()
+    assert any(t.to_state is AlertState.FIRING for t in live.store.transitions(name, backlog=False))
+    live.close()
+
+
+def changed(**changes: object) -> RuleSet:
+    """The shipped rules with ``kl-stuck-at-zero`` changed."""
+    rules = [replace(r, **changes) if r.name == "kl-stuck-at-zero" else r for r in SHIPPED.rules]
+    return rule_set(rules, SHIPPED.detectors)
+
+
+def test_changed_rules_tell_what_changes_once(frozen: Path, tmp_path: Path) -> None:
+    """Far more patience withdraws the alert, the old rules bring it back; nothing else is told, ids never repeat."""
+    in_force = [SHIPPED]
+    live = Live(frozen, tmp_path / "state", now=RECORDED, rules=lambda: in_force[0])
+    live.settle()
+    name, before = live.run().run, len(live.told(live.run().run))
+    for rules in (changed(for_steps=10_000), SHIPPED, changed(hint="look again"), changed(for_steps=10_000)):
+        in_force[0] = rules
+        live.daemon.reload()
+        live.settle()
+    told = live.told(name)[before:]
+    assert [(t.rule, t.to_state.value) for t in told] == [
+        ("kl-stuck-at-zero", "resolved"),
+        ("kl-stuck-at-zero", "firing"),
+        ("kl-stuck-at-zero", "resolved"),
+    ]
+    assert len({t.id for t in live.told(name)}) == len(live.told(name))
+    alert = next(a for a in live.run().alerts if a.rule == "kl-stuck-at-zero")
+    assert (alert.state.value, alert.fired_total) == ("pending", 2)
+    live.close()
+
+
+def test_a_changed_rule_after_a_restart(going_on: Path, tmp_path: Path) -> None:
+    live = Live(going_on, tmp_path / "state", now=RECORDED)
+    live.settle()
+    name, before = live.run().run, len(live.told(live.run().run))
+    live.kill()
+    disabled = rule_set([replace(r, enabled=r.name != "kl-stuck-at-zero") for r in SHIPPED.rules], SHIPPED.detectors)
+    for _ in range(2):
+        live = Live(going_on, tmp_path / "state", now=RECORDED + 5, rules=lambda: disabled)
+        live.settle()
+        assert [(t.rule, t.to_state.value) for t in live.told(name)[before:]] == [("kl-stuck-at-zero", "resolved")]
+        live.kill()
+
+
+def test_rules_that_do_not_load_leave_the_old_in_force(frozen: Path, tmp_path: Path) -> None:
+    answers: list[RuleSet | Exception] = [SHIPPED, RuleError("mine.yaml:3:5: no")]
+
+    def load() -> RuleSet:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    live = Live(frozen, tmp_path / "state", now=RECORDED, rules=load)
+    live.settle()
+    before = findings(live.run())
+    live.daemon.reload()
+    live.settle()
+    assert live.daemon.picture().reload_ok is False
+    assert findings(live.run()) == before
+    answers.append(SHIPPED)
+    live.daemon.reload()
+    live.settle()
+    assert live.daemon.picture().reload_ok is True
+    live.close()
+
+
+def test_runs_and_channels_that_appear_later(tmp_path: Path) -> None:
+    """A missing path is waited for; a second run and a new channel are found without a restart."""
+    runs = tmp_path / "runs"
+    live = Live(runs, tmp_path / "state", now=RECORDED)
+    live.settle()
+    assert live.daemon.picture().runs == ()
+    source = unpack(FROZEN, tmp_path / "elsewhere")
+    logs = next(source.rglob("logging.jsonl"))
+    (runs / "a").mkdir(parents=True)
+    shutil.copy(logs, runs / "a" / "logging.jsonl")
+    live.settle()
+    assert [run.snapshot.run for run in live.daemon.picture().runs] == ["a"]
+    (runs / "b").mkdir()
+    shutil.copy(logs, runs / "b" / "logging.jsonl")
+    live.settle()
+    assert [run.snapshot.run for run in live.daemon.picture().runs] == ["a", "b"]
+    assert findings(live.run("a"))[0][2:] == findings(live.run("b"))[0][2:]
+    kinds = {channel.source for channel in live.daemon.picture().runs[0].channels}
+    shutil.copy(next(source.rglob("train.log")), runs / "a" / "train.log")
+    live.settle()
+    assert {channel.source for channel in live.daemon.picture().runs[0].channels} == kinds | {"console"}
+    live.close()
+
+
+def test_an_ended_run_lingers_and_goes(frozen: Path, tmp_path: Path) -> None:
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 10, linger=600.0)
+    live.settle()
+    live.settle()
+    (run,) = live.daemon.picture().runs
+    assert run.active is False
+    assert run.ended == RECORDED
+    assert len(live.daemon.series(run.snapshot.run)["step"]) > 10
+    live.settle(300)
+    assert len(live.daemon.picture().runs) == 1
+    assert len(live.daemon.series(run.snapshot.run)["step"]) > 10
+    live.settle(400)
+    assert live.daemon.picture().runs == ()
+    live.close()
+
+
+def test_an_ended_run_that_goes_on_is_taken_up_again(frozen: Path, tmp_path: Path) -> None:
+    log = next(frozen.rglob("logging.jsonl"))
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 10)
+    live.settle()
+    live.settle(100)
+    live.settle(100)
+    assert live.daemon.picture().runs[0].active is False
+    row = next(line for line in log.read_text().splitlines() if '"global_step/max_steps"' in line)
+    with log.open("a") as file:
+        file.write(row.replace('"global_step/max_steps": "', '"global_step/max_steps": "9') + "\n")
+    live.now = log.stat().st_mtime
+    live.settle()
+    (run,) = live.daemon.picture().runs
+    assert run.active is True
+    assert run.snapshot.step >= 90
+    assert live.store.runs()[0].ended is None
+    live.close()
+
+
+def test_it_ends_when_all_is_done(frozen: Path, tmp_path: Path) -> None:
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 10, exit_when_done=True)
+    assert live.daemon.done is False
+    for _ in range(4):
+        live.settle()
+    assert live.daemon.done is True
+    live.close()
+
+
+def test_it_does_not_end_before_a_run_came_or_while_one_goes_on(frozen: Path, tmp_path: Path) -> None:
+    log = next(frozen.rglob("logging.jsonl"))
+    lines = log.read_bytes().splitlines(keepends=True)
+    hidden = frozen.rename(tmp_path / "hidden")
+    live = Live(frozen, tmp_path / "state", now=RECORDED, exit_when_done=True)
+    for _ in range(4):
+        live.settle()
+    hidden.rename(frozen)
+    log.write_bytes(b"".join(lines[:5]))
+    for console in frozen.rglob("*.log"):
+        console.unlink()
+    live.now = log.stat().st_mtime
+    for _ in range(4):
+        live.settle()
+    assert live.daemon.done is False
+    live.close()
+
+
+def test_a_full_disk_is_said_and_survived(frozen: Path, tmp_path: Path) -> None:
+    """The watch goes on in memory; once there is room all is stored, and a restart finds it."""
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    pages = live.store._database.execute("PRAGMA page_count").fetchone()[0]
+    live.store._database.execute(f"PRAGMA max_page_count = {pages}")
+    live.settle()
+    assert live.daemon.picture().state_ok is False
+    assert "memory" in live.daemon.picture().problems[0]
+    seen = findings(live.run())
+    assert seen
+    live.store._database.execute("PRAGMA max_page_count = 100000")
+    live.settle(20)
+    assert live.daemon.picture().state_ok is True
+    told = live.told(live.run().run)
+    live.kill()
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 60)
+    live.settle()
+    assert findings(live.run()) == seen
+    assert live.told(live.run().run) == told
+    live.close()
+
+
+def test_a_disk_that_stays_full_loses_nothing_of_the_run(frozen: Path, tmp_path: Path) -> None:
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    pages = live.store._database.execute("PRAGMA page_count").fetchone()[0]
+    live.store._database.execute(f"PRAGMA max_page_count = {pages}")
+    live.settle()
+    seen = findings(live.run())
+    live.kill()
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 60)
+    live.settle()
+    assert findings(live.run()) == seen
+    live.close()
+
+
+def test_damaged_items_are_read_anew(frozen: Path, tmp_path: Path) -> None:
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    live.settle()
+    seen, told = findings(live.run()), live.told(live.run().run)
+    live.store._database.execute("UPDATE items SET data = x'00'")
+    live.kill()
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 5)
+    live.settle()
+    assert findings(live.run()) == seen
+    assert live.told(live.run().run) == told
+    live.close()
+
+
+def test_a_source_that_raises_stops_alone(frozen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("grpo_watch.sources.console.ConsoleSource.poll", fail)
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    live.settle()
+    channels = {channel.source: channel for channel in live.daemon.picture().runs[0].channels}
+    assert channels["console"].up is False
+    assert "ZeroDivisionError" in channels["console"].problem
+    assert channels["metrics-jsonl"].up is True
+    assert findings(live.run())
+    live.close()
+
+
+def test_late_and_turns_are_measured(frozen: Path, tmp_path: Path) -> None:
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    live.settle()
+    assert live.daemon.late() is None
+    live.timer += 11
+    assert live.daemon.late() == 11
+    assert sum(live.daemon.picture().turns.counts) >= 1
+    live.close()
+
+
+def test_each_run_is_reported_once(frozen: Path, tmp_path: Path) -> None:
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    live.settle()
+    live.settle()
+    assert [snapshot.run for snapshot in live.reported] == [live.run().run]
+    live.close()

@@ -1,0 +1,90 @@
+"""The daemon without threads, clocks and a worker process: a test turns it by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from grpo_watch.config.rules import load_rules
+from grpo_watch.core.detector import catalogue
+from grpo_watch.core.records import Transition
+from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.runtime.daemon import Daemon, Plan
+from grpo_watch.runtime.keeper import Keeper
+from grpo_watch.runtime.reconcile import RuleSet, rule_set
+from grpo_watch.sources.discover import Discoverer
+from grpo_watch.store.state import Store
+
+SHIPPED = rule_set(load_rules(), catalogue())
+
+
+class Done:
+    """Work done at once, in place."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self._value = function(*arguments)
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> Any:
+        return self._value
+
+
+class Live:
+    """A daemon over ``path`` whose clock stands still unless ``now`` is set; state in ``state``."""
+
+    def __init__(
+        self,
+        path: Path,
+        state: Path,
+        *,
+        now: float,
+        rules: Callable[[], RuleSet] = lambda: SHIPPED,
+        submit: Any = Done,
+        **plan: Any,
+    ) -> None:
+        self.now, self.timer, self.path = now, 0.0, path
+        self.reported: list[RunSnapshot] = []
+        self.discoverer = Discoverer()
+        self.store = Store(state, now)
+        self.daemon = Daemon(
+            Keeper(self.store),
+            rules,
+            submit,
+            clock=lambda: self.now,
+            timer=lambda: self.timer,
+            plan=Plan(**plan),
+            report=self.reported.append,
+        )
+
+    def look(self) -> None:
+        """Let discovery look."""
+        self.daemon.look(self.discoverer.discover(self.path), self.discoverer.problems)
+
+    def settle(self, seconds: float = 1.1) -> None:
+        """Look, and turn until there is nothing more to do; the clock moves on once."""
+        self.now += seconds
+        self.look()
+        for _ in range(1_000):
+            if self.daemon.turn() and self.daemon.ready():
+                return
+        raise AssertionError("the daemon never comes to rest")
+
+    def run(self, name: str | None = None) -> RunSnapshot:
+        """The snapshot of a run (of the only one)."""
+        found = {run.snapshot.run: run.snapshot for run in self.daemon.picture().runs}
+        return found[name] if name else next(iter(found.values()))
+
+    def told(self, run: str) -> list[Transition]:
+        """The stored transitions of a run."""
+        return self.store.transitions(run)
+
+    def kill(self) -> None:
+        """As ``kill -9`` would: nothing more is stored, the lock is free."""
+        self.store.close()
+
+    def close(self) -> None:
+        """The clean end."""
+        self.daemon.close()
