@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import sys
 import tempfile
@@ -37,9 +38,8 @@ def demo_command(stay: bool, color: bool) -> int:
         run = Path(folder) / "frozen-policy"
         run.mkdir()
         settings = Settings(listen=_listen(), state_dir=Path(folder) / "state")
-        say(
-            "A real TRL run whose optimizer does nothing is replayed at three times its pace; its own log looks healthy."
-        )
+        logging.getLogger().setLevel(logging.ERROR)  # alerts are told here, not logged as well
+        say("A real TRL run whose optimizer does nothing is replayed at three times its pace. Its log looks healthy.")
         with running([str(run)], lambda: settings) as watch:
             fired = _watch(watch, run, color=color)
             say("", *_closing(watch, fired=fired))
@@ -73,7 +73,8 @@ def _watch(watch: Running, run: Path, *, color: bool) -> bool:
         while patience > 0:
             for snapshot in (picture.snapshot for picture in watch.daemon.picture().runs):
                 for alert in _changed(snapshot, known):
-                    say("", *_lines(snapshot, alert, color=color))
+                    sys.stdout.write(f"\n{_headline(snapshot, alert, color=color)}\n")
+                    say(*_details(alert))
                 if not writer.is_alive() and snapshot.step == snapshot.max_steps and _settled(known):
                     patience = 0.0
             stop.wait(LOOK)
@@ -100,11 +101,14 @@ def _changed(snapshot: RunSnapshot, known: dict[tuple[str, str], AlertState]) ->
             yield alert
 
 
-def _lines(snapshot: RunSnapshot, alert: AlertView, *, color: bool) -> Iterator[str]:
+def _headline(snapshot: RunSnapshot, alert: AlertView, *, color: bool) -> str:
     state = alert.state.value
     shown = f"\x1b[{STYLES[state]}m{state:8}\x1b[0m" if color else f"{state:8}"
     goal = f"/{snapshot.max_steps}" if snapshot.max_steps else ""
-    sys.stdout.write(f"step {snapshot.step:3d}{goal}  {shown}  {alert.rule} ({alert.severity.value})\n")
+    return f"step {snapshot.step:3d}{goal}  {shown}  {alert.rule} ({alert.severity.value})"
+
+
+def _details(alert: AlertView) -> Iterator[str]:
     yield f"    {alert.summary}"
     evidence = {name: value for name, value in alert.evidence.items() if value is not None}
     yield "    evidence: " + ", ".join(f"{name} {_short(value)}" for name, value in evidence.items())
