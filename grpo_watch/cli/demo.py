@@ -38,7 +38,7 @@ def demo_command(stay: bool, color: bool) -> int:
         run = Path(folder) / "frozen-policy"
         run.mkdir()
         settings = Settings(listen=_listen(), state_dir=Path(folder) / "state")
-        logging.getLogger().setLevel(logging.ERROR)  # alerts are told here, not logged as well
+        logging.getLogger("grpo_watch").setLevel(logging.ERROR)  # alerts are told here, not logged as well
         say("A real TRL run whose optimizer does nothing is replayed at three times its pace. Its log looks healthy.")
         with running([str(run)], lambda: settings) as watch:
             fired = _watch(watch, run, color=color)
