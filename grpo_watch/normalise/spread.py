@@ -23,12 +23,15 @@ ROWS_FOR_EQUALITY = 3
 
 
 class Meaning(Enum):
-    """What the logged number is; the value lists the canonical metrics it gives."""
+    """What the logged number is; the value holds the canonical metrics it gives.
 
-    UNKNOWN = ()
-    GROUP = ("reward_group_std",)
-    BATCH = ("reward_batch_std",)
-    ONE_GROUP = ("reward_group_std", "reward_batch_std")
+    No tuples: Python 3.11.0 to 3.11.2 (Debian 12) make an empty one as a member's value into a bare ``object()``.
+    """
+
+    UNKNOWN = frozenset[str]()
+    GROUP = frozenset({"reward_group_std"})
+    BATCH = frozenset({"reward_batch_std"})
+    ONE_GROUP = frozenset({"reward_group_std", "reward_batch_std"})
 
 
 @dataclass(slots=True)
