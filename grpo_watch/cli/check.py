@@ -44,13 +44,14 @@ def check_command(  # noqa: PLR0917  one parameter per option
     chosen = load_settings({"rules": rules}, config=config).settings
     tick = Tick(_moment(now), live=False, state=RunState(state))
     said = parse_assignments(settings)
-    reports = check_runs(find_runs(paths, chosen), load_rules(chosen.rules), said, tick, chosen)
-    _write(reports, output_format, output, color)
+    found, problems = find_runs(paths, chosen)
+    reports = check_runs(found, load_rules(chosen.rules), said, tick, chosen)
+    _write(reports, problems, output_format, output, color=color)
     return exit_code(reports, None if fail_on == "never" else Severity(fail_on))
 
 
-def find_runs(paths: Sequence[str], chosen: Settings | None = None) -> list[FoundRun]:
-    """The runs under all paths.
+def find_runs(paths: Sequence[str], chosen: Settings | None = None) -> tuple[list[FoundRun], tuple[str, ...]]:
+    """The runs under all paths, and what could not be read besides them (one line each).
 
     Raises:
         UsageError: a path does not exist.
@@ -58,7 +59,8 @@ def find_runs(paths: Sequence[str], chosen: Settings | None = None) -> list[Foun
     for path in paths:
         if not any(char in path for char in "*?[") and not Path(path).exists():
             raise UsageError(f"{path}: no such file or folder")
-    return Discoverer((chosen or Settings()).allow_roots).discover(*(Path(path) for path in paths))
+    discoverer = Discoverer((chosen or Settings()).allow_roots)
+    return discoverer.discover(*(Path(path) for path in paths)), discoverer.problems
 
 
 def check_runs(
@@ -94,7 +96,7 @@ def _check_run(
         for source in opened.sources
     )
     opened.close()
-    return RunReport(pipeline.snapshot(found.name), channels)
+    return RunReport(pipeline.snapshot(found.name), channels, found.problems)
 
 
 def _moment(now: str | None) -> float:
@@ -103,26 +105,30 @@ def _moment(now: str | None) -> float:
     return time.time() if now is None else parse_time(now)
 
 
-def _write(reports: Sequence[RunReport], output_format: str, output: Path | None, color: bool) -> None:
+def _write(
+    reports: Sequence[RunReport], problems: Sequence[str], output_format: str, output: Path | None, *, color: bool
+) -> None:
     if output_format == "json":
-        text = msgspec.json.format(msgspec.json.encode(document(reports)), indent=1).decode() + "\n"
+        text = msgspec.json.format(msgspec.json.encode(document(reports, problems)), indent=1).decode() + "\n"
     else:
-        text = _as_text(reports, color=color and output is None)
+        text = _as_text(reports, problems, color=color and output is None)
     if output is None:
         sys.stdout.write(text)
     else:
         output.write_text(text, encoding="utf-8")
 
 
-def _as_text(reports: Sequence[RunReport], *, color: bool) -> str:
+def _as_text(reports: Sequence[RunReport], problems: Sequence[str], *, color: bool) -> str:
     from rich.console import Console  # noqa: PLC0415  rich is not needed for JSON
 
-    from grpo_watch.report.text import render  # noqa: PLC0415  rich is not needed for JSON
+    from grpo_watch.report.text import printable, render  # noqa: PLC0415  rich is not needed for JSON
 
     width = Console().width if sys.stdout.isatty() else 110
     console = Console(file=StringIO(), force_terminal=color, no_color=not color, width=width, highlight=False)
     if not reports:
-        return "nothing to judge: no run was found\n"
+        console.print("nothing to judge: no run was found")
     render(reports, console)
+    for problem in problems:
+        console.print(f"not read: {printable(problem)}", markup=False)
     written = console.file
     return written.getvalue() if isinstance(written, StringIO) else ""

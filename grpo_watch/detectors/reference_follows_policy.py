@@ -66,9 +66,9 @@ class ReferenceFollowsPolicy(Detector):
             before, after, moved, tensors = self.pairs.popleft()
             why_not = self.blind_because(run)
             between = [zero for step, zero in self.rows if before < step <= after]
-            if why_not or len(between) < self.min_rows or not moved:
-                yield from no_data(why_not or "weights did not change, or too few KL rows lie between two checkpoints")
-            elif not all(between):
+            if why_not or (moved and len(between) < self.min_rows):
+                yield from no_data(why_not or "too few telling KL rows lie between two checkpoints")
+            elif not (moved and all(between)):
                 yield Reading(Verdict.OK, step=after)
             else:
                 yield _breach((before, after, moved, tensors), len(between))

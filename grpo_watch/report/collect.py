@@ -28,15 +28,19 @@ class ChannelReport:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """One run's snapshot and the channels it came from."""
+    """One run's snapshot, the channels it came from, and what of its folder could not be read."""
 
     snapshot: RunSnapshot
     channels: tuple[ChannelReport, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
-def document(reports: Sequence[RunReport]) -> dict[str, Any]:
-    """The JSON document of ``check`` (schema ``grpo-watch/check/1``); holds strict JSON values only."""
-    return {"schema": SCHEMA, "runs": [_run(report) for report in reports]}
+def document(reports: Sequence[RunReport], problems: Sequence[str] = ()) -> dict[str, Any]:
+    """The JSON document of ``check`` (schema ``grpo-watch/check/1``); holds strict JSON values only.
+
+    ``problems`` are files and folders that could not be read and belong to no run.
+    """
+    return {"schema": SCHEMA, "runs": [_run(report) for report in reports], "problems": list(problems)}
 
 
 def _run(report: RunReport) -> dict[str, Any]:
@@ -55,6 +59,7 @@ def _run(report: RunReport) -> dict[str, Any]:
             {"rule": rule.rule, "status": rule.status.value, "reason": rule.reason or None} for rule in snapshot.rules
         ],
         "channels": [_channel(channel) for channel in report.channels],
+        "problems": list(report.problems),
     }
 
 

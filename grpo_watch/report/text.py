@@ -98,6 +98,8 @@ def _footer(report: RunReport) -> Iterator[tuple[Text, int]]:
     for rule in snapshot.rules:
         if rule.status is RuleStatus.BROKEN:
             yield Text(f"broken: {rule.rule}: {printable(rule.reason)}", style="red"), 2
+    for problem in report.problems:
+        yield Text(f"not read: {printable(problem)}", style="yellow"), 2
     for channel in report.channels:
         odd = {reason: count for reason, count in channel.skipped.items() if reason != REPEATED}
         if channel.problem or odd:

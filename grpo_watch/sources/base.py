@@ -38,9 +38,12 @@ class SourceStats:
     problem: str = ""
 
     def skip(self, reason: Skip, detail: str = "") -> None:
-        """Count one skipped piece; the first keeps its detail (one line, ≤ 200 characters) for people to see."""
+        """Count one skipped piece; the first keeps its detail (one line, ≤ 200 characters) for people to see.
+
+        A duplicate is no trouble (frameworks dump tables again) and keeps none.
+        """
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
-        if not self.first_bad:
+        if not self.first_bad and reason is not Skip.DUPLICATE:
             self.first_bad = f"{reason.value}: {detail}"[:200]
 
 

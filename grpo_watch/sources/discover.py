@@ -114,7 +114,7 @@ class Discoverer:
         found = self._sniffer.sniff(path, (path.parent, path.resolve().parent, *self._allow), named=named)
         if found.what is None:
             if found.problem and named:
-                loose.append(f"{path}: {found.problem}")
+                loose.append(found.problem if found.problem.startswith(str(path)) else f"{path}: {found.problem}")
             return None
         part = Part(found.what, path, path.parent, found.framework, found.problem)
         return Draft(path.parent, [part], lone=job_name(path.name) or path.name)

@@ -132,8 +132,8 @@ def decode(data: bytes) -> dict[str, Any] | None:
 
 
 def _decode_nan(data: bytes) -> Any:
-    """Python's reader takes NaN and Infinity; it is only asked where they stand."""
-    if len(data) > NAN_LINE or not (b"NaN" in data or b"Infinity" in data):
+    """Python's reader takes NaN, Infinity and numbers out of range; it is only asked about lines that are refused."""
+    if len(data) > NAN_LINE:
         return None
     try:
         return json.loads(data)

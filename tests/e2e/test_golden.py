@@ -22,7 +22,7 @@ LOUD = {"warning", "critical"}
 def answer(name: str, folder: Path) -> list[dict[str, Any]]:
     """What ``check --format json`` says about a bundled run."""
     run = unpack(name, folder)
-    reports = check_runs(find_runs([str(run)]), load_rules(), {}, Tick(NOW, live=False))
+    reports = check_runs(find_runs([str(run)])[0], load_rules(), {}, Tick(NOW, live=False))
     runs: list[dict[str, Any]] = document(reports)["runs"]
     return runs
 
