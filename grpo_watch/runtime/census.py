@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.runtime.runwatch import Options, RunWatch
@@ -68,11 +67,6 @@ def newest_write(run: FoundRun) -> float:
 def swallowed(run: FoundRun, found: Iterable[FoundRun]) -> bool:
     """Whether the run turned out to be a part of another one (a log appeared in the folder above)."""
     return any(other.root in run.root.parents for other in found)
-
-
-def folders(found: Iterable[FoundRun]) -> set[Path]:
-    """The folders in which something is written: those of log files, and those that channels are."""
-    return {channel.path if channel.path.is_dir() else channel.path.parent for run in found for channel in run.channels}
 
 
 def statuses(watch: RunWatch) -> tuple[ChannelStatus, ...]:

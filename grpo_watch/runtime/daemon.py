@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from grpo_watch.core.snapshot import RunSnapshot
@@ -122,6 +123,12 @@ class Daemon:
         """Discovery looked: these are the runs now, all of them."""
         self._problems = tuple(problems)
         self._found = found
+
+    def folders(self) -> list[Path]:
+        """The folders of the logs of runs that go on, newest runs first: where a write should be seen at once."""
+        going_on = [t for t in reversed(self._tracked()) if t.watch is not None and t.ended is None]
+        sources = [source for tracked in going_on if tracked.watch for source in tracked.watch.opened.sources]
+        return list(dict.fromkeys(source.path.parent for source in sources if source.kind is not None))
 
     def reload(self) -> None:
         """Load the rules anew at the next turn."""

@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from grpo_watch.runtime.census import folders
 from grpo_watch.runtime.daemon import Daemon
 from grpo_watch.runtime.waker import Doorbell, Waker
 from grpo_watch.runtime.worker import Worker
@@ -18,8 +17,10 @@ from grpo_watch.sources.discover import Discoverer
 
 DISCOVERY_SECONDS = 1.0
 """Between two looks for new runs and channels …"""
-DISCOVERY_SHARE = 10.0
+DISCOVERY_SHARE = 20.0
 """… and so many times as long as a look takes: a large or slow tree is looked at less often."""
+WATCHED_FOLDERS = 16
+"""Folders watched by inotify, which takes two threads each; logs elsewhere are seen by polling."""
 STOP_SECONDS = 2.0
 DONE = 0
 """In the inbox: end, no signal asked for it."""
@@ -107,7 +108,7 @@ class Service:
             began = self._timer()
             found = self._discoverer.discover(*self._paths)
             self._daemon.look(found, self._discoverer.problems)
-            self._doorbell.watch(folders(found))
+            self._doorbell.watch(self._daemon.folders()[:WATCHED_FOLDERS])
             self._waker.ring()
             pause = max(DISCOVERY_SECONDS, (self._timer() - began) * DISCOVERY_SHARE)
 

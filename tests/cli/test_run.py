@@ -1,0 +1,187 @@
+"""``grpo-watch run`` as users start it: a process, signals, exit codes, memory, latency."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.cli.main import run_cli
+from grpo_watch.store.state import Store
+from tests.support.bundles import unpack
+from tests.support.process import Process, until, watching
+
+FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
+FIRING = re.compile(r'^grpo_alert_firing\{rule="kl-stuck-at-zero",.*\} 1\.0$', re.MULTILINE)
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Path:
+    """A real frozen run, ended."""
+    return unpack(FROZEN, tmp_path / "runs")
+
+
+@pytest.fixture
+def growing(frozen: Path) -> Path:
+    """The log of the same run with only two rows in it; the console is gone."""
+    for console in frozen.rglob("*.log"):
+        console.unlink()
+    log = next(frozen.rglob("logging.jsonl"))
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:2]))
+    return log
+
+
+def resident(process: Process) -> int:
+    """Resident memory in MB."""
+    status = Path(f"/proc/{process.child.pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert found
+    return int(found[1]) // 1024
+
+
+def at_step(process: Process, step: int) -> bool:
+    """Whether the newest step on /metrics is this one."""
+    return re.search(rf"^grpo_step\{{.*\}} {step}\.0$", process.get("/metrics"), re.MULTILINE) is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_what_it_watches_and_stops_cleanly(frozen: Path, tmp_path: Path, number: signal.Signals) -> None:
+    with watching(frozen, state=tmp_path / "state") as daemon:
+        until(lambda: "watching " in daemon.said(), daemon.child)
+        assert f"watching {FROZEN} (ms-swift 4.6.0), step 60" in daemon.said()
+        assert "  blind: " in daemon.said()
+        assert "  critical: kl-stuck-at-zero since step " in daemon.said()
+        assert daemon.get("/readyz") == "ready\n"
+        assert FIRING.search(daemon.get("/metrics"))
+        assert "kl-stuck-at-zero" in daemon.get("/")
+        assert resident(daemon) <= 80
+        began = time.monotonic()
+        daemon.child.send_signal(number)
+        assert daemon.ends() == 0
+        assert time.monotonic() - began < 5
+
+
+def test_it_ends_by_itself_when_the_run_has_ended(frozen: Path, tmp_path: Path) -> None:
+    with watching(frozen, state=tmp_path / "state", options=("--exit-when-done",)) as daemon:
+        assert daemon.ends() == 0
+    store = Store(tmp_path / "state", 0.0)
+    assert [run.verdict for run in store.runs()] == ["critical"]
+    store.close()
+
+
+def test_a_write_is_on_metrics_within_a_quarter_of_a_second(growing: Path, tmp_path: Path) -> None:
+    """p99 of the interface; here the slowest of twenty single rows, seen by asking again and again."""
+    template = next(line for line in growing.read_text().splitlines() if '"global_step/max_steps"' in line)
+    delays = []
+    with watching(growing.parents[2], state=tmp_path / "state") as daemon:
+        until(lambda: "watching " in daemon.said(), daemon.child)
+        for step in range(10, 30):
+            row = re.sub(r'("global_step/max_steps": ")\d+', rf"\g<1>{step}", template)
+            began = time.monotonic()
+            with growing.open("a") as log:
+                log.write(row + "\n")
+            until(
+                lambda wanted=f"}} {step}.0": re.search(f"^grpo_step.*{wanted}$", daemon.get("/metrics"), re.MULTILINE)
+            )
+            delays.append(time.monotonic() - began)
+    assert sorted(delays)[-2] <= 0.25, delays
+
+
+def test_kill_minus_nine_and_a_restart_tell_nothing_twice(frozen: Path, growing: Path, tmp_path: Path) -> None:
+    whole = unpack(FROZEN, tmp_path / "whole")
+    lines = next(whole.rglob("logging.jsonl")).read_bytes().splitlines(keepends=True)
+    with watching(frozen, state=tmp_path / "state") as daemon:
+        until(lambda: "watching " in daemon.said(), daemon.child)
+        with growing.open("ab") as log:
+            log.writelines(lines[2:40])
+        until(lambda: FIRING.search(daemon.get("/metrics")), daemon.child)
+        assert daemon.said().count("alert firing") == 1
+        daemon.child.send_signal(signal.SIGKILL)
+        daemon.ends()
+    with watching(frozen, state=tmp_path / "state") as daemon:
+        assert FIRING.search(daemon.get("/metrics"))  # from the first request on
+        until(lambda: "watching " in daemon.said(), daemon.child)
+        with growing.open("ab") as log:
+            log.writelines(lines[40:50])
+        until(
+            lambda: re.search(r"^grpo_step.* 50\.0$|^grpo_step.* 49\.0$", daemon.get("/metrics"), re.MULTILINE),
+            daemon.child,
+        )
+        assert "alert firing" not in daemon.said()
+
+
+def test_sighup_reloads_and_a_broken_file_changes_nothing(frozen: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("rules: []\n")
+    name = "grpo_watch_config_last_reload_successful"
+    with watching(frozen, state=tmp_path / "state", options=("--rules", str(mine))) as daemon:
+        until(lambda: "watching " in daemon.said(), daemon.child)
+        mine.write_text("rules: [{nonsense: 1}]\n")
+        daemon.child.send_signal(signal.SIGHUP)
+        until(lambda: f"{name} 0.0" in daemon.get("/metrics"), daemon.child)
+        assert FIRING.search(daemon.get("/metrics"))
+        mine.write_text("rules:\n  - {name: kl-stuck-at-zero, enabled: false}\n")
+        daemon.child.send_signal(signal.SIGHUP)
+        until(lambda: not FIRING.search(daemon.get("/metrics")), daemon.child)
+        until(lambda: f"{name} 1.0" in daemon.get("/metrics"), daemon.child)
+
+
+def test_two_daemons_on_one_state(frozen: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with watching(frozen, state=tmp_path / "state") as daemon:
+        code = run_cli(["run", str(frozen), "--listen", ":0", "--state-dir", str(tmp_path / "state")])
+    assert code == 4
+    assert f"in use by another grpo-watch (pid {daemon.child.pid})" in capfd.readouterr().err
+
+
+def test_a_taken_port(frozen: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with watching(frozen, state=tmp_path / "state") as daemon:
+        where = daemon.url.removeprefix("http://")
+        code = run_cli(["run", str(frozen), "--listen", where, "--state-dir", str(tmp_path / "other")])
+    assert code == 2
+    assert f"--listen {where}: " in capfd.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to watch"),
+        (["-"], "only folders, globs and files"),
+        (["wandb://x/y"], "only folders, globs and files"),
+        (["x", "--listen", "nonsense"], "HOST:PORT"),
+        (["x", "--listen", ":0", "--rules", "missing.yaml"], "missing.yaml"),
+        (["x", "--listen", ":0", "--state-dir", "/dev/null/state"], "state can't be kept there"),
+    ],
+)
+def test_wrong_use(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """One line, exit code 2."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
+    assert run_cli(["run", *arguments]) == 2
+    error = capfd.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_missing_path_is_waited_for(tmp_path: Path) -> None:
+    later = tmp_path / "runs" / "later"
+    with watching(later, state=tmp_path / "state") as daemon:
+        until(lambda: daemon.get("/readyz") == "ready\n", daemon.child)
+        assert f"waiting for {later}" in daemon.said()
+        unpack(FROZEN, later.parent).rename(later)
+        until(lambda: FIRING.search(daemon.get("/metrics")), daemon.child)
+
+
+def test_no_thread_outlives_a_refusal() -> None:
+    """The commands above that failed left nothing running in this process."""
+    assert not [thread.name for thread in threading.enumerate() if thread.name in {"engine", "http", "discovery"}]

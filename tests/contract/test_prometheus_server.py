@@ -1,0 +1,93 @@
+"""A real Prometheus scrapes the real daemon while a real run is replayed into a growing log."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.bundles import unpack
+from tests.support.process import until, watching
+
+FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def prometheus(program: str, target: str, folder: Path) -> Iterator[Callable[[str], list[Any]]]:
+    """A Prometheus that scrapes ``target`` five times a second; gives a function that asks it a query."""
+    scrape = {
+        "job_name": "grpo-watch",
+        "scrape_interval": "200ms",
+        "scrape_timeout": "200ms",
+        "static_configs": [{"targets": [target]}],
+    }
+    config = folder / "prometheus.yml"
+    config.write_text(json.dumps({"scrape_configs": [scrape]}))  # JSON is YAML
+    port = free_port()
+    command = [
+        program,
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'tsdb'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=error",
+    ]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def ask(query: str) -> list[Any]:
+        try:
+            answer = httpx.get(f"http://127.0.0.1:{port}/api/v1/query", params={"query": query}, timeout=5)
+        except httpx.TransportError:
+            return []
+        found: list[Any] = answer.json().get("data", {}).get("result", []) if answer.is_success else []
+        return found
+
+    try:
+        yield ask
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.system("prometheus")
+def test_prometheus_shows_the_alert_of_a_frozen_run(tmp_path: Path, program: Callable[[str], str]) -> None:
+    """Quiet before the fault is possible to see, then pending or firing, then firing; every scrape parses."""
+    run = unpack(FROZEN, tmp_path / "runs")
+    for console in run.rglob("*.log"):
+        console.unlink()
+    log = next(run.rglob("logging.jsonl"))
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:2]))
+    alert = f'grpo_alert_firing{{rule="kl-stuck-at-zero",run="{run.name}"}}'
+    with (
+        watching(run, state=tmp_path / "state") as daemon,
+        prometheus(program("prometheus"), daemon.url.removeprefix("http://"), tmp_path) as ask,
+    ):
+        until(lambda: ask(f'grpo_step{{run="{run.name}"}} == 2'), daemon.child)
+        assert ask(f"{alert} == 1") == []
+        pause = threading.Event()
+        with log.open("ab", buffering=0) as growing:
+            for line in lines[2:]:
+                growing.write(line)
+                pause.wait(0.02)
+        (firing,) = until(lambda: ask(f"{alert} == 1"), daemon.child)
+        assert firing["metric"]["severity"] == "critical"
+        assert firing["metric"]["job"] == "grpo-watch"
+        (first,) = ask(f'grpo_alert_first_step{{rule="kl-stuck-at-zero",run="{run.name}"}}')
+        assert float(first["value"][1]) == 3  # as check says, see expected.json
+        assert ask("up == 1")
+        assert ask("min_over_time(up[1m]) == 0") == []

@@ -1,0 +1,66 @@
+"""The real ``grpo-watch run`` in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+
+PROGRAM = [sys.executable, "-m", "grpo_watch.cli.main"]
+PATIENCE = 20.0
+T = TypeVar("T")
+
+
+@dataclass
+class Process:
+    """A running daemon: its process, what it wrote, and where it answers."""
+
+    child: subprocess.Popen[bytes]
+    output: Path
+    url: str = ""
+
+    def get(self, path: str) -> str:
+        return httpx.get(f"{self.url}{path}", timeout=5).text
+
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def ends(self) -> int:
+        return self.child.wait(PATIENCE)
+
+
+def until(look: Callable[[], T | None], child: subprocess.Popen[bytes] | None = None) -> T:
+    """What ``look`` gives, asked again until it is truthy."""
+    pause, deadline = threading.Event(), time.monotonic() + PATIENCE
+    while not (found := look()):
+        assert child is None or child.poll() is None, "the process ended before that"
+        assert time.monotonic() < deadline, "it took too long"
+        pause.wait(0.02)
+    return found
+
+
+@contextmanager
+def watching(*paths: Path, state: Path, options: tuple[str, ...] = ()) -> Iterator[Process]:
+    """A daemon over ``paths`` on a free port; killed at the end if it still runs."""
+    output = state.with_name(f"{state.name}-{time.monotonic_ns()}.log")
+    command = [*PROGRAM, "run", *map(str, paths), "--listen", ":0", "--state-dir", str(state), *options]
+    with output.open("wb") as log:
+        environment = {**os.environ, "NO_COLOR": "1", "GRPO_WATCH_CONFIG": ""}
+        child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=state.parent, env=environment)
+    process = Process(child, output)
+    try:
+        process.url = until(lambda: re.search(r"http://[^/]+", process.said()), child)[0]
+        yield process
+    finally:
+        child.kill()
+        child.wait()
