@@ -13,7 +13,7 @@ from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-Scalar: TypeAlias = "str | int | float | bool | None"
+Scalar: TypeAlias = str | int | float | bool | None
 NOTHING: Mapping[str, float | None] = MappingProxyType({})
 
 
