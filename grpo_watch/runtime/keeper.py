@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from grpo_watch.core.alerts import Alert
 from grpo_watch.core.records import Cursor, Item
@@ -15,6 +16,9 @@ RETRY_SECONDS = 10.0
 KEPT_BYTES = 8 * 1024 * 1024
 """So much is kept while the disk is full. Beyond it nothing is stored until the daemon is started again, which then
 reads on from the last stored cursors: items, cursors and conclusions on disk agree at any time."""
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 log = logging.getLogger("grpo_watch.store")
 
@@ -109,14 +113,14 @@ class Keeper:
 
     def cursors(self, run: str) -> dict[str, Cursor]:
         """How far each source was read."""
-        found: dict[str, Cursor] = {} if run in self._unregistered.values() else self._store.cursors(run)
+        found = self._stored(run, self._store.cursors)
         for batch in self._of(run):
             found |= batch.cursors
         return found
 
     def alerts(self, run: str) -> dict[tuple[str, str], Alert]:
         """Where each alert stands."""
-        found: dict[tuple[str, str], Alert] = {} if run in self._unregistered.values() else self._store.alerts(run)
+        found = self._stored(run, self._store.alerts)
         for batch in self._of(run):
             found |= batch.alerts
         return found
@@ -127,7 +131,18 @@ class Keeper:
 
     def fingerprints(self, run: str) -> Mapping[str, str]:
         """The rules that the alerts were reached with."""
-        return {} if run in self._unregistered.values() else self._store.fingerprints(run)
+        return self._stored(run, self._store.fingerprints)
+
+    def _stored(self, run: str, read: Callable[[str], dict[K, V]]) -> dict[K, V]:
+        """What the store holds; a run of which something is damaged is read anew, and nothing of it is known."""
+        if run in self._unregistered.values():
+            return {}
+        try:
+            return read(run)
+        except StoreError as error:
+            log.warning("a stored run is damaged and read anew", extra={"fields": {"run": run, "error": str(error)}})
+            self.forget(run)
+            return {}
 
     def forget(self, run: str) -> None:
         """Drop a run's items and cursors, so that it is read anew."""

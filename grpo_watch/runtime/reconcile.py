@@ -93,11 +93,13 @@ def reconcile(
 
 def _carried(before: Alert, after: Alert) -> Alert:
     """The replay's alert, with counters that go on from what was told."""
-    episode, fired = max(before.episode, after.episode), max(before.fired_total, after.fired_total)
-    if after.state is not before.state and after.state in {AlertState.FIRING, AlertState.PENDING}:
-        episode = before.episode + 1
-        fired = before.fired_total + (after.state is AlertState.FIRING)
-    return replace(after, episode=episode, fired_total=fired)
+    differs = after.state is not before.state
+    begins = differs and after.state in {AlertState.FIRING, AlertState.PENDING}
+    return replace(
+        after,
+        episode=before.episode + 1 if begins else max(before.episode, after.episode),
+        fired_total=before.fired_total + (differs and after.state is AlertState.FIRING),
+    )
 
 
 def _change(before: Alert, after: Alert) -> tuple[AlertState, AlertState] | None:

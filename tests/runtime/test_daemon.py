@@ -341,16 +341,31 @@ def test_a_disk_that_stays_full_loses_nothing_of_the_run(frozen: Path, tmp_path:
     live.close()
 
 
-def test_damaged_items_are_read_anew(frozen: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("table", ["items", "cursors"])
+def test_a_damaged_run_is_read_anew(frozen: Path, tmp_path: Path, table: str) -> None:
     live = Live(frozen, tmp_path / "state", now=RECORDED)
     live.settle()
     seen, told = findings(live.run()), live.told(live.run().run)
-    live.store._database.execute("UPDATE items SET data = x'00'")
+    live.store._database.execute(f"UPDATE {table} SET data = x'00'")  # noqa: S608  a name of ours
     live.kill()
     live = Live(frozen, tmp_path / "state", now=RECORDED + 5)
     live.settle()
     assert findings(live.run()) == seen
     assert live.told(live.run().run) == told
+    live.close()
+
+
+def test_damaged_alerts_end_nothing(frozen: Path, tmp_path: Path) -> None:
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    live.settle()
+    seen = findings(live.run())
+    live.store._database.execute("UPDATE alerts SET data = x'00'")
+    live.store._database.execute("UPDATE runs SET snapshot = x'00', ended = NULL, noted = NULL")
+    live.kill()
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 5)
+    assert live.daemon.picture().runs == ()
+    live.settle()
+    assert findings(live.run()) == seen
     live.close()
 
 
