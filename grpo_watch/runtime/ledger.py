@@ -70,7 +70,6 @@ class Ledger:
         self.duplicates += self._held is not None
         self._segment, self._restarted, self._held = row.segment, False, None
         self._excursions.clear()
-        self._newest.clear()
         return [self._settle(Entry(row, self.attempt, step))]
 
     def _settle(self, entry: Entry) -> Entry:
@@ -95,7 +94,6 @@ class Ledger:
             return []
         self.attempt, self._held = held.attempt, None
         self._excursions.clear()
-        self._newest.clear()
         return [self._settle(held), self._settle(Entry(row, self.attempt, step))]
 
     def _duplicate(self) -> list[Entry]:

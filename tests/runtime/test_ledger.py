@@ -123,7 +123,7 @@ def test_a_higher_segment_is_a_new_attempt_at_once_wherever_it_begins() -> None:
 
 def test_a_row_of_a_lower_segment_comes_too_late() -> None:
     ledger = Ledger()
-    assert settled(ledger, [row(1, segment=1), row(2, segment=0), row(2, segment=1)]) == [(1, 1), (1, 2)]
+    assert settled(ledger, [row(1, segment=1), row(9, segment=0), row(2, segment=1)]) == [(1, 1), (1, 2)]
     assert ledger.duplicates == 1
 
 
