@@ -135,6 +135,20 @@ def test_without_network_one_line_says_what_to_install(tmp_path: Path, bare_pyth
     assert "refused" in (tmp_path / "made.log").read_text()
 
 
+def test_uv_is_asked_where_venv_fails(tmp_path: Path) -> None:
+    """The same Python, and pip with it."""
+    tools = path_with(tmp_path, "sh", "dirname", "rm", "mkdir", "chmod")
+    (tools / "python3").symlink_to(script(tmp_path / "no-venv", '#!/bin/sh\ncase "$1" in -m) exit 1 ;; esac\n'))
+    answer = (
+        'echo "$*" >>"$0.calls"\nfor last; do :; done\nmkdir -p "$last/bin"\n'
+        'echo "#!/bin/sh" >"$last/bin/python"\nchmod +x "$last/bin/python"\n'
+    )
+    script(tools / "uv", "#!/bin/sh\n" + answer)
+    done = run(SCRIPTS / "venv", tmp_path / "made", PATH=str(tools))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tools / "uv.calls").read_text() == f"venv --quiet --seed --python python3 {tmp_path / 'made'}\n"
+
+
 def test_without_any_python_one_line_says_what_to_install(tmp_path: Path) -> None:
     done = run(SCRIPTS / "venv", tmp_path / "made", PATH=str(path_with(tmp_path, "sh", "dirname", "rm")))
     assert done.returncode == 1
