@@ -1,4 +1,4 @@
-"""KL to the reference stays exactly zero although groups have a learning signal: the updates do not arrive."""
+"""A KL that must grow stays exactly zero although groups have a learning signal: the updates do not arrive."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from types import MappingProxyType
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import is_zero, number
 from grpo_watch.core.learning import ARITHMETIC_FLOOR
+from grpo_watch.core.offpolicy import steps_off_policy, update_is_zero
 from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
 
 
 class KlStuckAtZero(Detector):
     """Zero KL counts only once a healthy run would show more than the channel's resolution (``core/learning.py``)."""
 
-    needs = (("kl_reference", "learning_rate"),)
+    needs = (("kl_reference", "learning_rate"), ("kl_policy_update", "learning_rate"))
     params = MappingProxyType(
         {
             "min_cumulative_lr": Param(1e-7, "summed learning rate (with a signal) before a zero counts", minimum=0),
@@ -28,6 +29,8 @@ class KlStuckAtZero(Detector):
 
     def blind_because(self, run: RunView) -> str | None:
         """No reference, or one that follows on purpose."""
+        if steps_off_policy(run) and run.seen("kl_policy_update"):
+            return None
         if run.number("beta") == 0:
             return "beta is 0: there is no reference model and no KL to watch; checkpoints tell instead (save_steps)"
         if run.setting("sync_ref_model"):
@@ -37,12 +40,23 @@ class KlStuckAtZero(Detector):
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row."""
         kl = number(record, "kl_reference")
-        if kl is None:
-            return SILENT
+        if kl is None or (run.number("beta") == 0 and "kl_policy_update" in record.values):
+            return self._update(record, run)
         if not is_zero(kl, record.resolution):
             return QUIET
         why_not = self.blind_because(run) or self._not_evidence(record, run)
         return no_data(why_not) if why_not else (self._breach(record, run, kl),)
+
+    def _update(self, row: MetricRow, run: RunView) -> Iterable[Reading]:
+        """Without a reference, the KL between new and old policy tells, if one generation feeds several steps."""
+        if "kl_policy_update" not in row.values or not steps_off_policy(run):
+            return SILENT
+        if not update_is_zero(row):
+            return QUIET
+        why_not = self._not_evidence(row, run)
+        message = "policy-update KL and clip share are exactly 0 although one generation feeds several optimizer steps"
+        evidence = {"kl_policy_update": 0.0, "policy_clip_ratio": number(row, "policy_clip_ratio")}
+        return no_data(why_not) if why_not else (Reading(Verdict.BREACH, message=message, evidence=evidence),)
 
     def _not_evidence(self, row: MetricRow, run: RunView) -> str | None:
         learning, adapter = run.learning, bool(run.setting("adapter"))

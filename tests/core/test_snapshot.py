@@ -94,7 +94,7 @@ def test_a_blind_rule_says_what_is_missing() -> None:
     """Each alternative of evidence with what it lacks; the rule's own reason once all is there."""
     nothing = watched("kl-stuck-at-zero", "gradient-lost", "parameters-unchanged", records=[])
     reasons = {rule: reason for rule, (_, reason) in status(nothing).items()}
-    assert reasons["kl-stuck-at-zero"] == "needs kl_reference and learning_rate"
+    assert reasons["kl-stuck-at-zero"] == "needs kl_reference and learning_rate, or kl_policy_update and learning_rate"
     assert reasons["parameters-unchanged"] == "needs checkpoints"
     assert reasons["gradient-lost"].startswith("needs grad_norm and reward_zero_std_ratio, or grad_norm and")
     logged = watched("kl-stuck-at-zero", records=[row(1, learning_rate=1e-6, kl_reference=0.0)])

@@ -1,0 +1,28 @@
+"""Whether a run takes several optimizer steps per generation, and whether such steps left the policy where it was."""
+
+from __future__ import annotations
+
+from grpo_watch.core.detector import RunView
+from grpo_watch.core.evidence import is_zero, number
+from grpo_watch.core.records import MetricRow
+
+
+def steps_off_policy(run: RunView) -> bool:
+    """Whether the configuration says that one generation feeds several optimizer steps (False where it says nothing).
+
+    Only then must the policy differ from the one that generated: on-policy a policy-update KL of exactly 0 is healthy.
+    """
+    iterations = run.number("num_iterations") or 1
+    reuse, accumulation = run.number("steps_per_generation"), run.number("gradient_accumulation_steps")
+    return iterations > 1 or (reuse is not None and accumulation is not None and reuse > accumulation)
+
+
+def update_is_zero(row: MetricRow) -> bool:
+    """Whether the KL between new and old policy and, where it is logged, the share of clipped tokens are exactly 0.
+
+    The share alone proves nothing: at usual learning rates no ratio leaves the clip range in a few steps.
+    """
+    kl, clipped = number(row, "kl_policy_update"), number(row, "policy_clip_ratio")
+    if kl is None or not is_zero(kl, row.resolution):
+        return False
+    return clipped is None or is_zero(clipped, row.resolution)
