@@ -87,6 +87,12 @@ class Monitor:
         self.active = self.firing
         self.at_rest = self.evaluated and not self.active
 
+    def load(self, key: str, alert: Alert) -> None:
+        """Go on from an alert as it was stored."""
+        self.alerts[key] = alert
+        self.active = any(alert.state not in _AT_REST for alert in self.alerts.values())
+        self.at_rest = self.evaluated and not self.active
+
     def observe(self, record: Record, run: RunState, step: int) -> Sequence[Judged]:
         """Let the detector judge the record; gives each change of an alert, in order."""
         if self.broken is not None:

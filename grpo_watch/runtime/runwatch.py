@@ -230,8 +230,7 @@ class RunWatch:
         settled = reconcile(self.name, loaded, reached, self._rules, state.step)
         for (rule, key), alert in settled.alerts.items():
             if rule in monitors:
-                monitors[rule].alerts[key] = alert
-                monitors[rule].active |= alert.state in {AlertState.PENDING, AlertState.FIRING}
+                monitors[rule].load(key, alert)
         if self._keeper.fingerprints(self.name) != self._rules.fingerprints:
             self._batch.fingerprints = self._rules.fingerprints
         self._batch.alerts |= {key: alert for key, alert in settled.alerts.items() if alert != loaded.get(key)}

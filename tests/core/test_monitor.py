@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from grpo_watch.core.detector import Detector, Rule
+from grpo_watch.core.detector import QUIET, Detector, Rule
 from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.records import AlertState, MetricRow, Reading, Severity, Verdict
 from grpo_watch.core.runstate import RunState
-from tests.support.records import Scripted, a_rule, row
+from tests.support.records import Scripted, a_rule, an_alert, row
 
 PENDING, FIRING, RESOLVED = AlertState.PENDING, AlertState.FIRING, AlertState.RESOLVED
 
@@ -175,3 +175,21 @@ def test_the_severity_of_the_rule_stands_where_the_reading_names_none() -> None:
     monitor, run = watch(a_rule("scripted", severity=Severity.INFO))
     feed(monitor, run, row(1, breach=None))
     assert monitor.episodes[0].severity is Severity.INFO
+
+
+class Quiet(Detector):
+    """Always answers that all is well, by the shared answer that costs nothing."""
+
+    def observe(self, record: MetricRow, run: Any) -> tuple[Reading, ...]:  # noqa: ARG002
+        """Nothing to see."""
+        return QUIET
+
+
+def test_an_alert_loaded_into_a_quiet_monitor_resolves() -> None:
+    """After an upgrade the rebuilt windows may be quiet where the stored alert still fires."""
+    monitor = Monitor(a_rule("quiet"), {"quiet": Quiet})
+    run = RunState("run", (monitor,))
+    assert feed(monitor, run, row(1), row(2)) == []
+    monitor.load("", an_alert(FIRING))
+    assert monitor.firing
+    assert feed(monitor, run, row(11)) == [("", RESOLVED, 11)]
