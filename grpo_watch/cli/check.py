@@ -131,4 +131,5 @@ def _as_text(reports: Sequence[RunReport], problems: Sequence[str], *, color: bo
     for problem in problems:
         console.print(f"not read: {printable(problem)}", markup=False)
     written = console.file
-    return written.getvalue() if isinstance(written, StringIO) else ""
+    text = written.getvalue() if isinstance(written, StringIO) else ""
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())

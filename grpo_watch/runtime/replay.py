@@ -78,16 +78,20 @@ def replay(opened: OpenedRun, pipeline: Pipeline, tick: Tick) -> Iterator[Transi
 
 
 def _split(opened: OpenedRun) -> tuple[list[tuple[OpenedSource, Iterator[Item]]], list[_Side]]:
-    """The primary channel's sources by segment, and the others as sides."""
+    """The sources of the best channel kind that have rows, by segment, and the others as sides.
+
+    A console without rows beside one with them is a side: a job's stderr (bars, tracebacks) beside its stdout.
+    """
     streams = [(source, drain(source)) for source in opened.sources if source.kind is not None or not source.early]
     for kind in sorted({source.kind for source, _ in streams if source.kind is not None}):
         chosen = [(source, items) for source, items in streams if source.kind is kind]
         peeked = [(source, *_peek(items)) for source, items in chosen]
-        rows = {source.name: items for source, items, _ in peeked}
-        streams = [(source, rows.get(source.name, items)) for source, items in streams]
-        if any(has_rows for _, _, has_rows in peeked):
-            primary = sorted(((s, i) for s, i in streams if s.kind is kind), key=lambda pair: pair[0].segment)
-            return primary, [_side(s, i) for s, i in streams if s.kind is not kind]
+        again = {source.name: items for source, items, _ in peeked}
+        streams = [(source, again.get(source.name, items)) for source, items in streams]
+        speaking = {source.name for source, _, has_rows in peeked if has_rows}
+        if speaking:
+            primary = sorted(((s, i) for s, i in streams if s.name in speaking), key=lambda pair: pair[0].segment)
+            return primary, [_side(s, i) for s, i in streams if s.name not in speaking]
     return [], [_side(source, items) for source, items in streams]
 
 
@@ -113,11 +117,11 @@ def _side(source: OpenedSource, items: Iterator[Item]) -> _Side:
 
 
 def _due(item: RawRow, source: OpenedSource, sides: Sequence[_Side]) -> Iterator[Item]:
-    """Rows of other channels that lie before this primary row."""
+    """Items of other channels that lie before this primary row."""
     if item.step is None:
         return
     for side in sides:
-        while isinstance(side.head, RawRow) and side.segment <= source.segment and side.step < item.step:
+        while side.head is not None and side.segment <= source.segment and side.step < item.step:
             head = side.head
             side.advance()
             yield head

@@ -15,10 +15,12 @@ from grpo_watch.core.records import (
     CheckpointDigest,
     CompletionSummary,
     Cursor,
+    EventKind,
     Item,
     Progress,
     RawRow,
     RunConfig,
+    RunEvent,
     Stream,
     Tick,
     Transition,
@@ -150,11 +152,21 @@ def test_rows_of_another_channel_come_before_the_row_that_passes_them() -> None:
     assert brief(got) == ["j1", "c1", "c2", "c3", "j4", "c4"]
 
 
+def test_a_consoles_error_stream_goes_beside_its_output() -> None:
+    """``job.err`` has bars and tracebacks, ``job.out`` the rows: what happened at step 2 is told between rows 2 and 3."""
+    died = RunEvent("job.err", EventKind.TRACEBACK, text="ValueError: no")
+    again = RunEvent("job.err", EventKind.STARTED, step=0)
+    errors: list[Item] = [Progress("job.err", 1, 9), Progress("job.err", 2, 9), died, again]
+    output = rows("job.out", CONSOLE, 1, 2, 3)
+    got = order(source("job.err", CONSOLE, errors), source("job.out", CONSOLE, output))
+    assert [item for item in got if isinstance(item, (RawRow, RunEvent))] == [*output[:2], died, again, output[2]]
+
+
 def test_the_order_inside_a_source_is_never_changed() -> None:
     late = [a_checkpoint(step, {"w": "a"}) for step in (40, 20, 60)]
     got = order(source("checkpoints", None, late), source("j", JSONL, rows("j", JSONL, 10, 30, 50, 70)))
     assert [item.step for item in got if isinstance(item, CheckpointDigest)] == [40, 20, 60]
-    assert brief(got) == ["j10", "j30", "j50", "checkpoint 40", "checkpoint 20", "j70", "checkpoint 60"]
+    assert brief(got) == ["j10", "j30", "checkpoint 40", "checkpoint 20", "j50", "checkpoint 60", "j70"]
 
 
 @pytest.mark.parametrize(
