@@ -185,9 +185,7 @@ class Daemon:
         for tracked in self._tracked():
             if tracked.watch is not None and tracked.watch.ready:
                 tracked.snapshot = tracked.watch.picture()
-                if not tracked.told:
-                    tracked.told = True
-                    self._report(tracked.snapshot)
+                self._tell(tracked)
 
     # runs that come, end and go on
 
@@ -224,6 +222,14 @@ class Daemon:
         elif tracked.ended is None or tracked.lost or newest_write(run) > tracked.ended:
             tracked.lost = False
             self._wake(tracked, run, now)
+        else:
+            self._tell(tracked)
+
+    def _tell(self, tracked: Tracked) -> None:
+        """Report a run, once."""
+        if not tracked.told and tracked.snapshot is not None:
+            tracked.told = True
+            self._report(tracked.snapshot)
 
     def _wake(self, tracked: Tracked, run: FoundRun, now: float) -> None:
         means = Means(self._rules, self._keeper, self._submit)

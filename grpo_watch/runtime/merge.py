@@ -11,6 +11,9 @@ from grpo_watch.runtime.open import OpenedSource
 QUIET_POLLS = 2
 """A source has nothing more when so many polls in a row gave nothing (a checkpoint is looked at twice)."""
 
+MOST_POLLS = 20
+"""A log that grows faster than it is read is left to the turns that follow."""
+
 
 class Lane:
     """One source with a look-ahead. ``cursor`` covers exactly the items taken, not those looked at.
@@ -28,7 +31,7 @@ class Lane:
         self._items: Iterator[Item] = iter(())
         self._ahead: deque[Item] = deque()
         self._before: Cursor | None = None
-        self._quiet = 0
+        self._quiet = self._polls = 0
 
     def look(self) -> Item | None:
         """The next item; None where there is none, or none yet (see ``blocked``)."""
@@ -68,7 +71,8 @@ class Lane:
 
     def _pull(self) -> bool:
         item = next(self._items, None)
-        while item is None and (self._waiting() or self._quiet < QUIET_POLLS):
+        while item is None and (self._waiting() or (self._quiet < QUIET_POLLS and self._polls < MOST_POLLS)):
+            self._polls += not self._waiting()
             self._items = self.source.source.poll(self._seen)
             item = next(self._items, None)
             if item is None and self._waiting():

@@ -400,3 +400,7 @@ def test_each_run_is_reported_once(frozen: Path, tmp_path: Path) -> None:
     live.settle()
     assert [snapshot.run for snapshot in live.reported] == [live.run().run]
     live.close()
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 60)  # it has ended and is not read again
+    live.settle()
+    assert [snapshot.run for snapshot in live.reported] == [live.run().run]
+    live.close()

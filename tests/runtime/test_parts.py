@@ -240,6 +240,16 @@ def test_cursors_cover_exactly_what_was_given_out(steps: list[list[int]], data: 
         assert given_out == fake.items[: cursors[fake.name].position]
 
 
+def test_a_log_that_never_stops_growing_is_read_to_some_point() -> None:
+    class Endless(Fake):
+        def poll(self, _: float | None) -> Iterator[Item]:
+            self.given += 1
+            yield row("c", ChannelKind.CONSOLE, self.given)
+
+    merge = Merge([source(Endless("c", []), ChannelKind.CONSOLE)], 0.0, lambda _: False)
+    assert 1 < len(list(merge.items())) < 100
+
+
 # history
 
 
