@@ -38,6 +38,7 @@ items: st.SearchStrategy[r.Item] = st.one_of(
         step=st.none() | steps,
         values=values,
         stream=st.none() | st.sampled_from(r.Stream),
+        segment=st.integers(0, 9),
         max_steps=st.none() | steps,
         time=maybe,
         seen=maybe,
