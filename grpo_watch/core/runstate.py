@@ -33,7 +33,6 @@ class RunState:
         self.learning = LearningSoFar()
         self.pace = Pace()
         self.values: dict[str, float | None] = {}
-        self.metrics: set[str] = set()
         self.evidence: set[str] = set()
         self.config: dict[str, tuple[int, Setting]] = {}
         self._identity = (99, 99)
@@ -61,7 +60,7 @@ class RunState:
 
     def seen(self, metric: str) -> bool:
         """Whether the canonical metric was ever logged in this run."""
-        return metric in self.metrics
+        return metric in self.values
 
     def readers(self, record: Record) -> tuple[Monitor, ...]:
         """The monitors that read records of this type and stream."""
@@ -92,8 +91,6 @@ class RunState:
             self.learning.take(row)
             self.pace.take(row)
         self.values.update(row.values)
-        if not row.values.keys() <= self.metrics:
-            self.metrics.update(row.values)
 
     def begin_attempt(self, attempt: int, step: int) -> None:
         """A new attempt begins at ``step``: every monitor rewinds."""

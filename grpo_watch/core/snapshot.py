@@ -126,7 +126,7 @@ def missing_evidence(monitor: Monitor, state: RunState) -> str:
     """Why a rule that never judged anything could not: what it needs and nobody gave, or what it said itself."""
     lacking: list[list[str]] = []
     for alternative in monitor.detector.needs:
-        absent = [need for need in alternative if need not in state.metrics and need not in state.evidence]
+        absent = [need for need in alternative if not state.seen(need) and need not in state.evidence]
         if not absent:
             return monitor.reason or "not enough rows yet"
         lacking.append(absent)

@@ -40,7 +40,7 @@ class KlStuckAtZero(Detector):
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row."""
         kl = number(record, "kl_reference")
-        if kl is None or (run.number("beta") == 0 and "kl_policy_update" in record.values):
+        if kl is None or ("kl_policy_update" in record.values and run.number("beta") == 0):
             return self._update(record, run)
         if not is_zero(kl, record.resolution):
             return QUIET

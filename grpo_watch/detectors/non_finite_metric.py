@@ -33,15 +33,12 @@ class NonFiniteMetric(Detector):
                 return (self._breach(Severity.CRITICAL, "the job crashed right after it"),)
             return SILENT
         values = record.values
-        logged = [name for name in CORE if name in values]
-        if not logged:
-            return SILENT
-        broken = {name: value for name in logged if (value := values[name]) is None or not math.isfinite(value)}
+        broken = {name: value for name in CORE if (value := values.get(name, 0.0)) is None or not math.isfinite(value)}
         if not (broken or self.streak):
-            return QUIET
+            return SILENT if values.keys().isdisjoint(CORE) else QUIET
         if not self.streak:
             self.first_step = record.step
-        kept = {name: rows for name, rows in self.streak.items() if name not in logged}
+        kept = {name: rows for name, rows in self.streak.items() if name not in values}
         self.streak = kept | {name: self.streak.get(name, 0) + 1 for name in broken}
         if not broken:
             return SILENT if self.streak else QUIET

@@ -30,6 +30,7 @@ class RewardVarianceCollapse(Detector):
     def setup(self) -> None:
         """Empty windows."""
         self.silent = Window(self.rows)
+        self.dead = 0
         self.lowest, self.highest = float("inf"), float("-inf")
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
@@ -38,6 +39,7 @@ class RewardVarianceCollapse(Detector):
         if ratio is None:
             return SILENT
         self.silent.push(ratio)
+        self.dead = self.dead + 1 if ratio >= 1.0 else 0
         reward = number(record, "reward_mean")
         if reward is not None:
             self.lowest, self.highest = min(self.lowest, reward), max(self.highest, reward)
@@ -49,11 +51,9 @@ class RewardVarianceCollapse(Detector):
         return (Reading(Verdict.BREACH, value=mean, threshold=self.share, message=message, evidence=evidence),)
 
     def _collapsed(self) -> bool:
-        recent = list(self.silent.values)[-self.dead_rows :]
-        if len(recent) == self.dead_rows and min(recent) >= 1.0:
+        if self.dead >= self.dead_rows:
             return True
-        mean = self.silent.mean()
-        return self.silent.full and mean is not None and mean >= self.share
+        return self.silent.full and self.silent.total >= self.share * self.rows - 1e-9
 
     def _kind(self, row: MetricRow, reward: float | None) -> str:
         if row.values.get("completion_truncated_ratio") == 1.0:

@@ -6,7 +6,6 @@ import sys
 from bisect import insort
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 
 from grpo_watch.core.records import (
     Activity,
@@ -184,7 +183,7 @@ class Assembler:
 
     def _emit(self, entry: Entry, made: list[Record]) -> None:
         row = entry.row
-        resolved = self.resolver.resolve(row if row.step is not None else replace(row, step=entry.step))
+        resolved = self.resolver.resolve(row if row.step is not None else row._replace(step=entry.step))
         if resolved.config is not None:
             made.append(resolved.config)
         if row.max_steps is not None and row.max_steps != self._max_steps:

@@ -110,7 +110,8 @@ def storable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {storable(key): storable(inner) for key, inner in value.items()}
     if isinstance(value, tuple):
-        return tuple(storable(inner) for inner in value)
+        kept = tuple(storable(inner) for inner in value)
+        return RawRow(*kept) if isinstance(value, RawRow) else kept
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{field.name: storable(getattr(value, field.name)) for field in fields(value)})
     return value

@@ -275,7 +275,7 @@ def test_a_crash_and_a_resume_are_two_attempts_of_one_run() -> None:
 def lives(*spans: Iterable[int]) -> list[Item]:
     """Frozen rows of several attempts, told apart by their entropy."""
     return [
-        replace(item, values={**item.values, "entropy": 1.0 + life})
+        item._replace(values={**item.values, "entropy": 1.0 + life})
         for life, span in enumerate(spans)
         for item in made_rows(99, 0.0, lambda _: 0.0)
         if isinstance(item, RawRow) and item.step in span
@@ -307,7 +307,7 @@ def live(run: Recording) -> list[Transition]:
     for number, item in enumerate(run.merged(range(2000))):
         now = RECORDED - 100 + number / 100
         seen = {"seen": now} if hasattr(item, "seen") else {}
-        said += pipeline.feed(RUN, replace(item, **seen))
+        said += pipeline.feed(RUN, item._replace(**seen) if isinstance(item, RawRow) else replace(item, **seen))
         if number % 5 == 0:
             for _, election in pipeline.elections(now):
                 said += pipeline.feed(RUN, election)
@@ -330,7 +330,7 @@ def test_an_election_is_an_item_like_any_other() -> None:
         pipeline.feed(RUN, item)
     for number, kind in [(n, k) for n in range(1, 61) for k in kinds if k == "console" or n <= 20]:
         (row,) = [each for each in made_rows(60, 0.0, lambda _: 2.0) if getattr(each, "step", 0) == number]
-        item = replace(row, channel=kind, kind=kinds[kind], seen=number * 10.0)  # type: ignore[type-var]
+        item = row._replace(channel=kind, kind=kinds[kind], seen=number * 10.0)
         due = [election for _, election in pipeline.elections(number * 10.0)]
         for each in [*due, item]:
             stored.append(each)
