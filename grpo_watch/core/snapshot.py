@@ -32,12 +32,13 @@ class RunVerdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class RuleView:
-    """One rule on one run; ``reason`` says why it is blind or broken."""
+    """One rule on one run; ``reason`` says why it is blind or broken, ``evaluated`` whether it ever judged anything."""
 
     rule: str
     severity: Severity
     status: RuleStatus
     reason: str = ""
+    evaluated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +112,19 @@ def verdict_of(findings: tuple[Finding, ...], rules: tuple[RuleView, ...], attem
 
 
 def _rule_view(monitor: Monitor, state: RunState) -> RuleView:
-    rule = monitor.rule
+    status, reason = _status(monitor, state)
+    return RuleView(monitor.rule.name, monitor.rule.severity, status, reason, monitor.evaluated)
+
+
+def _status(monitor: Monitor, state: RunState) -> tuple[RuleStatus, str]:
     if monitor.broken is not None:
-        return RuleView(rule.name, rule.severity, RuleStatus.BROKEN, monitor.broken)
+        return RuleStatus.BROKEN, monitor.broken
     if monitor.firing:
-        return RuleView(rule.name, rule.severity, RuleStatus.FIRING)
+        return RuleStatus.FIRING, ""
     known = monitor.detector.blind_because(state)
     if known is None and monitor.evaluated:
-        return RuleView(rule.name, rule.severity, RuleStatus.OK)
-    return RuleView(rule.name, rule.severity, RuleStatus.BLIND, known or missing_evidence(monitor, state))
+        return RuleStatus.OK, ""
+    return RuleStatus.BLIND, known or missing_evidence(monitor, state)
 
 
 def missing_evidence(monitor: Monitor, state: RunState) -> str:

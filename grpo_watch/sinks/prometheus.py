@@ -185,7 +185,7 @@ def _alert_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
         firing = [alert for alert in mine if alert.state is AlertState.FIRING]
         severity = max((alert.severity for alert in firing), key=lambda s: s.rank, default=rule.severity)
         labels = (snapshot.run, rule.rule)
-        if mine or rule.status in {RuleStatus.OK, RuleStatus.FIRING}:
+        if mine or rule.evaluated:
             yield "grpo_alert_firing", (*labels, severity.value), float(bool(firing))
         if mine:
             yield "grpo_alert_pending", labels, float(any(alert.state is AlertState.PENDING for alert in mine))

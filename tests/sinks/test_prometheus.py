@@ -92,17 +92,19 @@ def test_a_firing_alert_is_one_series_with_its_severity() -> None:
 
 def test_quiet_blind_and_never_evaluated_rules() -> None:
     rules = (
-        RuleView("a", Severity.WARNING, RuleStatus.OK),
+        RuleView("a", Severity.WARNING, RuleStatus.OK, evaluated=True),
+        RuleView("b", Severity.WARNING, RuleStatus.BLIND, "beta is 0", evaluated=True),
         RuleView("kl-stuck-at-zero", Severity.CRITICAL, RuleStatus.BLIND, "beta is 0"),
         RuleView("c", Severity.WARNING, RuleStatus.BLIND, "needs checkpoints"),
         RuleView("d", Severity.WARNING, RuleStatus.BROKEN, "ValueError"),
     )
     found = samples(run(rules=rules, alerts=(alert(AlertState.FIRING, fired=1),)))
     assert found['grpo_alert_firing{rule="a",run="r",severity="warning"}'] == 0
+    assert found['grpo_alert_firing{rule="b",run="r",severity="warning"}'] == 0
     assert found['grpo_alert_firing{rule="kl-stuck-at-zero",run="r",severity="critical"}'] == 1
     assert not any('"c"' in name or '"d"' in name for name in found if "firing" in name)
     assert found['grpo_rule_blind{rule="c",run="r"}'] == 1
-    assert found['grpo_rules_blind{run="r"}'] == 2
+    assert found['grpo_rules_blind{run="r"}'] == 3
     assert 'grpo_rule_blind{rule="a",run="r"}' not in found
     assert not any(name.startswith("grpo_alert_fired") and '"a"' in name for name in found)
 
