@@ -105,7 +105,8 @@ def _headline(snapshot: RunSnapshot, alert: AlertView, *, color: bool) -> str:
     state = alert.state.value
     shown = f"\x1b[{STYLES[state]}m{state:8}\x1b[0m" if color else f"{state:8}"
     goal = f"/{snapshot.max_steps}" if snapshot.max_steps else ""
-    return f"step {snapshot.step:3d}{goal}  {shown}  {alert.rule} ({alert.severity.value})"
+    step = alert.fired_step if alert.state is AlertState.FIRING and alert.fired_step is not None else snapshot.step
+    return f"step {step:3d}{goal}  {shown}  {alert.rule} ({alert.severity.value})"
 
 
 def _details(alert: AlertView) -> Iterator[str]:

@@ -17,7 +17,7 @@ from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings, split_listen
 from grpo_watch.config.settings import default_state_dir, load_settings
 from grpo_watch.core.detector import catalogue
-from grpo_watch.core.snapshot import RuleStatus, RunSnapshot
+from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, blind_to_frozen_policy
 from grpo_watch.errors import UsageError
 from grpo_watch.runtime.daemon import Daemon, Plan
 from grpo_watch.runtime.keeper import Keeper
@@ -32,18 +32,7 @@ from grpo_watch.web.app import make_app
 from grpo_watch.web.server import Server, address, bind
 
 STOPPED, FAILED = 0, 1
-FROZEN_POLICY = frozenset(
-    {
-        "kl-stuck-at-zero",
-        "gradient-lost",
-        "parameters-unchanged",
-        "adapter-never-trained",
-        "learning-rate-zero",
-        "reference-follows-policy",
-    }
-)
 EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, not bound
-SEE_MORE = "nothing would show a frozen policy in this run: set save_steps, or beta above 0, or add the callback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +183,8 @@ def summary(snapshot: RunSnapshot) -> Iterator[str]:
     for finding in snapshot.findings:
         if finding.resolved_step is None:
             yield f"  {finding.severity.value}: {finding.rule} since step {finding.first_step}: {finding.summary}"
-    if snapshot.rows and {rule.rule for rule in unseeing} >= FROZEN_POLICY & {rule.rule for rule in snapshot.rules}:
-        yield f"  {SEE_MORE}"
+    if blind_to_frozen_policy(snapshot):
+        yield f"  {SEE_FROZEN}"
 
 
 def say(*lines: str) -> None:

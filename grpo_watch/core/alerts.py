@@ -16,7 +16,8 @@ class Alert:
     """Where one alert (run × rule × key) stands.
 
     ``episode`` counts firings begun (0: never pending). ``observations`` counts breaching records of the pending or
-    firing episode; ``last_breach_step`` is what ``keep_firing_steps`` is measured from.
+    firing episode; ``last_breach_step`` is what ``keep_firing_steps`` is measured from. ``reading`` is the one that
+    fired it, or made it worse: step and evidence belong together.
     """
 
     state: AlertState = AlertState.INACTIVE
@@ -68,9 +69,10 @@ def _clear(alert: Alert, step: int, rule: Rule) -> tuple[Alert, Change | None]:
 
 def _still(alert: Alert, reading: Reading, step: int, rule: Rule) -> tuple[Alert, Change | None]:
     severity = reading.severity or rule.severity
-    grown = replace(alert, last_breach_step=step, observations=alert.observations + 1, reading=reading)
+    grown = replace(alert, last_breach_step=step, observations=alert.observations + 1)
     if severity.rank > alert.severity.rank:
-        return replace(grown, severity=severity), Change(AlertState.FIRING, AlertState.FIRING)
+        worse = replace(grown, severity=severity, reading=reading)
+        return worse, Change(AlertState.FIRING, AlertState.FIRING)
     return grown, None
 
 

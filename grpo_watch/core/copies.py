@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from statistics import median
 
-from grpo_watch.core.records import CompletionSummary, GroupSummary, Scalar, Severity, Stream
+from grpo_watch.core.records import CompletionSummary, GroupSummary, Scalar, Stream
 
 GROUPS_FOR_IRREGULAR = 3
 """Two groups of a collapsed policy were seen to share an irregular pattern by chance (TRL 1.16.0); three were not."""
@@ -43,45 +45,12 @@ def layout(pattern: tuple[int, ...]) -> Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
-    """Why texts repeat, how bad that is, and what to do."""
-
-    severity: Severity
-    says: str
-    hint: str
-
-
-SHARED_SEED = Cause(
-    Severity.CRITICAL,
-    "the same pattern in every group, so ranks or engines share a seed",
-    "Give every rank and engine its own seed (seed + data-parallel rank) and set no per-request seed. Fixed in "
-    "ms-swift 3.2.1 (colocate 3.6, rollout server 4.0) and TRL 0.15.",
-)
-GREEDY = Cause(
-    Severity.CRITICAL,
-    "one text per group at normal entropy, so decoding is greedy or every request has one seed",
-    "Print the resolved SamplingParams / generation_config: set --temperature 1.0 --top_p 1.0, no top_k=1, "
-    "do_sample=True, and no per-request seed.",
-)
-NEAR_GREEDY = Cause(
-    Severity.WARNING,
-    "texts repeat without a rule: near-greedy sampling or a collapse",
-    "Compare the resolved sampling parameters with the intended ones; raise the temperature; watch the entropy.",
-)
-COLLAPSE = Cause(
-    Severity.WARNING,
-    "the policy collapsed to few texts",
-    "Go back to a checkpoint with healthy entropy; raise the temperature or beta, lower the learning rate, use "
-    "clip-higher (epsilon_high) or more diverse prompts.",
-)
-
-
-@dataclass(frozen=True, slots=True)
 class BatchCopies:
     """What one dumped generation batch shows.
 
     ``pattern`` is the commonest one and ``alike`` the share of the ``groups`` judged that have it; ``repeated`` is the
-    share of completions that repeat another one of their group; ``digest`` tells a re-dumped table.
+    share of completions that repeat another one of their group; ``digest`` tells a re-dumped table. ``characters`` is
+    the median length of the judged texts; the rewards are totals over the reward functions, None where none was dumped.
     """
 
     step: int
@@ -91,6 +60,9 @@ class BatchCopies:
     groups: int
     repeated: float
     digest: str
+    characters: float = 0.0
+    lowest_reward: float | None = None
+    highest_reward: float | None = None
 
     @property
     def distinct(self) -> int:
@@ -118,15 +90,32 @@ class BatchCopies:
         }
 
 
-class CopyStreak:
-    """Consecutive batches with repeated texts: how many, how many of the newest share one pattern, and since when."""
+class CopyHistory:
+    """What a run's batches showed so far.
+
+    ``batches`` counts consecutive ones with repeated texts, ``alike`` the newest of them that share one pattern,
+    ``first_step`` is where they began. ``was_diverse``: groups differed before, and ``best_reward`` is the highest
+    total reward that they earned (-inf: unknown).
+    """
 
     def __init__(self) -> None:
+        self.was_diverse, self.best_reward = False, float("-inf")
+        self.end_streak()
+
+    def end_streak(self) -> None:
+        """A diverse batch, or a new attempt."""
         self.batches = self.alike = self.first_step = 0
         self._newest: BatchCopies | None = None
 
+    def take_diverse(self, batch: BatchCopies) -> None:
+        """A batch whose texts differ."""
+        self.end_streak()
+        self.was_diverse = True
+        if batch.highest_reward is not None:
+            self.best_reward = max(self.best_reward, batch.highest_reward)
+
     def extend(self, batch: BatchCopies) -> None:
-        """Add a batch; one that was dumped again counts once."""
+        """A batch that repeats its texts; one that was dumped again counts once."""
         before, self._newest = self._newest, batch
         if before is not None and batch.digest == before.digest:
             return
@@ -147,6 +136,7 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
     if not groups or len(groups) * 2 < len(summary.groups):
         return None
     pattern, count = Counter(group.pattern for group in groups).most_common(1)[0]
+    rewards = [total for group in groups for total in _totals(group)]
     return BatchCopies(
         step=summary.step,
         pattern=pattern,
@@ -155,7 +145,19 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
         groups=len(groups),
         repeated=sum(group.size - group.unique for group in groups) / sum(group.size for group in groups),
         digest="".join(group.digest for group in summary.groups),
+        characters=median(length for group in groups for length in group.lengths),
+        lowest_reward=min(rewards, default=None),
+        highest_reward=max(rewards, default=None),
     )
+
+
+def _totals(group: GroupSummary) -> Iterator[float]:
+    """Summed reward of each completion that every function scored."""
+    functions = [values for name, values in group.rewards.items() if not name.startswith("advantage")]
+    for scores in zip(*functions, strict=True):
+        known = [score for score in scores if score is not None]
+        if known and len(known) == len(scores):
+            yield sum(known)
 
 
 def _telling(group: GroupSummary, min_characters: int) -> bool:

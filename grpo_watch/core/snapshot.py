@@ -11,6 +11,19 @@ from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.records import AlertState, Setting, Severity
 from grpo_watch.core.runstate import RunState
 
+FROZEN_POLICY = frozenset(
+    {
+        "kl-stuck-at-zero",
+        "gradient-lost",
+        "parameters-unchanged",
+        "adapter-never-trained",
+        "learning-rate-zero",
+        "reference-follows-policy",
+    }
+)
+"""The rules of which at least one must see, or a frozen policy stays unseen."""
+SEE_FROZEN = "nothing would show a frozen policy in this run: set save_steps, or beta above 0"
+
 
 class RuleStatus(str, Enum):
     """Whether a rule can see, and what it sees."""
@@ -109,6 +122,13 @@ def verdict_of(findings: tuple[Finding, ...], rules: tuple[RuleView, ...], attem
     if not findings and all(rule.status in (RuleStatus.BLIND, RuleStatus.BROKEN) for rule in rules):
         return RunVerdict.NOT_EVALUABLE
     return RunVerdict.HEALTHY
+
+
+def blind_to_frozen_policy(snapshot: RunSnapshot) -> bool:
+    """Whether rows were logged, yet every rule that could show a frozen policy is blind or broken."""
+    seeing = {rule.rule for rule in snapshot.rules if rule.status in (RuleStatus.OK, RuleStatus.FIRING)}
+    telling = FROZEN_POLICY & {rule.rule for rule in snapshot.rules}
+    return snapshot.rows > 0 and bool(telling) and not telling & seeing
 
 
 def _rule_view(monitor: Monitor, state: RunState) -> RuleView:

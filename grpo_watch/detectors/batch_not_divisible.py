@@ -11,6 +11,17 @@ SIGNS = ("divisible by", "can not be both configured at the same time", "must eq
 """Fragments of the refusals of TRL 0.15 to 1.16 and ms-swift 3.1 to 4.6."""
 
 
+FIXES = (
+    ("can not be both configured", "Set only one of generation_batch_size and steps_per_generation."),
+    ("must equal per_device", "Drop generation_batch_size or steps_per_generation; one follows from the other."),
+    (
+        "global batch size",
+        "Make generation_batch_size a multiple of per_device_train_batch_size x the number of processes.",
+    ),
+)
+"""What to change by fragment of the refusal; anything else is the rule's own hint."""
+
+
 class BatchNotDivisible(Detector):
     """Reads the refusal's own text; a run that logs rows got past the check."""
 
@@ -23,4 +34,7 @@ class BatchNotDivisible(Detector):
         if record.kind is not EventKind.CONFIG_ERROR or not any(sign in record.text for sign in SIGNS):
             return SILENT
         message = f"refused at start: {record.text}"[:300]
-        return (Reading(Verdict.BREACH, message=message, evidence={"error": record.text[:300]}, immediate=True),)
+        fix = next((fix for sign, fix in FIXES if sign in record.text), "")
+        return (
+            Reading(Verdict.BREACH, message=message, evidence={"error": record.text[:300]}, immediate=True, hint=fix),
+        )

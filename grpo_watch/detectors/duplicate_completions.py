@@ -6,18 +6,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from types import MappingProxyType
 
-from grpo_watch.core.copies import (
-    COLLAPSE,
-    GREEDY,
-    NEAR_GREEDY,
-    SHARED_SEED,
-    BatchCopies,
-    Cause,
-    CopyStreak,
-    Layout,
-    copies_in,
-)
-from grpo_watch.core.detector import SILENT, Detector, Param, RunView
+from grpo_watch.core.copies import BatchCopies, CopyHistory, Layout, copies_in
+from grpo_watch.core.copy_causes import Cause, cause_of
+from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import CompletionSummary, MetricRow, Reading, Severity, Tick, Verdict
 from grpo_watch.core.window import BATCHES_AHEAD, ROWS_AHEAD, History
@@ -28,6 +19,7 @@ class DuplicateCompletions(Detector):
 
     reads = (CompletionSummary, MetricRow, Tick)
     needs = (("completions",),)
+    survives_attempts = True
     params = MappingProxyType(
         {
             "min_characters": Param(12, "shorter texts may be equal by chance or by task", minimum=1),
@@ -35,6 +27,7 @@ class DuplicateCompletions(Detector):
             "low_entropy": Param(0.1, "entropy (nats per token) below which equal texts are a collapse", minimum=0),
             "fallen_entropy": Param(0.5, "the same, as a share of the run's highest entropy so far", 0, 1),
             "batches": Param(3, "distinct batches needed when one is not proof", minimum=1),
+            "template": Param(64, "shorter texts that repeat without a rule may be answers in tags", minimum=1),
             "many": Param(0.5, "share of repeated completions without a rule that is a warning", 0, 1),
         }
     )
@@ -43,22 +36,22 @@ class DuplicateCompletions(Detector):
     low_entropy: float
     fallen_entropy: float
     batches: int
+    template: int
     many: float
 
     def setup(self) -> None:
         """Empty join."""
         self.waiting: deque[BatchCopies] = deque(maxlen=BATCHES_AHEAD)
-        self.entropy = History(ROWS_AHEAD)
-        self.last_row = 0
-        self.was_diverse = False
-        self.streak = CopyStreak()
+        self.entropy, self.history = History(ROWS_AHEAD), CopyHistory()
+        self.last_row, self.attempt = 0, 1
 
     def observe(self, record: CompletionSummary | MetricRow | Tick, run: RunView) -> Iterable[Reading]:
         """Take a batch, a row or the end of input; judge the batches whose row is there."""
         if isinstance(record, CompletionSummary):
             batch = copies_in(record, self.min_characters)
-            if batch is not None:
-                self.waiting.append(batch)
+            if batch is None:
+                return no_data("the dumped texts are too short, empty, or not in groups")
+            self.waiting.append(batch)
         elif isinstance(record, MetricRow):
             self._take(record)
         if not self.waiting:
@@ -68,6 +61,9 @@ class DuplicateCompletions(Detector):
 
     def _take(self, row: MetricRow) -> None:
         entropy = number(row, "entropy")
+        if row.attempt > self.attempt:  # steps start lower again; that groups were diverse before stays true
+            self.attempt, self.entropy = row.attempt, History(ROWS_AHEAD)
+            self.history.end_streak()
         if not row.supplement:
             self.last_row = row.step
         if entropy is not None:
@@ -80,37 +76,31 @@ class DuplicateCompletions(Detector):
     def _judge(self, batch: BatchCopies) -> Reading:
         regular = batch.alike >= self.alike and batch.layout is not Layout.DISTINCT
         if not regular and batch.repeated < self.many:
-            self.streak = CopyStreak()
-            self.was_diverse = True
+            self.history.take_diverse(batch)
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
-        self.streak.extend(batch)
-        entropy = self.entropy.at(batch.step)
-        cause = self._diagnose(batch, entropy, regular=regular)
+        self.history.extend(batch)
+        cause = self._cause(batch, regular=regular)
+        if cause is None:
+            return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
         proof = batch.groups > 1 and cause.severity is Severity.CRITICAL
-        if not proof and self.streak.batches < self.batches:
+        if not proof and self.history.batches < self.batches:
             return Reading(Verdict.NO_DATA, message="repeated texts in too few distinct batches yet", step=batch.step)
-        return self._breach(batch, cause, entropy)
+        return self._breach(batch, cause)
 
-    def _diagnose(self, batch: BatchCopies, entropy: float | None, *, regular: bool) -> Cause:
-        fallen = self.fallen_entropy * self.entropy.highest(batch.step)
-        low = entropy is not None and entropy < max(self.low_entropy, fallen)
-        if regular and batch.rank_shaped and (not low or self.streak.alike >= self.batches):
-            return SHARED_SEED
-        if low:
-            return COLLAPSE
-        if not regular or batch.layout is not Layout.ONE_TEXT:
-            return NEAR_GREEDY
-        return COLLAPSE if entropy is None and self.was_diverse else GREEDY
+    def _cause(self, batch: BatchCopies, *, regular: bool) -> Cause | None:
+        entropy, usual = self.entropy.at(batch.step), self.fallen_entropy * self.entropy.highest(batch.step)
+        low = None if entropy is None else entropy < max(self.low_entropy, usual)
+        return cause_of(batch, self.history, regular=regular, low=low, patience=self.batches, template=self.template)
 
-    def _breach(self, batch: BatchCopies, cause: Cause, entropy: float | None) -> Reading:
+    def _breach(self, batch: BatchCopies, cause: Cause) -> Reading:
         return Reading(
             Verdict.BREACH,
             value=batch.repeated,
             severity=cause.severity,
             message=f"{batch.says()}: {cause.says}",
             hint=cause.hint,
-            evidence={**batch.evidence(), "entropy": entropy},
+            evidence={**batch.evidence(), "entropy": self.entropy.at(batch.step)},
             step=batch.step,
-            first_step=self.streak.first_step,
+            first_step=self.history.first_step,
             immediate=True,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView, no_data
-from grpo_watch.core.records import EventKind, Reading, RunConfig, RunEvent, Scalar, Tick, Verdict
+from grpo_watch.core.records import CompletionSummary, EventKind, Reading, RunConfig, RunEvent, Scalar, Tick, Verdict
 
 SIGNS = ("at least 2 generations per prompt", "num_generations must be greater than 1", "generations per prompt (1)")
 """Fragments of the refusals of TRL 0.15 to 1.16 and ms-swift 3.1 to 4.6 (ms-swift#3980)."""
@@ -14,13 +14,15 @@ SIGNS = ("at least 2 generations per prompt", "num_generations must be greater t
 class GroupSizeOne(Detector):
     """Reads the refusal's text, or the configuration of a framework that lets it pass."""
 
-    reads = (RunEvent, RunConfig, Tick)
+    reads = (RunEvent, RunConfig, CompletionSummary, Tick)
 
-    def observe(self, record: RunEvent | RunConfig | Tick, run: RunView) -> Iterable[Reading]:
+    def observe(self, record: RunEvent | RunConfig | CompletionSummary | Tick, run: RunView) -> Iterable[Reading]:
         """Judge a configuration error, or the group size once rows came."""
         if isinstance(record, RunEvent):
             refused = record.kind is EventKind.CONFIG_ERROR and any(sign in record.text for sign in SIGNS)
             return (_breach(f"refused at start: {record.text}", record.text),) if refused else SILENT
+        if isinstance(record, CompletionSummary):
+            return QUIET if any(group.size > 1 and group.prompts == 1 for group in record.groups) else SILENT
         size = run.number("num_generations")
         if not run.step:
             return SILENT

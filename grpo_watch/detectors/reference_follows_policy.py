@@ -43,9 +43,10 @@ class ReferenceFollowsPolicy(Detector):
         """Take a row or a checkpoint; judge the pairs that are ready."""
         if isinstance(record, CheckpointDigest):
             before = self.history.before(record) if record.complete and not record.problems else None
-            if before is not None:
-                names = comparable(before, record)
-                self.pairs.append((before.step, record.step, len(changed(before, record, names)), len(names)))
+            if before is None:
+                return no_data("two checkpoints of different steps are needed")
+            names = comparable(before, record)
+            self.pairs.append((before.step, record.step, len(changed(before, record, names)), len(names)))
         else:
             self._take(record, run)
         return list(self._judge(run)) if self.pairs else SILENT

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from grpo_watch.core.detector import OK, QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import EventKind, MetricRow, Reading, RunEvent, RunState, Tick, Verdict
 
+NO_END = "its log has no end-of-training row"
 DEADLY = (EventKind.TRACEBACK, EventKind.KILLED, EventKind.CRASH_SUMMARY)
 
 
@@ -79,7 +80,7 @@ class RunCrashed(Detector):
         if self.last_row == 0:
             return no_data("no row was logged yet")
         if tick.state is RunState.ENDED and not self.finished and run.step < (run.max_steps or 0):
-            self.suspect = RunEvent("", EventKind.KILLED, run.step, "the log ends without an end marker")
+            self.suspect = RunEvent("", EventKind.KILLED, run.step, NO_END)
             return self._fire(run.step)
         return QUIET
 
@@ -91,11 +92,13 @@ class RunCrashed(Detector):
 
     @staticmethod
     def _breach(event: RunEvent, step: int) -> Reading:
-        what = "was killed" if event.kind is EventKind.KILLED else "died"
+        what = "ended" if event.text == NO_END else "was killed" if event.kind is EventKind.KILLED else "died"
+        sign = "no end marker" if event.text == NO_END else event.kind.value
         return Reading(
             Verdict.BREACH,
-            message=f"the job {what} at step {step}: {event.text or 'it wrote no end-of-training row'}"[:300],
-            evidence={"last_step": step, "error": event.text[:300], "sign": event.kind.value},
+            message=f"the job {what} at step {step}: {event.text or NO_END}"[:300],
+            evidence={"last_step": step, "error": None if event.text == NO_END else event.text[:300], "sign": sign},
             step=step,
             immediate=True,
+            hint="" if step else "Read the traceback in the job's console, mend its cause, and start again.",
         )

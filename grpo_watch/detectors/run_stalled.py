@@ -85,7 +85,8 @@ class RunStalled(Detector):
         return max(least, usual, self.wait_factor * run.pace.longest_wait())
 
     def _breach(self, tick: Tick, run: RunView, silence: float, limit: float) -> Reading:
-        severity = Severity.CRITICAL if tick.live else Severity.WARNING if run.in_folder else Severity.INFO
+        told = run.in_folder and run.max_steps is not None
+        severity = Severity.CRITICAL if tick.live else Severity.WARNING if told else Severity.INFO
         goal = f" of {run.max_steps}" if run.max_steps else ""
         return Reading(
             Verdict.BREACH,

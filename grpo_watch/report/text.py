@@ -10,7 +10,7 @@ from rich.text import Text
 
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Scalar, Severity
-from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, RunVerdict
+from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, RunVerdict, blind_to_frozen_policy
 from grpo_watch.report.collect import RunReport, blind
 
 REPEATED = "duplicate"
@@ -93,7 +93,13 @@ def _footer(report: RunReport) -> Iterator[tuple[Text, int]]:
     judged = sum(rule.status in (RuleStatus.OK, RuleStatus.FIRING) for rule in snapshot.rules)
     if judged and snapshot.verdict is not RunVerdict.NOT_EVALUABLE:
         yield Text(f"{judged} rules judged", style="dim"), 2
-    for reason, rules in blind(snapshot).items():
+    if blind_to_frozen_policy(snapshot):
+        yield Text(SEE_FROZEN, style="yellow"), 2
+    unseeing = blind(snapshot)
+    if snapshot.rows == 0 and unseeing:
+        yield Text(f"{sum(map(len, unseeing.values()))} rules had no row to judge", style="dim"), 2
+        unseeing = {}
+    for reason, rules in unseeing.items():
         yield Text.assemble(("blind: ", "dim yellow"), (f"{', '.join(rules)}: {printable(reason)}", "dim")), 2
     for rule in snapshot.rules:
         if rule.status is RuleStatus.BROKEN:

@@ -67,10 +67,10 @@ def test_each_firing_is_an_episode_and_pending_is_none() -> None:
 
 
 def test_an_episode_follows_its_alert_until_it_resolves() -> None:
-    """The evidence shown is the newest breach's, and the resolved episode keeps it."""
+    """The evidence shown is that of the breach that fired, and the resolved episode keeps it."""
     monitor, run = watch(a_rule("scripted"))
     feed(monitor, run, row(1, breach=None), row(2, breach=None), row(3, ok=None), row(4, ok=None))
-    assert [e.reading.message for e in monitor.episodes] == ["row 2"]
+    assert [e.reading.message for e in monitor.episodes] == ["row 1"]
 
 
 def test_a_pending_alert_after_a_resolved_one_leaves_the_old_episode_alone() -> None:

@@ -73,14 +73,64 @@ def test_without_entropy_only_a_run_that_was_diverse_collapses() -> None:
     assert Watched(RULE).feed_all(steps(*late, entropy=None)).changes == [("firing", 4, "warning")]
 
 
+IRREGULAR = [
+    a_batch(1, (0, 0, 0, 0, 0, 1), ONE),
+    a_batch(2, (0, 1, 0, 0, 0, 0), ONE),
+    a_batch(3, (0, 0, 1, 1, 1, 1), ONE),
+]
+
+
+def sized(batch: CompletionSummary, characters: int) -> CompletionSummary:
+    """The batch with texts of this length."""
+    return replace(batch, groups=tuple(replace(g, lengths=(characters,) * g.size) for g in batch.groups))
+
+
+def short(batch: CompletionSummary) -> CompletionSummary:
+    """The batch with answers of 20 characters."""
+    return sized(batch, 20)
+
+
+def scored(batch: CompletionSummary, *rewards: float) -> CompletionSummary:
+    """The batch with these rewards in turn."""
+    return replace(
+        batch,
+        groups=tuple(
+            replace(g, rewards={"f": tuple(rewards[i % len(rewards)] for i in range(g.size))}) for g in batch.groups
+        ),
+    )
+
+
 def test_many_copies_without_a_rule() -> None:
-    """4 of 6 repeat, in a different place each time: near-greedy."""
-    batches = [
-        a_batch(1, (0, 0, 0, 0, 0, 1), ONE),
-        a_batch(2, (0, 1, 0, 0, 0, 0), ONE),
-        a_batch(3, (0, 0, 1, 1, 1, 1), ONE),
-    ]
+    """4 of 6 long texts repeat, in a different place each time: near-greedy."""
+    batches = [sized(batch, 200) for batch in IRREGULAR]
     assert Watched(RULE).feed_all(steps(*batches)).changes == [("firing", 3, "warning")]
+
+
+def test_answers_in_tags_repeat_and_are_no_fault() -> None:
+    """``<answer>yes</answer>`` over and over: 20 characters each, no rule in it."""
+    assert Watched(RULE).feed_all(steps(*[short(batch) for batch in IRREGULAR])).changes == []
+
+
+def test_solved_prompts_stay_quiet() -> None:
+    """Groups differed before, and now every text earns the best reward that one of them ever earned."""
+    before = scored(a_batch(1, DISTINCT, DISTINCT), 0.0, 1.0)
+    solved = [scored(a_batch(step, ONE, ONE), 1.0) for step in range(2, 8)]
+    assert Watched(RULE).feed_all(steps(before, *solved)).changes == []
+
+
+def test_one_text_that_earns_less_than_before_is_no_success() -> None:
+    """The same without a logged entropy, but at half the best reward: a collapse, told after three batches."""
+    before = scored(a_batch(1, DISTINCT, DISTINCT), 0.0, 1.0)
+    fallen = [scored(a_batch(step, ONE, ONE), 0.5) for step in range(2, 8)]
+    run = Watched(RULE).feed_all(each for batch in (before, *fallen) for each in (batch, row(batch.step, loss=0.0)))
+    assert run.changes == [("firing", 4, "warning")]
+
+
+def test_a_resume_remembers_that_groups_were_diverse() -> None:
+    """One text per group right after a resume, no entropy logged: not a page from the first batch."""
+    fed = [a_batch(1, DISTINCT, DISTINCT), row(1, loss=0.0), row(2, loss=0.0)]
+    again = [row(1, 2, loss=0.0), a_batch(2, ONE, ONE), row(2, 2, loss=0.0)]
+    assert Watched(RULE).feed_all([*fed, *again]).changes == []
 
 
 def test_nine_of_ten_groups_are_enough() -> None:

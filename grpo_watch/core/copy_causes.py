@@ -1,0 +1,73 @@
+"""Why texts repeat inside groups: a shared seed, greedy decoding, a collapse, or nothing worth a word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grpo_watch.core.copies import BatchCopies, CopyHistory, Layout
+from grpo_watch.core.records import Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why texts repeat, how bad that is, and what to do."""
+
+    severity: Severity
+    says: str
+    hint: str
+
+
+SHARED_SEED = Cause(
+    Severity.CRITICAL,
+    "the same pattern in every group, so ranks or engines share a seed",
+    "Give every rank and engine its own seed (seed + data-parallel rank) and set no per-request seed. Fixed in "
+    "ms-swift 3.2.1 (colocate 3.6, rollout server 4.0) and TRL 0.15.",
+)
+GREEDY = Cause(
+    Severity.CRITICAL,
+    "one text per group although the entropy is not low, so decoding is greedy or every request has one seed",
+    "Print the resolved SamplingParams / generation_config: set --temperature 1.0 --top_p 1.0, no top_k=1, "
+    "do_sample=True, and no per-request seed.",
+)
+GREEDY_FROM_START = Cause(
+    Severity.CRITICAL,
+    "one text per group from the start (no entropy is logged): decoding is greedy, or every request has one seed",
+    GREEDY.hint,
+)
+NEAR_GREEDY = Cause(
+    Severity.WARNING,
+    "texts repeat without a rule: near-greedy sampling or a collapse",
+    "Compare the resolved sampling parameters with the intended ones; raise the temperature; watch the entropy.",
+)
+COLLAPSE = Cause(
+    Severity.WARNING,
+    "the policy collapsed to few texts",
+    "Go back to a checkpoint with healthy entropy; raise the temperature or beta, lower the learning rate, use "
+    "clip-higher (epsilon_high) or more diverse prompts.",
+)
+
+
+def cause_of(
+    batch: BatchCopies, history: CopyHistory, *, regular: bool, low: bool | None, patience: int, template: int
+) -> Cause | None:
+    """The cause of a batch's copies; None for solved prompts and for short answers in tags.
+
+    Args:
+        batch: the copies.
+        history: what batches before it showed.
+        regular: whether nearly all groups repeat in the same way.
+        low: whether the entropy is low; None where none is logged.
+        patience: batches of one pattern that outweigh a low entropy.
+        template: characters below which texts that repeat without a rule may be answers in tags.
+    """
+    if regular and batch.rank_shaped and (not low or history.alike >= patience):
+        return SHARED_SEED
+    if low:
+        return COLLAPSE
+    if history.was_diverse and batch.lowest_reward is not None and batch.lowest_reward >= history.best_reward:
+        return None
+    if not regular or batch.layout is not Layout.ONE_TEXT:
+        return NEAR_GREEDY if batch.characters >= template else None
+    if low is None:
+        return COLLAPSE if history.was_diverse else GREEDY_FROM_START
+    return GREEDY
