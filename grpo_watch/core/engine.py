@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from grpo_watch.core.alerts import transition_id
 from grpo_watch.core.detector import Detector, Rule
-from grpo_watch.core.monitor import Judged, Monitor
+from grpo_watch.core.monitor import BROKE, Judged, Monitor
 from grpo_watch.core.records import (
     CheckpointDigest,
     CompletionSummary,
+    EventKind,
     MetricRow,
     Progress,
     Record,
@@ -49,7 +50,10 @@ class Engine:
         found: list[Transition] = []
         for monitor in state.readers(record):
             judged = monitor.observe(record, state, step)
-            if judged:
+            if judged is BROKE:
+                event = RunEvent(monitor.rule.name, EventKind.RULE_BROKEN, step, monitor.broken or "")
+                found += self.feed(run, event)
+            elif judged:
                 found += [self._transition(state, monitor.rule.name, each, record) for each in judged]
         return found
 

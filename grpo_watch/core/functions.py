@@ -1,0 +1,44 @@
+"""Finds the reward functions of a row: which labelled keys it carries, looked up once per set of keys."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from grpo_watch.core.names import labelled, split_label
+from grpo_watch.core.records import MetricRow
+
+TOTALS = ("total", "total_reward", "overall", "reward", "sum")
+"""Names under which scripts log the weighted total beside its components: not a component of itself."""
+
+
+class FunctionKeys(NamedTuple):
+    """One reward function and the keys of its mean and its standard deviation."""
+
+    name: str
+    mean: str
+    std: str
+
+
+class RewardFunctions:
+    """Remembers the functions of each number of keys: rows of one run have two or three layouts."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[FunctionKeys, ...]] = {}
+
+    def of(self, row: MetricRow) -> tuple[FunctionKeys, ...]:
+        """The functions whose mean this row carries, in the row's order; totals are left out where others exist."""
+        known = self._known.get(len(row.values))
+        if known is None or any(keys.mean not in row.values for keys in known):
+            known = self._known[len(row.values)] = _found(row)
+        return known
+
+
+def _found(row: MetricRow) -> tuple[FunctionKeys, ...]:
+    names = [label for metric, label in map(split_label, row.values) if metric == "reward_function_mean" and label]
+    parts = [name for name in names if name.lower() not in TOTALS] or names
+    return tuple(
+        FunctionKeys(name, labelled("reward_function_mean", name), labelled("reward_function_std", name))
+        for name in parts
+    )

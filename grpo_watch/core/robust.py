@@ -1,0 +1,41 @@
+"""Robust statistics of short series: median, spread, slope and correlation that single outliers do not move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, median, pstdev
+
+
+def theil_sen(points: Sequence[tuple[float, float]]) -> float:
+    """Median slope over all pairs of points with different abscissae (0.0 without a pair)."""
+    slopes = [
+        (points[j][1] - points[i][1]) / (points[j][0] - points[i][0])
+        for i in range(len(points))
+        for j in range(i + 1, len(points))
+        if points[j][0] != points[i][0]
+    ]
+    return median(slopes) if slopes else 0.0
+
+
+def correlation(left: Sequence[float], right: Sequence[float]) -> float:
+    """Pearson's correlation of two series of equal length (0.0 where one of them is constant)."""
+    mean_left, mean_right = fmean(left), fmean(right)
+    spread = pstdev(left, mean_left) * pstdev(right, mean_right)
+    if spread <= 0.0:
+        return 0.0
+    both = fmean([(a - mean_left) * (b - mean_right) for a, b in zip(left, right, strict=True)])
+    return both / spread
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Standard deviation estimated from the median absolute deviation (1.4826 MAD)."""
+    middle = median(values)
+    return 1.4826 * median([abs(value - middle) for value in values])
+
+
+def explained(points: Sequence[tuple[float, float]]) -> float:
+    """Share of the variance that a straight line explains (r squared)."""
+    return correlation([x for x, _ in points], [y for _, y in points]) ** 2
+
+
+__all__ = ["correlation", "deviation", "explained", "theil_sen"]
