@@ -81,6 +81,10 @@ class _Event(_Model):
     length: int = 100
     empty: int = 0
     prompts: int = 1
+    prompt_ids: list[str] | None = None
+    near_unique: int | None = None
+    looping: int = 0
+    scattered: int = 0
     batch: str | None = None
     rewards: dict[str, list[list[float | None]]] = {}
     checkpoint: dict[str, str] | None = None
@@ -243,13 +247,17 @@ def _completions(event: _Event, patterns: list[list[int]], step: int) -> Complet
     batch = event.batch or str(step)
     groups = tuple(
         GroupSummary(
-            prompt_id=f"prompt {batch}-{index}",
+            prompt_id=event.prompt_ids[index] if event.prompt_ids else f"prompt {batch}-{index}",
             size=len(pattern),
             pattern=tuple(pattern),
             unique=len(set(pattern)),
             lengths=(event.length,) * len(pattern),
             empty=event.empty,
             prompts=event.prompts,
+            near_unique=len(set(pattern)) if event.near_unique is None else event.near_unique,
+            judged=len(pattern),
+            looping=event.looping,
+            scattered=event.scattered,
             rewards={name: tuple(scores[index]) for name, scores in event.rewards.items()},
             digest=f"{batch}-{index}",
         )
