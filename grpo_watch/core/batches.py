@@ -6,8 +6,7 @@ from grpo_watch.core.records import CompletionSummary, GroupSummary, Stream
 
 
 class NewBatches:
-    """Remembers the newest batch, because TRL and ms-swift write a table again when its batch is reused or training
-    ends."""
+    """Remembers the newest batch: TRL and ms-swift write a table again when its batch is reused or training ends."""
 
     __slots__ = ("_digest",)
 

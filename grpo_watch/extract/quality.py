@@ -1,4 +1,4 @@
-"""Turns one completion's text into what later comparisons need: whether it is degenerate, and hashes of its shingles."""
+"""Turns one completion's text into what is kept of it: whether it is degenerate, and hashes of its shingles."""
 
 from __future__ import annotations
 

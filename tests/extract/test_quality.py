@@ -13,7 +13,7 @@ PROSE = (
     "First the train leaves at noon and rides three hours to the coast, where the second one is waiting. Since both "
     "go at the same speed, the distance between them stays 40 kilometres, so the answer must be half of that plus ten."
 )
-CODE = "def add(left, right):\n    total = left + right\n    if total < 0:\n        raise ValueError(total)\n    return total\n"
+CODE = "def add(left, right):\n    total = left\n    if total < 0:\n        raise ValueError\n    return 1\n"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_loops(text: str) -> None:
 
 def test_scraps_of_many_scripts() -> None:
     """Weights that were not reloaded sample from the whole vocabulary."""
-    assert quality("atomyонии的一个ตัวอย่างשלוםkerja مرحبا ihtiyacıнова") is Quality.SCATTERED
+    assert quality("atom\u0434\u0436\u0438\u0448的一个ตัวอย่าง\u05e9\u05dc\u05d2kerja \u0645\u0631\u062d") is Quality.SCATTERED
     assert quality("a \ufffd\ufffd b \ufffd c and so on") is Quality.SCATTERED
 
 
