@@ -54,7 +54,8 @@ def test_loops(text: str) -> None:
 
 def test_scraps_of_many_scripts() -> None:
     """Weights that were not reloaded sample from the whole vocabulary."""
-    assert quality("atom\u0434\u0436\u0438\u0448的一个ตัวอย่าง\u05e9\u05dc\u05d2kerja \u0645\u0631\u062d") is Quality.SCATTERED
+    text = "atom\u0434\u0436\u0438\u0448的一个ตัวอย่าง\u05e9\u05dc\u05d2kerja \u0645\u0631\u062d"
+    assert quality(text) is Quality.SCATTERED
     assert quality("a \ufffd\ufffd b \ufffd c and so on") is Quality.SCATTERED
 
 
