@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean, median, pstdev
+from math import sqrt
+from statistics import median
+
+TINY = 1e-30
+"""Product of two sums of squares below which a series counts as constant (rounding of equal floats)."""
 
 
 def theil_sen(points: Sequence[tuple[float, float]]) -> float:
@@ -19,12 +23,12 @@ def theil_sen(points: Sequence[tuple[float, float]]) -> float:
 
 def correlation(left: Sequence[float], right: Sequence[float]) -> float:
     """Pearson's correlation of two series of equal length (0.0 where one of them is constant)."""
-    mean_left, mean_right = fmean(left), fmean(right)
-    spread = pstdev(left, mean_left) * pstdev(right, mean_right)
-    if spread <= 0.0:
+    mean_left, mean_right = sum(left) / len(left), sum(right) / len(right)
+    off_left, off_right = [value - mean_left for value in left], [value - mean_right for value in right]
+    squares = sum([value * value for value in off_left]) * sum([value * value for value in off_right])
+    if squares <= TINY:
         return 0.0
-    both = fmean([(a - mean_left) * (b - mean_right) for a, b in zip(left, right, strict=True)])
-    return both / spread
+    return sum([a * b for a, b in zip(off_left, off_right, strict=True)]) / sqrt(squares)
 
 
 def deviation(values: Sequence[float]) -> float:
@@ -36,6 +40,3 @@ def deviation(values: Sequence[float]) -> float:
 def explained(points: Sequence[tuple[float, float]]) -> float:
     """Share of the variance that a straight line explains (r squared)."""
     return correlation([x for x, _ in points], [y for _, y in points]) ** 2
-
-
-__all__ = ["correlation", "deviation", "explained", "theil_sen"]

@@ -13,6 +13,11 @@ CORE = ("loss", "grad_norm", "kl_reference", "entropy", "reward_mean", "policy_c
 multi-task rewards leave single functions NaN on purpose (ms-swift#4653). A key logged as null was NaN: TRL >= 1.0 and
 verl's file logger write it so; rows that don't have the metric lack the key."""
 
+REWARD_HINT = (
+    "Only the reward is broken: a reward function returns NaN, None or infinity. Return a finite float for every "
+    "completion (guard divisions, give the lowest score where an answer can't be parsed)."
+)
+
 
 class NonFiniteMetric(Detector):
     """One row is a warning (a lone fp16 grad_norm an info); two in a row, or a crash right after, are critical."""
@@ -64,6 +69,7 @@ class NonFiniteMetric(Detector):
             severity=severity,
             message=f"{names} ({how})",
             evidence=evidence,
+            hint=REWARD_HINT if set(self.last) == {"reward_mean"} else "",
             first_step=self.first_step,
             immediate=True,
         )

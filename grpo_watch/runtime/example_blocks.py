@@ -94,6 +94,7 @@ class _Event(_Model):
     nonfinite: list[str] = []
     no_elements: list[str] = []
     problems: list[str] = []
+    rank: int | None = None
     event: EventKind | None = None
     text: str = ""
     seen: float | None = None
@@ -288,4 +289,5 @@ def _checkpoint(event: _Event, checksums: dict[str, str], step: int) -> Checkpoi
         seen=event.seen,
         problems=tuple(event.problems),
         adapter=event.adapter or {},
+        rank=event.rank,
     )
