@@ -10,6 +10,9 @@ from grpo_watch.core.records import MetricRow
 TOTALS = ("total", "total_reward", "overall", "reward", "sum")
 """Names under which scripts log the weighted total beside its components: not a component of itself."""
 
+LAYOUTS = 64
+"""Layouts remembered at most (bounds memory where each row differs)."""
+
 
 class FunctionKeys(NamedTuple):
     """One reward function and the keys of its mean and its standard deviation."""
@@ -20,18 +23,21 @@ class FunctionKeys(NamedTuple):
 
 
 class RewardFunctions:
-    """Remembers the functions of each number of keys: rows of one run have two or three layouts."""
+    """Remembers the functions of each layout: rows of one run have two or three."""
 
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[FunctionKeys, ...]] = {}
+        self._known: dict[tuple[str, ...], tuple[FunctionKeys, ...]] = {}
 
     def of(self, row: MetricRow) -> tuple[FunctionKeys, ...]:
         """The functions whose mean this row carries, in the row's order; totals are left out where others exist."""
-        known = self._known.get(len(row.values))
-        if known is None or any(keys.mean not in row.values for keys in known):
-            known = self._known[len(row.values)] = _found(row)
+        layout = tuple(row.values)
+        known = self._known.get(layout)
+        if known is None:
+            if len(self._known) >= LAYOUTS:
+                self._known.clear()
+            known = self._known[layout] = _found(row)
         return known
 
 

@@ -68,7 +68,7 @@ class MemoryCreep(Detector):
         if newest < slope / 2 or newest <= 0 or explained(self.points) < self.fit:
             return QUIET
         limit = self.capacity_gib or next((size for size in SIZES if size * USABLE > memory), 2 * memory)
-        full = step + (limit * USABLE - memory) / newest
+        full = round(step + (limit * USABLE - memory) / newest)
         total = run.max_steps or int(step * self.ahead)
         if full > total:
             return QUIET
@@ -78,12 +78,12 @@ class MemoryCreep(Detector):
                 value=memory,
                 threshold=limit,
                 message=f"memory rises by {1000 * newest:.3g} GiB per 1,000 steps: {limit:g} GiB are full near step "
-                f"{int(full)}, before the end",
+                f"{full}, before the end",
                 evidence={
                     "memory_gib": memory,
                     "gib_per_1000_steps": round(1000 * newest, 4),
                     "capacity_gib": limit,
-                    "full_at_step": int(full),
+                    "full_at_step": full,
                     "max_steps": run.max_steps,
                 },
             ),
