@@ -8,8 +8,7 @@ from types import MappingProxyType
 
 from grpo_watch.core.batches import NewBatches
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.evidence import number
-from grpo_watch.core.records import CompletionSummary, GroupSummary, MetricRow, Reading, Severity, Verdict
+from grpo_watch.core.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict
 from grpo_watch.core.window import Window
 
 ABRUPT = (
@@ -21,7 +20,7 @@ ABRUPT += "after waking, and upgrade (ms-swift 3.12, TRL with PR #5313); compare
 class GibberishCompletions(Detector):
     """Compares the share of degenerate texts in new train batches with the run's own first ones."""
 
-    reads = (CompletionSummary, MetricRow)
+    reads = (CompletionSummary,)
     needs = (("completions",),)
     params = MappingProxyType(
         {
@@ -29,7 +28,7 @@ class GibberishCompletions(Detector):
             "rise": Param(0.15, "… when it is so much above the run's own first batches", 0, 1),
             "always": Param(0.6, "share that is a breach also where it was so from the start", 0, 1),
             "cut": Param(0.5, "truncated share that makes the last more than an info (loops do not end)", 0, 1),
-            "batches": Param(3, "batches averaged; the first as many are the baseline", minimum=2),
+            "batches": Param(3, "batches whose median counts; the first as many are the baseline", minimum=2),
         }
     )
     share: float
@@ -43,28 +42,23 @@ class GibberishCompletions(Detector):
         self.new = NewBatches()
         self.recent = Window(self.batches)
         self.first: list[float] = []
-        self.truncated = 0.0
         self.before = 1.0
 
-    def observe(self, record: CompletionSummary | MetricRow, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
-        """Note how many texts are cut off; judge a batch."""
-        if isinstance(record, MetricRow):
-            cut = number(record, "completion_truncated_ratio")
-            self.truncated = self.truncated if cut is None else cut
-            return SILENT
+    def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
+        """Judge one batch together with those before it."""
         groups = [group for group in self.new.take(record) if group.judged]
         texts = sum(group.judged or 0 for group in groups)
         if not texts:
             return no_data("the texts are too short to judge, or were not looked at") if record.groups else SILENT
-        return self._judge(sum(map(_degenerate, groups)) / texts, groups)
+        return self._judge(sum(map(_degenerate, groups)) / texts, groups, run.course.truncated.mean or 0.0)
 
-    def _judge(self, share: float, groups: list[GroupSummary]) -> Iterable[Reading]:
+    def _judge(self, share: float, groups: list[GroupSummary], cut: float) -> Iterable[Reading]:
         self.before = share if share < self.share else self.before
         self.recent.push(share)
         leapt = bool(self.first) and median(self.first) < self.rise and share >= self.share
         if len(self.first) < self.batches and not leapt:
             self.first.append(share)
-        recent, first = self.recent.mean() or 0.0, median(self.first)
+        recent, first = self.recent.median() or 0.0, median(self.first)
         if not self.recent.full:
             return no_data("too few batches yet")
         risen = recent >= max(self.share, first + self.rise)
@@ -82,9 +76,9 @@ class GibberishCompletions(Detector):
                 evidence={
                     "degenerate_ratio": round(recent, 4),
                     "at_first": round(first, 4),
-                    "truncated": self.truncated,
+                    "truncated": round(cut, 4),
                 },
-                severity=None if risen or self.truncated >= self.cut else Severity.INFO,
+                severity=None if risen or cut >= self.cut else Severity.INFO,
                 hint=ABRUPT if abrupt else "",
             ),
         )
