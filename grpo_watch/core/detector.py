@@ -11,6 +11,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
+from grpo_watch.core.course import Course
 from grpo_watch.core.learning import LearningSoFar
 from grpo_watch.core.pace import Pace
 from grpo_watch.core.records import MetricRow, Reading, Record, Scalar, Setting, Severity, Stream, Verdict
@@ -31,7 +32,7 @@ class RunView(Protocol):
     """What a detector may know of the run besides the record at hand (read-only).
 
     ``learning`` has taken every train row of the attempt up to and including the one at hand, ``pace`` those of all
-    attempts.
+    attempts; ``course`` has taken every train row and dumped batch of the run.
     """
 
     run: str
@@ -44,6 +45,7 @@ class RunView(Protocol):
     in_folder: bool
     learning: LearningSoFar
     pace: Pace
+    course: Course
 
     def setting(self, name: str) -> Scalar:
         """The configured value, or None when nobody said it."""

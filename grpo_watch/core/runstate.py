@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpo_watch.core.course import Course
 from grpo_watch.core.learning import LearningSoFar
 from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.pace import Pace
@@ -32,6 +33,7 @@ class RunState:
         self.in_folder = True
         self.learning = LearningSoFar()
         self.pace = Pace()
+        self.course = Course()
         self.values: dict[str, float | None] = {}
         self.metrics: set[str] = set()
         self.evidence: set[str] = set()
@@ -91,6 +93,7 @@ class RunState:
             self.last_step_time = row.time or row.seen or self.last_step_time
             self.learning.take(row)
             self.pace.take(row)
+        self.course.take(row)
         self.values.update(row.values)
         if not row.values.keys() <= self.metrics:
             self.metrics.update(row.values)
@@ -99,6 +102,7 @@ class RunState:
         """A new attempt begins at ``step``: every monitor rewinds."""
         self.attempt = attempt
         self.learning = LearningSoFar()
+        self.course = self.course.resumed(step)
         for monitor in self.monitors:
             monitor.begin_attempt(step)
 
