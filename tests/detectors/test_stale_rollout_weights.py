@@ -23,7 +23,7 @@ LEAP = [0.01, 0.012, 0.009, *[0.8] * 20]
 
 
 def test_a_climb_is_a_warning_and_critical_where_weights_must_be_others() -> None:
-    """Five times the first gaps at row 17, but the order takes 20 rows; the median is 0.3 at row 80 (value 78: 0.302)."""
+    """Five times the first gaps at row 17, but the order takes 20 rows; the median first exceeds 0.3 at row 80."""
     run = Watched(RULE).feed_all(rows(*CLIMB))
     assert run.changes == [("firing", 22, "warning"), ("firing", 80, "critical")]
     assert run.said[0].step == 20
