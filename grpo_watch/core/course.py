@@ -20,8 +20,8 @@ noisy rows lie about 8 standard errors of one mean apart."""
 
 LEAST_STEPS = 7
 """Steps between rows from which the noise of the reward is known well enough."""
-MOST = 0.66
-"""Share of the best reward whose loss is a sign."""
+HALF, MOST = 0.5, 0.66
+"""Shares of the best reward: losing half is a setback worth a look, losing most is the sign."""
 ENTROPY_LOW, ENTROPY_HIGH = 0.2, 3.0
 """Multiples of the run's first entropy (healthy real runs: 0.28 to 2.2)."""
 LENGTH_LOW, LENGTH_HIGH = 0.3, 1.5
@@ -159,7 +159,8 @@ class Course:
             ("completion_truncated_ratio", self.truncated),
             ("completion_duplicate_ratio", self.repeated),
         )
-        self._filled_at = 0
+        self._rows = 0
+        self._known_from = 0
 
     def take(self, row: MetricRow) -> None:
         """Account for one train row, supplements included (they carry other keys)."""
@@ -173,8 +174,9 @@ class Course:
         silent = no_signal_ratio(row)
         if silent is not None:
             self.silent.push(silent)
-        if not self._filled_at and self.reward.start is not None:
-            self._filled_at = row.step
+        if self._rows < WIDTH:
+            self._rows += 1
+            self._known_from = row.step
 
     def take_batch(self, batch: CompletionSummary) -> None:
         """Account for the share of completions that repeat another one of their group."""
@@ -184,7 +186,7 @@ class Course:
 
     def resumed(self, step: int) -> Course:
         """What is known when a new attempt begins at ``step``: the past, unless the run starts anew."""
-        if not self._filled_at or step <= self._filled_at:
+        if self._rows < WIDTH or step <= self._known_from:
             return Course()
         for track in (self.reward, self.silent, *(track for _, track in self._plain)):
             track.rewind()
