@@ -73,39 +73,37 @@ def unexplained(gap: Gap, distance: float, entropy: float | None) -> bool:
 class GapTrend:
     """How a gap goes against the run's own first ones, and whether it climbs as the policy learns, or leapt for good.
 
-    ``newest`` is the median of the last five values. A leap never becomes part of what it is compared with.
+    ``newest`` is the median of the last five values, ``first`` that of the first five. A leap never becomes part of
+    what it is compared with.
     """
 
     def __init__(self, rows: int) -> None:
         self._recent: deque[tuple[float, float]] = deque(maxlen=rows)
+        self._newest: deque[float] = deque(maxlen=NEWEST)
         self._calm = Window(BEFORE)
         self._first: list[float] = []
         self._climbing = False
         self.leapt = 0
-        self.newest = 0.0
+        self.newest = self.first = 0.0
 
     def push(self, learnt: float, value: float, *, leap: float, broken: float) -> None:
         """Take a value and how much was learnt by then; ``leapt`` counts rows since it exceeded both bounds."""
         self._recent.append((learnt, value))
-        self.newest = median([gap for _, gap in self._recent][-NEWEST:]) if len(self._recent) > NEWEST else value
-        usual = self._calm.median()
-        if usual is not None and value >= max(broken, leap * usual):
+        self._newest.append(value)
+        self.newest = sorted(self._newest)[len(self._newest) // 2]
+        if value >= broken and len(self._calm) and value >= leap * (self._calm.median() or 0.0):
             self.leapt += 1
             return
         self.leapt = 0
         self._calm.push(value)
         if len(self._first) < NEWEST:
             self._first.append(value)
+            self.first = median(self._first)
 
     @property
     def ready(self) -> bool:
         """Whether the run's own normal is known."""
         return len(self._first) == NEWEST
-
-    @property
-    def first(self) -> float:
-        """Median of the first values."""
-        return median(self._first) if self._first else 0.0
 
     def climbs(self, times: float, floor: float, order: float) -> bool:
         """Whether the level is ``times`` the first one (and above ``floor``), reached in step with what was learnt.

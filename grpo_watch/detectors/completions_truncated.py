@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from statistics import fmean
 from types import MappingProxyType
 
-from grpo_watch.core.course import Sign
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
@@ -22,12 +20,14 @@ class CompletionsTruncated(Detector):
             "share": Param(0.8, "mean share of completions cut off that is a breach", 0, 1),
             "rows": Param(10, "generation rows averaged", minimum=4),
             "falling": Param(0.05, "fall from the first to the second half of these rows that shows recovery", 0, 1),
+            "loss": Param(0.5, "share of the best reward whose loss is a second signal", 0, 1),
             "silent": Param(0.9, "share of groups without spread at which nothing can be learnt", 0, 1),
         }
     )
     share: float
     rows: int
     falling: float
+    loss: float
     silent: float
 
     def setup(self) -> None:
@@ -45,8 +45,8 @@ class CompletionsTruncated(Detector):
             return no_data("too few generation rows yet")
         if mean < self.share:
             return QUIET
-        values = list(self.cut.values)
-        if fmean(values[self.rows // 2 :]) < fmean(values[: self.rows // 2]) - self.falling:
+        values, half = list(self.cut.values), self.rows // 2
+        if sum(values[-half:]) < sum(values[:half]) - self.falling * half:
             return QUIET
         agrees = self._agrees(run)
         limit = run.number("max_completion_length")
@@ -70,7 +70,7 @@ class CompletionsTruncated(Detector):
     def _agrees(self, run: RunView) -> str:
         """What else says that the run is harmed by it; empty where nothing does (reward may well rise)."""
         course = run.course
-        if Sign.REWARD_FELL in course.signs():
+        if course.reward.fell(self.loss):
             return ", and the reward fell"
         silent = course.silent.mean
         if silent is not None and silent >= self.silent and not course.reward.gained():
