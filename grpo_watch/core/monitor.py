@@ -83,6 +83,12 @@ class Monitor:
             return WhenDetector(self.rule)
         return self.detectors[self.rule.detector or self.rule.name](self.rule.params)
 
+    def adopt(self, rule: Rule) -> Monitor:
+        """Go on under a changed rule, with new windows and the alerts as they are."""
+        self.rule = rule
+        self.detector = self._build()
+        return self
+
     def begin_attempt(self, step: int) -> None:
         """Rewind the windows; pending alerts drop, firing ones wait for a reading that clears them."""
         if not self.detector.survives_attempts:

@@ -42,6 +42,12 @@ class RunState:
         self._train_readers: tuple[Monitor, ...] | None = None
         self._readers: dict[tuple[type, Stream | None], tuple[Monitor, ...]] = {}
 
+    def watch_by(self, monitors: tuple[Monitor, ...]) -> None:
+        """Replace the monitors that watch this run."""
+        self.monitors = monitors
+        self._train_readers = None
+        self._readers.clear()
+
     def setting(self, name: str) -> Scalar:
         """The configured value, or None when nobody said it."""
         known = self.config.get(name)
