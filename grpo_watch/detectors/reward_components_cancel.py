@@ -49,13 +49,15 @@ class RewardComponentsCancel(Detector):
             return SILENT
         if len(keys) == 1:
             return no_data("there is only one reward function")
-        scores = [(key.name, number(record, key.mean)) for key in keys[: self.most]]
-        if any(score is None for _, score in scores):
+        scores = [number(record, key.mean) for key in keys[: self.most]]
+        if None in scores:
             return SILENT
         self.seen += 1
         self.total.append(total)
-        for name, score in scores:
-            self.parts.setdefault(name, deque(maxlen=self.rows)).append(score or 0.0)
+        for key, score in zip(keys, scores, strict=False):
+            if key.name not in self.parts:
+                self.parts[key.name] = deque(maxlen=self.rows)
+            self.parts[key.name].append(score or 0.0)
         if self.seen < self.rows:
             return no_data("too few generation rows yet")
         return SILENT if self.seen % (self.rows // 2) else self._judge()
