@@ -23,11 +23,11 @@ LEAST_STEPS = 7
 HALF, MOST = 0.5, 0.66
 """Shares of the best reward: losing half is a setback worth a look, losing most is the sign."""
 ENTROPY_LOW, ENTROPY_HIGH = 0.2, 3.0
-"""Multiples of the run's first entropy (healthy real runs: 0.28 to 2.2)."""
+"""Multiples of the run's first entropy (healthy real runs: 0.28 to 1.3)."""
 LENGTH_LOW, LENGTH_HIGH = 0.3, 1.5
 """Multiples of the run's longest and of its shortest mean length (alone they prove nothing)."""
 KL_HIGH = 1.5
-"""Nats per token; healthy real runs with a usual learning rate stay below 0.9."""
+"""Nats per token; healthy real runs with a usual learning rate stay at 1.0 or below."""
 
 
 class Sign(str, Enum):
