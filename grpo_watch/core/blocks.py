@@ -6,7 +6,7 @@ from collections import deque
 from statistics import median
 from typing import NamedTuple
 
-from grpo_watch.core.robust import deviation
+from grpo_watch.core.robust import spread
 
 LEAST_NOISE = 1e-3
 
@@ -37,10 +37,11 @@ class Blocks:
         """Make a block of the values so far; nothing where there are none."""
         if not self.values:
             return
-        self.floor = min(self.floor, *self.values)
+        ordered = sorted(self.values)
+        self.floor = min(self.floor, ordered[0])
         # 1.25 / sqrt(n): the standard error of a median of normal values
-        error = 1.25 * max(deviation(self.values), LEAST_NOISE) / len(self.values) ** 0.5
-        self.kept.append(Block(median(self.values), error, self.floor))
+        error = 1.25 * max(spread(ordered), LEAST_NOISE) / len(ordered) ** 0.5
+        self.kept.append(Block(median(ordered), error, self.floor))
         self.values = []
 
     def middles(self, back: int) -> list[float]:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 from grpo_watch.core.course import Course
+from grpo_watch.core.functions import RewardFunctions
 from grpo_watch.core.learning import LearningSoFar
 from grpo_watch.core.pace import Pace
 from grpo_watch.core.plugins import plugins
@@ -48,6 +49,7 @@ class RunView(Protocol):
     learning: LearningSoFar
     pace: Pace
     course: Course
+    functions: RewardFunctions
 
     def setting(self, name: str) -> Scalar:
         """The configured value, or None when nobody said it."""

@@ -23,21 +23,29 @@ class FunctionKeys(NamedTuple):
 
 
 class RewardFunctions:
-    """Remembers the functions of each layout: rows of one run have two or three."""
+    """Remembers the functions of each layout (rows of one run have two or three), and the answer for the last row.
 
-    __slots__ = ("_known",)
+    One instance per run: several rules ask about the same row.
+    """
+
+    __slots__ = ("_known", "_last", "_row")
 
     def __init__(self) -> None:
+        self._row: MetricRow | None = None
+        self._last: tuple[FunctionKeys, ...] = ()
         self._known: dict[tuple[str, ...], tuple[FunctionKeys, ...]] = {}
 
     def of(self, row: MetricRow) -> tuple[FunctionKeys, ...]:
         """The functions whose mean this row carries, in the row's order; totals are left out where others exist."""
+        if row is self._row:
+            return self._last
         layout = tuple(row.values)
         known = self._known.get(layout)
         if known is None:
             if len(self._known) >= LAYOUTS:
                 self._known.clear()
             known = self._known[layout] = _found(row)
+        self._row, self._last = row, known
         return known
 
 

@@ -37,6 +37,12 @@ def deviation(values: Sequence[float]) -> float:
     return 1.4826 * median([abs(value - middle) for value in values])
 
 
+def spread(ordered: Sequence[float]) -> float:
+    """Standard deviation estimated from the quartiles of sorted values: a quarter of the work of ``deviation``."""
+    quarter = len(ordered) // 4
+    return (ordered[-1 - quarter] - ordered[quarter]) / 1.349
+
+
 def explained(points: Sequence[tuple[float, float]]) -> float:
     """Share of the variance that a straight line explains (r squared)."""
     return correlation([x for x, _ in points], [y for _, y in points]) ** 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grpo_watch.core.course import Course
+from grpo_watch.core.functions import RewardFunctions
 from grpo_watch.core.learning import LearningSoFar
 from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.pace import Pace
@@ -34,6 +35,7 @@ class RunState:
         self.learning = LearningSoFar()
         self.pace = Pace()
         self.course = Course()
+        self.functions = RewardFunctions()
         self.values: dict[str, float | None] = {}
         self.metrics: set[str] = set()
         self.evidence: set[str] = set()

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView
 from grpo_watch.core.evidence import FLOAT_NOISE
-from grpo_watch.core.functions import FunctionKeys, RewardFunctions
+from grpo_watch.core.functions import FunctionKeys
 from grpo_watch.core.records import MetricRow, Reading, Scalar, Severity, Verdict
 
 
@@ -43,12 +43,11 @@ class DeadRewardComponent(Detector):
 
     def setup(self) -> None:
         """No function seen."""
-        self.functions = RewardFunctions()
         self.still: dict[str, Still] = {}
 
-    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries reward functions."""
-        keys = self.functions.of(record)
+        keys = run.functions.of(record)
         if not keys:
             return SILENT
         readings: list[Reading] = []

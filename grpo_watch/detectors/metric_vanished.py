@@ -47,7 +47,9 @@ class MetricVanished(Detector):
         layout = tuple(values)
         if None in values.values():
             layout = tuple(key for key in layout if values[key] is not None)
-        seen = self.layouts.setdefault(layout, [0, 0])
+        seen = self.layouts.get(layout)
+        if seen is None:
+            seen = self.layouts[layout] = [0, 0]
         seen[0] += 1
         seen[1] = self.rows
         if self.rows % 10:

@@ -10,9 +10,8 @@ from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import number
-from grpo_watch.core.functions import RewardFunctions
 from grpo_watch.core.records import MetricRow, Reading, Verdict
-from grpo_watch.core.robust import correlation, deviation
+from grpo_watch.core.robust import correlation, spread
 
 
 class RewardComponentsCancel(Detector):
@@ -23,7 +22,7 @@ class RewardComponentsCancel(Detector):
         {
             "rows": Param(30, "generation rows looked at", minimum=10),
             "correlation": Param(-0.9, "correlation of the two at most", -1, 0),
-            "quiet": Param(0.25, "spread of the total at most, as a share of the smaller component's", 0, 1),
+            "quiet": Param(0.25, "spread of the total at most, as a share of the smaller component's", 0.01, 1),
             "floor": Param(0.02, "spread of a component that is worth a look", minimum=0),
             "most": Param(12, "functions that are compared pairwise at most", minimum=2),
         }
@@ -36,14 +35,13 @@ class RewardComponentsCancel(Detector):
 
     def setup(self) -> None:
         """Empty windows."""
-        self.functions = RewardFunctions()
         self.total: deque[float] = deque(maxlen=self.rows)
         self.parts: dict[str, deque[float]] = {}
         self.seen = 0
 
-    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Take one generation row; judge twice per window."""
-        keys = self.functions.of(record)
+        keys = run.functions.of(record)
         total = number(record, "reward_mean")
         if total is None or not keys:
             return SILENT
@@ -63,14 +61,13 @@ class RewardComponentsCancel(Detector):
         return SILENT if self.seen % (self.rows // 2) else self._judge()
 
     def _judge(self) -> Iterable[Reading]:
-        spread = {name: deviation(part) for name, part in self.parts.items() if len(part) == self.rows}
-        moving = [name for name, value in spread.items() if value >= self.floor]
-        total = deviation(self.total)
+        spreads = {name: spread(sorted(part)) for name, part in self.parts.items() if len(part) == self.rows}
+        total = spread(sorted(self.total))
+        moving = [name for name, value in spreads.items() if value >= max(self.floor, total / self.quiet)]
         for one, other in combinations(moving, 2):
-            least = min(spread[one], spread[other])
             related = correlation(self.parts[one], self.parts[other])
-            if total <= self.quiet * least and related <= self.correlation:
-                return (self._breach(one, other, related, total / least),)
+            if related <= self.correlation:
+                return (self._breach(one, other, related, total / min(spreads[one], spreads[other])),)
         return QUIET
 
     def _breach(self, one: str, other: str, related: float, share: float) -> Reading:

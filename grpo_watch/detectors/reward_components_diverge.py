@@ -8,7 +8,6 @@ from types import MappingProxyType
 from grpo_watch.core.blocks import Block, Blocks
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import number
-from grpo_watch.core.functions import RewardFunctions
 from grpo_watch.core.records import MetricRow, Reading, Verdict
 from grpo_watch.core.robust import correlation
 
@@ -37,13 +36,12 @@ class RewardComponentsDiverge(Detector):
 
     def setup(self) -> None:
         """Empty blocks."""
-        self.functions = RewardFunctions()
         self.total = Blocks(BACK[-1] + 1)
         self.parts: dict[str, Blocks] = {}
 
-    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Take one generation row; judge when a block is full."""
-        keys = self.functions.of(record)
+        keys = run.functions.of(record)
         total = number(record, "reward_mean")
         if total is None or not keys:
             return SILENT

@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView
 from grpo_watch.core.evidence import number
-from grpo_watch.core.functions import RewardFunctions
 from grpo_watch.core.records import (
     CompletionSummary,
     EventKind,
@@ -45,15 +44,14 @@ class RewardNotFinite(Detector):
 
     def setup(self) -> None:
         """No streak."""
-        self.functions = RewardFunctions()
         self.finite: Counter[str] = Counter()
         self.ragged: set[str] = set()
         self.streak = 0
 
-    def observe(self, record: MetricRow | RunEvent | CompletionSummary, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
+    def observe(self, record: MetricRow | RunEvent | CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge a train row, a dumped table, or the framework's own complaint."""
         if isinstance(record, MetricRow):
-            return self._row(record)
+            return self._row(record, run)
         if isinstance(record, CompletionSummary):
             return self._table(record) if record.stream is Stream.TRAIN else SILENT
         if record.kind is not EventKind.REWARD_NONE:
@@ -65,9 +63,9 @@ class RewardNotFinite(Detector):
         step = (record.step or 0) + 1
         return (Reading(Verdict.BREACH, "", severity=severity, message=message, evidence=said, step=step),)
 
-    def _row(self, row: MetricRow) -> Iterable[Reading]:
+    def _row(self, row: MetricRow, run: RunView) -> Iterable[Reading]:
         values = row.values
-        keys = self.functions.of(row)
+        keys = run.functions.of(row)
         if not keys and "reward_mean" not in values:
             return SILENT
         broken = {key.name: values[key.mean] for key in keys if not finite(values[key.mean])}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from grpo_watch.core.course import Course, Sign, named
+from grpo_watch.core.course import Sign, named
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import FLOAT_NOISE, no_signal_ratio, number
-from grpo_watch.core.functions import RewardFunctions
 from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.core.window import Window
 
@@ -36,7 +35,6 @@ class RewardVarianceCollapse(Detector):
     def setup(self) -> None:
         """Empty windows."""
         self.silent = Window(self.rows)
-        self.functions = RewardFunctions()
         self.alive = self.several = False
         self.lowest, self.highest = float("inf"), float("-inf")
 
@@ -55,7 +53,7 @@ class RewardVarianceCollapse(Detector):
             return QUIET if len(self.silent) >= self.dead_rows else no_data("too few generation rows yet")
         mean = self.silent.mean() or 0.0
         agrees = frozenset() if run.course.reward.gained() else run.course.signs() & AGREES
-        kind = self._kind(record, reward, run.course) + (f"; {named(agrees)}" if agrees else "")
+        kind = self._kind(record, reward, run) + (f"; {named(agrees)}" if agrees else "")
         return (
             Reading(
                 Verdict.BREACH,
@@ -76,10 +74,11 @@ class RewardVarianceCollapse(Detector):
         mean = self.silent.mean()
         return self.silent.full and mean is not None and mean >= self.share
 
-    def _kind(self, row: MetricRow, reward: float | None, course: Course) -> str:
+    def _kind(self, row: MetricRow, reward: float | None, run: RunView) -> str:
         if row.values.get("completion_truncated_ratio") == 1.0:
             return "every completion is cut at the length limit"
-        if course.repeated.mean is not None and course.repeated.mean >= REPEATED:
+        copies = run.course.repeated.mean
+        if copies is not None and copies >= REPEATED:
             return "the completions of a group are copies of each other"
         span = self.highest - self.lowest
         if reward is not None and span > FLOAT_NOISE:
@@ -87,10 +86,11 @@ class RewardVarianceCollapse(Detector):
                 return "rewards sit at their highest (all right: solved prompts)"
             if reward <= self.lowest + 0.05 * span:
                 return "rewards sit at their lowest (all wrong: prompts too hard)"
-        if self._constant(row):
+        if _constant(row, run):
             return "every completion of the batch gets the same reward (a constant function)"
         return "members of a group get equal rewards"
 
-    def _constant(self, row: MetricRow) -> bool:
-        spreads = [number(row, key.std) for key in self.functions.of(row)]
-        return bool(spreads) and all(std is not None and std < FLOAT_NOISE for std in spreads)
+
+def _constant(row: MetricRow, run: RunView) -> bool:
+    spreads = [number(row, key.std) for key in run.functions.of(row)]
+    return bool(spreads) and all(std is not None and std < FLOAT_NOISE for std in spreads)

@@ -8,11 +8,11 @@ from grpo_watch.core.blocks import Block, Blocks
 
 
 def test_a_block_has_a_median_its_error_and_the_floor_so_far() -> None:
-    """MAD 1, times 1.4826 and 1.25, over the root of 5."""
+    """Quartiles 2 and 4, over 1.349; times 1.25, over the root of 5."""
     blocks = Blocks(3)
     blocks.values += [1, 2, 3, 4, 5]
     blocks.close()
-    assert blocks.kept[0] == Block(3, pytest.approx(1.25 * 1.4826 / 5**0.5), 0.0)
+    assert blocks.kept[0] == Block(3, pytest.approx(1.25 * 2 / 1.349 / 5**0.5), 0.0)
     blocks.values += [-1, 7, 7]
     blocks.close()
     assert blocks.kept[1].floor == -1

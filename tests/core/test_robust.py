@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_watch.core.robust import correlation, deviation, explained, theil_sen
+from grpo_watch.core.robust import correlation, deviation, explained, spread, theil_sen
 
 
 def test_one_outlier_does_not_move_the_slope() -> None:
@@ -25,6 +25,12 @@ def test_deviation_is_that_of_a_normal_and_ignores_an_outlier() -> None:
     """Half of these lie within 1 of the median."""
     assert deviation([-2, -1, 0, 1, 2]) == pytest.approx(1.4826)
     assert deviation([-2, -1, 0, 1, 1e9]) == pytest.approx(1.4826)
+
+
+def test_spread_is_that_of_the_quartiles() -> None:
+    """Of 1 to 5 the quartiles are 2 and 4."""
+    assert spread([1, 2, 3, 4, 5]) == pytest.approx(2 / 1.349)
+    assert spread([1, 2, 3, 4, 1e9]) == pytest.approx(2 / 1.349)
 
 
 def test_explained_is_one_for_a_line() -> None:
