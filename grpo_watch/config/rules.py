@@ -140,32 +140,52 @@ def apply_entry(written: Written, rules: Mapping[str, Rule], known: Mapping[str,
 
 
 def entries_of(file: Path) -> Iterator[Written]:
+    """The entries of a rule file, in order.
+
+    Raises:
+        RuleError: naming the first place that can't be read.
+    """
     document = read_document(file, RuleError)
+    names: dict[object, int | None] = {}
+    for index, value in enumerate(rules_in(document)):
+        yield read_entry(value, document, ("rules", index), names)
+
+
+def rules_in(document: Document) -> list[Any]:
+    """The values under ``rules:``; none in an empty file.
+
+    Raises:
+        RuleError: the file is no rule file.
+    """
     if document.value is None:
-        return
+        return []
     if not isinstance(document.value, dict) or not isinstance(document.value.get("rules"), list):
         raise RuleError("a rule file holds a list under the key `rules:`", document.place_of(()))
     for key in document.value:
         if key not in _TOP_KEYS:
             raise RuleError(f"unknown key {key!r}", document.place_of((key,), key=True), nearest(key, _TOP_KEYS))
-    names: dict[tuple[str, Match | None], int | None] = {}
-    for index, value in enumerate(document.value["rules"]):
-        written = read_entry(value, document, ("rules", index))
-        entry, line = written.entry, written.place("name").line
-        key = (entry.name, entry.match)
-        if key in names:
-            raise RuleError(f"{entry.name} is defined twice (first in line {names[key]})", written.place("name"))
-        names[key] = line
-        yield written
+    found: list[Any] = document.value["rules"]
+    return found
 
 
-def read_entry(value: Any, document: Document, path: Path_) -> Written:
+def read_entry(value: Any, document: Document, path: Path_, names: dict[object, int | None]) -> Written:
+    """One entry; ``names`` are those read before it in this file, with their lines.
+
+    Raises:
+        RuleError: naming what can't be read, or where the same rule stands already.
+    """
     if not isinstance(value, dict):
         raise RuleError("a rule is a mapping that begins with `- name:`", document.place_of(path))
     try:
-        return Written(Entry.model_validate(value), document, path)
+        written = Written(Entry.model_validate(value), document, path)
     except ValidationError as invalid:
         raise first_problem(invalid, document, RuleError, Entry.model_fields, path) from None
+    entry, place = written.entry, written.place("name")
+    key = (entry.name, entry.match)
+    if key in names:
+        raise RuleError(f"{entry.name} is defined twice (first in line {names[key]})", place)
+    names[key] = place.line
+    return written
 
 
 def _rule(written: Written, base: Rule | None, known: Mapping[str, type[Detector]]) -> Rule:
