@@ -56,7 +56,8 @@ class GradNormSpike(Detector):
         self.row += 1
         usual = self.calm.median() if len(self.calm) >= self.history else None
         if usual is None or norm < self.times * usual or self._z(norm, usual) < self.z:
-            self.calm.push(norm)
+            if run.learning.signal != 0.0:  # else the norm is the KL's alone, far below a learning step's
+                self.calm.push(norm)
             return self._after(norm, usual, run) if self.spikes else QUIET
         if not self.spikes:
             self.fell_before = Sign.REWARD_FELL in run.course.signs()

@@ -67,3 +67,12 @@ def test_nothing_is_judged_before_twenty_rows() -> None:
 def test_a_lasting_level_goes_on_firing() -> None:
     run = fed(USUAL + [9.0] * 500)
     assert run.changes == [("firing", 31, "info"), ("firing", 33, "warning")]
+
+
+def test_rows_whose_groups_all_lack_spread_do_not_narrow_the_range() -> None:
+    """Four of five steps show the KL's gradient only (sparse rewards, beta > 0): the fifth is no spike over them."""
+    cycle = [(0.001, 1.0)] * 4 + [(0.5, 0.25)]
+    run = Watched(RULE).feed_all(
+        row(n, grad_norm=norm, reward_zero_std_ratio=silent) for n, (norm, silent) in enumerate(cycle * 40, 1)
+    )
+    assert run.changes == []
