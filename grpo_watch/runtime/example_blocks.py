@@ -156,14 +156,22 @@ def read_example(text: str, file: str, line: int) -> Example:
         RuleError: naming file and line of what can't be read.
     """
     # Blank lines in front make the places of the block the places of the runbook.
-    document = parse_document("\n" * (line - 1) + text, file, RuleError)
+    return example_in(parse_document("\n" * (line - 1) + text, file, RuleError), Place(file, line))
+
+
+def example_in(document: Document, place: Place) -> Example:
+    """The example that a whole document holds; ``place`` is what failures name.
+
+    Raises:
+        RuleError: naming file and line of what can't be read.
+    """
     try:
         block = _Block.model_validate(document.value)
     except ValidationError as invalid:
         known = {*_Block.model_fields, *_Event.model_fields, *Expectation.model_fields, *_Resume.model_fields}
         raise first_problem(invalid, document, RuleError, known) from None
     records = tuple(_records(block, document))
-    return Example(Place(file, line), records, block.expect, block.shows_end, block.in_folder)
+    return Example(place, records, block.expect, block.shows_end, block.in_folder)
 
 
 def _records(block: _Block, document: Document) -> Iterator[Record]:
