@@ -16,7 +16,22 @@ from typing import Annotated, Any
 
 import typer
 
-from grpo_watch import __version__
+from grpo_watch.cli import rules as rules_commands
+from grpo_watch.cli.options import (
+    Config,
+    Format,
+    LogFormat,
+    Logs,
+    NoColor,
+    OutputFormat,
+    Paths,
+    Rules,
+    Sets,
+    StateDir,
+    Verbose,
+    Version,
+    begin,
+)
 from grpo_watch.errors import GrpoWatchError, StateInUseError, UsageError
 
 OK, INTERNAL, USAGE, STATE_IN_USE, INTERRUPTED = 0, 1, 2, 4, 130
@@ -35,20 +50,6 @@ app = typer.Typer(
 )
 
 
-class LogFormat(str, Enum):
-    """How log lines are written."""
-
-    LOGFMT = "logfmt"
-    JSON = "json"
-
-
-class OutputFormat(str, Enum):
-    """What a command writes."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 class FailOn(str, Enum):
     """From which severity on ``check`` ends with 1."""
 
@@ -57,26 +58,7 @@ class FailOn(str, Enum):
     NEVER = "never"
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        sys.stdout.write(f"grpo-watch {__version__}\n")
-        raise typer.Exit
-
-
-Verbose = Annotated[
-    int, typer.Option("-v", "--verbose", count=True, help="Say more; twice: say all.", show_default=False)
-]
-NoColor = Annotated[bool, typer.Option("--no-color", help="No colours (the variable NO_COLOR does the same).")]
-Logs = Annotated[LogFormat, typer.Option("--log-format", help="Format of the log lines on stderr.")]
-Version = Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)]
-Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="Settings, instead of ./grpo-watch.yaml.")
-]
-Rules = Annotated[list[Path], typer.Option("--rules", metavar="FILE", help="Rules over the shipped ones (repeatable).")]
-Sets = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting of the run, e.g. beta=0.04.")]
-StateDir = Annotated[Path | None, typer.Option("--state-dir", metavar="DIR", help="Where the daemon keeps its state.")]
-Paths = Annotated[list[str], typer.Argument(metavar="PATH...", help="Output folder, folder of runs, glob or log file.")]
-Format = Annotated[OutputFormat, typer.Option("--format", help="Output format.")]
+app.add_typer(rules_commands.app, name="rules")
 
 
 @app.callback()
@@ -104,7 +86,7 @@ def run(
     """Watch runs live: tail their files, expose /metrics, send alerts."""
     from grpo_watch.cli.run import run_command
 
-    color = _begin(verbose, no_color, log_format)
+    color = begin(verbose, no_color, log_format)
     return run_command(paths or [], config, listen, state_dir, rules, exit_when_done, log_format.value, verbose, color)
 
 
@@ -139,7 +121,7 @@ def check(
     if now is not None:
         parse_time(now)
     state = "running" if running else "ended" if ended else "unknown"
-    color = _begin(verbose, no_color, log_format)
+    color = begin(verbose, no_color, log_format)
     return check_command(paths, output_format.value, output, fail_on.value, rules, config, settings, now, state, color)
 
 
@@ -155,7 +137,7 @@ def sources(
     """Show what was found in PATH, what each channel gives, and which rules are blind."""
     from grpo_watch.cli.sources import sources_command
 
-    return sources_command(paths, output_format.value, _begin(verbose, no_color, log_format))
+    return sources_command(paths, output_format.value, begin(verbose, no_color, log_format))
 
 
 @app.command()
@@ -171,7 +153,7 @@ def digest(
     """Checksums of a checkpoint's tensors, or which of them changed between two."""
     from grpo_watch.cli.digest import digest_command
 
-    return digest_command(first, second, output_format.value, _begin(verbose, no_color, log_format))
+    return digest_command(first, second, output_format.value, begin(verbose, no_color, log_format))
 
 
 @app.command()
@@ -186,7 +168,7 @@ def explain(
     """Show a rule's runbook: what it detects, how, when it is wrong, what to do."""
     from grpo_watch.cli.explain import explain_command
 
-    return explain_command(rule, output_format.value, _begin(verbose, no_color, log_format))
+    return explain_command(rule, output_format.value, begin(verbose, no_color, log_format))
 
 
 @app.command("config")
@@ -201,7 +183,7 @@ def config_(
     """Show the settings in force and where each comes from; secrets are masked."""
     from grpo_watch.cli.config import config_command
 
-    return config_command(config, output_format.value, _begin(verbose, no_color, log_format))
+    return config_command(config, output_format.value, begin(verbose, no_color, log_format))
 
 
 @app.command()
@@ -215,7 +197,7 @@ def demo(
     """Replay a real run with a real fault through the real daemon."""
     from grpo_watch.cli.demo import demo_command
 
-    return demo_command(stay, _begin(verbose, no_color, log_format))
+    return demo_command(stay, begin(verbose, no_color, log_format))
 
 
 def parse_time(text: str) -> float:
@@ -228,15 +210,6 @@ def parse_time(text: str) -> float:
         return datetime.fromisoformat(text.removesuffix("Z") + ("+00:00" if text.endswith("Z") else "")).timestamp()
     except (ValueError, OverflowError, OSError):
         raise UsageError(f"--now {text!r} is not an ISO 8601 time (e.g. 2026-11-21T10:00:00Z)") from None
-
-
-def _begin(verbose: int, no_color: bool, log_format: LogFormat) -> bool:
-    """Start logging; answers whether stdout takes colours."""
-    from grpo_watch.cli.logs import start_logging
-
-    start_logging(verbose, log_format.value)
-    plain = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    return not plain and sys.stdout.isatty()
 
 
 def main() -> None:

@@ -47,6 +47,16 @@ class Document:
                 return known[path[:length]]
         return Place(self.file, 1)
 
+    def below(self, path: Path_) -> Document:
+        """The part of the document under ``path``, as a document of its own; places stay those of the file."""
+        value = self.value
+        for part in path:
+            value = value[part]
+        start = len(path)
+        keys = {known[start:]: place for known, place in self.keys.items() if known[:start] == path}
+        values = {known[start:]: place for known, place in self.values.items() if known[:start] == path}
+        return Document(self.file, value, keys, values)
+
 
 def read_document(path: Path, error: type[LocatedError]) -> Document:
     """Read a YAML file.

@@ -1,11 +1,13 @@
 """Loads the shipped rule packs and the user's overlays into checked ``Rule`` values.
 
 A later file overrides an earlier rule of the same name in the keys it gives (``params`` and ``labels`` key by key),
-disables it with ``enabled: false``, or adds a rule under a new name.
+disables it with ``enabled: false``, or adds a rule under a new name. An entry with ``match: {framework: trl, run: "exp*"}``
+does so for the runs that fit only, over everything that entries without ``match`` say.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import grpo_watch
 from grpo_watch.config.document import Document, Path_, first_problem, nearest, read_document
-from grpo_watch.core.detector import Detector, Param, Rule, catalogue
+from grpo_watch.core.detector import Detector, Override, Param, Rule, catalogue, third_party
 from grpo_watch.core.expression import compile_expression
 from grpo_watch.core.records import Severity
 from grpo_watch.errors import Place, RuleError
@@ -31,7 +33,16 @@ _Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$", max_lengt
 _Steps = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
-class _Entry(BaseModel):
+class Match(BaseModel):
+    """Which runs an entry is for: patterns with ``*`` and ``?``; all that are given must fit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_min_length=1)
+
+    framework: str | None = None
+    run: str | None = None
+
+
+class Entry(BaseModel):
     """One rule as written in a file; keys that are not given stay as they were."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_max_length=2000)
@@ -48,16 +59,17 @@ class _Entry(BaseModel):
     hint: str = ""
     labels: dict[str, str] = {}
     enabled: bool = True
+    match: Match | None = None
 
 
 _TOP_KEYS = ("rules",)
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class Written:
     """An entry with the place it was written at."""
 
-    entry: _Entry
+    entry: Entry
     document: Document
     path: Path_
 
@@ -89,77 +101,131 @@ def load_rules(
         RuleError: naming file, line and column of the first mistake.
     """
     known = catalogue() if detectors is None else detectors
-    rules: dict[str, Rule] = {}
+    rules = {name: rule for name, rule in third_party_rules().items() if name in known}
     shipped = sorted((packs or packs_folder()).glob("*.yaml"))
-    for written in (written for file in shipped for written in _entries(file)):
-        if written.entry.name in rules:
+    seen: set[str] = set()
+    for written in (written for file in shipped for written in entries_of(file)):
+        if written.entry.name in seen:
             raise RuleError(
                 f"{written.entry.name} is already in {rules[written.entry.name].where}", written.place("name")
             )
-        rules[written.entry.name] = _rule(written, None, known)
-    for written in (written for file in overlays for written in _entries(file)):
-        base = rules.get(written.entry.name)
-        if base is None and not written.entry.model_fields_set & {"detector", "when"}:
-            fix = nearest(written.entry.name, rules) or "a new rule needs `detector` or `when`"
-            raise RuleError(f"there is no rule {written.entry.name!r} to change", written.place("name"), fix)
-        rules[written.entry.name] = _rule(written, base, known)
+        seen.add(written.entry.name)
+        rules[written.entry.name] = apply_entry(written, rules, known)
+    for written in (written for file in overlays for written in entries_of(file)):
+        rules[written.entry.name] = apply_entry(written, rules, known)
     return tuple(rules[name] for name in sorted(rules))
 
 
-def _entries(file: Path) -> Iterator[_Written]:
+def third_party_rules() -> dict[str, Rule]:
+    """One rule with defaults for every detector that an installed package brings; overlays change it like any other."""
+    foreign = third_party()
+    return {
+        name: Rule(name, name, summary=inspect.cleandoc(detector.__doc__ or name).partition("\n")[0], where=origin)
+        for name, origin in foreign.origins.items()
+        for detector in (foreign.detectors[name],)
+    }
+
+
+def apply_entry(written: Written, rules: Mapping[str, Rule], known: Mapping[str, type[Detector]]) -> Rule:
+    """The rule that an entry makes of the one so far.
+
+    Raises:
+        RuleError: naming the place of the mistake.
+    """
+    base = rules.get(written.entry.name)
+    if base is None and not written.entry.model_fields_set & {"detector", "when"}:
+        fix = nearest(written.entry.name, rules) or "a new rule needs `detector` or `when`"
+        raise RuleError(f"there is no rule {written.entry.name!r} to change", written.place("name"), fix)
+    return _rule(written, base, known)
+
+
+def entries_of(file: Path) -> Iterator[Written]:
+    """The entries of a rule file, in order.
+
+    Raises:
+        RuleError: naming the first place that can't be read.
+    """
     document = read_document(file, RuleError)
+    names: dict[object, int | None] = {}
+    for index, value in enumerate(rules_in(document)):
+        yield read_entry(value, document, ("rules", index), names)
+
+
+def rules_in(document: Document) -> list[Any]:
+    """The values under ``rules:``; none in an empty file.
+
+    Raises:
+        RuleError: the file is no rule file.
+    """
     if document.value is None:
-        return
+        return []
     if not isinstance(document.value, dict) or not isinstance(document.value.get("rules"), list):
         raise RuleError("a rule file holds a list under the key `rules:`", document.place_of(()))
     for key in document.value:
         if key not in _TOP_KEYS:
             raise RuleError(f"unknown key {key!r}", document.place_of((key,), key=True), nearest(key, _TOP_KEYS))
-    names: dict[str, int | None] = {}
-    for index, value in enumerate(document.value["rules"]):
-        written = _written(value, document, ("rules", index))
-        name, line = written.entry.name, written.place("name").line
-        if name in names:
-            raise RuleError(f"{name} is defined twice (first in line {names[name]})", written.place("name"))
-        names[name] = line
-        yield written
+    found: list[Any] = document.value["rules"]
+    return found
 
 
-def _written(value: Any, document: Document, path: Path_) -> _Written:
+def read_entry(value: Any, document: Document, path: Path_, names: dict[object, int | None]) -> Written:
+    """One entry; ``names`` are those read before it in this file, with their lines.
+
+    Raises:
+        RuleError: naming what can't be read, or where the same rule stands already.
+    """
     if not isinstance(value, dict):
         raise RuleError("a rule is a mapping that begins with `- name:`", document.place_of(path))
     try:
-        return _Written(_Entry.model_validate(value), document, path)
+        written = Written(Entry.model_validate(value), document, path)
     except ValidationError as invalid:
-        raise first_problem(invalid, document, RuleError, _Entry.model_fields, path) from None
-
-
-def _rule(written: _Written, base: Rule | None, known: Mapping[str, type[Detector]]) -> Rule:
+        raise first_problem(invalid, document, RuleError, Entry.model_fields, path) from None
     entry, place = written.entry, written.place("name")
-    given: dict[str, Any] = {key: getattr(entry, key) for key in entry.model_fields_set}
+    key = (entry.name, entry.match)
+    if key in names:
+        raise RuleError(f"{entry.name} is defined twice (first in line {names[key]})", place)
+    names[key] = place.line
+    return written
+
+
+def _rule(written: Written, base: Rule | None, known: Mapping[str, type[Detector]]) -> Rule:
+    entry, place = written.entry, written.place("name")
+    given: dict[str, Any] = {key: getattr(entry, key) for key in entry.model_fields_set - {"match"}}
     where = f"{place.file}:{place.line}"
-    if base is None:
-        rule = Rule(**given, where=where)
-    else:
-        for key in given.keys() & {"params", "labels"}:
-            given[key] = {**getattr(base, key), **given[key]}
-        rule = replace(base, **given, where=where)
+    rule = Rule(entry.name, where=where).changed(given, where) if base is None else base.changed(given, where)
     if (rule.detector is None) == (rule.when is None):
         raise RuleError(f"{rule.name} needs either `detector` or `when`, not both", place)
     _check_labels(written)
     if rule.when is not None:
         _check_condition(rule, written)
+    else:
+        rule = replace(rule, params=_checked_params(rule, written, known))
+    if entry.match is None:
         return rule
-    return replace(rule, params=_checked_params(rule, written, known))
+    if base is None:
+        base, given = replace(rule, enabled=False), {"enabled": True}
+    return _for_some(written, base, rule, given)
 
 
-def _check_condition(rule: Rule, written: _Written) -> None:
+def _for_some(written: Written, base: Rule, rule: Rule, given: Mapping[str, Any]) -> Rule:
+    """The rule so far with what an entry changes where its ``match`` fits; a new rule is off elsewhere."""
+    match = written.entry.match.model_dump(exclude_none=True) if written.entry.match else {}
+    if not match:
+        raise RuleError("match needs `framework`, `run` or both", written.place("match"))
+    for key in ("detector", "when"):
+        if key in given and given[key] != getattr(base, key):
+            raise RuleError(f"`{key}` can't differ between runs", written.place(key), "give it a name of its own")
+    changes = {**given, **({"params": {key: rule.params[key] for key in given["params"]}} if "params" in given else {})}
+    return replace(base, overrides=(*base.overrides, Override(match, changes, rule.where)))
+
+
+def _check_condition(rule: Rule, written: Written) -> None:
     if rule.params:
         raise RuleError("params belong to detectors; a condition holds its numbers itself", written.place("params"))
     compile_expression(rule.when or "", written.place("when"))
 
 
-def _check_labels(written: _Written) -> None:
+def _check_labels(written: Written) -> None:
     for label in written.entry.labels:
         place = written.document.place_of((*written.path, "labels", label), key=True)
         if not _LABEL.match(label):
@@ -168,7 +234,7 @@ def _check_labels(written: _Written) -> None:
             raise RuleError(f"the label {label!r} is set by grpo-watch itself", place)
 
 
-def _checked_params(rule: Rule, written: _Written, known: Mapping[str, type[Detector]]) -> Mapping[str, Any]:
+def _checked_params(rule: Rule, written: Written, known: Mapping[str, type[Detector]]) -> Mapping[str, Any]:
     name = rule.detector or ""
     if name not in known:
         raise RuleError(f"unknown detector {name!r}", written.place("detector"), nearest(name, known))
@@ -176,7 +242,7 @@ def _checked_params(rule: Rule, written: _Written, known: Mapping[str, type[Dete
     return {key: _checked_param(key, value, declared, written) for key, value in rule.params.items()}
 
 
-def _checked_param(name: str, value: Any, declared: Mapping[str, Param], written: _Written) -> Any:
+def _checked_param(name: str, value: Any, declared: Mapping[str, Param], written: Written) -> Any:
     document, path = written.document, (*written.path, "params", name)
     if name not in declared:
         raise RuleError(f"unknown parameter {name!r}", document.place_of(path, key=True), _choices(name, declared))

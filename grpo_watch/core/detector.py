@@ -1,4 +1,4 @@
-"""What a detector is, and how the catalogue of detectors is found: by folder, with no list to edit."""
+"""What a detector is, and how the catalogue of detectors is found: by folder and by entry point, with no list to edit."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
+from grpo_watch.core.course import Course
+from grpo_watch.core.functions import RewardFunctions
 from grpo_watch.core.learning import LearningSoFar
 from grpo_watch.core.pace import Pace
+from grpo_watch.core.plugins import plugins
 from grpo_watch.core.records import MetricRow, Reading, Record, Scalar, Setting, Severity, Stream, Verdict
 
 OK = Reading(Verdict.OK)
@@ -31,7 +35,7 @@ class RunView(Protocol):
     """What a detector may know of the run besides the record at hand (read-only).
 
     ``learning`` has taken every train row of the attempt up to and including the one at hand, ``pace`` those of all
-    attempts.
+    attempts; ``course`` has taken every train row and dumped batch of the run.
     """
 
     run: str
@@ -44,6 +48,8 @@ class RunView(Protocol):
     in_folder: bool
     learning: LearningSoFar
     pace: Pace
+    course: Course
+    functions: RewardFunctions
 
     def setting(self, name: str) -> Scalar:
         """The configured value, or None when nobody said it."""
@@ -116,6 +122,24 @@ class Detector:
 
 
 @dataclass(frozen=True, slots=True)
+class Override:
+    """What an overlay changes of a rule for some runs only.
+
+    ``match`` holds patterns (``*``, ``?``) for ``run`` and ``framework``, all of which must fit; a run whose framework
+    is not known (yet) fits no pattern of it. ``changes`` are checked values of the rule's fields, ``params`` whole.
+    """
+
+    match: Mapping[str, str]
+    changes: Mapping[str, Any]
+    where: str = ""
+
+    def fits(self, run: str, framework: str | None) -> bool:
+        """Whether the run is meant."""
+        known = {"run": run, "framework": framework}
+        return all((said := known[key]) is not None and fnmatchcase(said, wanted) for key, wanted in self.match.items())
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """A detector (or a ``when`` expression) with parameters, distances and a severity.
 
@@ -136,15 +160,66 @@ class Rule:
     labels: Mapping[str, str] = field(default_factory=dict)
     where: str = ""
     enabled: bool = True
+    overrides: tuple[Override, ...] = ()
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether the rule is enabled for any run at all."""
+        return self.enabled or any(override.changes.get("enabled") for override in self.overrides)
+
+    def on(self, run: str, framework: str | None) -> Rule:
+        """The rule as it is for one run: itself with every override that fits, the later ones over the earlier."""
+        rule = self
+        for override in self.overrides:
+            if override.fits(run, framework):
+                rule = rule.changed(override.changes, override.where)
+        return rule
+
+    def changed(self, changes: Mapping[str, Any], where: str) -> Rule:
+        """The rule with some of its fields changed; ``params`` and ``labels`` key by key."""
+        merged = {key: {**getattr(self, key), **changes[key]} for key in changes.keys() & {"params", "labels"}}
+        return replace(self, **{**changes, **merged}, where=where)
 
 
-def catalogue(package: str = "grpo_watch.detectors") -> dict[str, type[Detector]]:
-    """Every detector of the package by name, found by scanning its folder; sorted by name."""
-    found: dict[str, type[Detector]] = {}
-    for module_name in _modules(package):
-        for detector in _detectors_in(importlib.import_module(module_name)):
-            found[detector.name()] = detector
-    return dict(sorted(found.items()))
+GROUP = "grpo_watch.detectors"
+"""The entry point group under which packages offer detectors: a detector class, or a module that holds some."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThirdParty:
+    """Detectors of installed packages by name, the package and version of each, and what could not be used."""
+
+    detectors: Mapping[str, type[Detector]]
+    origins: Mapping[str, str]
+    problems: tuple[str, ...]
+
+
+def catalogue(package: str = GROUP) -> dict[str, type[Detector]]:
+    """Every detector by name, sorted: those of the package, found by scanning its folder, and those of third parties."""
+    return dict(sorted((third_party(package).detectors | _own(package)).items()))
+
+
+def third_party(package: str = GROUP) -> ThirdParty:
+    """What installed packages offer under the entry point group of that name. None of it replaces an own detector."""
+    own, found, origins, problems = _own(package), {}, {}, []
+    for plugin in plugins(package):
+        loaded = plugin.loaded
+        classes = list(_detectors_in(loaded)) if inspect.ismodule(loaded) else [loaded]
+        for each in classes:
+            if plugin.problem:
+                problems.append(plugin.problem)
+            elif not (inspect.isclass(each) and issubclass(each, Detector)):
+                problems.append(f"{plugin.origin}: {plugin.name} is no detector")
+            elif each.name() in own or each.name() in found:
+                problems.append(f"{plugin.origin}: there is already a detector {each.name()}")
+            else:
+                found[each.name()], origins[each.name()] = each, plugin.origin
+    return ThirdParty(found, origins, tuple(problems))
+
+
+def _own(package: str) -> dict[str, type[Detector]]:
+    modules = map(importlib.import_module, _modules(package))
+    return {detector.name(): detector for module in modules for detector in _detectors_in(module)}
 
 
 def _modules(package: str) -> Iterator[str]:
@@ -159,4 +234,19 @@ def _detectors_in(module: Any) -> Iterator[type[Detector]]:
             yield member
 
 
-__all__ = ["OK", "QUIET", "SILENT", "Detector", "Param", "Record", "Rule", "RunView", "Setting", "catalogue", "no_data"]
+__all__ = [
+    "OK",
+    "QUIET",
+    "SILENT",
+    "Detector",
+    "Override",
+    "Param",
+    "Record",
+    "Rule",
+    "RunView",
+    "Setting",
+    "ThirdParty",
+    "catalogue",
+    "no_data",
+    "third_party",
+]

@@ -11,7 +11,7 @@ from grpo_watch.core.records import Scalar, Severity
 
 CAUSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "run-crashed": ("group-size-one", "batch-not-divisible", "non-finite-metric"),
+        "run-crashed": ("group-size-one", "batch-not-divisible", "non-finite-metric", "memory-creep"),
         "run-stalled": ("run-crashed", "non-finite-metric"),
         "learning-rate-zero": (),
         "gradient-lost": ("non-finite-metric",),
@@ -30,11 +30,63 @@ CAUSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "parameters-unchanged",
             "reward-variance-collapse",
         ),
-        "reward-variance-collapse": ("non-finite-metric", "duplicate-completions"),
+        "kl-explosion": ("non-finite-metric", "stale-rollout-weights"),
+        "entropy-collapse": ("non-finite-metric",),
+        "entropy-explosion": ("non-finite-metric", "stale-rollout-weights"),
+        "grad-norm-spike": ("non-finite-metric",),
+        "clip-fraction-high": ("kl-explosion",),
+        "reward-collapse": ("non-finite-metric", "stale-rollout-weights"),
+        "length-explosion": ("non-finite-metric", "stale-rollout-weights"),
+        "length-collapse": ("non-finite-metric",),
+        "reward-variance-collapse": (
+            "non-finite-metric",
+            "duplicate-completions",
+            "completions-truncated",
+            "empty-completions",
+            "gibberish-completions",
+            "entropy-collapse",
+            "entropy-explosion",
+            "reward-collapse",
+            "near-duplicate-completions",
+        ),
         "duplicate-completions": ("non-finite-metric",),
+        "near-duplicate-completions": ("non-finite-metric", "duplicate-completions", "entropy-collapse"),
+        "gibberish-completions": (
+            "non-finite-metric",
+            "stale-rollout-weights",
+            "kl-explosion",
+            "entropy-explosion",
+            "entropy-collapse",
+        ),
+        "completions-truncated": (
+            "non-finite-metric",
+            "stale-rollout-weights",
+            "kl-explosion",
+            "entropy-explosion",
+            "gibberish-completions",
+        ),
+        "empty-completions": ("non-finite-metric", "stale-rollout-weights", "kl-explosion"),
+        "train-rollout-mismatch": ("non-finite-metric", "stale-rollout-weights", "entropy-explosion"),
+        "reward-not-finite": ("non-finite-metric",),
+        "metric-vanished": ("non-finite-metric", "reward-not-finite"),
+        "dead-reward-component": ("non-finite-metric", "reward-collapse", "completions-truncated"),
+        "step-time-regression": ("length-explosion",),
+        "memory-creep": ("length-explosion",),
     }
 )
 """For each rule the rules that explain it, best explanation first. The relation has no cycles (tested)."""
+
+ONE_COLLAPSE = frozenset(
+    {
+        "kl-explosion",
+        "entropy-collapse",
+        "entropy-explosion",
+        "reward-collapse",
+        "length-explosion",
+        "length-collapse",
+    }
+)
+"""Symptoms of one collapse, in any order: the one that began first (and is no milder) explains the others."""
 
 WITHDRAWN: Mapping[str, str] = MappingProxyType({"kl-stuck-at-zero": "reference-follows-policy"})
 """A finding that its cause does not merely explain but refutes: the weights do move, so it becomes an ``info``."""
@@ -91,7 +143,27 @@ def _explain(finding: Finding, others: Sequence[Finding]) -> Finding:
         if any(_explains(other, finding) for other in others if other.rule == cause):
             cap = Severity.INFO if WITHDRAWN.get(finding.rule) == cause else Severity.WARNING
             return replace(finding, caused_by=cause, severity=min(finding.severity, cap, key=lambda level: level.rank))
+    if finding.rule in ONE_COLLAPSE:
+        earlier = [other for other in others if other.rule in ONE_COLLAPSE and _precedes(other, finding)]
+        if earlier:
+            first = min(earlier, key=_begin)
+            return replace(
+                finding, caused_by=first.rule, severity=min(finding.severity, Severity.WARNING, key=lambda s: s.rank)
+            )
     return finding
+
+
+def _precedes(cause: Finding, effect: Finding) -> bool:
+    return (
+        cause.rule != effect.rule
+        and _begin(cause) < _begin(effect)
+        and cause.severity.rank >= effect.severity.rank
+        and _explains(cause, effect)
+    )
+
+
+def _begin(finding: Finding) -> tuple[int, int, str]:
+    return finding.first_step, finding.fired_step, finding.rule
 
 
 def _explains(cause: Finding, effect: Finding) -> bool:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from grpo_watch.core.alerts import transition_id
 from grpo_watch.core.detector import Detector, Rule
-from grpo_watch.core.monitor import Judged, Monitor
+from grpo_watch.core.monitor import BROKE, Judged, Monitor
 from grpo_watch.core.records import (
     CheckpointDigest,
     CompletionSummary,
+    EventKind,
     MetricRow,
     Progress,
     Record,
@@ -30,15 +31,17 @@ class Engine:
     """
 
     def __init__(self, rules: Sequence[Rule], detectors: Mapping[str, type[Detector]]) -> None:
-        self.rules = tuple(rule for rule in rules if rule.enabled)
+        self.rules = tuple(rule for rule in rules if rule.anywhere)
         self.detectors = detectors
+        self._varied = any(rule.overrides for rule in self.rules)
         self.runs: dict[str, RunState] = {}
 
     def run(self, name: str) -> RunState:
         """The state of a run, begun on first sight."""
         state = self.runs.get(name)
         if state is None:
-            state = RunState(name, tuple(Monitor(rule, self.detectors) for rule in self.rules))
+            state = RunState(name, ())
+            self._choose_rules(state)
             self.runs[name] = state
         return state
 
@@ -49,9 +52,28 @@ class Engine:
         found: list[Transition] = []
         for monitor in state.readers(record):
             judged = monitor.observe(record, state, step)
-            if judged:
+            if judged is BROKE:
+                event = RunEvent(monitor.rule.name, EventKind.RULE_BROKEN, step, monitor.broken or "")
+                found += self.feed(run, event)
+            elif judged:
                 found += [self._transition(state, monitor.rule.name, each, record) for each in judged]
         return found
+
+    def _choose_rules(self, state: RunState) -> None:
+        """Put in force what the overlays say of this run; called again when its framework becomes known.
+
+        A rule that changes then begins with new windows. One that is switched off then is dropped, unless it has told
+        something already: it stays, as it was, for as long as the run is watched.
+        """
+        known = {monitor.rule.name: monitor for monitor in state.monitors}
+        chosen = []
+        for original in self.rules:
+            monitor, rule = known.get(original.name), original.on(state.run, state.framework)
+            if monitor is not None and (monitor.rule == rule or (not rule.enabled and monitor.alerts)):
+                chosen.append(monitor)
+            elif rule.enabled:
+                chosen.append(monitor.adopt(rule) if monitor is not None else Monitor(rule, self.detectors))
+        state.watch_by(tuple(chosen))
 
     def _account(self, state: RunState, record: Record) -> int:
         """Take what the record says of the run itself; returns the step that its readings belong to."""
@@ -60,7 +82,10 @@ class Engine:
                 state.take_row(record)
             return record.step
         if isinstance(record, RunConfig):
+            before = state.framework
             state.take_config(record)
+            if state.framework != before and self._varied:
+                self._choose_rules(state)
         elif isinstance(record, Progress):
             state.take_progress(record)
         elif isinstance(record, Tick):
@@ -68,6 +93,8 @@ class Engine:
         elif isinstance(record, (CompletionSummary, CheckpointDigest)):
             state.last_seen = record.seen or state.last_seen
             state.evidence.add("completions" if isinstance(record, CompletionSummary) else "checkpoints")
+            if isinstance(record, CompletionSummary) and record.stream is Stream.TRAIN and record.complete:
+                state.course.take_batch(record)
             return record.step
         elif isinstance(record, RunEvent) and record.step is not None:
             return record.step

@@ -41,6 +41,10 @@ class Judged:
     step: int
 
 
+BROKE: Sequence[Judged] = (Judged("", _IDLE, Change(AlertState.INACTIVE, AlertState.INACTIVE), 0),)
+"""What ``observe`` answers once, at the record that broke the detector (compare by identity)."""
+
+
 class Monitor:
     """A rule applied to one run.
 
@@ -79,6 +83,12 @@ class Monitor:
             return WhenDetector(self.rule)
         return self.detectors[self.rule.detector or self.rule.name](self.rule.params)
 
+    def adopt(self, rule: Rule) -> Monitor:
+        """Go on under a changed rule, with new windows and the alerts as they are."""
+        self.rule = rule
+        self.detector = self._build()
+        return self
+
     def begin_attempt(self, step: int) -> None:
         """Rewind the windows; pending alerts drop, firing ones wait for a reading that clears them."""
         if not self.detector.survives_attempts:
@@ -104,7 +114,7 @@ class Monitor:
             readings = tuple(readings)
         except Exception as error:  # noqa: BLE001 - one broken rule never stops the others; it is reported as broken
             self.broken = f"{type(error).__name__}: {error}"
-            return ()
+            return BROKE
         return [change for reading in readings for change in self._judge(reading, run, step)]
 
     def _judge(self, reading: Reading, run: RunState, step: int) -> Iterator[Judged]:

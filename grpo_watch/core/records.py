@@ -102,7 +102,9 @@ class GroupSummary:
 
     ``pattern`` numbers equal texts by first appearance, e.g. ``(0, 1, 2, 0, 1, 2)``; ``lengths`` are characters;
     ``rewards`` maps each reward function to its G values (None: not scored); ``prompts`` counts distinct prompts
-    (1 in a healthy group); ``empty`` counts completions without text once special tokens are gone.
+    (1 in a healthy group); ``empty`` counts completions without text once special tokens are gone. ``near_unique`` counts
+    different texts when near copies are one; of the ``judged`` texts (long enough to tell) ``looping`` repeat themselves
+    to the end and ``scattered`` mix many scripts (None: not looked at).
     ``digest`` is a hash of the prompt and all texts: equal digests mean a re-dumped table.
     """
 
@@ -114,6 +116,9 @@ class GroupSummary:
     empty: int = 0
     prompts: int = 1
     near_unique: int | None = None
+    judged: int | None = None
+    looping: int = 0
+    scattered: int = 0
     rewards: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
     digest: str = ""
     example: str = ""
@@ -165,7 +170,10 @@ class CheckpointKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDigest:
-    """Checksums of one complete checkpoint; ``problems`` names files that can't be used (truncated, empty, refused)."""
+    """Checksums of one complete checkpoint; ``problems`` names files that can't be used (truncated, empty, refused).
+
+    ``rank`` is the process that took them, only where ranks must agree (data-parallel replicas, not shards).
+    """
 
     channel: str
     step: int
@@ -177,6 +185,7 @@ class CheckpointDigest:
     seen: float | None = None
     problems: tuple[str, ...] = ()
     adapter: Mapping[str, Scalar] = field(default_factory=dict)
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +223,18 @@ class EventKind(str, Enum):
     REWARD_NONE = "reward-none"
     SOURCE_PROBLEM = "source-problem"
     SOURCE_RECOVERED = "source-recovered"
+    RULE_BROKEN = "rule-broken"
+    RULE_LOADED = "rule-loaded"
+    DELIVERY_PROBLEM = "delivery-problem"
+    DELIVERY_RECOVERED = "delivery-recovered"
 
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """Something that is not a row: a traceback, an end marker, a rejected configuration, an unreadable source."""
+    """Something that is not a row: a traceback, an end marker, a rejected configuration, an unreadable source.
+
+    ``channel`` names what it speaks of: a channel, the broken rule, the sink that gets nothing.
+    """
 
     channel: str
     kind: EventKind

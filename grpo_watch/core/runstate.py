@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from grpo_watch.core.course import Course
+from grpo_watch.core.functions import RewardFunctions
 from grpo_watch.core.learning import LearningSoFar
 from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.pace import Pace
@@ -32,12 +34,20 @@ class RunState:
         self.in_folder = True
         self.learning = LearningSoFar()
         self.pace = Pace()
+        self.course = Course()
+        self.functions = RewardFunctions()
         self.values: dict[str, float | None] = {}
         self.evidence: set[str] = set()
         self.config: dict[str, tuple[int, Setting]] = {}
         self._identity = (99, 99)
         self._train_readers: tuple[Monitor, ...] | None = None
         self._readers: dict[tuple[type, Stream | None], tuple[Monitor, ...]] = {}
+
+    def watch_by(self, monitors: tuple[Monitor, ...]) -> None:
+        """Replace the monitors that watch this run."""
+        self.monitors = monitors
+        self._train_readers = None
+        self._readers.clear()
 
     def setting(self, name: str) -> Scalar:
         """The configured value, or None when nobody said it."""
@@ -90,12 +100,14 @@ class RunState:
             self.last_step_time = row.time or row.seen or self.last_step_time
             self.learning.take(row)
             self.pace.take(row)
+        self.course.take(row)
         self.values.update(row.values)
 
     def begin_attempt(self, attempt: int, step: int) -> None:
         """A new attempt begins at ``step``: every monitor rewinds."""
         self.attempt = attempt
         self.learning = LearningSoFar()
+        self.course = self.course.resumed(step)
         for monitor in self.monitors:
             monitor.begin_attempt(step)
 

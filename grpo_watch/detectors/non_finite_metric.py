@@ -8,14 +8,15 @@ from collections.abc import Iterable
 from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView
 from grpo_watch.core.records import EventKind, MetricRow, Reading, RunEvent, Scalar, Severity, Verdict
 
-REWARD_FIX = (
-    "The reward functions return NaN or None: return a float for every completion, catch exceptions explicitly, and "
-    "test them on a gold answer and on an empty text."
-)
 CORE = ("loss", "grad_norm", "kl_reference", "entropy", "reward_mean", "policy_clip_ratio", "kl_policy_update")
 """Metrics without which a step can't be right. A reward function's own NaN is ``reward-not-finite``'s matter:
 multi-task rewards leave single functions NaN on purpose (ms-swift#4653). A key logged as null was NaN: TRL >= 1.0 and
 verl's file logger write it so; rows that don't have the metric lack the key."""
+
+REWARD_HINT = (
+    "Only the reward is broken: a reward function returns NaN, None or infinity. Return a finite float for every "
+    "completion (guard divisions, give the lowest score where an answer can't be parsed)."
+)
 
 
 class NonFiniteMetric(Detector):
@@ -65,7 +66,7 @@ class NonFiniteMetric(Detector):
             severity=severity,
             message=f"{names} ({how})",
             evidence=evidence,
-            hint=REWARD_FIX if set(self.last) == {"reward_mean"} else "",
+            hint=REWARD_HINT if set(self.last) == {"reward_mean"} else "",
             first_step=self.first_step,
             immediate=True,
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grpo_watch.core.checkpoints import CheckpointHistory, changed, comparable
-from grpo_watch.core.detector import QUIET, Detector, RunView, no_data
-from grpo_watch.core.records import CheckpointDigest, Reading, Verdict
+from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView, no_data
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Verdict
 
 
 class ParametersUnchanged(Detector):
@@ -22,6 +22,8 @@ class ParametersUnchanged(Detector):
 
     def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
         """Compare a complete checkpoint with the one before it."""
+        if record.kind is CheckpointKind.ROLLOUT_ENGINE:
+            return SILENT  # weights that don't follow the trainer's are stale-rollout-weights' matter
         if not record.complete or record.problems:
             return no_data("the newest checkpoint is incomplete or unusable")
         before = self.history.before(record)

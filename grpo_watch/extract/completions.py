@@ -12,6 +12,7 @@ from itertools import groupby
 import xxhash
 
 from grpo_watch.core.records import GroupSummary
+from grpo_watch.extract.quality import Quality, near_unique, quality, shingles
 
 EXCERPT = 80
 """Most characters of a text that a finding may show."""
@@ -35,13 +36,18 @@ _SECRET = re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{1,64}|(?:sk|hf|ghp|xox[
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One completion reduced to digests; ``head`` is the start of its text ("" where excerpts are switched off)."""
+    """One completion reduced to digests; ``head`` is the start of its text ("" where excerpts are switched off).
+
+    ``shingles`` are hashes of its word triples (see ``extract.quality``).
+    """
 
     prompt: bytes
     text: bytes
     length: int
     empty: bool
     head: str
+    quality: Quality = Quality.SHORT
+    shingles: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,13 @@ def sample(prompt: object, completion: object, *, examples: bool = True) -> Samp
     """Reduce one completion. Prompt and completion are texts or conversations (TRL ≥ 1.15)."""
     text = plain(as_text(completion))
     return Sample(
-        _digest(as_text(prompt)), _digest(text), len(text), not text or text.isspace(), text[:HEAD] if examples else ""
+        prompt=_digest(as_text(prompt)),
+        text=_digest(text),
+        length=len(text),
+        empty=not text or text.isspace(),
+        head=text[:HEAD] if examples else "",
+        quality=quality(text),
+        shingles=shingles(text),
     )
 
 
@@ -173,6 +185,8 @@ def _number(value: object) -> float | None:
 def _summary(samples: Sequence[Sample], columns: Mapping[str, list[float | None]], at: int) -> GroupSummary:
     numbers: dict[bytes, int] = {}
     pattern = tuple(numbers.setdefault(one.text, len(numbers)) for one in samples)
+    distinct = {one.text: one.shingles for one in samples}
+    qualities = Counter(one.quality for one in samples)
     return GroupSummary(
         prompt_id=samples[0].prompt.hex()[:12],
         size=len(samples),
@@ -181,6 +195,10 @@ def _summary(samples: Sequence[Sample], columns: Mapping[str, list[float | None]
         lengths=tuple(one.length for one in samples),
         empty=sum(one.empty for one in samples),
         prompts=len({one.prompt for one in samples}),
+        near_unique=near_unique(list(distinct.values())),
+        judged=len(samples) - qualities[Quality.SHORT],
+        looping=qualities[Quality.LOOPING],
+        scattered=qualities[Quality.SCATTERED],
         rewards={name: tuple(column[at : at + len(samples)]) for name, column in columns.items()},
         digest=_joint_digest(samples),
         example=_example(samples, pattern),

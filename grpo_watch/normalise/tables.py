@@ -121,6 +121,16 @@ def frameworks() -> Mapping[str, Framework]:
     return {table.name: table for table in sorted(tables, key=lambda table: table.order)}
 
 
+def produced_by(name: str) -> frozenset[str] | None:
+    """Every canonical metric that a framework's logs can give, of any version; None for an unknown framework."""
+    framework = frameworks().get(name)
+    if framework is None:
+        return None
+    rules = [rule for _, rule in (*framework.exact.values(), *framework.patterns)]
+    spread = {"reward_group_std", "reward_batch_std"} if framework.spread_key else set()
+    return frozenset({rule.metric for rule in rules if rule.metric is not None} | spread)
+
+
 def recognise(keys: frozenset[str]) -> Framework | None:
     """The framework that a row with these keys (prefixes stripped) comes from, or None when they could be anyone's."""
     for framework in frameworks().values():

@@ -81,6 +81,10 @@ class _Event(_Model):
     length: int = 100
     empty: int = 0
     prompts: int = 1
+    prompt_ids: list[str] | None = None
+    near_unique: int | None = None
+    looping: int = 0
+    scattered: int = 0
     batch: str | None = None
     rewards: dict[str, list[list[float | None]]] = {}
     checkpoint: dict[str, str] | None = None
@@ -90,6 +94,7 @@ class _Event(_Model):
     nonfinite: list[str] = []
     no_elements: list[str] = []
     problems: list[str] = []
+    rank: int | None = None
     event: EventKind | None = None
     text: str = ""
     seen: float | None = None
@@ -151,14 +156,22 @@ def read_example(text: str, file: str, line: int) -> Example:
         RuleError: naming file and line of what can't be read.
     """
     # Blank lines in front make the places of the block the places of the runbook.
-    document = parse_document("\n" * (line - 1) + text, file, RuleError)
+    return example_in(parse_document("\n" * (line - 1) + text, file, RuleError), Place(file, line))
+
+
+def example_in(document: Document, place: Place) -> Example:
+    """The example that a whole document holds; ``place`` is what failures name.
+
+    Raises:
+        RuleError: naming file and line of what can't be read.
+    """
     try:
         block = _Block.model_validate(document.value)
     except ValidationError as invalid:
         known = {*_Block.model_fields, *_Event.model_fields, *Expectation.model_fields, *_Resume.model_fields}
         raise first_problem(invalid, document, RuleError, known) from None
     records = tuple(_records(block, document))
-    return Example(Place(file, line), records, block.expect, block.shows_end, block.in_folder)
+    return Example(place, records, block.expect, block.shows_end, block.in_folder)
 
 
 def _records(block: _Block, document: Document) -> Iterator[Record]:
@@ -243,13 +256,17 @@ def _completions(event: _Event, patterns: list[list[int]], step: int) -> Complet
     batch = event.batch or str(step)
     groups = tuple(
         GroupSummary(
-            prompt_id=f"prompt {batch}-{index}",
+            prompt_id=event.prompt_ids[index] if event.prompt_ids else f"prompt {batch}-{index}",
             size=len(pattern),
             pattern=tuple(pattern),
             unique=len(set(pattern)),
             lengths=(event.length,) * len(pattern),
             empty=event.empty,
             prompts=event.prompts,
+            near_unique=len(set(pattern)) if event.near_unique is None else event.near_unique,
+            judged=len(pattern),
+            looping=event.looping,
+            scattered=event.scattered,
             rewards={name: tuple(scores[index]) for name, scores in event.rewards.items()},
             digest=f"{batch}-{index}",
         )
@@ -280,4 +297,5 @@ def _checkpoint(event: _Event, checksums: dict[str, str], step: int) -> Checkpoi
         seen=event.seen,
         problems=tuple(event.problems),
         adapter=event.adapter or {},
+        rank=event.rank,
     )

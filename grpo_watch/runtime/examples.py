@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from grpo_watch.core.detector import Detector, Rule
 from grpo_watch.core.engine import Engine
+from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.records import AlertState, Transition
 from grpo_watch.runtime.example_blocks import RUN, Example, Expectation, read_example
 from grpo_watch.runtime.runbook import Runbook
@@ -22,15 +23,25 @@ def examples_of(runbook: Runbook) -> tuple[Example, ...]:
 
 def failure(example: Example, rule: Rule, detectors: Mapping[str, type[Detector]]) -> str | None:
     """Run one example under one rule; None when it does what is expected, else one line that says what it did."""
+    transitions, monitor = told_by(example, rule, detectors)
+    if monitor is None:
+        return f"{example.place}: the rule is switched off"
+    if monitor.broken:
+        return f"{example.place}: the detector broke: {monitor.broken}"
+    wrong = _difference(example.expect, transitions)
+    said = "; ".join(_told(transition) for transition in transitions) or monitor.reason or "nothing"
+    return f"{example.place}: {wrong} (it said: {said})" if wrong else None
+
+
+def told_by(
+    example: Example, rule: Rule, detectors: Mapping[str, type[Detector]]
+) -> tuple[list[Transition], Monitor | None]:
+    """What one rule makes of an example's records, and its monitor at the end (None: switched off for this run)."""
     engine = Engine([rule], detectors)
     state = engine.run(RUN)
     state.shows_end, state.in_folder = example.shows_end, example.in_folder
     transitions = [transition for record in example.records for transition in engine.feed(RUN, record)]
-    if state.monitors[0].broken:
-        return f"{example.place}: the detector broke: {state.monitors[0].broken}"
-    wrong = _difference(example.expect, transitions)
-    said = "; ".join(_told(transition) for transition in transitions) or state.monitors[0].reason or "nothing"
-    return f"{example.place}: {wrong} (it said: {said})" if wrong else None
+    return transitions, next(iter(state.monitors), None)
 
 
 def _difference(expect: Expectation, transitions: list[Transition]) -> str | None:

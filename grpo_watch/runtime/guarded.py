@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from grpo_watch.core.records import Cursor, Item
+from grpo_watch.core.records import Cursor, EventKind, Item, RunEvent
 from grpo_watch.sources.base import Source
 
 log = logging.getLogger("grpo_watch.source")
@@ -44,3 +44,4 @@ class Guarded:
             self._failed = True
             self.stats.problem = f"{self.name}: the reader failed ({type(error).__name__}: {error}); please report it"
             log.exception("a source failed and is not read any more", extra={"fields": {"source": self.name}})
+            yield RunEvent(self.name, EventKind.SOURCE_PROBLEM, text=self.stats.problem)

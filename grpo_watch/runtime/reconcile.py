@@ -29,8 +29,8 @@ class RuleSet:
 
 
 def rule_set(rules: Sequence[Rule], detectors: Mapping[str, type[Detector]]) -> RuleSet:
-    """The rules that are enabled, with their fingerprints."""
-    enabled = tuple(rule for rule in rules if rule.enabled)
+    """The rules that are enabled for any run, with their fingerprints."""
+    enabled = tuple(rule for rule in rules if rule.anywhere)
     return RuleSet(enabled, detectors, {rule.name: fingerprint(rule, detectors) for rule in enabled})
 
 
@@ -44,6 +44,7 @@ def fingerprint(rule: Rule, detectors: Mapping[str, type[Detector]]) -> str:
         rule.keep_firing_steps,
         rule.min_observations,
         rule.severity.value,
+        *((sorted(each.match.items()), sorted(each.changes.items(), key=str)) for each in rule.overrides),
     )
     digest = hashlib.blake2b(repr(told).encode(), digest_size=12)
     if rule.when is None:

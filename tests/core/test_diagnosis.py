@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_watch.core.detector import catalogue
-from grpo_watch.core.diagnosis import CAUSES, WITHDRAWN, Finding, diagnose
+from grpo_watch.core.diagnosis import CAUSES, ONE_COLLAPSE, WITHDRAWN, Finding, diagnose
 from grpo_watch.core.monitor import Episode, Monitor
 from grpo_watch.core.records import Reading, Severity, Verdict
 from tests.support.records import a_rule
@@ -158,3 +158,26 @@ def test_each_episode_is_a_finding() -> None:
 
 def test_no_episodes_no_findings() -> None:
     assert findings(kl_stuck_at_zero=[]) == ()
+
+
+def test_of_one_collapse_the_symptom_that_began_first_explains_the_others() -> None:
+    """Whatever their order; one that is over before, or milder, explains nothing."""
+    early, late = an_episode(first_step=5), an_episode(first_step=9)
+    assert told(findings(reward_collapse=early, entropy_explosion=late)) == {
+        "reward-collapse": (CRITICAL, None),
+        "entropy-explosion": (WARNING, "reward-collapse"),
+    }
+    assert told(findings(reward_collapse=late, entropy_explosion=early))["reward-collapse"] == (
+        WARNING,
+        "entropy-explosion",
+    )
+    milder, over = replace(early, severity=WARNING), replace(early, resolved_step=8)
+    for other in (milder, over):
+        assert told(findings(reward_collapse=late, entropy_explosion=other))["reward-collapse"] == (CRITICAL, None)
+
+
+def test_a_collapse_has_one_top_finding() -> None:
+    """Six symptoms at one step: five are explained, by the same one."""
+    found = told(findings(**{rule.replace("-", "_"): an_episode() for rule in ONE_COLLAPSE}))
+    assert [cause for _, cause in found.values()].count(None) == 1
+    assert len({cause for _, cause in found.values()}) == 2

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from grpo_watch.core.detector import QUIET, Detector, Rule
-from grpo_watch.core.monitor import Monitor
+from grpo_watch.core.monitor import BROKE, Monitor
 from grpo_watch.core.records import AlertState, MetricRow, Reading, Severity, Verdict
 from grpo_watch.core.runstate import RunState
 from tests.support.records import Scripted, a_rule, an_alert, row
@@ -32,6 +32,10 @@ class Dated(Detector):
 
 
 DETECTORS = {"scripted": Scripted, "survivor": Survivor, "dated": Dated}
+
+
+TOLD = (BROKE[0].key, BROKE[0].change.after, BROKE[0].step)
+"""What a monitor answers when its detector breaks: no alert changes, the engine tells of it."""
 
 
 def watch(rule: Rule) -> tuple[Monitor, RunState]:
@@ -102,14 +106,14 @@ def test_no_data_is_a_reason_and_no_judgement() -> None:
 def test_a_detector_that_raises_is_broken_and_its_alerts_freeze() -> None:
     monitor, run = watch(a_rule("scripted"))
     feed(monitor, run, row(1, breach=None))
-    assert feed(monitor, run, row(2, boom=None), row(3, ok=None)) == []
+    assert feed(monitor, run, row(2, boom=None), row(3, ok=None)) == [TOLD]
     assert monitor.broken == "RuntimeError: boom"
     assert monitor.firing
 
 
 def test_a_generator_that_raises_half_way_changes_nothing() -> None:
     monitor, run = watch(a_rule("scripted"))
-    assert feed(monitor, run, row(1, **{"breach[a]": None, "boom": None})) == []
+    assert feed(monitor, run, row(1, **{"breach[a]": None, "boom": None})) == [TOLD]
     assert monitor.alerts == {}
 
 

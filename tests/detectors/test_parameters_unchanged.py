@@ -80,3 +80,9 @@ def test_unusable_checkpoints_are_skipped(broken: dict[str, object]) -> None:
 def test_steps_in_any_order_are_compared_with_their_nearest_lower() -> None:
     """A reader may list checkpoint-100 before checkpoint-20; 60 is compared with 20, not with 100."""
     assert fed(a_checkpoint(100, MOVED), a_checkpoint(20, SAME), a_checkpoint(60, MOVED)).changes == []
+
+
+def test_the_rollout_engines_weights_are_another_rules_matter() -> None:
+    """An engine that is not synced repeats its bytes; the trainer's own weights may well move."""
+    engine = [a_checkpoint(step, SAME, kind=CheckpointKind.ROLLOUT_ENGINE) for step in (20, 40, 60)]
+    assert fed(*engine).changes == []

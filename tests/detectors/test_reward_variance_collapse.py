@@ -32,7 +32,7 @@ def test_rows_without_a_generation_neither_count_nor_clear() -> None:
 
 def test_a_short_recovery_does_not_end_it() -> None:
     """Rows 6 to 9 have a spread, 10 to 14 have none: one episode, which ends ten steps after row 14 at the earliest."""
-    run = fed(*[1.0] * 5, *[0.0] * 4, *[1.0] * 5, *[0.0] * 20)
+    run = fed(*[1.0] * 5, *[0.1] * 4, *[1.0] * 5, *[0.0] * 20)
     assert run.changes == [("firing", 5, "warning"), ("resolved", 24, "warning")]
 
 
@@ -63,5 +63,35 @@ def test_says_which_kind() -> None:
     assert "highest" in said([0.0, 0.5, 0.9, 1.0, 1.0])
     assert "lowest" in said([1.0, 0.5, 0.0, 0.0, 0.0])
     assert "length limit" in said([0.0] * 5, completion_truncated_ratio=1.0)
-    assert "same reward" in said([0.5] * 5, **{"reward_function_std[f]": 0.0})
-    assert "members of a group" in said([0.5] * 5, **{"reward_function_std[f]": 0.4})
+    constant = {"reward_function_mean[f]": 0.5, "reward_function_std[f]": 0.0}
+    assert "same reward" in said([0.5] * 5, **constant)
+    assert "members of a group" in said([0.5] * 5, **{**constant, "reward_function_std[f]": 0.4})
+    assert "copies of each other" in said([0.5] * 5, completion_duplicate_ratio=0.8)
+
+
+def test_single_groups_die_by_luck() -> None:
+    """All-or-nothing rows: eight after a live one are luck, nine of ten are not; with fractions five suffice."""
+    assert fed(0.0, *[1.0] * 8, 0.0, 0.0, *[1.0] * 8).changes == []
+    assert fed(0.0, *[1.0] * 9).changes == [("firing", 10, "warning")]
+    assert fed(0.5, *[1.0] * 8).changes == [("firing", 6, "warning")]
+
+
+def test_a_second_signal_makes_it_critical() -> None:
+    """Entropy fell to a tenth; the same with a reward that rose is a solved task."""
+
+    def run(reward: float) -> Watched:
+        watched = Watched(RULE)
+        for step in range(1, 41):
+            late = step > 20
+            watched.feed(
+                row(
+                    step,
+                    reward_zero_std_ratio=1.0 if late else 0.1,
+                    entropy=0.05 if late else 0.5,
+                    reward_mean=reward if late else 0.3 + step % 2 / 100,
+                )
+            )
+        return watched
+
+    assert run(0.3).changes[-1][2] == "critical"
+    assert run(1.0).changes[-1][2] == "warning"

@@ -1,0 +1,59 @@
+"""Options that several commands take, and what each command does first."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from grpo_watch import __version__
+
+
+class LogFormat(str, Enum):
+    """How log lines are written."""
+
+    LOGFMT = "logfmt"
+    JSON = "json"
+
+
+class OutputFormat(str, Enum):
+    """What a command writes."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def print_version(wanted: bool) -> None:
+    """Print the version and end, where it is asked for."""
+    if wanted:
+        sys.stdout.write(f"grpo-watch {__version__}\n")
+        raise typer.Exit
+
+
+Verbose = Annotated[
+    int, typer.Option("-v", "--verbose", count=True, help="Say more; twice: say all.", show_default=False)
+]
+NoColor = Annotated[bool, typer.Option("--no-color", help="No colours (the variable NO_COLOR does the same).")]
+Logs = Annotated[LogFormat, typer.Option("--log-format", help="Format of the log lines on stderr.")]
+Version = Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=print_version)]
+Config = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings, instead of ./grpo-watch.yaml.")
+]
+Rules = Annotated[list[Path], typer.Option("--rules", metavar="FILE", help="Rules over the shipped ones (repeatable).")]
+Sets = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting of the run, e.g. beta=0.04.")]
+StateDir = Annotated[Path | None, typer.Option("--state-dir", metavar="DIR", help="Where the daemon keeps its state.")]
+Paths = Annotated[list[str], typer.Argument(metavar="PATH...", help="Output folder, folder of runs, glob or log file.")]
+Format = Annotated[OutputFormat, typer.Option("--format", help="Output format.")]
+
+
+def begin(verbose: int, no_color: bool, log_format: LogFormat) -> bool:
+    """Start logging; answers whether stdout takes colours."""
+    from grpo_watch.cli.logs import start_logging
+
+    start_logging(verbose, log_format.value)
+    plain = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return not plain and sys.stdout.isatty()

@@ -1,0 +1,94 @@
+"""``grpo-watch rules``: turns the arguments of its four commands into calls of their modules."""
+
+# ruff: noqa: PLC0415, PLR0917  commands import their module when they run; a command has as many options as it has
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from grpo_watch.cli.options import Config, Format, LogFormat, Logs, NoColor, OutputFormat, Rules, Verbose, begin
+
+app = typer.Typer(
+    help="List, check, test and backtest rules.",
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Rule files (YAML).")]
+
+
+@app.command("list")
+def list_(
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="[PATH]...", help="Runs to say for which rules are blind.")
+    ] = None,
+    output_format: Format = OutputFormat.TEXT,
+    rules: Rules = [],  # noqa: B006  typer copies it
+    config: Config = None,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+) -> int:
+    """Show the rules in force: severity, what each needs, where it is from; for PATH: which can see."""
+    from grpo_watch.cli.rules_list import list_command
+
+    begin(verbose, no_color, log_format)
+    return list_command(paths or [], output_format.value, rules, config)
+
+
+@app.command()
+def lint(
+    files: Files,
+    framework: Annotated[
+        str | None, typer.Option("--framework", metavar="NAME", help="Say which rules can never see there.")
+    ] = None,
+    output_format: Format = OutputFormat.TEXT,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+) -> int:
+    """Check rule files: every mistake with file:line:column and the fix; ends with 1 on problems."""
+    from grpo_watch.cli.rules_lint import lint_command
+
+    begin(verbose, no_color, log_format)
+    return lint_command(files, framework, output_format.value)
+
+
+@app.command()
+def test(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Test files (YAML).")],
+    output_format: Format = OutputFormat.TEXT,
+    rules: Rules = [],  # noqa: B006  typer copies it
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+) -> int:
+    """Run tests of rules: series of values in, alerts out; ends with 1 when one fails."""
+    from grpo_watch.cli.rules_test import test_command
+
+    begin(verbose, no_color, log_format)
+    return test_command(files, output_format.value, rules)
+
+
+@app.command()
+def backtest(
+    rules: Annotated[Path, typer.Argument(metavar="RULES", help="A rule file, or a folder of them.")],
+    paths: Annotated[list[str], typer.Argument(metavar="RUNS...", help="Old runs: folders, globs, log files.")],
+    output_format: Format = OutputFormat.TEXT,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw when each rule would have fired.")
+    ] = None,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+) -> int:
+    """Show when each rule of a file would have fired over old runs."""
+    from grpo_watch.cli.rules_backtest import backtest_command
+
+    begin(verbose, no_color, log_format)
+    return backtest_command(rules, paths, output_format.value, plot)

@@ -1,0 +1,120 @@
+"""``grpo-watch rules list``: the rules in force, what each needs and where it is from; for runs: which can see."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from grpo_watch.cli.check import check_runs, find_runs
+from grpo_watch.config.rules import load_rules, packs_folder
+from grpo_watch.config.settings import load_settings
+from grpo_watch.core.detector import Detector, Rule, catalogue, third_party
+from grpo_watch.core.expression import compile_expression
+from grpo_watch.core.records import Tick
+from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.errors import UsageError
+
+SCHEMA = "grpo-watch/rules/1"
+
+
+def list_command(paths: list[str], output_format: str, rules: list[Path], config: Path | None) -> int:
+    """Print every rule, disabled ones included; returns 0.
+
+    Raises:
+        UsageError: a path is missing, or the settings or a rule file can't be used.
+    """
+    chosen = load_settings({"rules": rules}, config=config).settings
+    detectors = catalogue()
+    loaded = load_rules(chosen.rules, detectors=detectors)
+    found = find_runs(paths, chosen) if paths else []
+    if paths and not found:
+        raise UsageError(f"{', '.join(paths)}: no run was found")
+    reports = check_runs(found, loaded, {}, Tick(time.time(), live=False), chosen)
+    told = _as_json(loaded, detectors, [report.snapshot for report in reports])
+    if output_format == "json":
+        sys.stdout.write(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in _as_text(told)))
+    return 0
+
+
+def needs_of(rule: Rule, detectors: Mapping[str, type[Detector]]) -> tuple[tuple[str, ...], ...]:
+    """Alternatives of evidence that the rule needs; none where it needs nothing in particular."""
+    if rule.when is not None:
+        return (tuple(name for name in compile_expression(rule.when).names if name != "step"),)
+    return detectors[rule.detector or rule.name].needs
+
+
+def origin_of(rule: Rule) -> str:
+    """``shipped``, the package and version that brought it, or the place in the user's file."""
+    foreign = third_party().origins.get(rule.detector or "")
+    if foreign is not None and rule.where == foreign:
+        return foreign
+    file = Path(rule.where.rpartition(":")[0])
+    place = "shipped" if file.parent == packs_folder() else rule.where
+    return f"{place} (detector of {foreign})" if foreign else place
+
+
+def _as_json(
+    rules: Sequence[Rule], detectors: Mapping[str, type[Detector]], snapshots: Sequence[RunSnapshot]
+) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "rules": [
+            {
+                "rule": rule.name,
+                "severity": rule.severity.value,
+                "enabled": rule.enabled,
+                "needs": [list(alternative) for alternative in needs_of(rule, detectors)],
+                "origin": origin_of(rule),
+                "overrides": [dict(override.match) for override in rule.overrides],
+            }
+            for rule in rules
+        ],
+        "runs": [
+            {
+                "run": snapshot.run,
+                "framework": snapshot.framework,
+                "rules": [{"rule": r.rule, "status": r.status.value, "reason": r.reason or None} for r in snapshot.rules],
+            }
+            for snapshot in snapshots
+        ],
+        "problems": list(third_party().problems),
+    }
+
+
+def _as_text(told: Mapping[str, Any]) -> Iterator[str]:
+    rows = [
+        (
+            rule["rule"],
+            rule["severity"] if rule["enabled"] else "off",
+            " | ".join(" + ".join(alternative) for alternative in rule["needs"]) or "-",
+            rule["origin"] + "".join(f", changed where {_matches(match)}" for match in rule["overrides"]),
+        )
+        for rule in told["rules"]
+    ]
+    yield from table(("rule", "severity", "origin", "needs"), [(a, b, d, c) for a, b, c, d in rows])
+    for run in told["runs"]:
+        yield ""
+        yield f"{run['run']} ({run['framework'] or 'framework unknown'})"
+        yield from table(
+            ("  rule", "status", "why"),
+            [(f"  {rule['rule']}", rule["status"], rule["reason"] or "") for rule in run["rules"]],
+        )
+    for problem in told["problems"]:
+        yield f"problem: {problem}"
+
+
+def _matches(match: Mapping[str, str]) -> str:
+    return " and ".join(f"{key} is {wanted}" for key, wanted in match.items())
+
+
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Aligned columns, the last one as long as it is."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    for row in (head, *rows):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,0 +1,88 @@
+"""Turns rule files into the list of everything that is wrong with them, not only the first mistake."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grpo_watch.config.document import read_document
+from grpo_watch.config.rules import Written, apply_entry, load_rules, read_entry, rules_in
+from grpo_watch.core.detector import Detector, Rule, catalogue
+from grpo_watch.core.expression import compile_expression
+from grpo_watch.core.names import split_label
+from grpo_watch.core.satisfiable import problems_of
+from grpo_watch.errors import RuleError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+NO_METRICS = frozenset({"step", "max_steps", "completions", "checkpoints", "run end"})
+"""Needs that every framework's runs can have."""
+
+
+def lint(files: Sequence[Path], produced: frozenset[str] | None = None) -> list[RuleError]:
+    """Every problem in the files, in order; each file lies over the shipped rules and the files before it.
+
+    Args:
+        files: rule files.
+        produced: the metrics that the framework can give; None: any.
+
+    Raises:
+        RuleError: a shipped rule can't be used.
+    """
+    known = catalogue()
+    rules = {rule.name: rule for rule in load_rules(detectors=known)}
+    problems: list[RuleError] = []
+    for file in files:
+        linter = _Linter(rules, known, produced)
+        problems += linter.problems_in(file)
+        rules = rules | linter.rules
+    return problems
+
+
+class _Linter:
+    """Reads one file, entry by entry."""
+
+    def __init__(
+        self, rules: Mapping[str, Rule], known: Mapping[str, type[Detector]], produced: frozenset[str] | None
+    ) -> None:
+        self.rules, self.known, self.produced = dict(rules), known, produced
+
+    def problems_in(self, file: Path) -> Iterator[RuleError]:
+        try:
+            document = read_document(file, RuleError)
+            values = rules_in(document)
+        except RuleError as problem:
+            yield problem
+            return
+        names: dict[object, int | None] = {}
+        for index, value in enumerate(values):
+            try:
+                written = read_entry(value, document, ("rules", index), names)
+                rule = apply_entry(written, self.rules, self.known)
+            except RuleError as problem:
+                yield problem
+                continue
+            self.rules[rule.name] = rule
+            yield from self._sense(rule, written)
+
+    def _sense(self, rule: Rule, written: Written) -> Iterator[RuleError]:
+        """Problems of a rule that loads: it can never fire, always fires, or can never see."""
+        if rule.when is not None and "when" in written.entry.model_fields_set:
+            yield from problems_of(rule.when, written.place("when"))
+        lacking = self._lacking(rule)
+        if lacking:
+            yield RuleError(
+                f"{rule.name} can never be evaluated there", written.place("name"), f"not logged: {', '.join(lacking)}"
+            )
+
+    def _lacking(self, rule: Rule) -> list[str]:
+        """The metrics of the nearest alternative that the framework does not give; none where one can be had."""
+        if self.produced is None:
+            return []
+        needs = self.known[rule.detector].needs if rule.detector else (compile_expression(rule.when or "").names,)
+        lacking = [[need for need in alternative if not self._has(need)] for alternative in needs]
+        return min(lacking, key=len, default=[])
+
+    def _has(self, need: str) -> bool:
+        return need in NO_METRICS or need.startswith("raw:") or split_label(need)[0] in (self.produced or ())

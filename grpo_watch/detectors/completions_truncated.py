@@ -1,0 +1,80 @@
+"""Nearly all completions are cut off at the length limit, and that is not getting better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+
+from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.evidence import number
+from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
+from grpo_watch.core.window import Window
+
+
+class CompletionsTruncated(Detector):
+    """Averages the truncated share over generation rows; a reward that falls or a lost spread makes it critical."""
+
+    needs = (("completion_truncated_ratio",),)
+    params = MappingProxyType(
+        {
+            "share": Param(0.8, "mean share of completions cut off that is a breach", 0, 1),
+            "rows": Param(10, "generation rows averaged", minimum=4),
+            "falling": Param(0.05, "fall from the first to the second half of these rows that shows recovery", 0, 1),
+            "loss": Param(0.5, "share of the best reward whose loss is a second signal", 0, 1),
+            "silent": Param(0.9, "share of groups without spread at which nothing can be learnt", 0, 1),
+        }
+    )
+    share: float
+    rows: int
+    falling: float
+    loss: float
+    silent: float
+
+    def setup(self) -> None:
+        """Empty window."""
+        self.cut = Window(self.rows)
+
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
+        """Judge one generation row."""
+        cut = number(record, "completion_truncated_ratio")
+        if cut is None:
+            return SILENT
+        self.cut.push(cut)
+        mean = self.cut.mean()
+        if not self.cut.full or mean is None:
+            return no_data("too few generation rows yet")
+        if mean < self.share:
+            return QUIET
+        values, half = list(self.cut.values), self.rows // 2
+        if sum(values[-half:]) < sum(values[:half]) - self.falling * half:
+            return QUIET
+        agrees = self._agrees(run)
+        limit = run.number("max_completion_length")
+        at = f" of {limit:.0f} tokens" if limit else ""
+        return (
+            Reading(
+                Verdict.BREACH,
+                value=mean,
+                threshold=self.share,
+                message=f"{mean:.0%} of the completions are cut off at the length limit{at}" + agrees,
+                evidence={
+                    "completion_truncated_ratio": round(mean, 4),
+                    "rows": len(values),
+                    "completion_length_mean": number(record, "completion_length_mean"),
+                    "max_completion_length": limit,
+                },
+                severity=Severity.CRITICAL if agrees else None,
+            ),
+        )
+
+    def _agrees(self, run: RunView) -> str:
+        """What else says that the run is harmed by it; empty where nothing does (reward may well rise)."""
+        course = run.course
+        if course.reward.fell(self.loss):
+            return ", and the reward fell"
+        silent = course.silent.mean
+        if silent is not None and silent >= self.silent and not course.reward.gained():
+            return ", and the groups have no reward spread"
+        if run.setting("mask_truncated_completions") is True:
+            return ", and cut ones are left out of the loss (mask_truncated_completions)"
+        return ""

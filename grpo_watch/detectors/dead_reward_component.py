@@ -1,0 +1,95 @@
+"""A reward function gives one and the same value, row after row: it contributes nothing to what is learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView
+from grpo_watch.core.evidence import FLOAT_NOISE
+from grpo_watch.core.functions import FunctionKeys
+from grpo_watch.core.records import MetricRow, Reading, Scalar, Severity, Verdict
+
+
+@dataclass(slots=True)
+class Still:
+    """Since when a function stands still, where, and how far it ever went."""
+
+    value: float
+    first_step: int
+    rows: int = 1
+    lowest: float = float("inf")
+    highest: float = float("-inf")
+    fired: bool = False
+
+    def restart(self, value: float, step: int) -> None:
+        """It moved."""
+        self.value, self.first_step, self.rows = value, step, 1
+
+
+class DeadRewardComponent(Detector):
+    """Counts generation rows on which mean and std of one function stay exactly what they were."""
+
+    needs = (("reward_function_mean",),)
+    params = MappingProxyType(
+        {
+            "rows": Param(20, "generation rows without any change", minimum=3),
+            "tolerance": Param(1e-6, "what still counts as the same value (float noise)", minimum=0),
+        }
+    )
+    rows: int
+    tolerance: float
+
+    def setup(self) -> None:
+        """No function seen."""
+        self.still: dict[str, Still] = {}
+
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
+        """Judge one train row that carries reward functions."""
+        keys = run.functions.of(record)
+        if not keys:
+            return SILENT
+        readings: list[Reading] = []
+        for key in keys:
+            self._follow(key, record, len(keys), readings)
+        return readings or QUIET
+
+    def _follow(self, key: FunctionKeys, row: MetricRow, functions: int, readings: list[Reading]) -> None:
+        value, std = row.values[key.mean], row.values.get(key.std)
+        if value is None or value != value:  # noqa: PLR0124 - NaN is another rule's matter
+            return
+        known = self.still.get(key.name)
+        if known is None:
+            known = self.still[key.name] = Still(value, row.step, 0)
+        if abs(value - known.value) > self.tolerance or (std is not None and std > FLOAT_NOISE):
+            known.lowest, known.highest = min(known.lowest, value, known.value), max(known.highest, value, known.value)
+            known.restart(value, row.step)
+            known.rows = int(std is None or std <= FLOAT_NOISE)
+            if known.fired:
+                known.fired = False
+                readings.append(Reading(Verdict.OK, key.name))
+            return
+        if known.rows == 0:
+            known.first_step = row.step
+        known.rows += 1
+        if known.rows >= self.rows:
+            known.fired = True
+            readings.append(self._breach(key.name, known, functions))
+
+    def _breach(self, name: str, known: Still, functions: int) -> Reading:
+        ever = known.highest > known.lowest
+        granted = not ever and known.value > 0.0 and functions > 1
+        solved = granted or (ever and known.value >= known.highest - self.tolerance)
+        evidence: dict[str, Scalar] = {"value": known.value, "rows": known.rows, "functions": functions}
+        how = "never gave another value" if not ever else "stays at its highest" if solved else "has fallen still"
+        return Reading(
+            Verdict.BREACH,
+            name,
+            value=known.value,
+            severity=Severity.INFO if solved else None,
+            message=f"{name} is exactly {known.value:g} on {known.rows} rows in a row, without spread: it {how}",
+            evidence=evidence,
+            first_step=known.first_step,
+            immediate=True,
+        )

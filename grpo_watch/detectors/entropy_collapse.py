@@ -1,0 +1,71 @@
+"""Entropy falls far below the run's own start while variety or reward goes: the policy narrows to one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+
+from grpo_watch.core.course import Course, Sign, named, shown
+from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.evidence import number
+from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
+
+GRAVE = frozenset({Sign.REWARD_FELL, Sign.SPREAD_LOST, Sign.TEXTS_REPEAT})
+AGREEING = GRAVE | {Sign.CUT_OFF, Sign.LENGTH_FELL}
+
+
+class EntropyCollapse(Detector):
+    """Never judges a level alone: a confident policy that goes on learning is in order, however low its entropy."""
+
+    needs = (("entropy",),)
+    params = MappingProxyType(
+        {
+            "share": Param(0.2, "share of the run's first entropy at which it has collapsed", 0, 1),
+            "rise": Param(0.2, "rise of zero-spread groups or repeated texts that agrees", 0, 1),
+            "loss": Param(0.3, "share of the best reward whose loss agrees", 0, 1),
+            "least_start": Param(0.02, "first entropy (nats per token) from which a fall can be told", minimum=0),
+        }
+    )
+    share: float
+    rise: float
+    loss: float
+    least_start: float
+
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
+        """Judge one train row that carries entropy."""
+        if number(record, "entropy") is None:
+            return SILENT
+        course = run.course
+        entropy = course.entropy
+        if entropy.mean is None or entropy.start is None:
+            return no_data("too few rows with entropy yet")
+        if entropy.start < self.least_start:
+            return no_data("entropy was near zero from the start")
+        if entropy.mean >= self.share * entropy.start:
+            return QUIET
+        signs = course.signs() & AGREEING
+        says = named(signs) or self._narrows(course)
+        if not says:
+            return no_data("entropy is low, but reward, spread and texts do not suffer")
+        return (
+            Reading(
+                Verdict.BREACH,
+                value=entropy.mean,
+                threshold=self.share * entropy.start,
+                severity=Severity.CRITICAL if signs & GRAVE else Severity.WARNING,
+                message=f"entropy fell from {entropy.start:.3g} to {entropy.mean:.3g}; {says}",
+                evidence={
+                    "entropy": shown(entropy.mean),
+                    "first_entropy": shown(entropy.start),
+                    "reward_zero_std_ratio": shown(course.silent.mean),
+                    "reward_mean": shown(course.reward.mean),
+                },
+            ),
+        )
+
+    def _narrows(self, course: Course) -> str:
+        """Zero-spread groups or repeated texts become more, or reward less, in words; empty: none of it."""
+        for track, words in ((course.silent, "groups lose their spread"), (course.repeated, "texts begin to repeat")):
+            if track.mean is not None and track.mean >= track.lowest + self.rise:
+                return words
+        return "reward falls" if course.reward.fell(self.loss) else ""

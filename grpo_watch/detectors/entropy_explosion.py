@@ -1,0 +1,60 @@
+"""Entropy rises far above the run's own start: the policy drifts towards noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+
+from grpo_watch.core.course import Sign, named, shown
+from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.evidence import number
+from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
+
+GRAVE = frozenset({Sign.REWARD_FELL, Sign.SPREAD_LOST, Sign.CUT_OFF})
+AGREEING = GRAVE | {Sign.LENGTH_ROSE}
+
+
+class EntropyExplosion(Detector):
+    """A rise alone must reach a level that no reasoning run needs; with a second sign the multiple suffices."""
+
+    needs = (("entropy",),)
+    params = MappingProxyType(
+        {
+            "times": Param(3.0, "multiple of the run's first entropy", minimum=1),
+            "floor": Param(0.5, "entropy (nats per token) below which nothing is an explosion", minimum=0),
+            "alone": Param(1.5, "entropy from which no second sign is needed", minimum=0),
+        }
+    )
+    times: float
+    floor: float
+    alone: float
+
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
+        """Judge one train row that carries entropy."""
+        if number(record, "entropy") is None:
+            return SILENT
+        entropy = run.course.entropy
+        if entropy.mean is None or entropy.start is None:
+            return no_data("too few rows with entropy yet")
+        bar = max(self.floor, self.times * entropy.start)
+        if entropy.mean < bar:
+            return QUIET
+        signs = run.course.signs() & AGREEING
+        if not signs and entropy.mean < self.alone:
+            return no_data("entropy is high, but reward, spread and length do not suffer")
+        also = f"; {named(signs)}" if signs else ""
+        return (
+            Reading(
+                Verdict.BREACH,
+                value=entropy.mean,
+                threshold=bar,
+                severity=Severity.CRITICAL if signs & GRAVE else Severity.WARNING,
+                message=f"entropy rose from {entropy.start:.3g} to {entropy.mean:.3g}{also}",
+                evidence={
+                    "entropy": shown(entropy.mean),
+                    "first_entropy": shown(entropy.start),
+                    "reward_mean": shown(run.course.reward.mean),
+                    "completion_truncated_ratio": shown(run.course.truncated.mean),
+                },
+            ),
+        )

@@ -1,0 +1,82 @@
+"""The run draws prompts that it has just had: the data order began anew, or few prompts come again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+
+from grpo_watch.core.batches import NewBatches
+from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.evidence import number
+from grpo_watch.core.prompt_order import PromptOrder
+from grpo_watch.core.records import CompletionSummary, MetricRow, Reading, Severity, Verdict
+
+WHOLE = 0.02
+"""Distance from a whole number of epochs within which the same order is the dataset's own, unshuffled …"""
+STEPS = 2.0
+"""… or so many steps: a batch may be read before the row of its step, and rows may stand for several steps."""
+
+
+class RepeatedPrompts(Detector):
+    """Compares each new train batch's prompts with the run's first batches, and with those of the newest window."""
+
+    reads = (CompletionSummary, MetricRow)
+    needs = (("completions",),)
+    survives_attempts = True
+    params = MappingProxyType(
+        {
+            "repeated": Param(0.5, "share of the window's draws that were drawn before in it", 0, 1),
+            "fresh": Param(0.2, "the same share below which a window is one of fresh prompts", 0, 1),
+            "batches": Param(10, "batches in the window", minimum=3),
+        }
+    )
+    repeated: float
+    fresh: float
+    batches: int
+
+    def setup(self) -> None:
+        """Nothing drawn."""
+        self.new = NewBatches()
+        self.order = PromptOrder(self.batches)
+        self.epoch: float | None = None
+        self.per_step = 0.0
+        self.was_fresh = False
+
+    def observe(self, record: CompletionSummary | MetricRow, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
+        """Note the epoch; judge a batch."""
+        if isinstance(record, MetricRow):
+            epoch = number(record, "epoch")
+            if epoch is not None:
+                self.epoch, self.per_step = epoch, epoch / max(1, record.step)
+            return SILENT
+        groups = self.new.take(record)
+        if not groups:
+            return SILENT
+        self.order.take(tuple(group.prompt_id for group in groups), self.epoch)
+        return self._judge()
+
+    def _judge(self) -> Iterable[Reading]:
+        order, first = self.order, self.order.opening.epoch
+        if order.began_anew and self.epoch is not None and first is not None:
+            passed = self.epoch - first
+            if abs(passed - round(passed)) > max(WHOLE, STEPS * self.per_step):
+                many = len(order.opening.batches)
+                message = f"the last {many} batches hold the prompts of the run's first {many}, in the same order"
+                evidence = {"epoch": self.epoch, "batches": many}
+                return (Reading(Verdict.BREACH, message=message, evidence=evidence, immediate=True),)
+        if not order.full:
+            return no_data("too few batches yet")
+        repeated = 1 - order.distinct / order.draws
+        self.was_fresh = self.was_fresh or repeated < self.fresh
+        if repeated < self.repeated:
+            return QUIET
+        return (
+            Reading(
+                Verdict.BREACH,
+                value=repeated,
+                threshold=self.repeated,
+                message=f"the last {order.draws} prompts drawn are only {order.distinct} different ones",
+                evidence={"distinct_prompts": order.distinct, "draws": order.draws, "epoch": self.epoch},
+                severity=None if self.was_fresh else Severity.INFO,
+            ),
+        )

@@ -1,0 +1,176 @@
+"""`grpo-watch rules`: list, lint, test and backtest on the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_watch.cli.main import run_cli
+from grpo_watch.core.detector import third_party
+from tests.support.bundles import unpack
+
+DETECTOR = '''
+from grpo_watch.core.detector import QUIET, Detector
+from grpo_watch.core.records import Reading, Verdict
+
+
+class LowReward(Detector):
+    """Reward is below a tenth. Second sentence."""
+
+    needs = (("reward_mean",),)
+
+    def observe(self, record, run):
+        low = (record.values.get("reward_mean") or 0.0) < 100
+        return (Reading(Verdict.BREACH),) if low else QUIET
+
+
+class KlExplosion(Detector):
+    """Takes a shipped name."""
+
+    @classmethod
+    def name(cls):
+        return "kl-explosion"
+'''
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = run_cli(["rules", *arguments])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(asked(capsys, *arguments, "--format", "json")[1])
+    return found
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package ``reward-extras 1.2`` that brings detectors, and one that can't be imported, as pip installs them."""
+    site = tmp_path / "site"
+    for name, version, module, code in (
+        ("reward-extras", "1.2", "low_reward", DETECTOR),
+        ("half-done", "0.1", "half_done", "import no_such_module\n"),
+    ):
+        info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (info / "entry_points.txt").write_text(f"[grpo_watch.detectors]\n{name} = {module}\n")
+        (site / f"{module}.py").write_text(code)
+    monkeypatch.syspath_prepend(str(site))
+    yield site
+    sys.modules.pop("low_reward", None)
+
+
+def test_list_shows_severity_needs_and_origin(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A shipped rule, a changed one, an own one, one that is off."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        "rules:\n"
+        "  - {name: low, when: reward_mean < 0.1, severity: info}\n"
+        "  - {name: kl-explosion, severity: critical}\n"
+        "  - {name: memory-creep, enabled: false}\n"
+        "  - {name: length-collapse, enabled: false, match: {framework: trl}}\n"
+    )
+    told = as_json(capsys, "list", "--rules", str(mine))
+    rules = {rule.pop("rule"): rule for rule in told["rules"]}
+    assert rules["kl-stuck-at-zero"] == {
+        "severity": "critical",
+        "enabled": True,
+        "needs": [["kl_reference", "learning_rate"]],
+        "origin": "shipped",
+        "overrides": [],
+    }
+    assert (rules["low"]["needs"], rules["low"]["origin"]) == ([["reward_mean"]], f"{mine}:2")
+    assert (rules["kl-explosion"]["severity"], rules["kl-explosion"]["origin"]) == ("critical", f"{mine}:3")
+    assert rules["memory-creep"]["enabled"] is False
+    assert rules["length-collapse"]["overrides"] == [{"framework": "trl"}]
+    assert (told["runs"], told["problems"]) == ([], [])
+
+    code, text, _ = asked(capsys, "list", "--rules", str(mine))
+    lines = {line.split()[0]: line for line in text.splitlines()}
+    assert code == 0
+    assert lines["memory-creep"].split()[1] == "off"
+    assert "shipped, changed where framework is trl" in lines["length-collapse"]
+
+
+def test_list_says_for_a_run_which_rules_can_see(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """beta is 0 in this run: the KL rules are blind and say why; the rate's rule fires."""
+    run = unpack("trl-1.16.0-09-frozen-lr0", tmp_path)
+    (told,) = as_json(capsys, "list", str(run))["runs"]
+    status = {rule["rule"]: rule["status"] for rule in told["rules"]}
+    reasons = {rule["rule"]: rule["reason"] for rule in told["rules"]}
+    assert status["learning-rate-zero"] == "firing"
+    assert (status["memory-creep"], reasons["memory-creep"]) == ("blind", "needs memory_gib")
+    assert f"{told['run']} (trl)" in asked(capsys, "list", str(run))[1]
+
+
+def test_list_of_a_folder_without_runs_is_wrong_use(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert asked(capsys, "list", str(tmp_path))[0] == 2
+    assert asked(capsys, "list", str(tmp_path / "nix"))[0] == 2
+
+
+def test_detectors_of_an_installed_package(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, package: Path
+) -> None:
+    """They are in force with defaults, named with their version; what can't be used is told and stops nothing."""
+    told = as_json(capsys, "list")
+    rules = {rule["rule"]: rule for rule in told["rules"]}
+    assert (rules["low-reward"]["origin"], rules["low-reward"]["severity"]) == ("reward-extras 1.2", "warning")
+    assert rules["kl-explosion"]["origin"] == "shipped"
+    assert sorted(told["problems"]) == [
+        "half-done 0.1: half_done can't be loaded: No module named 'no_such_module'",
+        "reward-extras 1.2: there is already a detector kl-explosion",
+    ]
+
+    run = unpack("trl-1.16.0-02-healthy-nobeta", tmp_path)
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("rules: [{name: low-reward, severity: critical}]\n")
+    assert run_cli(["check", str(run), "--rules", str(mine), "--now", "2027-01-01T00:00:00Z", "--format", "json"]) == 1
+    (checked,) = json.loads(capsys.readouterr().out)["runs"]
+    (finding,) = [finding for finding in checked["findings"] if finding["rule"] == "low-reward"]
+    assert (finding["severity"], finding["summary"]) == ("critical", "Reward is below a tenth. Second sentence.")
+    origins = {rule["rule"]: rule["origin"] for rule in as_json(capsys, "list", "--rules", str(mine))["rules"]}
+    assert origins["low-reward"] == f"{mine}:1 (detector of reward-extras 1.2)"
+
+
+def test_without_packages_there_is_nothing_foreign() -> None:
+    assert (third_party().detectors, third_party().problems) == ({}, ())
+
+
+def test_lint_names_place_and_fix(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """1 with problems, 0 without, 2 for wrong use; JSON has the same."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("rules:\n  - name: a\n    when: reward_men < 1\n")
+    place = f"{mine}:3:11: unknown name 'reward_men' (did you mean reward_mean?)\n"
+    assert asked(capsys, "lint", str(mine)) == (1, place, "")
+    assert as_json(capsys, "lint", str(mine))["problems"] == [
+        {
+            "file": str(mine),
+            "line": 3,
+            "column": 11,
+            "message": "unknown name 'reward_men'",
+            "fix": "did you mean reward_mean?",
+        }
+    ]
+    mine.write_text("rules:\n  - name: a\n    when: memory_gib > 70\n")
+    assert asked(capsys, "lint", str(mine))[0] == 0
+    assert asked(capsys, "lint", str(mine), "--framework", "trl")[0] == 1
+    assert "did you mean ms-swift?" in asked(capsys, "lint", str(mine), "--framework", "msswift")[2]
+    assert asked(capsys, "lint", str(tmp_path / "nix.yaml"))[0] == 2
+
+
+def test_help_loads_no_command() -> None:
+    """Quick help: nothing heavy, and no command's module."""
+    code = (
+        "import sys; from grpo_watch.cli.main import run_cli; run_cli(['rules', '--help'])\n"
+        "print({'numpy', 'yaml', 'rich', 'grpo_watch.cli.rules_list'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert all(command in done.stdout for command in ("list", "lint", "test", "backtest"))
+    assert done.stdout.endswith("set()\n")

@@ -1,0 +1,60 @@
+"""Totals of real runs of ms-swift 4.6.0 and 3.12.6, and of the issues that asked for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_watch.core.batch import BatchPlan
+
+
+@pytest.mark.parametrize(
+    ("n", "per_device", "group", "accumulated", "per_generation", "iterations", "world", "epochs", "printed"),
+    [
+        (64, 8, 8, 1, None, 1, 1, 1.0, 64),
+        (64, 8, 4, 1, None, 1, 1, 1.0, 32),
+        (64, 4, 8, 2, None, 1, 1, 1.0, 64),
+        (64, 2, 8, 8, None, 1, 1, 1.0, 32),
+        (64, 8, 8, 1, None, 2, 1, 1.0, 128),
+        (64, 8, 8, 2, 4, 1, 1, 1.0, 32),
+        (64, 4, 6, 3, None, 1, 1, 1.0, 32),
+        (64, 8, 4, 3, None, 1, 1, 1.0, 10),
+        (64, 8, 8, 4, 2, 1, 1, 1.0, 16),
+        (64, 8, 8, 3, 2, 1, 1, 1.0, 22),
+        (64, 4, 4, 1, None, 1, 1, 1.5, 96),
+        (50, 8, 4, 4, None, 2, 1, 2.0, 24),
+        (64, 4, 8, 2, None, 1, 2, 1.0, 32),
+        (95, 8, 4, 1, None, 1, 1, 1.0, 47),
+        (63, 8, 8, 2, None, 1, 1, 1.0, 31),
+        (58, 3, 6, 2, None, 2, 2, 1.0, 58),
+        (7920, 8, 8, 2, None, 2, 6, 1.0, 1320),
+    ],
+)
+def test_the_printed_total(  # noqa: PLR0913, PLR0917 - one column per setting
+    n: int,
+    per_device: int,
+    group: int,
+    accumulated: int,
+    per_generation: int | None,
+    iterations: int,
+    world: int,
+    epochs: float,
+    printed: int,
+) -> None:
+    """The last one is ms-swift#3912, the others are runs whose bar showed this total."""
+    plan = BatchPlan(n, per_device, group, world, accumulated, per_generation, None, iterations, epochs)
+    assert plan.max_steps == printed
+
+
+def test_the_generation_batch_may_be_given_instead() -> None:
+    """32 completions of 8 on the device are 4 micro-steps (run M of ms-swift 4.6.0)."""
+    plan = BatchPlan(64, 8, 4, gradient_accumulation_steps=2, generation_batch_size=32)
+    assert (plan.micro_batches, plan.prompts, plan.max_steps) == (4, 8, 16)
+
+
+def test_a_dataset_without_one_whole_batch_has_no_total() -> None:
+    assert BatchPlan(7, 8, 1).max_steps is None
+    assert BatchPlan(64, 4, 8).max_steps is None
+
+
+def test_the_formula_shows_its_numbers() -> None:
+    assert "64 prompts / 1 per generation" in BatchPlan(64, 8, 8).formula

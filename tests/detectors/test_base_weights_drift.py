@@ -1,0 +1,48 @@
+"""Frozen tensors that move."""
+
+from __future__ import annotations
+
+from tests.support.detecting import Watched
+from tests.support.records import a_checkpoint
+
+RULE = "base-weights-drift"
+LORA = "q.lora_B.weight"
+
+
+def test_one_changed_base_tensor_is_enough() -> None:
+    run = Watched(RULE, adapter=True)
+    run.feed(a_checkpoint(20, {"q.base_layer.weight": "a", "k.weight": "k", LORA: "1"}))
+    run.feed(a_checkpoint(40, {"q.base_layer.weight": "b", "k.weight": "k", LORA: "2"}))
+    assert run.changes == [("firing", 40, "warning")]
+    assert run.said[-1].reading.evidence["changed"] == 1
+    assert run.said[-1].reading.evidence["tensors"] == 2
+
+
+def test_it_is_compared_with_the_first_and_ends_when_it_is_back() -> None:
+    run = Watched(RULE, adapter=True)
+    for step, checksum in ((20, "a"), (40, "b"), (60, "b"), (80, "a")):
+        run.feed(a_checkpoint(step, {"w": checksum, LORA: str(step)}))
+    assert run.changes == [("firing", 40, "warning"), ("resolved", 80, "warning")]
+
+
+def test_what_is_trained_beside_the_adapter_may_change() -> None:
+    run = Watched(RULE)
+    for step in (20, 40):
+        names = ("head.modules_to_save.weight", "q.lora_A.weight", "q.bias", "q.lora_magnitude_vector")
+        run.feed(a_checkpoint(step, {"w": "a"} | {name: str(step) for name in names}))
+    assert run.changes == []
+    assert run.monitor.evaluated
+
+
+def test_it_is_blind_without_base_weights_or_without_an_adapter() -> None:
+    only = Watched(RULE, adapter=True).feed(a_checkpoint(20, {LORA: "1"}), a_checkpoint(40, {LORA: "2"}))
+    assert "no adapter beside base weights" in only.blind_reason
+    full = Watched(RULE, adapter=False).feed(a_checkpoint(20, {"w": "1"}), a_checkpoint(40, {"w": "2"}))
+    assert "full model" in full.blind_reason
+    assert only.changes == full.changes == []
+
+
+def test_unusable_checkpoints_say_nothing() -> None:
+    run = Watched(RULE, adapter=True).feed(a_checkpoint(20, {"w": "a", LORA: "1"}))
+    run.feed(a_checkpoint(40, {"w": "b", LORA: "1"}, problems=("cut off",)))
+    assert run.changes == []

@@ -1,0 +1,73 @@
+"""Truncation: how many rows, whether it gets better, and what else must agree."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_watch.core.records import MetricRow
+from tests.support.detecting import Watched
+from tests.support.records import row
+
+RULE = "completions-truncated"
+
+
+def rows(*cut: float, reward: float | None = None, silent: float | None = None, start: int = 1) -> list[MetricRow]:
+    more = {"reward_mean": reward, "reward_zero_std_ratio": silent}
+    known = {name: value for name, value in more.items() if value is not None}
+    return [row(start + at, completion_truncated_ratio=value, **known) for at, value in enumerate(cut)]
+
+
+def test_ten_rows_are_needed() -> None:
+    """Nine are a phase."""
+    run = Watched(RULE, max_completion_length=128).feed_all(rows(*[0.9] * 9))
+    assert run.changes == []
+    assert run.blind_reason == "too few generation rows yet"
+    run.feed_all(rows(0.9, start=10))
+    assert run.changes == [("firing", 10, "warning")]
+    assert run.said[-1].reading.message == "90% of the completions are cut off at the length limit of 128 tokens"
+
+
+def test_rows_without_the_key_say_nothing() -> None:
+    """A row that reuses a generation: no reading at all."""
+    run = Watched(RULE).feed_all(rows(*[1.0] * 9)).feed(row(10, loss=0.1), row(11, completion_truncated_ratio=None))
+    assert run.changes == []
+
+
+def test_a_share_that_falls_is_recovery() -> None:
+    """Second half 0.85, first half 0.95: 0.1 lower. At 0.92 it is 0.03 lower, which is noise."""
+    assert Watched(RULE).feed_all(rows(*[0.95] * 5, *[0.85] * 5)).changes == []
+    assert Watched(RULE).feed_all(rows(*[0.95] * 5, *[0.92] * 5)).changes == [("firing", 10, "warning")]
+
+
+def test_below_the_share() -> None:
+    """0.79 on average."""
+    assert Watched(RULE).feed_all(rows(*[0.79] * 40)).said == []
+
+
+def test_a_falling_reward_agrees() -> None:
+    """0.9, then 0.1 for as long as it is cut."""
+    run = Watched(RULE).feed_all(rows(*[0.1] * 20, reward=0.9)).feed_all(rows(*[1.0] * 20, reward=0.1, start=21))
+    assert run.changes == [("firing", 28, "critical")]
+    assert run.said[-1].reading.message.endswith("and the reward fell")
+
+
+def test_lost_spread_agrees_unless_the_reward_gained() -> None:
+    """All wrong is harm, all right is not: the reward rose from 0.1 to 1."""
+    wrong = Watched(RULE).feed_all(rows(*[1.0] * 10, reward=-1.0, silent=1.0))
+    assert wrong.changes == [("firing", 10, "critical")]
+    right = Watched(RULE).feed_all(rows(*[0.0] * 10, reward=0.1, silent=0.0))
+    right.feed_all(rows(*[1.0] * 20, reward=1.0, silent=1.0, start=11))
+    assert right.changes == [("firing", 18, "warning")]
+
+
+@pytest.mark.parametrize(("masked", "severity"), [(True, "critical"), (False, "warning")])
+def test_masked_truncation_leaves_nothing(masked: object, severity: str) -> None:
+    """Cut completions are left out of the loss, and all are cut."""
+    run = Watched(RULE, mask_truncated_completions=bool(masked)).feed_all(rows(*[1.0] * 10, reward=0.5))
+    assert run.changes == [("firing", 10, severity)]
+
+
+def test_it_ends_ten_steps_after_the_last_breach() -> None:
+    """Ten rows at 1, then 0: the mean is below 0.8 from row 13 on (0.7); the last breach is row 10."""
+    run = Watched(RULE).feed_all(rows(*[1.0] * 10, *[0.0] * 12))
+    assert run.changes == [("firing", 10, "warning"), ("resolved", 20, "warning")]

@@ -1,0 +1,71 @@
+"""Functions that stand still, and functions that only seem to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tests.support.detecting import Watched
+from tests.support.records import row
+
+RULE = "dead-reward-component"
+MEAN, STD, OTHER = "reward_function_mean[f]", "reward_function_std[f]", "reward_function_mean[g]"
+
+
+def fed(means: Iterable[float], std: float | None = None, *, other: bool = True) -> Watched:
+    """Another function, where there is one, gives another value on every row."""
+    run = Watched(RULE)
+    for step, mean in enumerate(means, 1):
+        values = {MEAN: mean} | ({STD: std} if std is not None else {}) | ({OTHER: step / 7} if other else {})
+        run.feed(row(step, **values))
+    return run
+
+
+def test_twenty_rows_without_change() -> None:
+    """Nineteen are not enough."""
+    assert fed([0.0] * 19).changes == []
+    assert fed([0.0] * 20).changes == [("firing", 20, "warning")]
+    assert fed([0.0] * 20).said[-1].key == "f"
+
+
+def test_it_ends_with_another_value() -> None:
+    assert fed([0.0] * 25 + [0.1]).changes == [("firing", 20, "warning"), ("resolved", 26, "warning")]
+
+
+def test_a_spread_is_life() -> None:
+    """The mean stays, the completions differ; float noise is no spread."""
+    assert fed([0.5] * 40, std=0.1).changes == []
+    assert fed([0.0] * 20, std=6e-8).changes == [("firing", 20, "warning")]
+
+
+def test_a_learnt_format_is_an_info() -> None:
+    """It rose to its highest and stays there."""
+    run = fed([0.2, 0.5, 0.8] + [1.0] * 20)
+    assert run.changes == [("firing", 23, "info")]
+    assert run.said[-1].first_step == 4
+
+
+def test_one_that_fell_still_is_a_warning() -> None:
+    assert fed([0.2, 0.5, 0.8] + [0.0] * 20).changes == [("firing", 23, "warning")]
+
+
+def test_a_positive_constant_is_an_info_only_beside_others() -> None:
+    """Nobody cheats, against a reward that is the same for every completion."""
+    assert fed([1.0] * 20).changes == [("firing", 20, "info")]
+    assert fed([1.0] * 20, other=False).changes == [("firing", 20, "warning")]
+
+
+def test_a_total_is_no_component() -> None:
+    run = Watched(RULE).feed_all(
+        row(s, **{MEAN: s / 9, "reward_function_mean[total_reward]": 0.0}) for s in range(1, 40)
+    )
+    assert run.changes == []
+
+
+def test_rows_without_functions_say_nothing() -> None:
+    run = Watched(RULE).feed_all(row(s, reward_mean=0.0) for s in range(1, 40))
+    assert run.said == []
+    assert not run.monitor.evaluated
+
+
+def test_nan_is_another_rules_matter() -> None:
+    assert fed([float("nan")] * 40).changes == []

@@ -1,0 +1,78 @@
+"""Spikes of the gradient norm: one, several, and before a fall."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.detecting import Watched
+from tests.support.records import row
+
+RULE = "grad-norm-spike"
+USUAL = [0.2, 0.25] * 15
+
+
+def fed(norms: list[float], reward: list[float] | None = None) -> Watched:
+    more = [{} if reward is None else {"reward_mean": value} for value in reward or norms]
+    return Watched(RULE).feed_all(row(n, grad_norm=v, **m) for n, (v, m) in enumerate(zip(norms, more, strict=True), 1))
+
+
+def test_a_lone_spike_is_an_info_that_ends() -> None:
+    assert fed([*USUAL, 9.0, *USUAL]).changes == [("firing", 31, "info"), ("resolved", 51, "info")]
+
+
+def test_the_third_within_twenty_rows_is_a_warning() -> None:
+    run = fed([*USUAL, 9.0, *[0.2] * 8, 9.0, *[0.2] * 8, 9.0])
+    assert run.changes == [("firing", 31, "info"), ("firing", 49, "warning")]
+
+
+def test_three_in_more_than_twenty_rows_stay_infos() -> None:
+    changes = fed([*USUAL, 9.0, *[0.2] * 10, 9.0, *[0.2] * 10, 9.0]).changes
+    assert {severity for _, _, severity in changes} == {"info"}
+
+
+def test_a_fallen_reward_right_after_makes_it_a_warning() -> None:
+    """The reward goes at row 34; the fall shows at row 37 (two thirds of mean and median)."""
+    norms = [*USUAL, 9.0, *[0.2] * 20]
+    assert fed(norms, [0.9] * 33 + [0.0] * 18).changes[:2] == [("firing", 31, "info"), ("firing", 37, "warning")]
+    assert "info" in {severity for _, _, severity in fed(norms, [0.9] * 45 + [0.0] * 6).changes}
+
+
+def test_a_reward_that_had_fallen_before_is_not_the_spikes_doing() -> None:
+    changes = fed([*USUAL, 9.0, *[0.2] * 20], [0.9] * 20 + [0.0] * 31).changes
+    assert {severity for _, _, severity in changes} == {"info"}
+
+
+@pytest.mark.parametrize("factor", [4.9, 1.0])
+def test_five_times_the_median_is_needed(factor: float) -> None:
+    """The median of the calm rows is 0.225."""
+    assert fed([*USUAL, 0.225 * factor, *USUAL]).changes == []
+
+
+def test_a_wide_range_has_no_spikes() -> None:
+    """Factors of 100 are usual here: 30 times the median lies within them."""
+    assert fed([0.1, 1.0, 10.0] * 12 + [30.0] + [0.1, 1.0, 10.0]).changes == []
+
+
+def test_rows_without_a_gradient_do_not_narrow_the_range() -> None:
+    """Zeros and what a masked loss leaves (1e-8) are left out: 0.8 is no spike over 0.3."""
+    norms = [value for usual in (0.3, 0.5, 0.2, 0.6) * 10 for value in (usual, 0.0, 1e-8)]
+    assert fed([*norms, 0.8]).changes == []
+
+
+def test_nothing_is_judged_before_twenty_rows() -> None:
+    assert fed([0.2] * 19 + [50.0]).changes == []
+    assert fed([0.2] * 20 + [50.0]).changes == [("firing", 21, "info")]
+
+
+def test_a_lasting_level_goes_on_firing() -> None:
+    run = fed(USUAL + [9.0] * 500)
+    assert run.changes == [("firing", 31, "info"), ("firing", 33, "warning")]
+
+
+def test_rows_whose_groups_all_lack_spread_do_not_narrow_the_range() -> None:
+    """Four of five steps show the KL's gradient only (sparse rewards, beta > 0): the fifth is no spike over them."""
+    cycle = [(0.001, 1.0)] * 4 + [(0.5, 0.25)]
+    run = Watched(RULE).feed_all(
+        row(n, grad_norm=norm, reward_zero_std_ratio=silent) for n, (norm, silent) in enumerate(cycle * 40, 1)
+    )
+    assert run.changes == []

@@ -1,0 +1,83 @@
+"""KL far from the reference: jumps, drifts, spikes, and what pays for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.detecting import Watched
+from tests.support.records import row
+
+RULE = "kl-explosion"
+
+
+def fed(kl: list[float], **more: list[float]) -> Watched:
+    """Rows from step 1; other metrics by row."""
+    return Watched(RULE).feed_all(
+        row(n + 1, kl_reference=value, **{name: series[n] for name, series in more.items()})
+        for n, value in enumerate(kl)
+    )
+
+
+def test_fires_at_the_third_high_row_of_five() -> None:
+    assert fed([0.1] * 20 + [2.0] * 5).changes == [("firing", 23, "warning")]
+    assert fed([0.1] * 20 + [2.0] * 2 + [0.1] * 20).changes == []
+
+
+@pytest.mark.parametrize("value", [1.4, -1.4])
+def test_below_the_level_is_quiet_without_a_usual_value(value: float) -> None:
+    """Ten calm rows don't tell what is usual."""
+    assert fed([0.01] * 10 + [value] * 10).changes == []
+
+
+def test_the_sign_of_k1_estimators_does_not_count() -> None:
+    assert fed([-2.0] * 5).changes == [("firing", 5, "warning")]
+
+
+def test_a_gain_pays_up_to_the_limit() -> None:
+    """Rising reward: 4.9 is in order, 5 is not (its first row might be a lone spike)."""
+    gain = [0.5 + 0.01 * n for n in range(40)]
+    assert fed([0.1] * 10 + [4.9] * 30, reward_mean=gain).changes == []
+    assert fed([0.1] * 10 + [5.0] * 30, reward_mean=gain).changes == [
+        ("firing", 11, "info"),
+        ("firing", 13, "warning"),
+    ]
+
+
+def test_tiny_beta_is_the_plan_unless_a_sign_agrees() -> None:
+    def run(reward: float) -> Watched:
+        rows = (
+            row(n, kl_reference=0.1 if n <= 20 else 3.0, reward_mean=0.9 if n <= 20 else reward) for n in range(1, 41)
+        )
+        return Watched(RULE, beta=1e-4).feed_all(rows)
+
+    assert run(0.9).changes == []
+    assert run(0.0).changes == [("firing", 24, "critical")]
+
+
+def test_becomes_critical_when_the_reward_goes() -> None:
+    run = fed([0.1] * 20 + [3.0] * 20, reward_mean=[0.9] * 30 + [0.0] * 10)
+    assert run.changes == [("firing", 23, "warning"), ("firing", 34, "critical")]
+    assert "reward fell" in run.said[-1].reading.message
+
+
+def test_an_explosion_does_not_become_normal() -> None:
+    """A thousand high rows later it still fires."""
+    assert fed([0.01] * 30 + [0.8] * 1000).changes == [("firing", 33, "warning")]
+
+
+def test_a_lone_spike_is_an_info() -> None:
+    assert fed([0.1] * 20 + [17.8] + [0.1] * 20).changes == [("firing", 21, "info"), ("resolved", 31, "info")]
+
+
+def test_a_new_attempt_begins_with_empty_windows() -> None:
+    """Two high rows before the crash and two after the resume are not three of five."""
+    run = fed([0.1] * 20 + [2.0] * 2)
+    run.feed(*(row(n, attempt=2, kl_reference=2.0 if n < 23 else 0.1) for n in range(21, 30)))
+    assert run.changes == []
+
+
+def test_rows_without_kl_are_no_rows() -> None:
+    run = Watched(RULE)
+    for n in range(1, 50):
+        run.feed(row(n, kl_reference=2.0) if n % 10 == 0 else row(n, reward_mean=0.5))
+    assert run.changes == []

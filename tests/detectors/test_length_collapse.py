@@ -1,0 +1,52 @@
+"""Shrinking completions, with a lost reward or spread."""
+
+from __future__ import annotations
+
+from tests.support.detecting import Watched
+from tests.support.records import row
+
+RULE = "length-collapse"
+
+
+def fed(length: float, reward: float = 0.9, silent: float = 0.2) -> Watched:
+    """Twenty usual rows (length 100, reward 0.9, few dead groups), then twenty with these values."""
+    early = {"completion_length_mean": 100.0, "reward_mean": 0.9, "reward_zero_std_ratio": 0.2}
+    late = {"completion_length_mean": length, "reward_mean": reward, "reward_zero_std_ratio": silent}
+    return Watched(RULE).feed_all(row(n, **(early if n <= 20 else late)) for n in range(1, 41))
+
+
+def test_shorter_and_as_good_is_an_improvement() -> None:
+    assert fed(5.0).changes == []
+
+
+def test_with_a_lost_reward() -> None:
+    """The mean is 24 (30 % of 100 at most) at row 24; three breaches."""
+    assert fed(5.0, reward=0.0).changes == [("firing", 26, "warning")]
+
+
+def test_with_a_lost_spread() -> None:
+    assert fed(5.0, silent=0.9).changes == [("firing", 26, "warning")]
+    assert fed(5.0, silent=0.6).changes == []
+
+
+def test_thirty_percent_is_the_bar() -> None:
+    """Reached at row 25."""
+    assert fed(29.0, reward=0.0).changes == [("firing", 27, "warning")]
+    assert fed(31.0, reward=0.0).changes == []
+
+
+def test_a_growth_before_counts_as_the_longest() -> None:
+    """100 to 1,000 and back to 200: less than 30 % of the longest."""
+    run = Watched(RULE)
+    lengths = [100.0] * 10 + [1000.0] * 20 + [200.0] * 20
+    run.feed_all(
+        row(n, completion_length_mean=length, reward_mean=0.9 if n <= 30 else 0.0)
+        for n, length in enumerate(lengths, 1)
+    )
+    assert run.changes == [("firing", 37, "warning")]
+
+
+def test_the_longest_survives_a_resume() -> None:
+    run = Watched(RULE).feed_all(row(n, completion_length_mean=100.0, reward_mean=0.9) for n in range(1, 21))
+    run.feed_all(row(n, attempt=2, completion_length_mean=4.0, reward_mean=0.0) for n in range(16, 40))
+    assert run.changes == [("firing", 22, "warning")]

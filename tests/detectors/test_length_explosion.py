@@ -1,0 +1,60 @@
+"""Growing completions, with a lost reward or cut off."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.detecting import Watched
+from tests.support.records import row
+
+RULE = "length-explosion"
+
+
+def fed(length: float, reward: float = 0.9, truncated: float = 0.0, *, before: float = 200.0) -> Watched:
+    """Twenty usual rows (length 200, reward 0.9, nothing cut off), then twenty with these values."""
+    early = {"completion_length_mean": before, "reward_mean": 0.9, "completion_truncated_ratio": 0.0}
+    late = {"completion_length_mean": length, "reward_mean": reward, "completion_truncated_ratio": truncated}
+    return Watched(RULE).feed_all(row(n, **(early if n <= 20 else late)) for n in range(1, 41))
+
+
+def test_growth_alone_is_reasoning() -> None:
+    assert fed(900.0).changes == []
+
+
+def test_with_a_lost_reward() -> None:
+    """Length 300 is reached as a mean at row 25; three breaches."""
+    assert fed(300.0, reward=0.0).changes == [("firing", 27, "warning")]
+    assert fed(299.0, reward=0.0).changes == []
+
+
+def test_cut_off_without_a_gain() -> None:
+    """The share's mean is 0.8 at row 24."""
+    assert fed(500.0, truncated=1.0).changes == [("firing", 26, "warning")]
+    assert fed(500.0, truncated=0.7).changes == []
+
+
+def test_cut_off_with_a_gain_is_the_limits_fault() -> None:
+    assert fed(500.0, reward=1.5, truncated=1.0).changes == []
+
+
+def test_always_cut_off_is_not_judged_here() -> None:
+    rows = (row(n, completion_length_mean=100.0 + 10 * n, completion_truncated_ratio=1.0) for n in range(1, 50))
+    assert Watched(RULE).feed_all(rows).changes == []
+
+
+@pytest.mark.parametrize("back_to", [150.0, 199.0])
+def test_growing_back_is_no_explosion(back_to: float) -> None:
+    run = Watched(RULE)
+    run.feed_all(row(n, completion_length_mean=200.0, reward_mean=0.9) for n in range(1, 21))
+    run.feed_all(row(n, completion_length_mean=5.0, reward_mean=0.0) for n in range(21, 41))
+    run.feed_all(row(n, completion_length_mean=back_to, reward_mean=0.0) for n in range(41, 61))
+    assert run.changes == []
+
+
+def test_reuse_rows_without_a_length_say_nothing() -> None:
+    """Odd steps generate; at step 47 four of five lengths and rewards are new (360 tokens, reward 0.18)."""
+    run = Watched(RULE)
+    for n in range(1, 61):
+        generated = {"completion_length_mean": 200.0 if n <= 40 else 400.0, "reward_mean": 0.9 if n <= 40 else 0.0}
+        run.feed(row(n, **generated) if n % 2 else row(n, kl_reference=0.1))
+    assert run.changes == [("firing", 51, "warning")]

@@ -1,0 +1,86 @@
+"""A reward that is lost, and what agrees with it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.support.detecting import Watched
+from tests.support.records import row
+
+RULE = "reward-collapse"
+
+
+def fed(rewards: list[float], every: int = 1, **more: tuple[float, float]) -> Watched:
+    """Rows every ``every`` steps; other metrics have one value for the first thirty rows and another one after."""
+    return Watched(RULE).feed_all(
+        row(n * every, reward_mean=value, **{name: pair[n > 30] for name, pair in more.items()})
+        for n, value in enumerate(rewards, 1)
+    )
+
+
+def test_alone_it_is_a_warning() -> None:
+    """Two thirds are lost at row 34, whose window of three begins at 32; ten steps on it fires."""
+    run = fed([0.9] * 30 + [0.0] * 30)
+    assert run.changes == [("firing", 42, "warning")]
+    assert run.said[-1].first_step == 32
+
+
+@pytest.mark.parametrize(
+    "agreeing",
+    [
+        {"entropy": (1.0, 0.1)},
+        {"entropy": (0.2, 2.0)},
+        {"completion_length_mean": (200.0, 5.0)},
+        {"completion_length_mean": (200.0, 400.0)},
+        {"completion_truncated_ratio": (0.0, 1.0)},
+        {"kl_reference": (0.1, 2.0)},
+    ],
+    ids=str,
+)
+def test_critical_with_entropy_length_or_kl(agreeing: dict[str, tuple[float, float]]) -> None:
+    assert fed([0.9] * 30 + [0.0] * 30, **agreeing).changes == [("firing", 42, "critical")]
+
+
+def test_lost_spread_is_the_same_thing_and_does_not_agree() -> None:
+    assert fed([0.9] * 30 + [0.0] * 30, reward_zero_std_ratio=(0.2, 1.0)).changes == [("firing", 42, "warning")]
+
+
+def test_rows_every_five_steps_fire_after_ten_steps() -> None:
+    """Row 34 is step 170; its window of three began at 160."""
+    assert fed([0.9] * 30 + [0.0] * 10, every=5).changes == [("firing", 170, "warning")]
+
+
+def test_a_third_of_the_best_may_stay() -> None:
+    assert fed([0.9] * 30 + [0.31] * 40).changes == []
+    assert fed([0.9] * 30 + [0.3] * 40).changes == [("firing", 43, "warning")]
+
+
+def test_noise_of_sparse_rewards_is_no_collapse() -> None:
+    """One in ten rows is rewarded: long stretches of nothing follow lucky ones."""
+    rng = random.Random(7)
+    assert fed([float(rng.random() < 0.1) for _ in range(3000)]).changes == []
+
+
+def test_noise_of_four_completions_is_no_collapse() -> None:
+    rng = random.Random(8)
+    assert fed([sum(rng.random() < 0.4 for _ in range(4)) / 4 for _ in range(3000)]).changes == []
+
+
+def test_the_best_survives_a_resume() -> None:
+    run = fed([0.9] * 30)
+    run.feed_all(row(n, attempt=2, reward_mean=0.0) for n in range(21, 50))
+    assert run.changes == [("firing", 33, "warning")]
+
+
+def test_a_new_beginning_has_its_own_best() -> None:
+    run = fed([0.9] * 30)
+    run.feed_all(row(n, attempt=2, reward_mean=0.1) for n in range(1, 50))
+    assert run.changes == []
+
+
+def test_a_reward_below_zero_has_no_scale() -> None:
+    """-0.3 to -0.5 is no collapse; three times the distance is (from row 33 on, whose window begins at 31)."""
+    assert fed([-0.3] * 30 + [-0.5] * 30).changes == []
+    assert fed([-0.3] * 30 + [-0.9] * 30).changes == [("firing", 41, "warning")]

@@ -1,0 +1,51 @@
+"""A component that is sold for the total."""
+
+from __future__ import annotations
+
+import random
+
+from tests.support.detecting import Watched
+from tests.support.records import row
+
+RULE = "reward-components-diverge"
+
+
+def fed(total: float, part: float, rows: int = 120, noise: float = 0.0) -> Watched:
+    """Total and one component move by so much over 100 rows, from 1.0 each; another component makes up for it."""
+    chance = random.Random(1)
+    run = Watched(RULE)
+    for step in range(1, rows + 1):
+        one, both = 1.0 + part * step / 100, 1.0 + total * step / 100
+        one, both = one + chance.gauss(0, noise), both + chance.gauss(0, noise)
+        parts = {"reward_function_mean[one]": one, "reward_function_mean[two]": both - one}
+        run.feed(row(step, reward_mean=both, **parts))
+    return run
+
+
+def test_the_total_rises_and_one_component_falls() -> None:
+    """Half of 1.0 is lost between blocks that are 80 rows apart at 0.7 per 100 rows."""
+    run = fed(0.5, -0.7)
+    assert [change[0] for change in run.changes] == ["firing"]
+    assert run.said[-1].key == "one"
+
+
+def test_noise_of_a_tenth_does_not_hide_it() -> None:
+    assert [change[0] for change in fed(1.0, -0.8, noise=0.05).changes] == ["firing"]
+
+
+def test_a_small_fall_a_falling_total_and_pure_noise_are_quiet() -> None:
+    """A fifth of the height; a collapse; nothing at all."""
+    assert fed(0.5, -0.2).changes == []
+    assert fed(-0.5, -0.7).changes == []
+    assert fed(0.0, 0.0, rows=400, noise=0.3).changes == []
+
+
+def test_fewer_than_fifty_rows_are_not_judged() -> None:
+    run = fed(5.0, -3.0, rows=39)
+    assert run.changes == []
+    assert not run.monitor.evaluated
+
+
+def test_one_function_can_not_diverge() -> None:
+    run = Watched(RULE).feed_all(row(s, reward_mean=s / 9, **{"reward_function_mean[f]": s / 9}) for s in range(1, 100))
+    assert run.blind_reason == "there is only one reward function"

@@ -1,0 +1,83 @@
+"""Scores that are none: in rows, in tables, in the console."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from grpo_watch.core.records import CompletionSummary, EventKind, RunEvent
+from tests.support.detecting import Watched
+from tests.support.records import a_group, row
+
+RULE = "reward-not-finite"
+NAN = math.nan
+MATH, CODE = "reward_function_mean[math]", "reward_function_mean[code]"
+
+
+@pytest.mark.parametrize("value", [NAN, math.inf, -math.inf, None])
+def test_one_row_is_an_info_two_are_a_warning(value: float | None) -> None:
+    """The second row in a row escalates; it ends ten steps after the last."""
+    run = Watched(RULE).feed_all(row(s, reward_mean=0.5) for s in range(1, 5))
+    run.feed(row(5, reward_mean=value), row(6, reward_mean=value))
+    assert run.changes == [("firing", 5, "info"), ("firing", 6, "warning")]
+    run.feed_all(row(s, reward_mean=0.5) for s in range(7, 20))
+    assert run.changes[-1] == ("resolved", 16, "warning")
+
+
+def test_the_only_function_is_nan_while_the_total_says_zero() -> None:
+    """TRL 0.24 logs reward 0.0 for a batch of NaN."""
+    run = Watched(RULE).feed_all(row(s, reward_mean=0.0, **{MATH: NAN}) for s in (1, 2))
+    assert run.changes == [("firing", 1, "info"), ("firing", 2, "warning")]
+
+
+def test_a_task_of_its_own_is_no_fault() -> None:
+    """The function is NaN by turns from the start, and the total is finite (ms-swift#4653)."""
+    scores = [NAN, 0.5, NAN, NAN, 0.4] * 10
+    run = Watched(RULE).feed_all(row(s, reward_mean=0.3, **{MATH: v, CODE: 0.2}) for s, v in enumerate(scores, 1))
+    assert run.changes == []
+
+
+def test_a_function_that_used_to_score_is_judged() -> None:
+    """Ten finite rows make it one that is meant for every sample."""
+    scores = [0.5] * 10 + [NAN] * 3
+    run = Watched(RULE).feed_all(row(s, reward_mean=0.3, **{MATH: v, CODE: 0.2}) for s, v in enumerate(scores, 1))
+    assert run.changes == [("firing", 11, "info"), ("firing", 12, "warning")]
+
+
+def test_an_infinite_score_is_never_a_task_of_its_own() -> None:
+    """It takes the advantages of its whole group."""
+    run = Watched(RULE).feed(row(1, reward_mean=0.3, **{MATH: math.inf, CODE: 0.2}))
+    assert run.changes == [("firing", 1, "info")]
+
+
+@pytest.mark.parametrize(("missing", "severity"), [(1, "info"), (2, "warning")])
+def test_a_table_with_unscored_completions(missing: int, severity: str) -> None:
+    """1 of 12 is below a tenth, 2 of 12 are above."""
+    scores = tuple([None] * missing + [1.0] * (12 - missing))
+    group = a_group(tuple(range(12)), rewards={"math": scores})
+    run = Watched(RULE).feed(CompletionSummary("completions", 3, (group,)))
+    assert run.changes == [("firing", 3, severity)]
+    assert f"{missing} of 12" in run.said[-1].reading.message
+
+
+def test_a_group_of_another_task_is_not_counted() -> None:
+    """Each of two functions scores its own prompts."""
+    one = a_group((0, 1), "a", rewards={"math": (None, None), "code": (1.0, 0.0)})
+    two = a_group((0, 1), "b", rewards={"math": (1.0, 0.0), "code": (NAN, NAN)})
+    run = Watched(RULE).feed(CompletionSummary("completions", 3, (one, two)))
+    assert run.changes == []
+    assert run.monitor.evaluated
+
+
+def test_the_frameworks_complaint_speaks_of_the_next_step() -> None:
+    """It is printed while the batch after the last logged step is scored."""
+    said = RunEvent("log", EventKind.REWARD_NONE, 30, "All reward functions returned None")
+    run = Watched(RULE).feed(row(30, reward_mean=0.5), said, row(31, reward_mean=None))
+    assert run.changes == [("firing", 31, "info"), ("firing", 31, "warning")]
+
+
+def test_rows_without_rewards_say_nothing() -> None:
+    run = Watched(RULE).feed(row(1, loss=NAN), RunEvent("log", EventKind.FINISHED))
+    assert run.said == []
+    assert not run.monitor.evaluated

@@ -1,0 +1,106 @@
+"""Gaps that climb or leap, engine weights that stay, and everything that only looks like it."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_watch.core.mismatch import ranks
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind, MetricRow
+from tests.support.detecting import Watched
+from tests.support.records import a_checkpoint, row
+
+RULE = "stale-rollout-weights"
+
+
+def rows(*gaps: float, lr: float | None = 1e-5, entropy: float | None = None, start: int = 1) -> list[MetricRow]:
+    more = {"learning_rate": lr, "entropy": entropy}
+    known = {name: value for name, value in more.items() if value is not None}
+    return [row(start + at, logprob_gap_rollout=gap, **known) for at, gap in enumerate(gaps)]
+
+
+CLIMB = [0.01] * 5 + [0.01 + 0.004 * at for at in range(1, 100)]
+LEAP = [0.01, 0.012, 0.009, *[0.8] * 20]
+
+
+def test_a_climb_is_a_warning_and_critical_where_weights_must_be_others() -> None:
+    """Five times the first gaps at row 17, but the order takes 20 rows; the median first exceeds 0.3 at row 80."""
+    run = Watched(RULE).feed_all(rows(*CLIMB))
+    assert run.changes == [("firing", 22, "warning"), ("firing", 80, "critical")]
+    assert run.said[0].step == 20
+
+
+def test_a_climb_that_levels_off_stays_a_finding() -> None:
+    """The high level never becomes normal."""
+    run = Watched(RULE).feed_all(rows(*CLIMB[:30], *[CLIMB[29]] * 100))
+    assert run.changes == [("firing", 22, "warning")]
+
+
+def test_a_leap_is_critical_after_three_rows() -> None:
+    """Seen from its third row on, told at the third such row."""
+    run = Watched(RULE).feed_all(rows(*LEAP, entropy=0.5))
+    assert run.changes == [("firing", 8, "critical")]
+    assert run.said[0].step == 6
+    assert "sleep level" in run.said[-1].reading.hint
+
+
+def test_a_leap_needs_one_row_before_it() -> None:
+    """Garbage right after the first sync."""
+    assert Watched(RULE).feed_all(rows(0.01, *[0.8] * 9)).changes == [("firing", 6, "critical")]
+    assert Watched(RULE).feed_all(rows(*[0.8] * 30)).said == []
+
+
+def test_two_rows_are_a_spike() -> None:
+    """It came back."""
+    assert Watched(RULE).feed_all(rows(0.01, 0.01, 0.01, 0.9, 0.9, *[0.01] * 20)).said == []
+
+
+@pytest.mark.parametrize("gaps", [CLIMB, LEAP])
+def test_without_learning_it_is_the_engines_drift(gaps: list[float]) -> None:
+    """The learning rate is 0 on all rows; where it is not logged, steps count."""
+    assert Watched(RULE).feed_all(rows(*gaps, lr=0.0)).said == []
+    assert Watched(RULE).feed_all(rows(*gaps, lr=None)).changes != []
+
+
+def test_a_gap_that_grows_with_the_entropy_is_no_staleness() -> None:
+    """5 nats."""
+    assert Watched(RULE).feed_all(rows(*CLIMB, entropy=5.0)).said == []
+
+
+def test_a_sawtooth_is_bounded_staleness() -> None:
+    """Syncs every eight steps: climbs to 0.15 and falls back."""
+    saw = [0.01 + 0.02 * (step % 8) for step in range(200)]
+    assert Watched(RULE).feed_all(rows(*saw)).said == []
+
+
+def test_a_flat_high_gap_is_no_climb() -> None:
+    """FP8 rollouts, with noise."""
+    assert Watched(RULE).feed_all(rows(*[0.06, 0.08, 0.05, 0.07] * 20)).said == []
+
+
+def engine(step: int, tensors: dict[str, str]) -> CheckpointDigest:
+    return a_checkpoint(step, tensors, kind=CheckpointKind.ROLLOUT_ENGINE)
+
+
+def test_engine_weights_that_stay_while_ours_move() -> None:
+    """Two syncs are proof, one is not."""
+    run = Watched(RULE).feed(a_checkpoint(10, {"w": "a"}), engine(10, {"w": "a"}))
+    run.feed(a_checkpoint(20, {"w": "b"}), engine(20, {"w": "a"}))
+    assert run.said == []
+    run.feed(a_checkpoint(30, {"w": "c"}), engine(30, {"w": "a"}))
+    assert run.changes == [("firing", 30, "critical")]
+    assert run.said[-1].first_step == 10
+    run.feed(a_checkpoint(40, {"w": "d"}), engine(40, {"w": "d"}))
+    assert run.changes[-1] == ("resolved", 40, "critical")
+
+
+def test_engine_weights_that_have_no_reason_to_move() -> None:
+    """The trainer stands still, too."""
+    run = Watched(RULE)
+    for step in (10, 20, 30, 40):
+        run.feed(a_checkpoint(step, {"w": "a"}), engine(step, {"w": "a"}))
+    assert run.said == []
+
+
+def test_ranks_share_ties() -> None:
+    """Two equal ones share 1.5."""
+    assert ranks([3.0, 1.0, 2.0, 2.0]) == [3.0, 0.0, 1.5, 1.5]

@@ -1,0 +1,109 @@
+"""What a text looks like, and how alike the texts of a group are."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_watch.extract.completions import summarise_groups
+from grpo_watch.extract.quality import MAX_COMPARED, Quality, near_unique, quality, shingles
+
+PROSE = (
+    "First the train leaves at noon and rides three hours to the coast, where the second one is waiting. Since both "
+    "go at the same speed, the distance between them stays 40 kilometres, so the answer must be half of that plus ten."
+)
+CODE = "def add(left, right):\n    total = left\n    if total < 0:\n        raise ValueError\n    return 1\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PROSE,
+        PROSE * 2,
+        CODE,
+        CODE + PROSE,
+        "fedfeeecheeeeheeeceihefaej",
+        "5 3 4 6 7 8 9 1 2\n6 7 2 1 9 5 3 4 8\n1 9 8 3 4 2 5 6 7\n8 5 9 7 6 1 4 2 3\n",
+        "因为火车在中午出发,三个小时后到达海边,所以两列火车之间的距离保持不变。",
+        "彼は東京に住んでいます。The answer in English is: he lives in Tokyo.",
+        "The Russian word is вода, in Greek it is νερό, in Chinese 水.",
+    ],
+)
+def test_sound_texts(text: str) -> None:
+    """Prose, code, tables, other scripts, and what a tiny model says."""
+    assert quality(text) is Quality.SOUND
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "!" * 400,
+        "!" * 20,
+        PROSE + " and so on" * 120,
+        "UUUUUUUUUUUUUUUUUUUUUU the",
+        "abcabcabcabcabcabcabcabc",
+        "So the answer is 4. " * 40,
+        "水" * 300,
+    ],
+)
+def test_loops(text: str) -> None:
+    """One character, a phrase, a sentence, at the end of sound prose too."""
+    assert quality(text) is Quality.LOOPING
+
+
+def test_scraps_of_many_scripts() -> None:
+    """Weights that were not reloaded sample from the whole vocabulary."""
+    text = "atom\u0434\u0436\u0438\u0448的一个ตัวอย่าง\u05e9\u05dc\u05d2kerja \u0645\u0631\u062d"
+    assert quality(text) is Quality.SCATTERED
+    assert quality("a \ufffd\ufffd b \ufffd c and so on") is Quality.SCATTERED
+
+
+@pytest.mark.parametrize("text", ["", "yes", "  42  \n" + " " * 40, "!" * 15])
+def test_short_texts_are_not_judged(text: str) -> None:
+    """A short answer may well be one character."""
+    assert quality(text) is Quality.SHORT
+
+
+def test_near_copies_are_one() -> None:
+    """One other word at the end, other case and punctuation: 34 of 36 shingles are shared; another text shares none."""
+    near = PROSE.replace("plus ten.", "plus nine!").upper()
+    other = " ".join(PROSE.split()[::-1])
+    assert near_unique([shingles(text) for text in (PROSE, other, near)]) == 2
+
+
+def test_near_copies_chain() -> None:
+    """a is like b and b like c: 40, 44 and 48 tokens of which the later hold the earlier."""
+    words = [f"w{number}" for number in range(48)]
+    texts = [" ".join(words[:count]) for count in (38, 43, 48)]
+    # 36 of 41 and 41 of 46 shingles: 0.88, 0.89; 36 of 46: 0.78
+    assert near_unique([shingles(texts[0]), shingles(texts[2])]) == 2
+    assert near_unique([shingles(text) for text in texts]) == 1
+
+
+def test_short_texts_are_only_compared_exactly() -> None:
+    """Nineteen tokens are too few."""
+    nineteen = " ".join("abcdefghijklmnopqrs")
+    assert shingles(nineteen) == b""
+    assert near_unique([b"", b"", shingles(PROSE)]) == 3
+
+
+def test_large_groups_are_not_compared() -> None:
+    """The cost grows with the square."""
+    assert near_unique([b""] * MAX_COMPARED) == MAX_COMPARED
+    assert near_unique([b""] * (MAX_COMPARED + 1)) is None
+
+
+def test_a_group_counts_what_it_holds() -> None:
+    """Four texts: prose, its near copy, a loop, a short one."""
+    texts = [PROSE, PROSE.replace("ten", "nine"), "ha " * 40, "yes"]
+    (group,) = summarise_groups(["p"] * 4, texts, {}, 4).groups
+    assert (group.unique, group.near_unique, group.judged, group.looping, group.scattered) == (4, 3, 3, 1, 0)
+
+
+@settings(derandomize=True, max_examples=200, deadline=None)
+@given(st.text(max_size=400))
+def test_any_text_can_be_judged(text: str) -> None:
+    """Never raises, and padding changes nothing."""
+    assert quality(text) is quality(f"  {text}\n")
+    assert len(shingles(text)) % 8 == 0
