@@ -114,8 +114,11 @@ def _write(
         text = _as_text(reports, problems, color=color and output is None)
     if output is None:
         sys.stdout.write(text)
-    else:
+        return
+    try:
         output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--output {output}: can't be written: {error.strerror or error}") from None
 
 
 def _as_text(reports: Sequence[RunReport], problems: Sequence[str], *, color: bool) -> str:

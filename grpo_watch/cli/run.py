@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from grpo_watch.config.entries import entry_for
 from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings, split_listen
 from grpo_watch.config.settings import default_state_dir, load_settings
+from grpo_watch.config.unserved import refuse_unserved, unserved_lines
 from grpo_watch.core.detector import catalogue
 from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, blind_to_frozen_policy
 from grpo_watch.errors import UsageError
@@ -30,6 +32,8 @@ from grpo_watch.sources.discover import Discoverer, FoundRun
 from grpo_watch.store.state import Store
 from grpo_watch.web.app import make_app
 from grpo_watch.web.server import Server, address, bind
+
+log = logging.getLogger("grpo_watch.run")
 
 STOPPED, FAILED = 0, 1
 EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, not bound
@@ -70,7 +74,9 @@ def run_command(  # noqa: PLR0917
     flags = {"listen": listen, "state_dir": state_dir, "rules": rules}
 
     def load() -> Settings:
-        return load_settings(flags, config=config).settings
+        loaded = load_settings(flags, config=config)
+        refuse_unserved(loaded)
+        return loaded.settings
 
     with running(paths, load, exit_when_done=exit_when_done) as watch:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -115,7 +121,10 @@ def running(paths: Sequence[str], load: Callable[[], Settings], *, exit_when_don
     )
     host, _ = split_listen(settings.listen)
     server = Server(make_app(daemon, time.time, [*hosts_of(host), *settings.web.allowed_hosts]), listener)
-    say(f"metrics: http://{address(listener)}/metrics", *_missing(places))
+    unserved = list(unserved_lines(settings))
+    say(f"metrics: http://{address(listener)}/metrics", *unserved, *_missing(places))
+    for line in unserved:
+        log.warning(line)
     server.start()
     service.start()
     try:

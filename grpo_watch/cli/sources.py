@@ -179,7 +179,8 @@ def _gave(channel: FoundChannel, stats: SourceStats | None) -> str:
     if stats is not None:
         parts.append(f"{stats.records} record{'' if stats.records == 1 else 's'}")
         if stats.skipped:
-            parts.append(f"{sum(stats.skipped.values())} skipped (first: {printable(stats.first_bad)})")
+            first = f" (first: {printable(stats.first_bad)})" if stats.first_bad else ""
+            parts.append(f"{sum(stats.skipped.values())} skipped{first}")
         if stats.problem:
             parts.append(printable(stats.problem))
     if channel.segment:

@@ -19,6 +19,7 @@ from pydantic import (
 
 from grpo_watch.config.document import nearest
 from grpo_watch.config.secrets import SecretFile, Url
+from grpo_watch.config.values import wrong_value
 from grpo_watch.core.names import SETTINGS
 from grpo_watch.core.records import Severity
 
@@ -61,10 +62,12 @@ def _url(value: Any) -> Any:
 
 
 def _known_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    for name in settings:
+    for name, value in settings.items():
         if name not in SETTINGS:
             fix = nearest(name, SETTINGS)
             raise ValueError(f"unknown setting {name!r}{f' ({fix})' if fix else ''}")
+        if wrong := wrong_value(name, value):
+            raise ValueError(wrong)
     return settings
 
 

@@ -28,6 +28,7 @@ from grpo_watch.config.schema import (
     Web,
     WebhookSink,
 )
+from grpo_watch.config.values import wrong_value
 from grpo_watch.core.names import SETTINGS
 from grpo_watch.core.records import Scalar
 from grpo_watch.errors import ConfigError, Place, UsageError
@@ -137,7 +138,7 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, Scalar]:
     """``--set`` arguments such as ``beta=0.04`` as canonical settings; values are read as in JSON, else as text.
 
     Raises:
-        UsageError: no ``=``, or an unknown name (the nearest known one is named).
+        UsageError: no ``=``, an unknown name (the nearest known one is named), or a value of the wrong kind.
     """
     found: dict[str, Scalar] = {}
     for text in texts:
@@ -147,6 +148,8 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, Scalar]:
         if name not in SETTINGS and name not in {"framework", "framework_version"}:
             raise UsageError(f"--set {text!r}: unknown setting ({nearest(name, SETTINGS) or 'e.g. beta=0.04'})")
         found[name] = _scalar(value)
+        if wrong := wrong_value(name, found[name]):
+            raise UsageError(f"--set {wrong}")
     return found
 
 

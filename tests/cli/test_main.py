@@ -248,3 +248,15 @@ def test_log_lines(capsys: pytest.CaptureFixture[str]) -> None:
         root.handlers.clear()
         root.propagate = True
         root.setLevel(logging.NOTSET)
+
+
+def test_a_report_that_cannot_be_written_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """1 would mean findings."""
+    target = tmp_path / "missing" / "report.json"
+    assert run_cli(["check", str(tmp_path), "--output", str(target)]) == 2
+    assert capsys.readouterr().err == (f"grpo-watch: --output {target}: can't be written: No such file or directory\n")
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "grpo_watch", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"grpo-watch {__version__}\n"

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.cli.main import run_cli
-from grpo_watch.cli.sources import GIVES
-from grpo_watch.sources.discover import What
+from grpo_watch.cli.sources import GIVES, _gave
+from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.discover import FoundChannel, What
 
 ROWS = Path(__file__).parents[1] / "normalise" / "rows" / "ms-swift-4.6.0-warmup.jsonl"
 
@@ -71,3 +72,12 @@ def test_nothing_and_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_every_kind_of_channel_is_explained() -> None:
     """A new kind needs a line that says what it gives."""
     assert GIVES.keys() == set(What)
+
+
+@pytest.mark.parametrize(
+    ("first", "said"), [("", "1 skipped"), ("row 3: no step", "1 skipped (first: row 3: no step)")]
+)
+def test_a_skip_without_an_example_has_no_empty_parenthesis(first: str, said: str) -> None:
+    stats = SourceStats(first_bad=first)
+    stats.skipped[next(iter(Skip))] = 1
+    assert _gave(FoundChannel("a", What.JSONL, Path("a")), stats) == f"metric rows, 0 records, {said}"

@@ -11,6 +11,9 @@ import pytest
 from grpo_watch.config.schema import Settings, SlackSink, WebhookSink, split_listen
 from grpo_watch.config.secrets import SecretFile, Url
 from grpo_watch.config.settings import default_state_dir, effective, load_settings, parse_assignments
+from grpo_watch.config.unserved import refuse_unserved, unserved_lines
+from grpo_watch.config.values import BOOLEANS, NUMBERS
+from grpo_watch.core.names import SETTINGS
 from grpo_watch.errors import ConfigError, UsageError
 
 FULL = """\
@@ -209,14 +212,14 @@ def test_what_is_no_listen_address(text: str) -> None:
 
 def test_assignments() -> None:
     """Values are JSON where they can be, else text."""
-    texts = ["beta=0.04", "use_vllm=True", "model=org/name=1", "seed=null", "dtype=", "save_steps=[1]"]
+    texts = ["beta=0.04", "use_vllm=True", "model=org/name=1", "seed=null", "dtype=", "lr_scheduler_type=[1]"]
     assert parse_assignments(texts) == {
         "beta": 0.04,
         "use_vllm": True,
         "model": "org/name=1",
         "seed": None,
         "dtype": "",
-        "save_steps": "[1]",
+        "lr_scheduler_type": "[1]",
     }
 
 
@@ -238,3 +241,48 @@ def test_state_folder_depends_on_host_and_set_of_paths(tmp_path: Path, monkeypat
     assert one != default_state_dir(["a"], "gpu7", environ)
     assert one != default_state_dir(["a", "/b"], "gpu8", environ)
     assert default_state_dir(["a"], "h", {"HOME": "/home/u"}).parent == Path("/home/u/.local/state/grpo-watch")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("beta=abc", "--set beta: 'abc' is not a number"),
+        ("learning_rate=foo", "--set learning_rate: 'foo' is not a number"),
+        ("beta=NaN", "--set beta: nan is not a number"),
+        ("beta=true", "--set beta: True is not a number"),
+        ("beta=-0.1", "--set beta: -0.1 is below 0"),
+        ("num_generations=-3", "--set num_generations: -3 is below 1"),
+        ("num_generations=0", "--set num_generations: 0 is below 1"),
+        ("use_vllm=maybe", "--set use_vllm: 'maybe' is neither true nor false"),
+    ],
+)
+def test_values_of_the_wrong_kind_are_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        parse_assignments([text])
+
+
+def test_values_of_the_wrong_kind_are_refused_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "grpo-watch.yaml"
+    file.write_text("runs:\n  - path: a\n    settings: {beta: abc}\n")
+    with pytest.raises(ConfigError, match=r"grpo-watch.yaml:3:\d+: runs.0.settings: beta: 'abc' is not a number$"):
+        load_settings(config=file, environ=NOTHING)
+
+
+def test_numbers_and_booleans_are_settings() -> None:
+    assert SETTINGS.keys() >= NUMBERS | BOOLEANS
+
+
+@pytest.mark.parametrize("key", ["token_file: t", "tls_cert: c, tls_key: k"])
+def test_protection_that_is_not_served_is_refused(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "grpo-watch.yaml"
+    file.write_text(f"listen: ':0'\nweb: {{{key}}}\n")
+    name = key.split(":", maxsplit=1)[0]
+    with pytest.raises(ConfigError, match=rf"grpo-watch.yaml:2: web.{name} is not served by this version: put a"):
+        refuse_unserved(load_settings(config=file, environ=NOTHING))
+
+
+def test_what_is_not_served_is_told(file: Path) -> None:
+    """One line per setting; none for defaults."""
+    told = [line.split(":")[0] for line in unserved_lines(load_settings(config=file, environ=NOTHING).settings)]
+    assert told == ["sinks", "mute", "notify_backlog"]
+    assert list(unserved_lines(Settings())) == []

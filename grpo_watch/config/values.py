@@ -1,0 +1,45 @@
+"""Checks what a user says a run's setting is: a number where a number is meant, true or false where that is meant."""
+
+from __future__ import annotations
+
+import math
+
+from grpo_watch.core.records import Scalar
+
+NUMBERS = frozenset(
+    {"beta", "num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"}
+    | {"generation_batch_size", "num_iterations", "world_size", "max_steps", "num_train_epochs", "logging_steps"}
+    | {"save_steps", "eval_steps", "learning_rate", "warmup_steps", "warmup_ratio", "max_completion_length"}
+    | {"temperature", "weight_decay", "deepspeed_stage", "seed"}
+)
+BOOLEANS = frozenset(
+    {"kl_implies_beta", "log_completions", "sync_ref_model", "adapter", "adapter_continued", "gradient_checkpointing"}
+    | {"use_vllm", "dynamic_sample", "mask_truncated_completions"}
+)
+LEAST = {"num_generations": 1}
+
+
+def wrong_value(name: str, value: Scalar) -> str | None:
+    """What is wrong with a setting's value (``beta: 'abc' is not a number``); None when it can be used.
+
+    Texts that spell a number or a boolean count as such; None (not known) is never wrong.
+    """
+    if value is None:
+        return None
+    if name in BOOLEANS and str(value).lower() not in {"true", "false"}:
+        return f"{name}: {value!r} is neither true nor false"
+    if name in NUMBERS:
+        least = LEAST.get(name, 0)
+        number = _number(value)
+        if number is None or not math.isfinite(number):
+            return f"{name}: {value!r} is not a number"
+        if number < least:
+            return f"{name}: {value!r} is below {least}"
+    return None
+
+
+def _number(value: Scalar) -> float | None:
+    try:
+        return None if isinstance(value, bool) or value is None else float(value)
+    except (ValueError, OverflowError):
+        return None
