@@ -35,6 +35,7 @@ class RewardVarianceCollapse(Detector):
     def setup(self) -> None:
         """Empty windows."""
         self.silent = Window(self.rows)
+        self.dead = 0
         self.alive = self.several = False
         self.lowest, self.highest = float("inf"), float("-inf")
 
@@ -44,7 +45,9 @@ class RewardVarianceCollapse(Detector):
         if ratio is None:
             return SILENT
         self.silent.push(ratio)
+        self.dead += 1
         if ratio < 1.0:
+            self.dead = 0
             self.alive, self.several = True, self.several or ratio > 0.0
         reward = number(record, "reward_mean")
         if reward is not None:
@@ -67,9 +70,7 @@ class RewardVarianceCollapse(Detector):
 
     def _collapsed(self) -> bool:
         """Rows of a single group are dead by luck, a few together too: once one was alive only their mean counts."""
-        recent = list(self.silent.values)[-self.dead_rows :]
-        enough = len(recent) == self.dead_rows and (self.several or not self.alive)
-        if enough and min(recent) >= 1.0:
+        if self.dead >= self.dead_rows and (self.several or not self.alive):
             return True
         mean = self.silent.mean()
         return self.silent.full and mean is not None and mean >= self.share
