@@ -16,8 +16,8 @@ ROWS_AHEAD = 4096
 class History:
     """One metric by step: what it was at a step, and its highest until then, whatever arrived since.
 
-    Keeps ``size`` values (and an eighth more at times); of what is older only the highest is known. Steps may arrive out
-    of order.
+    Keeps ``size`` values (and an eighth more at times); of what is older only the highest is known. Steps may arrive
+    out of order.
     """
 
     __slots__ = ("_older", "size", "steps", "values")
