@@ -1,6 +1,6 @@
 # Every target is one script in scripts/; without make, run the script itself.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs golden test-frameworks system-deps setup
+.PHONY: help demo test check bench robustness docs golden test-frameworks system-deps setup
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
@@ -14,6 +14,10 @@ test-frameworks: ## train a tiny model with real TRL on the CPU beside the daemo
 	@scripts/test-frameworks
 bench: ## measure, beside mtail and xxhsum
 	@scripts/bench
+robustness: ## measure false alarms and detection over 2,000 synthetic runs, write docs/robustness.md
+	@scripts/robustness
+score: ## how the rules do on labelled runs: detection, false alarms, delay (scripts/score FOLDER for your own)
+	@scripts/score
 docs: ## write the generated parts of the documentation
 	@scripts/docs
 golden: ## rewrite the expected results of the bundled runs, to be read before they are committed

@@ -52,7 +52,7 @@ Format = Annotated[OutputFormat, typer.Option("--format", help="Output format.")
 
 def begin(verbose: int, no_color: bool, log_format: LogFormat) -> bool:
     """Start logging; answers whether stdout takes colours."""
-    from grpo_watch.cli.logs import start_logging
+    from grpo_watch.cli.logs import start_logging  # noqa: PLC0415  --help needs no logging
 
     start_logging(verbose, log_format.value)
     plain = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"

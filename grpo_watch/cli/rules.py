@@ -59,8 +59,8 @@ def lint(
     return lint_command(files, framework, output_format.value)
 
 
-@app.command()
-def test(
+@app.command("test")
+def run_tests(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Test files (YAML).")],
     output_format: Format = OutputFormat.TEXT,
     rules: Rules = [],  # noqa: B006  typer copies it

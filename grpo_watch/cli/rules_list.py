@@ -79,7 +79,10 @@ def _as_json(
             {
                 "run": snapshot.run,
                 "framework": snapshot.framework,
-                "rules": [{"rule": r.rule, "status": r.status.value, "reason": r.reason or None} for r in snapshot.rules],
+                "rules": [
+                    {"rule": view.rule, "status": view.status.value, "reason": view.reason or None}
+                    for view in snapshot.rules
+                ],
             }
             for snapshot in snapshots
         ],

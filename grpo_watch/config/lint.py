@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-NO_METRICS = frozenset({"step", "max_steps", "completions", "checkpoints", "run end"})
-"""Needs that every framework's runs can have."""
+ANYWHERE = frozenset(
+    {"step", "max_steps", "completions", "checkpoints", "run end", "completion_duplicate_ratio", "parameters_changed_ratio"}
+)
+"""Needs that every framework's runs can have; the last two are made from dumps and checkpoints."""
 
 
 def lint(files: Sequence[Path], produced: frozenset[str] | None = None) -> list[RuleError]:
@@ -85,4 +87,4 @@ class _Linter:
         return min(lacking, key=len, default=[])
 
     def _has(self, need: str) -> bool:
-        return need in NO_METRICS or need.startswith("raw:") or split_label(need)[0] in (self.produced or ())
+        return need in ANYWHERE or need.startswith("raw:") or split_label(need)[0] in (self.produced or ())

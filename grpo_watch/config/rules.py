@@ -1,8 +1,8 @@
 """Loads the shipped rule packs and the user's overlays into checked ``Rule`` values.
 
 A later file overrides an earlier rule of the same name in the keys it gives (``params`` and ``labels`` key by key),
-disables it with ``enabled: false``, or adds a rule under a new name. An entry with ``match: {framework: trl, run: "exp*"}``
-does so for the runs that fit only, over everything that entries without ``match`` say.
+disables it with ``enabled: false``, or adds a rule under a new name. An entry with a ``match:`` (patterns for
+``framework`` and ``run``) does so for the runs that fit only, over everything that entries without ``match`` say.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class Written:
     path: Path_
 
     def place(self, *keys: str) -> Place:
+        """Where one of the entry's values stands."""
         return self.document.place_of((*self.path, *keys))
 
 

@@ -1,4 +1,4 @@
-"""What a detector is, and how the catalogue of detectors is found: by folder and by entry point, with no list to edit."""
+"""What a detector is, and how the catalogue is found: by folder and by entry point, with no list to edit."""
 
 from __future__ import annotations
 
@@ -195,8 +195,8 @@ class ThirdParty:
 
 
 def catalogue(package: str = GROUP) -> dict[str, type[Detector]]:
-    """Every detector by name, sorted: those of the package, found by scanning its folder, and those of third parties."""
-    return dict(sorted((third_party(package).detectors | _own(package)).items()))
+    """Every detector by name, sorted: the package's, found by scanning its folder, and those of third parties."""
+    return dict(sorted({**third_party(package).detectors, **_own(package)}.items()))
 
 
 def third_party(package: str = GROUP) -> ThirdParty:

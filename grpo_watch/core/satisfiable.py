@@ -81,8 +81,12 @@ def problems_of(text: str, place: Place) -> list[RuleError]:
 
 
 def _branches(root: ast.expr) -> list[ast.expr]:
-    return [branch for node in ast.walk(root) if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or)
-            for branch in node.values]
+    return [
+        branch
+        for node in ast.walk(root)
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or)
+        for branch in node.values
+    ]
 
 
 def _culprit(root: ast.expr) -> ast.expr:

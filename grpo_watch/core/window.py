@@ -16,7 +16,8 @@ ROWS_AHEAD = 4096
 class History:
     """One metric by step: what it was at a step, and its highest until then, whatever arrived since.
 
-    Keeps ``size`` values; of what is older only the highest is known. Steps may arrive out of order.
+    Keeps ``size`` values (and an eighth more at times); of what is older only the highest is known. Steps may arrive
+    out of order.
     """
 
     __slots__ = ("_older", "size", "steps", "values")
@@ -28,13 +29,18 @@ class History:
         self._older = 0.0
 
     def push(self, step: int, value: float) -> None:
-        """Add the value of a step."""
-        place = bisect_right(self.steps, step)
-        self.steps.insert(place, step)
-        self.values.insert(place, value)
-        if len(self.steps) > self.size:
-            del self.steps[0]
-            self._older = max(self._older, self.values.pop(0))
+        """Add the value of a step. What is too old goes in pieces: moving a long list on every row is dear."""
+        if not self.steps or step >= self.steps[-1]:
+            self.steps.append(step)
+            self.values.append(value)
+        else:
+            place = bisect_right(self.steps, step)
+            self.steps.insert(place, step)
+            self.values.insert(place, value)
+        old = len(self.steps) - self.size
+        if old > self.size // 8:
+            self._older = max(self._older, *self.values[:old])
+            del self.steps[:old], self.values[:old]
 
     def at(self, step: int) -> float | None:
         """The newest value at or before ``step``; None where there is none."""

@@ -23,7 +23,7 @@ class KlExplosion(Detector):
         {
             "level": Param(1.5, "KL (nats per token) that needs a reward gain to be in order", minimum=0),
             "limit": Param(5.0, "KL that is never in order (ms-swift >= 4.1 shows no token above 10)", minimum=0),
-            "jump": Param(10.0, "multiple of the median of the last 50 calm rows that is a jump", minimum=1),
+            "jump": Param(10.0, "multiple of the median of the last 20 calm rows that is a jump", minimum=1),
             "jump_floor": Param(0.5, "KL below which nothing is a jump", minimum=0),
             "rows": Param(5, "rows whose median is judged", minimum=3),
             "tiny_beta": Param(1e-3, "beta up to which a high KL alone is the plan", minimum=0),
@@ -39,7 +39,7 @@ class KlExplosion(Detector):
     def setup(self) -> None:
         """Empty windows."""
         self.newest: deque[tuple[int, float]] = deque(maxlen=self.rows)
-        self.calm = SortedWindow(50)
+        self.calm = SortedWindow(20)  # more would take the rise from 0 of a fast learner for a jump
         self.calm_rows = self.rows
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:

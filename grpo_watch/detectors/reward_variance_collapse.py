@@ -45,8 +45,9 @@ class RewardVarianceCollapse(Detector):
         if ratio is None:
             return SILENT
         self.silent.push(ratio)
-        self.dead = self.dead + 1 if ratio >= 1.0 else 0
+        self.dead += 1
         if ratio < 1.0:
+            self.dead = 0
             self.alive, self.several = True, self.several or ratio > 0.0
         reward = number(record, "reward_mean")
         if reward is not None:

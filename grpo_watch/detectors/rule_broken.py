@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView
-from grpo_watch.core.records import EventKind, Reading, RunEvent, Tick, Verdict
+from grpo_watch.core.records import RULE_FILES, EventKind, Reading, RunEvent, Tick, Verdict
 
 
 class RuleBroken(Detector):
@@ -23,5 +23,7 @@ class RuleBroken(Detector):
         if record.kind is not EventKind.RULE_BROKEN:
             return SILENT
         message = f"{record.channel} is broken and judges nothing any more: {record.text}"[:300]
+        if record.channel == RULE_FILES:
+            message = f"the rule files can't be loaded, the old rules stay in force: {record.text}"[:300]
         said = {"rule": record.channel, "error": record.text[:300]}
         return (Reading(Verdict.BREACH, record.channel, message=message, evidence=said, immediate=True),)

@@ -82,6 +82,7 @@ class Daemon:
         self._looks = 0
         self._reload_wanted = False
         self._reload_ok = True
+        self._rules_problem = ""
         self._turns = Histogram()
         self._past: Counter[str] = Counter()
         self._past_errors: Counter[tuple[str, str]] = Counter()
@@ -172,6 +173,7 @@ class Daemon:
             if watch is None:
                 continue
             more = watch.turn(now) or more
+            watch.heed(self._rules_problem, now)
             if ticks and not watch.over(now):
                 watch.tick(now)
             self._beat = self._timer()
@@ -297,10 +299,10 @@ class Daemon:
         try:
             rules = self._load()
         except GrpoWatchError as error:
-            self._reload_ok = False
+            self._reload_ok, self._rules_problem = False, str(error)
             log.error("the rules were not reloaded; the old ones stay", extra={"fields": {"error": str(error)}})  # noqa: TRY400
             return
-        self._reload_ok = True
+        self._reload_ok, self._rules_problem = True, ""
         if rules == self._rules:
             return
         self._store(now)

@@ -10,12 +10,15 @@ from itertools import islice
 from typing import Any
 
 from grpo_watch.core.records import (
+    RULE_FILES,
     Activity,
     AlertState,
     ChannelOpened,
+    EventKind,
     Item,
     RawRow,
     RunConfig,
+    RunEvent,
     Scalar,
     Stream,
     Tick,
@@ -101,6 +104,7 @@ class RunWatch:
         self._noted = (0, 0)
         self._safe = True
         self._new = found
+        self._rules_problem = ""
         self._work: Iterator[bool] | None = self._begin(now)
 
     # turns
@@ -122,6 +126,16 @@ class RunWatch:
             for _, item in self.pipeline.elections(now):
                 self._feed(item)
             self._feed(Tick(now))
+
+    def heed(self, problem: str, now: float) -> None:
+        """Take what is wrong with the rule files (empty: they load), which ``rule-broken`` tells of a run that goes on.
+
+        It is not stored: a replay under rules that load reaches no such alert, and so ends it.
+        """
+        if self.ready and problem != self._rules_problem and not (problem and self._over(now)):
+            self._rules_problem = problem
+            kind = EventKind.RULE_BROKEN if problem else EventKind.RULE_LOADED
+            self._told(self.pipeline.feed(self.name, RunEvent(RULE_FILES, kind, text=problem)))
 
     def update(self, found: FoundRun) -> None:
         """Discovery looked again: open the channels that are new."""
@@ -328,6 +342,10 @@ class RunWatch:
         self._note(item)
         if transitions or not isinstance(item, Tick):
             self._batch.items.append(encode_item(item))
+        self._told(transitions)
+
+    def _told(self, transitions: Sequence[Transition]) -> None:
+        """Collect changes of alerts to be stored."""
         if transitions:
             monitors = {monitor.rule.name: monitor for monitor in self.pipeline.engine.run(self.name).monitors}
             for transition in transitions:

@@ -19,7 +19,7 @@ def told(folder: Path, text: str, framework: str | None = None) -> list[str]:
 
 
 def test_all_mistakes_are_told_not_only_the_first(tmp_path: Path) -> None:
-    """A misspelt metric, a bad parameter, a severity, a duplicate and a rule that isn't there; good ones between them."""
+    """A misspelt metric, a bad parameter, a severity, a duplicate, a rule that is not there; good ones between."""
     problems = told(
         tmp_path,
         """rules:

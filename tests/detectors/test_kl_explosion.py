@@ -65,6 +65,11 @@ def test_an_explosion_does_not_become_normal() -> None:
     assert fed([0.01] * 30 + [0.8] * 1000).changes == [("firing", 33, "warning")]
 
 
+def test_the_rise_of_a_fast_learner_is_no_jump() -> None:
+    """With a warm-up KL goes by the fourth power, to 0.7 in 35 rows: ten times the first ones, not the last 20."""
+    assert fed([0.7 * (n / 35) ** 4 for n in range(36)] + [0.7, 0.5, 0.9, 0.6, 0.8] * 10).changes == []
+
+
 def test_a_lone_spike_is_an_info() -> None:
     assert fed([0.1] * 20 + [17.8] + [0.1] * 20).changes == [("firing", 21, "info"), ("resolved", 31, "info")]
 

@@ -197,7 +197,7 @@ def test_a_changed_rule_after_a_restart(going_on: Path, tmp_path: Path) -> None:
         live.kill()
 
 
-def test_rules_that_do_not_load_leave_the_old_in_force(frozen: Path, tmp_path: Path) -> None:
+def test_rules_that_do_not_load_leave_the_old_in_force(going_on: Path, tmp_path: Path) -> None:
     answers: list[RuleSet | Exception] = [SHIPPED, RuleError("mine.yaml:3:5: no")]
 
     def load() -> RuleSet:
@@ -206,17 +206,43 @@ def test_rules_that_do_not_load_leave_the_old_in_force(frozen: Path, tmp_path: P
             raise answer
         return answer
 
-    live = Live(frozen, tmp_path / "state", now=RECORDED, rules=load)
+    live = Live(going_on, tmp_path / "state", now=RECORDED, rules=load)
     live.settle()
     before = findings(live.run())
     live.daemon.reload()
     live.settle()
     assert live.daemon.picture().reload_ok is False
-    assert findings(live.run()) == before
+    assert {f for f in findings(live.run()) if f[0] != "rule-broken"} == set(before)
+    (alert,) = [alert for alert in live.run().alerts if alert.rule == "rule-broken"]
+    assert (alert.key, alert.state.value, alert.evidence["error"]) == ("rule files", "firing", "mine.yaml:3:5: no")
     answers.append(SHIPPED)
     live.daemon.reload()
     live.settle()
     assert live.daemon.picture().reload_ok is True
+    told = [(t.key, t.to_state.value) for t in live.told(live.run().run) if t.rule == "rule-broken"]
+    assert told == [("rule files", "firing"), ("rule files", "resolved")]
+    live.close()
+
+
+def test_rule_files_that_broke_are_forgotten_at_a_restart_with_good_ones(going_on: Path, tmp_path: Path) -> None:
+    """The daemon does not start with broken files, so a new start ends the alert."""
+    answers: list[RuleSet | Exception] = [SHIPPED, RuleError("mine.yaml:3:5: no")]
+
+    def load() -> RuleSet:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    live = Live(going_on, tmp_path / "state", now=RECORDED, rules=load)
+    live.settle()
+    live.daemon.reload()
+    live.settle()
+    live.kill()
+    live = Live(going_on, tmp_path / "state", now=RECORDED + 5)
+    live.settle()
+    told = [(t.key, t.to_state.value) for t in live.told(live.run().run) if t.rule == "rule-broken"]
+    assert told == [("rule files", "firing"), ("rule files", "resolved")]
     live.close()
 
 

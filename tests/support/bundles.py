@@ -41,3 +41,22 @@ def unpack(name: str, folder: Path) -> Path:
     for copy in target.rglob("*"):
         os.utime(copy, (RECORDED, RECORDED))
     return target
+
+
+def labelled_set(folder: Path) -> Path:
+    """Unpack every bundled run into ``folder`` beside a ``labels.json`` in the form that the scorer reads."""
+    entries = [
+        {
+            "id": name,
+            "entry": name,
+            "label": label["label"],
+            "must": label["must"],
+            "may": label["may"],
+            "fault_start_step": label.get("from_step"),
+        }
+        for name, label in labels().items()
+    ]
+    for name in labels():
+        unpack(name, folder)
+    (folder / "labels.json").write_text(json.dumps(entries), encoding="utf-8")
+    return folder

@@ -1,0 +1,56 @@
+"""Counts what the shipped rules say about the healthy runs of a folder with a ``labels.json``, per run-hour."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from grpo_watch.config.rules import load_rules
+from grpo_watch.core.detector import catalogue
+from grpo_watch.core.records import RunState, Severity, Tick
+from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.runtime.open import open_run
+from grpo_watch.runtime.pipeline import Pipeline
+from grpo_watch.runtime.replay import replay
+from grpo_watch.sources.discover import Discoverer
+
+
+def pictures(entry: Path) -> Iterator[tuple[RunSnapshot, float]]:
+    """Each run of an entry as it ended, with the hours that its own step times add up to (0: it logs none)."""
+    for found in Discoverer().discover(entry):
+        pipeline = Pipeline(load_rules([]), catalogue())
+        opened = open_run(found, pipeline)
+        for _ in replay(opened, pipeline, Tick(0.0, live=False, state=RunState.ENDED)):
+            pass
+        opened.close()
+        picture = pipeline.snapshot(opened.name)
+        seconds = pipeline.engine.run(opened.name).pace.median() or picture.values.get("step_seconds_average") or 0.0
+        yield picture, seconds * picture.step / 3600.0
+
+
+def false_alarms(folder: Path) -> str:
+    """One paragraph: findings at ``warning`` or above that a healthy run's label does not allow."""
+    labels: list[dict[str, Any]] = json.loads((folder / "labels.json").read_text())
+    runs = rows = timed = 0
+    hours = 0.0
+    alarms: Counter[tuple[str, str]] = Counter()
+    for label in labels:
+        if label["label"] != "healthy":
+            continue
+        for picture, lasted in pictures(folder / label["entry"]):
+            if not picture.rows:
+                continue
+            runs, rows, hours, timed = runs + 1, rows + picture.rows, hours + lasted, timed + (lasted > 0)
+            said = {(f.rule, f.severity.value) for f in picture.findings if f.severity is not Severity.INFO}
+            alarms.update(name for name in said if name[0] not in label["may"])
+    named = ", ".join(f"`{rule}` ({severity}) {times}" for (rule, severity), times in alarms.most_common())
+    total = sum(alarms.values())
+    rate = f"{total / hours:.2f} per run-hour" if hours else "no hours known"
+    return (
+        f"{runs} healthy recorded runs with {rows:,} rows; the {timed} that log step times lasted {hours:.1f} hours "
+        f"together. Findings at `warning` or above that their labels do not allow: {total} ({named or 'none'}), "
+        f"that is {rate}."
+    )

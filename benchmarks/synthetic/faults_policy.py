@@ -1,0 +1,67 @@
+"""Faults of the policy: updates that do not arrive, checkpoints that are no good."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.random import Generator
+
+from benchmarks.synthetic.fault import fault
+from benchmarks.synthetic.signals import Signals
+
+
+@fault("kl-stuck-at-zero", "parameters-unchanged", from_start=True, frozen=True, beta=0.04, steps=120)
+def optimizer_without_parameters(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """Nothing is ever updated; gradients look alive."""
+
+
+@fault("parameters-unchanged", frozen=True, save_steps=15, steps=150)
+def frozen_midway(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """Updates stop arriving: checkpoints stay the same, KL stays where it is."""
+
+
+@fault("adapter-never-trained", from_start=True, frozen=True, adapter=True, save_steps=20, steps=100)
+def adapter_never_trained(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """The adapter's B matrices stay zero."""
+    signals.zero_adapter = True
+
+
+@fault("learning-rate-zero", from_start=True, frozen=True)
+def learning_rate_zero(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """The rate is 0 from the start."""
+    signals.rate[:] = 0.0
+
+
+@fault("learning-rate-zero", frozen=True, schedule="constant")
+def schedule_ends_too_early(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """The rate falls to 0 long before the end."""
+    signals.rate[start:] = 0.0
+
+
+@fault("gradient-lost", frozen=True, prompts=4)
+def gradient_lost(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """The gradient norm is exactly 0 although groups differ."""
+    signals.grad[start:] = 0.0
+
+
+@fault("reference-follows-policy", from_start=True, beta=0.04, save_steps=20, steps=120, warmup=0)
+def reference_follows_policy(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """The reference shares the policy's weights: KL 0 while they move."""
+    signals.kl[:] = 0.0
+
+
+@fault("base-weights-drift", adapter=True, save_steps=15, steps=150)
+def base_weights_drift(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """Merging and unmerging changes the frozen base."""
+    signals.base = np.maximum(0, np.arange(signals.shape.steps) - start)
+
+
+@fault("ranks-diverged", save_steps=15, steps=150)
+def ranks_diverged(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """Two replicas go apart."""
+    signals.ranks = (np.arange(signals.shape.steps) >= start).astype(np.int64)
+
+
+@fault("checkpoint-unusable", from_start=True, save_steps=20, steps=100)
+def checkpoint_unusable(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """Weights are cut off, empty or NaN."""
+    signals.broken_checkpoints = str(rng.choice(["cut", "empty", "nan"]))

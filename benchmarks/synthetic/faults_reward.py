@@ -1,0 +1,62 @@
+"""Faults of the reward: no spread, no number, components that die or work against each other."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.random import Generator
+
+from benchmarks.synthetic.fault import batches, course, fault, ramp, silent
+from benchmarks.synthetic.signals import Signals
+
+
+@fault("reward-variance-collapse", "dead-reward-component", from_start=True, reward="binary")
+def constant_reward(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """Every completion gets the same reward."""
+    signals.parts["accuracy"][:] = float(rng.choice([0.0, 1.0, 0.5]))
+    silent(signals, start)
+
+
+@fault("reward-variance-collapse", reward="binary", prompts=8)
+def all_wrong_midway(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """Only a few groups still differ."""
+    where = batches(signals, start)
+    part = signals.parts["accuracy"]
+    part[where] *= rng.random(part[where].shape[:2])[:, :, None] < 0.05 * (1.0 - strength)
+
+
+@fault("reward-not-finite", "non-finite-metric", prompts=2, reward="components")
+def reward_becomes_nan(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """A reward function returns NaN: the mean is lost with it."""
+    where = batches(signals, start)
+    signals.parts["accuracy"][where] = np.nan
+
+
+@fault("dead-reward-component", from_start=True, reward="components")
+def dead_component(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """One of three functions always gives 0."""
+    signals.parts["format"][:] = 0.0
+
+
+@fault("reward-components-diverge", reward="components", prompts=8, steps=200, every=1)
+def component_sacrificed(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """Style is bought with accuracy."""
+    traded = course(signals, start, 60.0)
+    kept = 0.3 * (1.0 - strength)
+    accuracy, style = signals.parts["accuracy"], signals.parts["style"]
+    accuracy *= rng.random(accuracy.shape) < 1.0 - traded * (1.0 - kept)
+    style += traded * (2.5 + strength)
+
+
+@fault("reward-components-cancel", from_start=True, reward="components", prompts=8, steps=200, every=1)
+def components_cancel(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """What one function gives for length, another takes."""
+    swing = np.cumsum(rng.normal(0.0, 0.05 + 0.1 * strength, signals.shape.generations))[:, None, None]
+    style = signals.parts["style"]
+    signals.parts = {"long": 0.5 + swing + 0.05 * style, "short": 0.5 - swing + 0.05 * style}
+    signals.weights = {"long": 1.0, "short": 1.0}
+
+
+@fault("reward-collapse", "kl-explosion", "entropy-collapse", "entropy-explosion", lost=True, reward="dense", prompts=4)
+def reward_collapse(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """The policy forgets: reward goes, entropy rises."""
+    signals.entropy *= 1.0 + ramp(signals.shape.steps, start, 20) * (2.5 + 4.0 * strength)

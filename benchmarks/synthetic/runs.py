@@ -1,0 +1,67 @@
+"""Makes whole synthetic runs: healthy ones, and faulty ones by kind of fault; a seed gives the same run for ever."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from benchmarks.synthetic import faults_policy, faults_reward, faults_rollouts, faults_run, faults_stability
+from benchmarks.synthetic.events import EVENT_FAULTS
+from benchmarks.synthetic.fault import Fault
+from benchmarks.synthetic.render import render
+from benchmarks.synthetic.shape import Shape, draw_shape
+from benchmarks.synthetic.signals import Damage, no_damage, simulate
+from grpo_watch.core.records import Item
+
+FADES_OVER = 20
+FAULTS: Mapping[str, Fault] = MappingProxyType(
+    {
+        name.replace("_", "-"): found
+        for module in (faults_policy, faults_rollouts, faults_reward, faults_stability, faults_run)
+        for name, found in vars(module).items()
+        if isinstance(found, Fault)
+    }
+)
+KINDS = tuple(FAULTS) + tuple(EVENT_FAULTS)
+"""Every kind of fault, in the order of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticRun:
+    """A run's items; ``rules`` may name its fault (empty: healthy), which begins at step ``start`` (None: no step)."""
+
+    items: Sequence[Item]
+    rules: tuple[str, ...] = ()
+    start: int | None = None
+    shape: Shape | None = None
+
+
+def healthy(seed: int) -> SyntheticRun:
+    """A run without a fault."""
+    rng = np.random.default_rng([seed, 0])
+    shape = draw_shape(rng)
+    return SyntheticRun(list(render(simulate(shape, rng, no_damage(shape.steps)))), shape=shape)
+
+
+def faulty(kind: str, seed: int) -> SyntheticRun:
+    """A run with a fault of this kind, of a strength that the seed draws."""
+    rng = np.random.default_rng([seed, zlib.crc32(kind.encode())])
+    if kind in EVENT_FAULTS:
+        rules, make = EVENT_FAULTS[kind]
+        return SyntheticRun(make(rng), rules)
+    fault = FAULTS[kind]
+    shape = draw_shape(rng, **fault.shape)
+    start = 0 if fault.from_start else int(rng.integers(shape.steps // 3, shape.steps // 2))
+    damage = no_damage(shape.steps)
+    if fault.frozen:
+        damage.learns[start:] = 0.0
+    if fault.lost:
+        fading = np.clip((np.arange(shape.steps) - start) / FADES_OVER, 0.0, 1.0)
+        damage = Damage(damage.learns, 1.0 - 0.97 * fading, least_skill=0.4)
+    signals = simulate(shape, rng, damage)
+    fault.change(signals, rng, start, float(rng.random()))
+    return SyntheticRun(list(render(signals)), fault.rules, start + 1, shape)

@@ -1,0 +1,99 @@
+"""``grpo-watch rules backtest``: when the rules of a file would have fired over old runs, as table, JSON and plot."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from grpo_watch.cli.check import find_runs
+from grpo_watch.cli.rules_list import table
+from grpo_watch.config.rules import entries_of, load_rules
+from grpo_watch.core.detector import catalogue
+from grpo_watch.core.diagnosis import Finding
+from grpo_watch.errors import UsageError
+from grpo_watch.report.collect import strict
+from grpo_watch.report.firing_plot import firing_plot
+from grpo_watch.runtime.backtest import Replayed, backtest
+
+SCHEMA = "grpo-watch/rules-backtest/1"
+
+
+def backtest_command(rules: Path, paths: list[str], output_format: str, plot: Path | None) -> int:
+    """Try the rules of a file (or of every ``*.yaml`` in a folder) on runs; returns 0.
+
+    Raises:
+        UsageError: a path is missing, no run or no rule was found, or a rule file can't be used.
+    """
+    files = sorted(rules.glob("*.yaml")) if rules.is_dir() else [rules]
+    wanted = {written.entry.name for file in files for written in entries_of(file)}
+    if not wanted:
+        raise UsageError(f"{rules}: no rules")
+    detectors = catalogue()
+    chosen = [rule for rule in load_rules(files, detectors=detectors) if rule.name in wanted]
+    found = find_runs(paths)
+    if not found:
+        raise UsageError(f"{', '.join(paths)}: no run was found")
+    replayed = list(backtest(found, chosen, detectors, time.time()))
+    if plot is not None:
+        plot.write_text(firing_plot(replayed), encoding="utf-8")
+    if output_format == "json":
+        sys.stdout.write(json.dumps(_as_json(replayed), indent=1, ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in _as_text(replayed)))
+    return 0
+
+
+def _as_json(replayed: Sequence[Replayed]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "results": [
+            {
+                "rule": each.rule,
+                "run": each.run,
+                "steps": each.steps,
+                "blind": each.blind or None,
+                "broken": each.broken or None,
+                "fired": [_finding(finding) for finding in each.findings],
+            }
+            for each in replayed
+        ],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "key": finding.key or None,
+        "severity": finding.severity.value,
+        "first_step": finding.first_step,
+        "fired_step": finding.fired_step,
+        "resolved_step": finding.resolved_step,
+        "attempt": finding.attempt,
+        "evidence": {name: strict(value) for name, value in finding.evidence.items()},
+    }
+
+
+def _as_text(replayed: Sequence[Replayed]) -> Iterator[str]:
+    yield from table(("rule", "runs", "fired in", "blind in", "broken in"), list(_totals(replayed)))
+    fired = [(each, finding) for each in replayed for finding in each.findings]
+    if fired:
+        yield ""
+        yield from table(
+            ("rule", "severity", "first step", "fired", "resolved", "of", "run"), [_line(*pair) for pair in fired]
+        )
+
+
+def _totals(replayed: Sequence[Replayed]) -> Iterator[tuple[str, ...]]:
+    for rule in sorted({each.rule for each in replayed}):
+        runs = [each for each in replayed if each.rule == rule]
+        counts = (len(runs), sum(bool(r.findings) for r in runs), sum(bool(r.blind) for r in runs))
+        yield (rule, *map(str, counts), str(sum(bool(r.broken) for r in runs)))
+
+
+def _line(each: Replayed, finding: Finding) -> tuple[str, ...]:
+    resolved = "-" if finding.resolved_step is None else str(finding.resolved_step)
+    steps = (str(finding.first_step), str(finding.fired_step), resolved, str(each.steps))
+    return (each.rule, finding.severity.value, *steps, each.run)
