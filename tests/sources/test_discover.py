@@ -282,13 +282,15 @@ def streams() -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("out", "err"), [("train.out", "train.err"), ("slurm-12.out", "slurm-12.err"), ("a.log", "b.err")]
 )
-@pytest.mark.parametrize("output", [True, False])
-def test_a_stderr_of_bars_belongs_to_the_stdout_beside_it(tmp_path: Path, out: str, err: str, output: bool) -> None:
+@pytest.mark.parametrize("folders", [["output/checkpoint-20"], []])
+def test_a_stderr_of_bars_belongs_to_the_stdout_beside_it(
+    tmp_path: Path, out: str, err: str, folders: list[str]
+) -> None:
     rows, bars = streams()
     write(tmp_path / "exp" / out, rows)
     write(tmp_path / "exp" / err, bars)
-    if output:
-        write(tmp_path / "exp/output/checkpoint-20/trainer_state.json", "{}")
+    for folder in folders:
+        write(tmp_path / "exp" / folder / "trainer_state.json", "{}")
     (run,) = discover(tmp_path / "exp")
     assert {name for name, (what, _) in channels(run).items() if what is What.CONSOLE} == {out, err}
 
