@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import no_signal_ratio, number
-from grpo_watch.core.names import split_label
 from grpo_watch.core.records import MetricRow, Reading, Verdict
+from grpo_watch.core.spreadless import why
 from grpo_watch.core.window import Window
 
 
@@ -30,7 +30,8 @@ class RewardVarianceCollapse(Detector):
     def setup(self) -> None:
         """Empty windows."""
         self.silent = Window(self.rows)
-        self.dead = 0
+        self.dead = self.dead_since = 0
+        self.alive = self.several = False
         self.lowest, self.highest = float("inf"), float("-inf")
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
@@ -38,32 +39,33 @@ class RewardVarianceCollapse(Detector):
         ratio = no_signal_ratio(record)
         if ratio is None:
             return SILENT
-        self.silent.push(ratio)
-        self.dead = self.dead + 1 if ratio >= 1.0 else 0
+        self._count(ratio, record.step)
         reward = number(record, "reward_mean")
         if reward is not None:
             self.lowest, self.highest = min(self.lowest, reward), max(self.highest, reward)
-        if not self._collapsed():
-            return QUIET if len(self.silent) >= self.dead_rows else no_data("too few generation rows yet")
+        dead = self.dead >= self.dead_rows and (self.several or not self.alive)
+        if dead or (self.silent.full and self.silent.total >= self.share * self.rows - 1e-9):
+            return (self._breach(record, reward, self.dead_since if dead else None),)
+        return QUIET if len(self.silent) >= self.dead_rows else no_data("too few generation rows yet")
+
+    def _count(self, ratio: float, step: int) -> None:
+        """Rows of a single group are dead by luck, and a few in a row too: where some live, only their mean counts."""
+        self.silent.push(ratio)
+        if ratio < 1.0:
+            self.alive, self.several, self.dead = True, self.several or ratio > 0.0, 0
+            return
+        self.dead += 1
+        self.dead_since = step if self.dead == 1 else self.dead_since
+
+    def _breach(self, row: MetricRow, reward: float | None, since: int | None) -> Reading:
         mean = self.silent.mean() or 0.0
-        evidence = {"reward_zero_std_ratio": round(mean, 6), "rows": len(self.silent), "reward_mean": reward}
-        message = f"{mean:.0%} of the groups have no reward spread: {self._kind(record, reward)}"
-        return (Reading(Verdict.BREACH, value=mean, threshold=self.share, message=message, evidence=evidence),)
-
-    def _collapsed(self) -> bool:
-        if self.dead >= self.dead_rows:
-            return True
-        return self.silent.full and self.silent.total >= self.share * self.rows - 1e-9
-
-    def _kind(self, row: MetricRow, reward: float | None) -> str:
-        if row.values.get("completion_truncated_ratio") == 1.0:
-            return "every completion is cut at the length limit"
-        spreads = [v for key, v in row.values.items() if split_label(key)[0] == "reward_function_std" and v is not None]
-        if spreads and max(spreads) < 1e-6:  # noqa: PLR2004 - float noise of equal rewards, see core/evidence.py
-            return "every completion of the batch gets the same reward"
-        if reward is not None and self.highest > self.lowest:
-            if reward >= self.lowest + 0.95 * (self.highest - self.lowest):
-                return "rewards sit at their highest (solved prompts)"
-            if reward <= self.lowest + 0.05 * (self.highest - self.lowest):
-                return "rewards sit at their lowest (prompts too hard)"
-        return "members of a group get equal rewards"
+        reason = why(row, reward, self.lowest, self.highest)
+        return Reading(
+            Verdict.BREACH,
+            value=mean,
+            threshold=self.share,
+            message=f"{mean:.0%} of the groups have no reward spread: {reason.says}",
+            hint=reason.hint,
+            evidence={"reward_zero_std_ratio": round(mean, 6), "rows": len(self.silent), "reward_mean": reward},
+            first_step=since,
+        )

@@ -298,7 +298,7 @@ class Daemon:
             rules = self._load()
         except GrpoWatchError as error:
             self._reload_ok = False
-            log.error("the rules were not reloaded; the old ones stay", extra={"fields": {"error": str(error)}})  # noqa: TRY400
+            log.error("settings not reloaded; the old ones stay", extra={"fields": {"error": str(error)}})  # noqa: TRY400
             return
         self._reload_ok = True
         if rules == self._rules:
@@ -337,7 +337,7 @@ class Daemon:
 
     def _told_problems(self) -> tuple[str, ...]:
         own = [] if self._keeper.ok else ["State can't be written; the watch goes on in memory."]
-        own += [] if self._reload_ok else ["The rule files can't be loaded; the old rules stay in force."]
+        own += [] if self._reload_ok else ["Settings or rules can't be loaded; the old ones stay in force."]
         return (*own, *self._problems)
 
     def _observe(self, seconds: float) -> None:
