@@ -35,7 +35,11 @@ from grpo_watch.web.server import Server, address, bind
 
 log = logging.getLogger("grpo_watch.run")
 
+log = logging.getLogger("grpo_watch.run")
+
 STOPPED, FAILED = 0, 1
+NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "allow_roots")
+"""Settings that a reload does not change; rules, labels and settings of runs it does."""
 EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, not bound
 
 
@@ -93,7 +97,8 @@ def running(paths: Sequence[str], load: Callable[[], Settings], *, exit_when_don
         load: the settings; asked at the start, and for the rules at each reload.
         exit_when_done: end when every run has ended.
     """
-    settings = load()
+    current = _Current(load)
+    settings = current.settings
     places = watched_paths(paths, settings)
     folder = settings.state_dir or default_state_dir(places, socket.gethostname(), os.environ)
     rules_in_force(settings)  # a mistake in a rule file is told before anything is opened
@@ -107,9 +112,9 @@ def running(paths: Sequence[str], load: Callable[[], Settings], *, exit_when_don
     worker = Worker(bell.ring, time.monotonic)
     daemon = Daemon(
         keeper,
-        lambda: rules_in_force(load()),
+        current.reload,
         worker.submit,
-        options=lambda found: options_for(found, settings),
+        options=lambda found: options_for(found, current.settings),
         clock=time.time,
         timer=time.monotonic,
         plan=plan_of(settings, exit_when_done=exit_when_done),
@@ -132,6 +137,30 @@ def running(paths: Sequence[str], load: Callable[[], Settings], *, exit_when_don
     finally:
         service.close()
         server.stop()
+
+
+class _Current:
+    """The settings in force; SIGHUP replaces them when the whole file and its rules load, and not at all otherwise."""
+
+    def __init__(self, load: Callable[[], Settings]) -> None:
+        self._load = load
+        self.settings = load()
+
+    def reload(self) -> RuleSet:
+        """Take the settings anew; answers with their rules.
+
+        Raises:
+            ConfigError, RuleError: a file can't be used; the old settings stay.
+        """
+        fresh = self._load()
+        rules = rules_in_force(fresh)
+        waiting = [name for name in NEED_A_RESTART if getattr(fresh, name) != getattr(self.settings, name)]
+        if [entry.path for entry in fresh.runs] != [entry.path for entry in self.settings.runs]:
+            waiting.append("runs: path")
+        if waiting:
+            log.warning("changed settings wait for a restart", extra={"fields": {"settings": ", ".join(waiting)}})
+        self.settings = fresh
+        return rules
 
 
 def rules_in_force(settings: Settings) -> RuleSet:

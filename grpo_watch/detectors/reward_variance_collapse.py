@@ -7,8 +7,9 @@ from types import MappingProxyType
 
 from grpo_watch.core.course import Sign, named
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.evidence import FLOAT_NOISE, no_signal_ratio, number
+from grpo_watch.core.evidence import no_signal_ratio, number
 from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
+from grpo_watch.core.spreadless import COPIES, why
 from grpo_watch.core.window import Window
 
 AGREES = frozenset({Sign.REWARD_FELL, Sign.CUT_OFF, Sign.TEXTS_REPEAT, Sign.ENTROPY_FELL, Sign.LENGTH_FELL})
@@ -35,7 +36,7 @@ class RewardVarianceCollapse(Detector):
     def setup(self) -> None:
         """Empty windows."""
         self.silent = Window(self.rows)
-        self.dead = 0
+        self.dead = self.dead_since = 0
         self.alive = self.several = False
         self.lowest, self.highest = float("inf"), float("-inf")
 
@@ -44,53 +45,38 @@ class RewardVarianceCollapse(Detector):
         ratio = no_signal_ratio(record)
         if ratio is None:
             return SILENT
-        self.silent.push(ratio)
-        self.dead += 1
-        if ratio < 1.0:
-            self.dead = 0
-            self.alive, self.several = True, self.several or ratio > 0.0
+        self._count(ratio, record.step)
         reward = number(record, "reward_mean")
         if reward is not None:
             self.lowest, self.highest = min(self.lowest, reward), max(self.highest, reward)
-        if not self._collapsed():
-            return QUIET if len(self.silent) >= self.dead_rows else no_data("too few generation rows yet")
+        dead = self.dead >= self.dead_rows and (self.several or not self.alive)
+        if dead or (self.silent.full and self.silent.total >= self.share * self.rows - 1e-9):
+            return (self._breach(record, reward, self.dead_since if dead else None, run),)
+        return QUIET if len(self.silent) >= self.dead_rows else no_data("too few generation rows yet")
+
+    def _count(self, ratio: float, step: int) -> None:
+        """Rows of a single group are dead by luck, and a few in a row too: where some live, only their mean counts."""
+        self.silent.push(ratio)
+        if ratio < 1.0:
+            self.alive, self.several, self.dead = True, self.several or ratio > 0.0, 0
+            return
+        self.dead += 1
+        self.dead_since = step if self.dead == 1 else self.dead_since
+
+    def _breach(self, row: MetricRow, reward: float | None, since: int | None, run: RunView) -> Reading:
         mean = self.silent.mean() or 0.0
         agrees = frozenset() if run.course.reward.gained() else run.course.signs() & AGREES
-        kind = self._kind(record, reward, run) + (f"; {named(agrees)}" if agrees else "")
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=mean,
-                threshold=self.share,
-                severity=Severity.CRITICAL if agrees else None,
-                message=f"{mean:.0%} of the groups have no reward spread: {kind}",
-                evidence={"reward_zero_std_ratio": round(mean, 6), "rows": len(self.silent), "reward_mean": reward},
-            ),
-        )
-
-    def _collapsed(self) -> bool:
-        """Rows of a single group are dead by luck, a few together too: once one was alive only their mean counts."""
-        if self.dead >= self.dead_rows and (self.several or not self.alive):
-            return True
-        return self.silent.full and self.silent.total >= self.share * self.rows - 1e-9
-
-    def _kind(self, row: MetricRow, reward: float | None, run: RunView) -> str:
-        if row.values.get("completion_truncated_ratio") == 1.0:
-            return "every completion is cut at the length limit"
         copies = run.course.repeated.mean
-        if copies is not None and copies >= REPEATED:
-            return "the completions of a group are copies of each other"
-        span = self.highest - self.lowest
-        if reward is not None and span > FLOAT_NOISE:
-            if reward >= self.highest - 0.05 * span:
-                return "rewards sit at their highest (all right: solved prompts)"
-            if reward <= self.lowest + 0.05 * span:
-                return "rewards sit at their lowest (all wrong: prompts too hard)"
-        if _constant(row, run):
-            return "every completion of the batch gets the same reward (a constant function)"
-        return "members of a group get equal rewards"
-
-
-def _constant(row: MetricRow, run: RunView) -> bool:
-    spreads = [number(row, key.std) for key in run.functions.of(row)]
-    return bool(spreads) and all(std is not None and std < FLOAT_NOISE for std in spreads)
+        repeated = copies is not None and copies >= REPEATED
+        reason = COPIES if repeated else why(row, reward, self.lowest, self.highest)
+        also = f"; {named(agrees)}" if agrees else ""
+        return Reading(
+            Verdict.BREACH,
+            value=mean,
+            threshold=self.share,
+            severity=Severity.CRITICAL if agrees else None,
+            message=f"{mean:.0%} of the groups have no reward spread: {reason.says}{also}",
+            hint=reason.hint,
+            evidence={"reward_zero_std_ratio": round(mean, 6), "rows": len(self.silent), "reward_mean": reward},
+            first_step=since,
+        )

@@ -300,7 +300,7 @@ class Daemon:
             rules = self._load()
         except GrpoWatchError as error:
             self._reload_ok, self._rules_problem = False, str(error)
-            log.error("the rules were not reloaded; the old ones stay", extra={"fields": {"error": str(error)}})  # noqa: TRY400
+            log.error("settings not reloaded; the old ones stay", extra={"fields": {"error": str(error)}})  # noqa: TRY400
             return
         self._reload_ok, self._rules_problem = True, ""
         if rules == self._rules:
@@ -339,7 +339,7 @@ class Daemon:
 
     def _told_problems(self) -> tuple[str, ...]:
         own = [] if self._keeper.ok else ["State can't be written; the watch goes on in memory."]
-        own += [] if self._reload_ok else ["The rule files can't be loaded; the old rules stay in force."]
+        own += [] if self._reload_ok else ["Settings or rules can't be loaded; the old ones stay in force."]
         return (*own, *self._problems)
 
     def _observe(self, seconds: float) -> None:

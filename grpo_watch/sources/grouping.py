@@ -24,13 +24,14 @@ MEMBER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A channel before it has a name: what, where, and the folder it was found in."""
+    """A channel before it has a name: what, where, the folder it was found in, and whose it is if its name differs."""
 
     what: What
     path: Path
     folder: Path
     framework: str | None = None
     problem: str = ""
+    job: str | None = None
 
     @property
     def from_wandb(self) -> bool:
@@ -83,7 +84,7 @@ def _split_logs(here: Draft) -> list[Draft]:
     consoles = here.consoles()
     by_job: dict[str, list[Part]] = {}
     for part in consoles:
-        by_job.setdefault(job_name(part.path.name), []).append(part)
+        by_job.setdefault(job_name(part.path.name) if part.job is None else part.job, []).append(part)
     if len(consoles) != len(here.parts) or len(by_job) < 2:  # noqa: PLR2004 (one job: one run)
         return [here]
     return [Draft(here.root, parts, lone=job) for job, parts in by_job.items()]
@@ -105,11 +106,27 @@ def _own_parts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> list[Part]:
 
 
 def _file_parts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> Iterable[Part]:
+    parts, bars = [], []
     for path in folder.files:
         wanted = path.suffix == ".wandb" or path.parts[-2:] == ("files", "output.log")
         found = sniff(path) if wanted or not _in_wandb(path) else Sniffed(None)
         if found.what is not None:
-            yield Part(found.what, path, folder.path, found.framework, found.problem)
+            parts.append(Part(found.what, path, folder.path, found.framework, found.problem))
+        elif found.bars:
+            bars.append(path)
+    return [*parts, *_other_streams(parts, bars)]
+
+
+def _other_streams(parts: Sequence[Part], bars: Sequence[Path]) -> Iterable[Part]:
+    """Files with nothing but progress bars: stderr of the job whose stdout lies beside it, by name or as the only one.
+
+    Where several jobs lie in the folder and none has its name, nothing says whose bars these are.
+    """
+    jobs = {job_name(part.path.name) for part in parts if part.what is What.CONSOLE}
+    for path in bars:
+        own = job_name(path.name)
+        if own in jobs or len(jobs) == len(bars) == 1:
+            yield Part(What.CONSOLE, path, path.parent, job=own if own in jobs else next(iter(jobs)))
 
 
 def _in_wandb(path: Path) -> bool:

@@ -35,11 +35,15 @@ class What(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sniffed:
-    """What a file is (None: nothing of a run), and the framework its content names."""
+    """What a file is (None: nothing of a run), and the framework its content names.
+
+    ``bars``: a text with training bars that names no trainer, the other stream of a job if a console lies beside it.
+    """
 
     what: What | None
     framework: str | None = None
     problem: str = ""
+    bars: bool = False
 
 
 CONSOLE_NAME = re.compile(r".*\.(?:log|txt|out|err)|(?:stdout|stderr)[^/]*|nohup\.out|.*\.(?:log|out|err)\.\d+")
@@ -55,6 +59,8 @@ ROW = re.compile(
 )
 MEGATRON = re.compile(rb"iteration {1,20}\d{1,9}/ {0,20}\d{1,9} \|")
 WEAK = re.compile(rb"\d{1,3}%\||Traceback \(most recent call last\)|\*{5} Running training \*{5}|step:\d{1,9} - ")
+BAR = re.compile(rb"(?:^|[\r\n])[ ]{0,3}\d{1,3}%\|[^|\r\n]{0,200}\| \d{1,9}/\d{1,9} \[")
+"""An unlabelled bar of tqdm, as the Trainer shows; those of downloads and of loading carry a label."""
 NAMES_A_TRAINER = re.compile(rb"grpo|\btrl\b|swift|unsloth|verl", re.IGNORECASE)
 FRAMEWORKS = (
     (
@@ -197,7 +203,7 @@ def _console(head: bytes, tail: bytes, *, named: bool) -> Sniffed:
         return Sniffed(What.CONSOLE, framework)
     if named:
         return Sniffed(What.CONSOLE, framework, "" if not head.strip() else "no training output recognised in it yet")
-    return Sniffed(None)
+    return Sniffed(None, bars=any(BAR.search(part) for part in both))
 
 
 def _text_rows(head: bytes) -> What:

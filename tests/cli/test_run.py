@@ -130,6 +130,32 @@ def test_sighup_reloads_and_a_broken_file_changes_nothing(frozen: Path, tmp_path
         until(lambda: f"{name} 1.0" in daemon.get("/metrics"), daemon.child)
 
 
+def test_sighup_takes_labels_and_says_what_needs_a_restart(frozen: Path, tmp_path: Path) -> None:
+    """The team's label changes on the run that is watched; the retention waits."""
+    config = tmp_path / "grpo-watch.yaml"
+    config.write_text(f"runs: [{{path: {frozen}, labels: {{team: a}}}}]\n")
+    with watching(frozen, state=tmp_path / "state", options=("--config", str(config))) as daemon:
+        until(lambda: 'team="a"' in daemon.get("/metrics"), daemon.child)
+        config.write_text(f"runs: [{{path: {frozen}, labels: {{team: b}}}}]\nretention: {{days: 3}}\n")
+        daemon.child.send_signal(signal.SIGHUP)
+        until(lambda: 'team="b"' in daemon.get("/metrics"), daemon.child)
+        until(lambda: "wait for a restart" in daemon.said(), daemon.child)
+        assert "settings=retention" in daemon.said()
+
+
+def test_settings_that_are_not_served_are_not_ignored_in_silence(
+    frozen: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Sinks are said not to push; a token file, which would guard the page, stops the start."""
+    config = tmp_path / "grpo-watch.yaml"
+    config.write_text("sinks: [{type: webhook, url: 'http://127.0.0.1:1/hook'}]\n")
+    with watching(frozen, state=tmp_path / "state", options=("--config", str(config))) as daemon:
+        until(lambda: "sinks: this version" in daemon.said(), daemon.child)
+    config.write_text("web: {token_file: /nonexistent/token}\n")
+    assert run_cli(["run", str(frozen), "--config", str(config), "--state-dir", str(tmp_path / "other")]) == 2
+    assert "web.token_file is not served by this version" in capfd.readouterr().err
+
+
 def test_two_daemons_on_one_state(frozen: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with watching(frozen, state=tmp_path / "state") as daemon:
         code = run_cli(["run", str(frozen), "--listen", ":0", "--state-dir", str(tmp_path / "state")])

@@ -32,8 +32,19 @@ def test_rows_without_a_generation_neither_count_nor_clear() -> None:
 
 def test_a_short_recovery_does_not_end_it() -> None:
     """Rows 6 to 9 have a spread, 10 to 14 have none: one episode, which ends ten steps after row 14 at the earliest."""
-    run = fed(*[1.0] * 5, *[0.1] * 4, *[1.0] * 5, *[0.0] * 20)
+    run = fed(*[1.0] * 5, *[0.5] * 4, *[1.0] * 5, *[0.5] * 20)
     assert run.changes == [("firing", 5, "warning"), ("resolved", 24, "warning")]
+
+
+def test_rows_of_a_single_group_are_judged_by_their_mean_once_one_was_alive() -> None:
+    """Shares of 0 and 1 only: five dead rows in a row are luck at 60 %, so the episode ends ten steps after row 5."""
+    run = fed(*[1.0] * 5, *[0.0] * 4, *[1.0] * 5, *[0.0] * 20)
+    assert run.changes == [("firing", 5, "warning"), ("resolved", 15, "warning")]
+
+
+def test_it_begins_with_the_first_dead_row() -> None:
+    """Row 2 is the first without any spread; the fifth of them, row 6, fires."""
+    assert [(t.first_step, t.step) for t in fed(0.5, *[1.0] * 8).said] == [(2, 6)]
 
 
 @pytest.mark.parametrize(

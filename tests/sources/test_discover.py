@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from grpo_watch.sources import walk
 from grpo_watch.sources.discover import Discoverer, FoundRun, What, discover
+from tests.support.bundles import RUNS
 
 BAR = "\r  1%|          | 1/100 [00:00<00:32,  3.05it/s]\r    \r"
 CONSOLE = BAR + "{'loss': '-0.1877', 'grad_norm': '0.6572', 'reward': '0.49'}\n"
@@ -264,3 +267,41 @@ def test_a_log_stays_a_log_while_it_grows(tmp_path: Path) -> None:
     assert discover(tmp_path) == []
     write(log, "started anew\n")
     assert finder.discover(tmp_path) == []
+
+
+def streams() -> tuple[str, str]:
+    """A real log as its job's stdout (rows) and stderr (nothing but bars)."""
+    text = gzip.decompress((RUNS / "trl-0.24.0-19-crash-resume/train.log.gz").read_bytes()).decode()
+    rows = "".join(f"{row}\n" for row in re.findall(r"\{'loss'.*\}", text))
+    bars = "".join(f"\r{bar}" for bar in re.findall(r"[ \d]{3}%\|[^|\r\n]*\| \d+/100 \[[^\]\r\n]*\]", text))
+    assert rows.count("\n") > 20
+    assert bars.count("%|") > 20
+    return rows, bars
+
+
+@pytest.mark.parametrize(
+    ("out", "err"), [("train.out", "train.err"), ("slurm-12.out", "slurm-12.err"), ("a.log", "b.err")]
+)
+@pytest.mark.parametrize("folders", [["output/checkpoint-20"], []])
+def test_a_stderr_of_bars_belongs_to_the_stdout_beside_it(
+    tmp_path: Path, out: str, err: str, folders: list[str]
+) -> None:
+    rows, bars = streams()
+    write(tmp_path / "exp" / out, rows)
+    write(tmp_path / "exp" / err, bars)
+    for folder in folders:
+        write(tmp_path / "exp" / folder / "trainer_state.json", "{}")
+    (run,) = discover(tmp_path / "exp")
+    assert {name for name, (what, _) in channels(run).items() if what is What.CONSOLE} == {out, err}
+
+
+def test_bars_alone_or_of_an_unknown_job_are_nothing(tmp_path: Path) -> None:
+    rows, bars = streams()
+    write(tmp_path / "alone/train.err", bars)
+    assert discover(tmp_path / "alone") == []
+    for name in ("a.out", "b.out"):
+        write(tmp_path / "two" / name, rows)
+    write(tmp_path / "two/c.err", bars)
+    write(tmp_path / "two/b.err", bars)
+    found = {run.name: set(channels(run)) for run in discover(tmp_path / "two")}
+    assert found == {"a": {"a.out"}, "b": {"b.out", "b.err"}}
