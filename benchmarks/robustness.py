@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import groupby
 from math import sqrt
 from pathlib import Path
@@ -24,7 +24,7 @@ from statistics import median
 from benchmarks.real_runs import false_alarms
 from benchmarks.synthetic.runs import FAULTS, KINDS, SyntheticRun, faulty, healthy
 from grpo_watch.config.rules import load_rules
-from grpo_watch.core.detector import catalogue
+from grpo_watch.core.detector import Detector, Rule, catalogue
 from grpo_watch.core.records import Severity
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.runtime.pipeline import Pipeline
@@ -49,9 +49,15 @@ class Outcome:
     extra: frozenset[str]
 
 
+@lru_cache(maxsize=1)
+def shipped() -> tuple[Sequence[Rule], Mapping[str, type[Detector]]]:
+    """The shipped rules and detectors, read once."""
+    return load_rules([]), catalogue()
+
+
 def judge(run: SyntheticRun) -> RunSnapshot:
     """The picture of a run once all its items went through the pipeline."""
-    pipeline = Pipeline(load_rules([]), catalogue())
+    pipeline = Pipeline(*shipped())
     for item in run.items:
         pipeline.feed("run", item)
     return pipeline.snapshot("run")
