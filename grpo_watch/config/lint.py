@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-ANYWHERE = frozenset(
-    {"step", "max_steps", "completions", "checkpoints", "run end", "completion_duplicate_ratio", "parameters_changed_ratio"}
-)
-"""Needs that every framework's runs can have; the last two are made from dumps and checkpoints."""
+MADE = frozenset({"completion_duplicate_ratio", "parameters_changed_ratio"})
+"""Metrics that are made from dumps and checkpoints."""
+
+ANYWHERE = MADE | {"step", "max_steps", "completions", "checkpoints", "run end"}
+"""Needs that every framework's runs can have."""
 
 
 def lint(files: Sequence[Path], produced: frozenset[str] | None = None) -> list[RuleError]:

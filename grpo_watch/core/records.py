@@ -229,10 +229,6 @@ class EventKind(str, Enum):
     DELIVERY_RECOVERED = "delivery-recovered"
 
 
-RULE_FILES = "rule files"
-"""What a ``RULE_BROKEN`` or ``RULE_LOADED`` event speaks of that concerns no single rule."""
-
-
 @dataclass(frozen=True, slots=True)
 class RunEvent:
     """Something that is not a row: a traceback, an end marker, a rejected configuration, an unreadable source.
