@@ -10,6 +10,7 @@ from grpo_watch.core.diagnosis import Finding, diagnose
 from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.records import AlertState, Setting, Severity
 from grpo_watch.core.runstate import RunState
+from grpo_watch.core.waste import with_waste
 
 
 class RuleStatus(str, Enum):
@@ -79,7 +80,7 @@ class RunSnapshot:
 
 def take_snapshot(state: RunState) -> RunSnapshot:
     """A snapshot of the run's state now."""
-    findings = diagnose(state.monitors)
+    findings = with_waste(diagnose(state.monitors), state)
     rules = tuple(_rule_view(monitor, state) for monitor in state.monitors)
     return RunSnapshot(
         run=state.run,

@@ -11,7 +11,7 @@ from rich.text import Text
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Scalar, Severity
 from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, RunVerdict
-from grpo_watch.report.collect import RunReport, blind
+from grpo_watch.report.collect import RunReport, blind, wasted_text
 
 REPEATED = "duplicate"
 """A table that the framework dumped again is no trouble: not worth a line."""
@@ -67,6 +67,8 @@ def _finding(finding: Finding) -> Iterator[tuple[Text, int]]:
         yield Text.assemble(("evidence  ", "dim"), _evidence(finding)), 4
     if finding.hint and finding.severity is not Severity.INFO:
         yield Text.assemble(("fix       ", "dim"), printable(finding.hint)), 4
+    if finding.wasted is not None:
+        yield Text.assemble(("wasted    ", "dim"), wasted_text(finding.wasted)), 4
 
 
 def _when(finding: Finding) -> str:
