@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from grpo_watch.core.diagnosis import Finding, Waste
+from grpo_watch.core.pace import duration
 from grpo_watch.core.records import Severity
 from grpo_watch.core.runstate import RunState
 
@@ -33,6 +34,8 @@ STOPS_LEARNING = frozenset(
 LONG_STEPS = 20
 """A resolved finding shorter than this many optimizer steps costs too little to speak of."""
 SECONDS_PER_HOUR = 3600.0
+LEAST_GPU_HOURS = 0.1
+"""Less than this is not worth a word to people."""
 
 
 def with_waste(findings: Sequence[Finding], run: RunState) -> tuple[Finding, ...]:
@@ -61,6 +64,22 @@ def estimate(steps: int, run: RunState) -> Waste:
         return Waste(steps)
     hours = steps * seconds / SECONDS_PER_HOUR
     return Waste(steps, hours, hours * world if world is not None and world >= 1 else None)
+
+
+def wasted(finding: Finding) -> dict[str, float | None] | None:
+    """What the finding cost so far, as JSON; None where nothing is counted."""
+    cost = finding.wasted
+    return None if cost is None else {"steps": cost.steps, "hours": cost.hours, "gpu_hours": cost.gpu_hours}
+
+
+def wasted_text(waste: Waste) -> str:
+    """The cost in words: ``31 steps · about 12 minutes · 1.6 GPU-hours``."""
+    parts = [f"{waste.steps} step{'s' if waste.steps != 1 else ''}"]
+    if waste.hours is not None:
+        parts.append(f"about {duration(waste.hours * SECONDS_PER_HOUR)}")
+    if waste.gpu_hours is not None and waste.gpu_hours >= LEAST_GPU_HOURS:
+        parts.append(f"{waste.gpu_hours:.3g} GPU-hours")
+    return " · ".join(parts)
 
 
 def _span(finding: Finding, run: RunState) -> tuple[int, int]:

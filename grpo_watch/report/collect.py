@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_watch.core.diagnosis import Finding, Waste
-from grpo_watch.core.pace import duration
+from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Scalar, Severity
 from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, RunVerdict
+from grpo_watch.core.waste import wasted
 
 SCHEMA = "grpo-watch/check/1"
-LEAST_GPU_HOURS = 0.1
-"""Less than this is not worth a word to people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +73,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "hint": finding.hint,
         "caused_by": finding.caused_by,
         "wasted": wasted(finding),
+        "causes": list(finding.causes),
     }
-
-
-def wasted(finding: Finding) -> dict[str, float | None] | None:
-    """What the finding cost so far, as JSON; None where nothing is counted."""
-    cost = finding.wasted
-    return None if cost is None else {"steps": cost.steps, "hours": cost.hours, "gpu_hours": cost.gpu_hours}
-
-
-def wasted_text(waste: Waste) -> str:
-    """The cost in words: ``31 steps · about 12 minutes · 1.6 GPU-hours``."""
-    parts = [f"{waste.steps} step{'s' if waste.steps != 1 else ''}"]
-    if waste.hours is not None:
-        parts.append(f"about {duration(waste.hours * 3600)}")
-    if waste.gpu_hours is not None and waste.gpu_hours >= LEAST_GPU_HOURS:
-        parts.append(f"{waste.gpu_hours:.3g} GPU-hours")
-    return " · ".join(parts)
 
 
 def _channel(channel: ChannelReport) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from grpo_watch.core.snapshot import RunSnapshot
-from grpo_watch.report.collect import wasted
+from grpo_watch.core.waste import wasted
 from grpo_watch.sinks.base import RunPicture
 
 
@@ -55,6 +55,7 @@ def alert_documents(snapshot: RunSnapshot) -> list[dict[str, Any]]:
             "hint": finding.hint,
             "caused_by": finding.caused_by,
             "wasted": wasted(finding),
+            "causes": list(finding.causes),
         }
         for finding in snapshot.findings
     ]
