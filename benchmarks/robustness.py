@@ -1,6 +1,6 @@
 """Feeds synthetic runs through the whole pipeline and writes docs/robustness.md: false alarms and detection, by kind.
 
-    python -m benchmarks.robustness [--healthy 1000] [--per-kind 20] [--real FOLDER]
+    python -m benchmarks.robustness [--healthy 1000] [--per-kind 50] [--real FOLDER]
 
 Options: ``--real`` also counts false alarms over the healthy runs of a folder with a ``labels.json`` (else that part of
 the page is kept); ``--check`` writes nothing. Ends with 1 where a healthy run raised a critical finding or a kind of
@@ -151,7 +151,7 @@ LIMITS = """## What these figures do not cover
 - The intervals are those of chance within the generator. 1,000 healthy runs without a false alarm bound its rate to
   0.4 % of runs (one-sided: 0.3 %), and only for the generator's own noise: a cause of false alarms that it does not
   know is not in there. Thresholds are chosen on recorded runs, not on these.
-- Faults are made to be visible: what a fault is about is logged, batches of faults of the reward hold at least four
+- Faults are made to be visible: what a fault is about is logged, batches of faults of the reward hold four to eight
   groups, and the run goes on long enough after its start. A fault in an unlogged metric, in a batch of one group, or
   in its first rows before a run has a past is found late or not at all. Rewards that are never above zero have no
   natural scale: their fall is told only where it doubles the best or loses what was gained.
@@ -177,7 +177,7 @@ def main() -> int:
     """Run, print and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--healthy", type=int, default=1000)
-    parser.add_argument("--per-kind", type=int, default=20)
+    parser.add_argument("--per-kind", type=int, default=50)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--real", type=Path)
     parser.add_argument("--check", action="store_true")
