@@ -14,7 +14,7 @@ test-frameworks: ## train a tiny model with real TRL on the CPU beside the daemo
 	@scripts/test-frameworks
 bench: ## measure, beside mtail and xxhsum
 	@scripts/bench
-robustness: ## measure false alarms and detection over 2,000 synthetic runs, write docs/robustness.md
+robustness: ## measure false alarms and detection over 3,500 synthetic runs, write docs/robustness.md
 	@scripts/robustness
 score: ## how the rules do on labelled runs: detection, false alarms, delay (scripts/score FOLDER for your own)
 	@scripts/score

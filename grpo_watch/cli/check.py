@@ -71,13 +71,13 @@ def check_runs(
     chosen: Settings | None = None,
 ) -> list[RunReport]:
     """Replay each run and report on it; ``said`` (``--set``) wins over the settings file's entry for the run."""
-    return [_check_run(run, rules, said, tick, chosen or Settings()) for run in found]
+    detectors = catalogue()
+    return [_check_run(run, Pipeline(rules, detectors), said, tick, chosen or Settings()) for run in found]
 
 
 def _check_run(
-    found: FoundRun, rules: Sequence[Rule], said: Mapping[str, Scalar], tick: Tick, chosen: Settings
+    found: FoundRun, pipeline: Pipeline, said: Mapping[str, Scalar], tick: Tick, chosen: Settings
 ) -> RunReport:
-    pipeline = Pipeline(rules, catalogue())
     pipeline.engine.run(found.name)
     entry = entry_for(found.root, chosen.runs)
     settings = {**(entry.settings if entry else {}), **said}

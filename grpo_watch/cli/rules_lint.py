@@ -23,7 +23,7 @@ def lint_command(files: list[Path], framework: str | None, output_format: str) -
     for file in files:
         if not file.is_file():
             raise UsageError(f"{file}: no such file")
-    problems = lint(files, _produced(framework))
+    problems = lint(files, _produced(framework), sorted(frameworks()))
     if output_format == "json":
         told = {"schema": SCHEMA, "problems": [_as_json(problem) for problem in problems]}
         sys.stdout.write(json.dumps(told, indent=1, ensure_ascii=False) + "\n")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 from typing import TYPE_CHECKING
 
-from grpo_watch.config.document import read_document
+from grpo_watch.config.document import nearest, read_document
 from grpo_watch.config.rules import Written, apply_entry, load_rules, read_entry, rules_in
 from grpo_watch.core.detector import Detector, Rule, catalogue
 from grpo_watch.core.expression import compile_expression
@@ -16,18 +17,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-ANYWHERE = frozenset(
-    {"step", "max_steps", "completions", "checkpoints", "run end", "completion_duplicate_ratio", "parameters_changed_ratio"}
-)
-"""Needs that every framework's runs can have; the last two are made from dumps and checkpoints."""
+MADE = frozenset({"completion_duplicate_ratio", "parameters_changed_ratio"})
+"""Metrics that are made from dumps and checkpoints."""
+
+ANYWHERE = MADE | {"step", "max_steps", "completions", "checkpoints", "run end"}
+"""Needs that every framework's runs can have."""
 
 
-def lint(files: Sequence[Path], produced: frozenset[str] | None = None) -> list[RuleError]:
+def lint(
+    files: Sequence[Path], produced: frozenset[str] | None = None, frameworks: Sequence[str] = ()
+) -> list[RuleError]:
     """Every problem in the files, in order; each file lies over the shipped rules and the files before it.
 
     Args:
         files: rule files.
         produced: the metrics that the framework can give; None: any.
+        frameworks: the names that a ``match`` on the framework can fit; none: any.
 
     Raises:
         RuleError: a shipped rule can't be used.
@@ -36,7 +41,7 @@ def lint(files: Sequence[Path], produced: frozenset[str] | None = None) -> list[
     rules = {rule.name: rule for rule in load_rules(detectors=known)}
     problems: list[RuleError] = []
     for file in files:
-        linter = _Linter(rules, known, produced)
+        linter = _Linter(rules, known, produced, frameworks)
         problems += linter.problems_in(file)
         rules = rules | linter.rules
     return problems
@@ -46,9 +51,13 @@ class _Linter:
     """Reads one file, entry by entry."""
 
     def __init__(
-        self, rules: Mapping[str, Rule], known: Mapping[str, type[Detector]], produced: frozenset[str] | None
+        self,
+        rules: Mapping[str, Rule],
+        known: Mapping[str, type[Detector]],
+        produced: frozenset[str] | None,
+        frameworks: Sequence[str],
     ) -> None:
-        self.rules, self.known, self.produced = dict(rules), known, produced
+        self.rules, self.known, self.produced, self.frameworks = dict(rules), known, produced, frameworks
 
     def problems_in(self, file: Path) -> Iterator[RuleError]:
         try:
@@ -72,6 +81,10 @@ class _Linter:
         """Problems of a rule that loads: it can never fire, always fires, or can never see."""
         if rule.when is not None and "when" in written.entry.model_fields_set:
             yield from problems_of(rule.when, written.place("when"))
+        pattern = written.entry.match.framework if written.entry.match else None
+        if pattern is not None and self.frameworks and not fnmatch.filter(self.frameworks, pattern):
+            fix = nearest(pattern, self.frameworks) or f"known are {', '.join(self.frameworks)}"
+            yield RuleError(f"no framework fits {pattern!r}", written.place("match", "framework"), fix)
         lacking = self._lacking(rule)
         if lacking:
             yield RuleError(

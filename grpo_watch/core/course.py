@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from math import sqrt
+from math import isfinite, sqrt
 
-from grpo_watch.core.evidence import no_signal_ratio, number
+from grpo_watch.core.evidence import no_signal_ratio
 from grpo_watch.core.records import CompletionSummary, MetricRow
 
 WIDTH = 5
@@ -166,10 +166,11 @@ class Course:
         """Account for one train row, supplements included (they carry other keys)."""
         values = row.values
         for metric, track in self._plain:
-            if metric in values and (value := number(row, metric)) is not None:
+            value = values.get(metric)
+            if value is not None and isfinite(value):
                 track.push(value)
-        reward = number(row, "reward_mean")
-        if reward is not None:
+        reward = values.get("reward_mean")
+        if reward is not None and isfinite(reward):
             self.reward.push(reward)
         silent = no_signal_ratio(row)
         if silent is not None:

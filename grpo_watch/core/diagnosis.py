@@ -93,8 +93,24 @@ WITHDRAWN: Mapping[str, str] = MappingProxyType({"kl-stuck-at-zero": "reference-
 
 
 @dataclass(frozen=True, slots=True)
+class Waste:
+    """What a finding cost so far: optimizer steps, hours at the run's median pace, hours × training processes.
+
+    Hours are None while the pace is unknown, GPU-hours also while the world size is.
+    """
+
+    steps: int
+    hours: float | None = None
+    gpu_hours: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """One episode of one rule, as people and scripts see it (steps are optimizer steps)."""
+    """One episode of one rule, as people and scripts see it (steps are optimizer steps).
+
+    ``causes`` are likely causes, likeliest first; ``wasted`` is None where learning did not stop or another finding
+    counts the same steps.
+    """
 
     rule: str
     key: str
@@ -107,6 +123,8 @@ class Finding:
     summary: str
     hint: str
     caused_by: str | None = None
+    wasted: Waste | None = None
+    causes: tuple[str, ...] = ()
 
 
 def diagnose(monitors: Iterable[Monitor]) -> tuple[Finding, ...]:

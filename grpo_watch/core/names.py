@@ -83,6 +83,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "gradient_checkpointing": "whether activations are recomputed",
         "use_vllm": "whether vLLM generates",
         "vllm_mode": "colocate or server",
+        "vllm_sleep_level": "how deep vLLM sleeps while the trainer works (2 discards its weights)",
         "model": "base model name or path",
         "dtype": "weight data type",
         "seed": "random seed",

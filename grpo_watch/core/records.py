@@ -102,9 +102,9 @@ class GroupSummary:
 
     ``pattern`` numbers equal texts by first appearance, e.g. ``(0, 1, 2, 0, 1, 2)``; ``lengths`` are characters;
     ``rewards`` maps each reward function to its G values (None: not scored); ``prompts`` counts distinct prompts
-    (1 in a healthy group); ``empty`` counts completions without text once special tokens are gone. ``near_unique`` counts
-    different texts when near copies are one; of the ``judged`` texts (long enough to tell) ``looping`` repeat themselves
-    to the end and ``scattered`` mix many scripts (None: not looked at).
+    (1 in a healthy group); ``empty`` counts completions without text once special tokens are gone. ``near_unique``
+    counts different texts when near copies are one; of the ``judged`` texts (long enough to tell) ``looping`` repeat
+    themselves to the end and ``scattered`` mix many scripts (None: not looked at).
     ``digest`` is a hash of the prompt and all texts: equal digests mean a re-dumped table.
     """
 
@@ -227,10 +227,6 @@ class EventKind(str, Enum):
     RULE_LOADED = "rule-loaded"
     DELIVERY_PROBLEM = "delivery-problem"
     DELIVERY_RECOVERED = "delivery-recovered"
-
-
-RULE_FILES = "rule files"
-"""What a ``RULE_BROKEN`` or ``RULE_LOADED`` event speaks of that concerns no single rule."""
 
 
 @dataclass(frozen=True, slots=True)

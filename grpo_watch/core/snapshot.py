@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from grpo_watch.core.causes import with_causes
 from grpo_watch.core.diagnosis import Finding, diagnose
 from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.records import AlertState, Setting, Severity
 from grpo_watch.core.runstate import RunState
+from grpo_watch.core.waste import with_waste
 
 FROZEN_POLICY = frozenset(
     {
@@ -93,7 +95,7 @@ class RunSnapshot:
 
 def take_snapshot(state: RunState) -> RunSnapshot:
     """A snapshot of the run's state now."""
-    findings = diagnose(state.monitors)
+    findings = with_causes(with_waste(diagnose(state.monitors), state), state)
     rules = tuple(_rule_view(monitor, state) for monitor in state.monitors)
     return RunSnapshot(
         run=state.run,

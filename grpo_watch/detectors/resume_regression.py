@@ -46,8 +46,7 @@ class ResumeRegression(Detector):
         values = record.values
         if record.supplement or ("reward_mean" not in values and "learning_rate" not in values):
             return SILENT
-        reward = number(record, "reward_mean")
-        if reward is not None and len(self.start) < self.rows:
+        if len(self.start) < self.rows and (reward := number(record, "reward_mean")) is not None:
             self.start.append(reward)
         if record.attempt > self.attempt:
             self._restart(record)

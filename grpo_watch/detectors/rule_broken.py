@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView
-from grpo_watch.core.records import RULE_FILES, EventKind, Reading, RunEvent, Tick, Verdict
+from grpo_watch.core.records import EventKind, Reading, RunEvent, Tick, Verdict
+
+RULE_FILES = "rule files"
+"""What an event speaks of that concerns no single rule: files that can't be loaded, or can be again."""
 
 
 class RuleBroken(Detector):

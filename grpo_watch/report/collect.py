@@ -10,6 +10,7 @@ from typing import Any
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Scalar, Severity
 from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, RunVerdict
+from grpo_watch.core.waste import wasted
 
 SCHEMA = "grpo-watch/check/1"
 
@@ -76,6 +77,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "summary": finding.summary,
         "hint": finding.hint,
         "caused_by": finding.caused_by,
+        "wasted": wasted(finding),
+        "causes": list(finding.causes),
     }
 
 

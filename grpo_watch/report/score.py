@@ -1,11 +1,11 @@
 """Compares what ``check`` says of labelled runs with their labels: detection, false alarms, delay, per rule.
 
-Definitions. A finding is *reported* when it is critical or a warning; info explains. A run is *detected* when at least one
-rule of each list in ``must`` is reported. A *false alarm* is a reported rule on a healthy run that its ``may`` does not
-list. A *wrong extra* is a critical finding on a faulty or config-error run that is neither in ``must`` nor in ``may``;
-one that is caused by another reported finding counts as *explained* instead. *Delay* is the step at which the first
-matching finding fired, less the step at which the fault began. A run that can't be evaluated never counts as quiet: the
-rate of false alarms is over the healthy runs that were evaluated.
+A finding is *reported* when it is critical or a warning; info explains. A run is *detected* when at least one rule of
+each list in ``must`` is reported. A *false alarm* is a reported rule on a healthy run that its ``may`` does not list.
+A *wrong extra* is a critical finding on a faulty or config-error run that is neither in ``must`` nor in ``may``; one
+that is caused by another reported finding counts as *explained* instead. *Delay* is the step at which the first
+matching finding fired, less the step at which the fault began. A run that can't be evaluated never counts as quiet:
+the rate of false alarms is over the healthy runs that were evaluated.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from rich.text import Text
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Scalar, Severity
 from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, RunVerdict, blind_to_frozen_policy
+from grpo_watch.core.waste import wasted_text
 from grpo_watch.report.collect import RunReport, blind
 
 REPEATED = "duplicate"
@@ -67,6 +68,10 @@ def _finding(finding: Finding) -> Iterator[tuple[Text, int]]:
         yield Text.assemble(("evidence  ", "dim"), _evidence(finding)), 4
     if finding.hint and finding.severity is not Severity.INFO:
         yield Text.assemble(("fix       ", "dim"), printable(finding.hint)), 4
+    for rank, cause in enumerate(finding.causes, start=1):
+        yield Text.assemble((f"likely {rank}  ", "dim"), cause), 4
+    if finding.wasted is not None:
+        yield Text.assemble(("wasted    ", "dim"), wasted_text(finding.wasted)), 4
 
 
 def _when(finding: Finding) -> str:

@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Any
 
 from grpo_watch.core.records import (
-    RULE_FILES,
     Activity,
     AlertState,
     ChannelOpened,
@@ -25,6 +24,7 @@ from grpo_watch.core.records import (
     Transition,
 )
 from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.detectors.rule_broken import RULE_FILES
 from grpo_watch.runtime.guarded import Guarded
 from grpo_watch.runtime.history import History
 from grpo_watch.runtime.keeper import Keeper
@@ -128,10 +128,7 @@ class RunWatch:
             self._feed(Tick(now))
 
     def heed(self, problem: str, now: float) -> None:
-        """Take what is wrong with the rule files (empty: they load), which ``rule-broken`` tells of a run that goes on.
-
-        It is not stored: a replay under rules that load reaches no such alert, and so ends it.
-        """
+        """Take what is wrong with the rule files (empty: they load). Not stored: a replay ends it."""
         if self.ready and problem != self._rules_problem and not (problem and self._over(now)):
             self._rules_problem = problem
             kind = EventKind.RULE_BROKEN if problem else EventKind.RULE_LOADED

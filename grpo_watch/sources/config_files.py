@@ -23,6 +23,7 @@ INTEGERS = frozenset(
     {"num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"}
     | {"generation_batch_size", "num_iterations", "world_size", "max_steps", "save_steps", "logging_steps"}
     | {"eval_steps", "warmup_steps", "max_completion_length", "seed", "deepspeed_stage"}
+    | {"vllm_sleep_level"}
 )
 
 ELSEWHERE = frozenset({"adapter", "adapter_init", "adapter_continued", "deepspeed_stage", "offload_optimizer"}) | {
@@ -70,6 +71,7 @@ def arguments(text: str, origin: str) -> Read:
         _put(found, name, raw.get(name) if name not in ELSEWHERE else None, origin)
     _put(found, "world_size", raw.get("global_world_size"), origin)
     _put(found, "dtype", raw.get("torch_dtype"), origin)
+    _put(found, "vllm_sleep_level", raw.get("sleep_level"), origin)
     _put(found, "mask_truncated_completions", raw.get("overlong_filter"), origin)
     _put_adapter(found, raw, origin)
     if isinstance(raw.get("deepspeed"), dict):

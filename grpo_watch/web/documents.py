@@ -10,6 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.core.waste import wasted
 from grpo_watch.sinks.base import RunPicture
 
 
@@ -53,6 +54,8 @@ def alert_documents(snapshot: RunSnapshot) -> list[dict[str, Any]]:
             "summary": finding.summary,
             "hint": finding.hint,
             "caused_by": finding.caused_by,
+            "wasted": wasted(finding),
+            "causes": list(finding.causes),
         }
         for finding in snapshot.findings
     ]

@@ -10,6 +10,7 @@ from grpo_watch import __version__
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Scalar
 from grpo_watch.core.snapshot import RuleStatus, RuleView, RunSnapshot, RunVerdict
+from grpo_watch.core.waste import wasted_text
 from grpo_watch.sinks.base import Picture, RunPicture
 
 REFRESH_SECONDS = 5
@@ -80,11 +81,15 @@ def _progress(run: RunPicture) -> str:
 def _finding(finding: Finding) -> Html:
     since = f" since step {finding.first_step}, told at step {finding.fired_step}"
     cause = [tag("p", "Explained by ", finding.caused_by, class_="dim")] if finding.caused_by else []
+    waste = [tag("p", tag("b", "Wasted so far: "), wasted_text(finding.wasted))] if finding.wasted else []
+    likely = [tag("p", tag("b", "Likely: "), text) for text in finding.causes]
     return tag(
         "article",
         tag("h3", finding.rule, f" · {finding.severity.value}", tag("span", since, class_="dim")),
         tag("p", finding.summary),
         tag("p", tag("b", "What to do: "), finding.hint),
+        *likely,
+        *waste,
         *cause,
         _table(finding.evidence),
         class_=finding.severity.value,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from benchmarks.robustness import Outcome, outcome, wilson
@@ -22,7 +24,7 @@ def test_rows_come_in_the_order_of_their_steps_within_an_attempt() -> None:
         run = healthy(seed)
         assert run.shape is not None
         rows = [item for item in run.items if isinstance(item, RawRow)]
-        for before, after in zip(rows, rows[1:], strict=False):
+        for before, after in pairwise(rows):
             if before.segment == after.segment:
                 assert (after.step or 0) - (before.step or 0) == run.shape.logging_steps
         assert isinstance(run.items[-1], Tick)

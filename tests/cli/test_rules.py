@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -115,9 +116,7 @@ def test_list_of_a_folder_without_runs_is_wrong_use(capsys: pytest.CaptureFixtur
     assert asked(capsys, "list", str(tmp_path / "nix"))[0] == 2
 
 
-def test_detectors_of_an_installed_package(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, package: Path
-) -> None:
+def test_detectors_of_an_installed_package(capsys: pytest.CaptureFixture[str], tmp_path: Path, package: Path) -> None:
     """They are in force with defaults, named with their version; what can't be used is told and stops nothing."""
     told = as_json(capsys, "list")
     rules = {rule["rule"]: rule for rule in told["rules"]}
@@ -174,3 +173,15 @@ def test_help_loads_no_command() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert all(command in done.stdout for command in ("list", "lint", "test", "backtest"))
     assert done.stdout.endswith("set()\n")
+
+
+def test_the_documentation_is_right(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The files of docs/rules.md load without a problem, and its test passes under its rule."""
+    text = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
+    files = []
+    for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)):
+        files.append(tmp_path / f"{number}.yaml")
+        files[-1].write_text(block)
+    rules, for_some, tests = map(str, files)
+    assert asked(capsys, "lint", rules, for_some)[0] == 0
+    assert asked(capsys, "test", tests, "--rules", rules) == (0, "1 of 1 tests passed\n", "")

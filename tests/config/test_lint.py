@@ -15,7 +15,7 @@ def told(folder: Path, text: str, framework: str | None = None) -> list[str]:
     file = folder / "mine.yaml"
     file.write_text(text)
     produced = produced_by(framework) if framework else None
-    return [str(problem).removeprefix(f"{file}:") for problem in lint([file], produced)]
+    return [str(problem).removeprefix(f"{file}:") for problem in lint([file], produced, sorted(frameworks()))]
 
 
 def test_all_mistakes_are_told_not_only_the_first(tmp_path: Path) -> None:
@@ -72,6 +72,14 @@ def test_a_rule_that_a_framework_can_never_feed(tmp_path: Path) -> None:
 """
     assert told(tmp_path, text, "trl") == []
     assert told(tmp_path, text, "trl-async") == ["2:12: a can never be evaluated there (not logged: kl_reference)"]
+
+
+def test_a_match_that_no_framework_fits(tmp_path: Path) -> None:
+    text = """rules:
+  - {name: kl-explosion, severity: info, match: {framework: ms-swfit}}
+  - {name: kl-explosion, severity: info, match: {framework: "trl*"}}
+"""
+    assert told(tmp_path, text) == ["2:61: no framework fits 'ms-swfit' (did you mean ms-swift?)"]
 
 
 @pytest.mark.parametrize("framework", sorted(frameworks()))

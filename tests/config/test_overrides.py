@@ -88,3 +88,25 @@ def test_mistakes_are_told(tmp_path: Path, entry: str, problem: str) -> None:
         load(tmp_path, f"rules:\n  - {entry}\n")
     assert problem in str(refused.value)
     assert "mine.yaml:2:" in str(refused.value)
+
+
+def late(rule: Rule) -> list[tuple[int, str, str]]:
+    """Five low rows, the framework, five more: what is told at which step."""
+    engine = Engine([rule], {})
+    told: list[Transition] = []
+    for step in range(1, 11):
+        told += engine.feed("a", MetricRow("a", Stream.TRAIN, 1, step, {"reward_mean": 0.1}))
+        if step == 5:
+            told += engine.feed("a", RunConfig("trl", None, {}))
+    told += engine.feed("a", MetricRow("a", Stream.TRAIN, 1, 11, {"reward_mean": 0.9}))
+    return [(t.step, t.to_state.value, t.severity.value) for t in told if t.to_state.value != "pending"]
+
+
+def test_a_framework_that_becomes_known_late(tmp_path: Path) -> None:
+    """An alert goes on with the new severity; a rule that is switched off then stays where it has told something."""
+    raised = load(tmp_path, "rules: [{name: low, severity: critical, match: {framework: trl}}]")
+    assert late(raised) == [(1, "firing", "warning"), (6, "firing", "critical"), (11, "resolved", "critical")]
+    off = load(tmp_path, "rules: [{name: low, enabled: false, match: {framework: trl}}]")
+    assert late(off) == [(1, "firing", "warning"), (11, "resolved", "warning")]
+    slow = load(tmp_path, "rules: [{name: low, for_steps: 7}, {name: low, enabled: false, match: {run: a}}]")
+    assert late(slow) == []

@@ -1,0 +1,182 @@
+"""Turns a finding and the run's own configuration into likely causes, likeliest first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from types import MappingProxyType
+
+from grpo_watch.core.diagnosis import Finding
+from grpo_watch.core.records import Scalar, Severity
+from grpo_watch.core.runstate import RunState
+
+MOST = 3
+"""Causes shown per finding."""
+ON = ("true", "1", "1.0", "yes", "on", "cpu", "nvme")
+"""What a switched-on setting reads as; ``offload_optimizer`` names the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One likely cause. It matches where all that it names is known of the run and so.
+
+    ``settings`` gives, per setting, the values it may have (as lower-case text); ``before`` is the framework's first
+    release without the bug. Without any condition it is a cause that no configuration rules out.
+    """
+
+    text: str
+    settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    framework: str | None = None
+    before: str | None = None
+
+    @property
+    def general(self) -> bool:
+        """Whether it has no condition."""
+        return not self.settings and self.framework is None
+
+    def matches(self, run: RunState) -> bool:
+        """Whether the run's configuration is one that this cause is known from."""
+        return self._in_framework(run) and all(_text(run.setting(name)) in had for name, had in self.settings.items())
+
+    def _in_framework(self, run: RunState) -> bool:
+        if self.framework is None:
+            return True
+        if run.framework != self.framework:
+            return False
+        version = release(run.version)
+        return self.before is None or () < version < release(self.before)
+
+
+OFFLOAD_3 = Cause(
+    "DeepSpeed ZeRO-3 with optimizer offload: upgrade deepspeed and try ZeRO-2 without offload "
+    "(ms-swift#4570, #7229 show this picture; #5890 was cured by the upgrade).",
+    {"deepspeed_stage": ("3",), "offload_optimizer": ON},
+)
+OFFLOAD_2 = Cause(
+    "DeepSpeed ZeRO-2 with optimizer offload copied gradients at the wrong micro-steps under gradient accumulation "
+    "(DeepSpeed PR #6550): upgrade deepspeed or drop the offload.",
+    {"deepspeed_stage": ("2",), "offload_optimizer": ON},
+)
+STAGE_3 = Cause(
+    "DeepSpeed ZeRO-3: zero gradients were reported on several nodes and cured by a newer deepspeed (ms-swift#5890, "
+    "#7229); compare two steps with ZeRO-2.",
+    {"deepspeed_stage": ("3",)},
+)
+ANY_STAGE = Cause(
+    "A deepspeed release that loses gradients (0.14.3 showed a norm of 0: DeepSpeed#5692): try another.",
+    {"deepspeed_stage": ("1", "2", "3")},
+)
+CHECKPOINTED = Cause(
+    "An adapter with gradient checkpointing whose inputs need no gradient (trl#2671, peft#1142): set "
+    "gradient_checkpointing_kwargs use_reentrant=False or call enable_input_require_grads().",
+    {"adapter": ("true",), "gradient_checkpointing": ("true",)},
+)
+FROZEN = Cause(
+    "Nothing trainable in the loss's path: count the parameters with requires_grad, look at freeze_* options."
+)
+NOT_TRAINABLE = Cause(
+    "The adapter was loaded with is_trainable=False, so that the optimizer holds no parameter (TRL PR #6701).",
+    {"adapter": ("true",), "adapter_continued": ("true",)},
+)
+ROUNDED = Cause(
+    "Steps too small for bfloat16 weights round away (NeMo Automodel PR #3444, AReaL PR #1634): keep fp32 masters.",
+    {"dtype": ("bfloat16", "torch.bfloat16", "bf16")},
+)
+NO_PARAMETERS = Cause("The optimizer does not hold the model's parameters: count those in optimizer.param_groups.")
+SLEEP_2 = Cause(
+    "vLLM sleep level 2 discards the weights (TRL#5312, ms-swift#7017, vllm#29341): use --sleep_level 1.",
+    {"vllm_sleep_level": ("2",)},
+)
+SWIFT_SLEEP = Cause(
+    "ms-swift before 3.12 woke vLLM with wrong weights (ms-swift#7017): upgrade, or switch sleeping off.",
+    {"use_vllm": ON, "vllm_mode": ("colocate",)},
+    "ms-swift",
+    before="3.12",
+)
+LORA_SYNC = Cause(
+    "The adapter never reaches vLLM (verl#7495, TRL#2698): list the engine's adapters, try vllm_enable_lora=false.",
+    {"adapter": ("true",), "use_vllm": ON},
+)
+SYNC_OFF = Cause("The engine gets no weights after an update: force a sync every step and reset its prefix cache.")
+SAME_SEEDS = (
+    Cause("TRL before 0.15 seeds all ranks alike (TRL PR #2824): upgrade.", framework="trl", before="0.15"),
+    Cause(
+        "ms-swift before 3.2.1 seeds its vLLM engines alike (ms-swift#3450): upgrade.",
+        {"use_vllm": ON},
+        "ms-swift",
+        "3.2.1",
+    ),
+    Cause(
+        "ms-swift before 3.6 gives colocated vLLM engines one seed (ms-swift#4712): upgrade.",
+        {"use_vllm": ON, "vllm_mode": ("colocate",)},
+        "ms-swift",
+        "3.6",
+    ),
+    Cause(
+        "ms-swift before 4.0 gives all data-parallel rollout workers one seed (ms-swift#7858): upgrade.",
+        {"use_vllm": ON, "vllm_mode": ("server",)},
+        "ms-swift",
+        "4.0",
+    ),
+)
+ONE_SEED = Cause("Ranks or engines share a sampling seed, or requests carry one: seed + rank, none per request.")
+GREEDY = Cause(
+    "Sampling is greedy in effect: generation_config defaults can override the temperature (trl#5783, transformers "
+    "4.50 and later); print the resolved sampling parameters."
+)
+CAP_256 = Cause(
+    "max_completion_length is TRL's old default of 256 (trl#5697: 97 to 99 % truncated): raise it two to four times.",
+    {"max_completion_length": ("256",)},
+    "trl",
+)
+NO_STOP = Cause("No end token is sampled: check chat template, EOS and stop tokens (ms-swift#4950).")
+TEMPLATE = Cause("The engine stops at once: check the chat template, stop words and min_tokens.")
+
+GRADIENTS = (OFFLOAD_3, OFFLOAD_2, CHECKPOINTED, STAGE_3, ANY_STAGE, FROZEN)
+UPDATES = (NOT_TRAINABLE, OFFLOAD_3, OFFLOAD_2, ROUNDED, NO_PARAMETERS)
+WEIGHTS = (SLEEP_2, SWIFT_SLEEP, LORA_SYNC, SYNC_OFF)
+
+TABLE: Mapping[str, tuple[Cause, ...]] = MappingProxyType(
+    {
+        "gradient-lost": GRADIENTS,
+        "kl-stuck-at-zero": (*UPDATES[:-1], CHECKPOINTED, STAGE_3, NO_PARAMETERS),
+        "parameters-unchanged": UPDATES,
+        "adapter-never-trained": (NOT_TRAINABLE, CHECKPOINTED, OFFLOAD_3, OFFLOAD_2, NO_PARAMETERS),
+        "stale-rollout-weights": WEIGHTS,
+        "train-rollout-mismatch": WEIGHTS,
+        "gibberish-completions": WEIGHTS[:-1],
+        "empty-completions": (SLEEP_2, SWIFT_SLEEP, TEMPLATE),
+        "completions-truncated": (CAP_256, SLEEP_2, NO_STOP),
+        "duplicate-completions": (*SAME_SEEDS, ONE_SEED),
+        "near-duplicate-completions": (GREEDY,),
+    }
+)
+"""Per rule its causes in rank order, from issues of the frameworks (numbers in the texts)."""
+
+
+def with_causes(findings: Sequence[Finding], run: RunState) -> tuple[Finding, ...]:
+    """The findings, those that nothing explains with their likely causes in this run."""
+    return tuple(
+        finding
+        if finding.caused_by is not None or finding.severity is Severity.INFO
+        else replace(finding, causes=likely(finding.rule, run))
+        for finding in findings
+    )
+
+
+def likely(rule: str, run: RunState) -> tuple[str, ...]:
+    """At most three causes of the rule's finding: those this configuration is known for, then the general ones."""
+    causes = TABLE.get(rule, ())
+    matching = [cause.text for cause in causes if not cause.general and cause.matches(run)]
+    return tuple((matching + [cause.text for cause in causes if cause.general])[:MOST])
+
+
+def release(version: str | None) -> tuple[int, ...]:
+    """The leading numbers of a version: ``3.12.6.dev0`` is (3, 12, 6); unknown is ()."""
+    parts = takewhile(str.isdecimal, (version or "").split("."))
+    return tuple(int(part) for part in parts)
+
+
+def _text(value: Scalar) -> str | None:
+    return None if value is None else str(value).lower()

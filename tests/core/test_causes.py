@@ -1,0 +1,102 @@
+"""Likely causes: those that the run's own configuration is known for come first."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_watch.core.causes import MOST, TABLE, likely, release, with_causes
+from grpo_watch.core.detector import catalogue
+from grpo_watch.core.diagnosis import Finding
+from grpo_watch.core.names import SETTINGS
+from grpo_watch.core.records import RunConfig, Scalar, Setting, Severity
+from grpo_watch.core.runstate import RunState
+
+
+def a_run(framework: str | None = "ms-swift", version: str | None = "4.6.0", **settings: Scalar) -> RunState:
+    """A run with this configuration."""
+    run = RunState("run", ())
+    run.take_config(RunConfig(framework, version, {name: Setting(value, "test") for name, value in settings.items()}))
+    return run
+
+
+def a_finding(severity: Severity = Severity.CRITICAL, caused_by: str | None = None) -> Finding:
+    """Lost gradients."""
+    return Finding("gradient-lost", "", severity, 1, 2, 10, None, {}, "", "", caused_by)
+
+
+def test_a_run_of_unknown_configuration_has_the_general_causes() -> None:
+    (cause,) = likely("gradient-lost", a_run(None, None))
+    assert "requires_grad" in cause
+
+
+def test_the_runs_own_stage_and_offload_come_first() -> None:
+    found = likely("gradient-lost", a_run(deepspeed_stage=3, offload_optimizer="cpu"))
+    assert "ZeRO-3 with optimizer offload" in found[0]
+    found = likely("gradient-lost", a_run(deepspeed_stage=2, offload_optimizer="cpu"))
+    assert "PR #6550" in found[0]
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("device", ["none", None, False])
+def test_no_offload_is_no_cause(device: Scalar) -> None:
+    found = likely("gradient-lost", a_run(deepspeed_stage=2, offload_optimizer=device))
+    assert not any("offload" in cause for cause in found)
+
+
+def test_an_adapter_with_gradient_checkpointing() -> None:
+    assert "use_reentrant" in likely("gradient-lost", a_run(adapter=True, gradient_checkpointing=True))[0]
+    assert "use_reentrant" not in likely("gradient-lost", a_run(adapter=False, gradient_checkpointing=True))[0]
+
+
+@pytest.mark.parametrize(("level", "first"), [(2, "sleep level 2"), (1, "gets no weights"), (0, "gets no weights")])
+def test_the_sleep_level_of_vllm(level: int, first: str) -> None:
+    assert first in likely("stale-rollout-weights", a_run(vllm_sleep_level=level))[0]
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "mode", "issue"),
+    [
+        ("ms-swift", "3.2.0.dev0", "server", "#3450"),
+        ("ms-swift", "3.5.3", "colocate", "#4712"),
+        ("ms-swift", "3.6.0", "colocate", None),
+        ("ms-swift", "3.12.6", "server", "#7858"),
+        ("ms-swift", "4.0.0", "server", None),
+        ("trl", "0.14.0", "server", "#2824"),
+        ("trl", "0.15", "server", None),
+        ("ms-swift", None, "server", None),
+        (None, None, "server", None),
+    ],
+)
+def test_versions_with_a_known_seed_bug(
+    framework: str | None, version: str | None, mode: str, issue: str | None
+) -> None:
+    """The releases that the fixes are in no longer match, and an unknown version accuses nobody."""
+    first = likely("duplicate-completions", a_run(framework, version, use_vllm=True, vllm_mode=mode))[0]
+    assert issue in first if issue else "#" not in first
+
+
+def test_explained_and_mild_findings_have_none() -> None:
+    run = a_run()
+    given = (a_finding(), a_finding(Severity.INFO), a_finding(caused_by="non-finite-metric"))
+    assert [bool(found.causes) for found in with_causes(given, run)] == [True, False, False]
+
+
+def test_a_rule_without_known_causes_names_none() -> None:
+    assert likely("memory-creep", a_run()) == ()
+
+
+def test_never_more_than_three() -> None:
+    everything = a_run(
+        deepspeed_stage=3, offload_optimizer="cpu", adapter=True, adapter_continued=True, gradient_checkpointing=True
+    )
+    assert all(len(likely(rule, everything)) <= MOST for rule in TABLE)
+    assert len(likely("gradient-lost", everything)) == MOST
+
+
+def test_the_table_names_rules_and_settings_that_exist() -> None:
+    assert set(catalogue()) >= set(TABLE)
+    assert set(SETTINGS) >= {name for causes in TABLE.values() for cause in causes for name in cause.settings}
+
+
+def test_releases() -> None:
+    assert (release("3.12.6.dev0"), release("0.15"), release(None), release("main")) == ((3, 12, 6), (0, 15), (), ())

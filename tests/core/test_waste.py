@@ -1,0 +1,110 @@
+"""What a finding cost: steps, hours at the run's pace, GPU-hours; each step counted once."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_watch.core.detector import catalogue
+from grpo_watch.core.diagnosis import Finding, Waste
+from grpo_watch.core.records import RunConfig, Setting, Severity
+from grpo_watch.core.runstate import RunState
+from grpo_watch.core.waste import STOPS_LEARNING, wasted, wasted_text, with_waste
+from tests.support.records import row
+
+INFO, WARNING, CRITICAL = Severity
+
+
+def a_run(newest: int = 100, seconds: float | None = 36.0, world: int | None = 8) -> RunState:
+    """A run whose newest row is of step ``newest``, at ``seconds`` per step, on ``world`` processes."""
+    run = RunState("run", ())
+    if world is not None:
+        run.take_config(RunConfig(None, None, {"world_size": Setting(world, "args.json")}))
+    for step in (newest - 1, newest):
+        run.take_row(row(step, step_seconds=seconds))
+    return run
+
+
+def a_finding(**changes: object) -> Finding:
+    """A critical finding of a frozen policy, open since step 20."""
+    known: dict[str, object] = {"rule": "gradient-lost", "key": "", "severity": CRITICAL, "attempt": 1}
+    rest: dict[str, object] = {
+        "first_step": 20,
+        "fired_step": 30,
+        "resolved_step": None,
+        "evidence": {},
+        "summary": "",
+        "hint": "",
+    }
+    return Finding(**{**known, **rest, **changes})  # type: ignore[arg-type]
+
+
+def cost(run: RunState, *findings: Finding) -> list[Waste | None]:
+    """What each of the findings wasted."""
+    return [finding.wasted for finding in with_waste(findings, run)]
+
+
+def test_an_open_finding_costs_until_the_newest_step() -> None:
+    """80 steps of 36 s are 0.8 hours, on 8 processes 6.4 GPU-hours."""
+    (waste,) = cost(a_run(), a_finding())
+    assert waste is not None
+    assert waste.steps == 80
+    assert waste.hours == pytest.approx(0.8)
+    assert waste.gpu_hours == pytest.approx(6.4)
+
+
+def test_what_is_not_known_is_not_guessed() -> None:
+    assert cost(a_run(seconds=None), a_finding()) == [Waste(80, None, None)]
+    (waste,) = cost(a_run(world=None), a_finding())
+    assert waste is not None
+    assert (waste.hours is not None, waste.gpu_hours) == (True, None)
+
+
+@pytest.mark.parametrize(("resolved", "steps"), [(60, 40), (40, 20), (39, None)])
+def test_a_resolved_finding_counts_only_if_it_was_long(resolved: int, steps: int | None) -> None:
+    (waste,) = cost(a_run(), a_finding(resolved_step=resolved))
+    assert (waste.steps if waste else None) == steps
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"rule": "entropy-collapse"}, {"severity": INFO}, {"caused_by": "non-finite-metric"}, {"first_step": 100}],
+)
+def test_findings_that_carry_no_cost(changes: dict[str, object]) -> None:
+    """Learning goes on, nobody is alarmed, the cause counts it, or no step has passed."""
+    assert cost(a_run(), a_finding(**changes)) == [None]
+
+
+def test_no_step_is_counted_twice() -> None:
+    """Steps 20 to 100 go to the top finding; a second one has 10 to 20 left, a third nothing."""
+    others = (a_finding(key="loss", first_step=10), a_finding(key="grad_norm", first_step=50))
+    found = cost(a_run(), a_finding(), *others)
+    assert [waste.steps if waste else None for waste in found] == [80, 10, None]
+
+
+def test_a_gap_between_counted_spans_is_counted() -> None:
+    """Of 10 to 100 the spans 20 to 40 and 60 to 90 are counted: 10 + 20 + 10 are left."""
+    first, second = a_finding(resolved_step=40), a_finding(first_step=60, resolved_step=90)
+    found = cost(a_run(), first, second, a_finding(first_step=10))
+    assert [waste.steps for waste in found if waste] == [20, 30, 40]
+
+
+def test_of_an_attempt_that_is_over_only_the_sure_part_counts() -> None:
+    """Open since step 20 of attempt 1, fired at 30: the later attempt's steps are not its own."""
+    run = a_run()
+    run.begin_attempt(2, 50)
+    (waste,) = cost(run, a_finding())
+    assert waste is not None
+    assert waste.steps == 10
+
+
+def test_every_rule_named_exists() -> None:
+    assert set(catalogue()) >= STOPS_LEARNING
+
+
+def test_the_cost_in_words_and_as_json() -> None:
+    """Half an hour on 8 processes; what is not known is left out of the words and null in JSON."""
+    assert wasted_text(Waste(80, 0.5, 4.0)) == "80 steps · about 30 minutes · 4 GPU-hours"
+    assert wasted_text(Waste(1)) == "1 step"
+    assert wasted_text(Waste(20, 0.01, 0.01)) == "20 steps · about 36 seconds"
+    (told, unmeasured) = with_waste((a_finding(), a_finding(rule="entropy-collapse")), a_run(seconds=None))
+    assert (wasted(told), wasted(unmeasured)) == ({"steps": 80, "hours": None, "gpu_hours": None}, None)
