@@ -33,7 +33,7 @@ def score(folder: Path, rules: Sequence[Rule]) -> Iterator[Judged]:
 def answer(label: Label, folder: Path, rules: Sequence[Rule]) -> Judged:
     """One run against its label."""
     try:
-        reports = check_runs(find_runs([str(folder / label.entry)]), rules, {}, Tick(NOW, live=False))
+        reports = check_runs(find_runs([str(folder / label.entry)])[0], rules, {}, Tick(NOW, live=False))
     except Exception as error:  # noqa: BLE001  one run without an answer is a result
         return Judged(label, evaluated=False, problem=f"{type(error).__name__}: {error}")
     return judge(label, document(reports)["runs"])

@@ -34,7 +34,7 @@ def backtest_command(rules: Path, paths: list[str], output_format: str, plot: Pa
         raise UsageError(f"{rules}: no rules")
     detectors = catalogue()
     chosen = [rule for rule in load_rules(files, detectors=detectors) if rule.name in wanted]
-    found = find_runs(paths)
+    found = find_runs(paths)[0]
     if not found:
         raise UsageError(f"{', '.join(paths)}: no run was found")
     replayed = list(backtest(found, chosen, detectors, time.time()))

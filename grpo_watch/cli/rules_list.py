@@ -30,7 +30,7 @@ def list_command(paths: list[str], output_format: str, rules: list[Path], config
     chosen = load_settings({"rules": rules}, config=config).settings
     detectors = catalogue()
     loaded = load_rules(chosen.rules, detectors=detectors)
-    found = find_runs(paths, chosen) if paths else []
+    found = find_runs(paths, chosen)[0] if paths else []
     if paths and not found:
         raise UsageError(f"{', '.join(paths)}: no run was found")
     reports = check_runs(found, loaded, {}, Tick(time.time(), live=False), chosen)

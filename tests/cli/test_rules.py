@@ -83,7 +83,7 @@ def test_list_shows_severity_needs_and_origin(capsys: pytest.CaptureFixture[str]
     assert rules["kl-stuck-at-zero"] == {
         "severity": "critical",
         "enabled": True,
-        "needs": [["kl_reference", "learning_rate"]],
+        "needs": [["kl_reference", "learning_rate"], ["kl_policy_update", "learning_rate"]],
         "origin": "shipped",
         "overrides": [],
     }
