@@ -52,10 +52,12 @@ class Engine:
         found: list[Transition] = []
         for monitor in state.readers(record):
             judged = monitor.observe(record, state, step)
+            if not judged:
+                continue
             if judged is BROKE:
                 event = RunEvent(monitor.rule.name, EventKind.RULE_BROKEN, step, monitor.broken or "")
                 found += self.feed(run, event)
-            elif judged:
+            else:
                 found += [self._transition(state, monitor.rule.name, each, record) for each in judged]
         return found
 

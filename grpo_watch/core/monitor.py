@@ -49,13 +49,15 @@ class Monitor:
     """A rule applied to one run.
 
     ``active`` says whether any alert is pending or firing; ``evaluated`` turns true at the first OK or BREACH;
-    ``at_rest`` means evaluated and not active, so that a quiet row costs nothing; ``reason`` is the last NO_DATA's. A
-    detector that raises makes the monitor ``broken``: its alerts freeze and the other rules go on.
+    ``at_rest`` means evaluated and not active, so that a quiet row costs nothing; ``reason`` is the last NO_DATA's and
+    ``unseeing`` that answer itself, which says nothing new when it is given again. A detector that raises makes the
+    monitor ``broken``: its alerts freeze and the other rules go on.
     """
 
     __slots__ = (
         "active",
         "alerts",
+        "ask",
         "at_rest",
         "broken",
         "detector",
@@ -64,19 +66,26 @@ class Monitor:
         "evaluated",
         "reason",
         "rule",
+        "unseeing",
     )
 
     def __init__(self, rule: Rule, detectors: Mapping[str, type[Detector]]) -> None:
         self.rule = rule
         self.detectors = detectors
-        self.detector = self._build()
+        self.renew()
         self.alerts: dict[str, Alert] = {}
         self.episodes: list[Episode] = []
         self.active = False
         self.at_rest = False
         self.evaluated = False
         self.reason = ""
+        self.unseeing: object = None
         self.broken: str | None = None
+
+    def renew(self) -> None:
+        """Begin with new windows. ``ask`` is the detector's ``observe``, found once instead of at every row."""
+        self.detector = self._build()
+        self.ask = self.detector.observe
 
     def _build(self) -> Detector:
         if self.rule.when is not None:
@@ -86,13 +95,13 @@ class Monitor:
     def adopt(self, rule: Rule) -> Monitor:
         """Go on under a changed rule, with new windows and the alerts as they are."""
         self.rule = rule
-        self.detector = self._build()
+        self.renew()
         return self
 
     def begin_attempt(self, step: int) -> None:
         """Rewind the windows; pending alerts drop, firing ones wait for a reading that clears them."""
         if not self.detector.survives_attempts:
-            self.detector = self._build()
+            self.renew()
         self.alerts = {key: rewind(alert, step) for key, alert in self.alerts.items()}
         self.active = self.firing
         self.at_rest = self.evaluated and not self.active
@@ -108,13 +117,15 @@ class Monitor:
         if self.broken is not None:
             return ()
         try:
-            readings = self.detector.observe(record, run)
-            if readings is SILENT or (readings is QUIET and self.at_rest):
+            answer = self.ask(record, run)
+            if answer is SILENT or answer is self.unseeing or (answer is QUIET and self.at_rest):
                 return ()
-            readings = tuple(readings)
+            readings = tuple(answer)
         except Exception as error:  # noqa: BLE001 - one broken rule never stops the others; it is reported as broken
             self.broken = f"{type(error).__name__}: {error}"
             return BROKE
+        blind = len(readings) == 1 and readings[0].verdict is Verdict.NO_DATA
+        self.unseeing = answer if blind else None
         return [change for reading in readings for change in self._judge(reading, run, step)]
 
     def _judge(self, reading: Reading, run: RunState, step: int) -> Iterator[Judged]:
