@@ -120,7 +120,6 @@ SAME_SEEDS = (
         "4.0",
     ),
 )
-ONE_SEED = Cause("Ranks or engines share a sampling seed, or requests carry one: seed + rank, none per request.")
 GREEDY = Cause(
     "Sampling is greedy in effect: generation_config defaults can override the temperature (trl#5783, transformers "
     "4.50 and later); print the resolved sampling parameters."
@@ -148,7 +147,7 @@ TABLE: Mapping[str, tuple[Cause, ...]] = MappingProxyType(
         "gibberish-completions": WEIGHTS[:-1],
         "empty-completions": (SLEEP_2, SWIFT_SLEEP, TEMPLATE),
         "completions-truncated": (CAP_256, SLEEP_2, NO_STOP),
-        "duplicate-completions": (*SAME_SEEDS, ONE_SEED),
+        "duplicate-completions": SAME_SEEDS,
         "near-duplicate-completions": (GREEDY,),
     }
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.padding import Padding
@@ -37,9 +37,11 @@ def printable(text: str) -> str:
 def _run(report: RunReport) -> Iterator[tuple[Text, int]]:
     snapshot = report.snapshot
     yield _headline(snapshot), 0
-    top = [finding for finding in snapshot.findings if finding.caused_by is None]
-    for finding in top:
-        yield from _finding(finding)
+    told: set[tuple[str, str]] = set()
+    for finding in (finding for finding in snapshot.findings if finding.caused_by is None):
+        again = (finding.rule, finding.key) in told
+        told.add((finding.rule, finding.key))
+        yield from [(_once_more(finding), 2)] if again else _finding(finding)
     for finding in snapshot.findings:
         if finding.caused_by is not None:
             yield _consequence(finding), 2
@@ -74,6 +76,11 @@ def _finding(finding: Finding) -> Iterator[tuple[Text, int]]:
         yield Text.assemble(("wasted    ", "dim"), wasted_text(finding.wasted)), 4
 
 
+def _once_more(finding: Finding) -> Text:
+    """An earlier episode of a finding that was told in full: one line."""
+    return Text(f"{finding.severity.value}  {finding.rule}  also {_when(finding)}", style="dim")
+
+
 def _when(finding: Finding) -> str:
     when = f"since step {finding.first_step}, fired at {finding.fired_step}"
     return when if finding.resolved_step is None else f"{when}, resolved at {finding.resolved_step}"
@@ -93,6 +100,19 @@ def _consequence(finding: Finding) -> Text:
     return line.append(f" explained by {finding.caused_by}", style="dim")
 
 
+def _blind(snapshot: RunSnapshot, reasons: Mapping[str, Sequence[str]]) -> Iterator[tuple[Text, int]]:
+    """Rules that would page someone, with the reason why they can't; the others by name (``sources`` tells why)."""
+    paging = {rule.rule for rule in snapshot.rules if rule.severity is Severity.CRITICAL}
+    for reason, rules in reasons.items():
+        named = [rule for rule in rules if rule in paging]
+        if named:
+            yield Text.assemble(("blind: ", "dim yellow"), (f"{', '.join(named)}: {printable(reason)}", "dim")), 2
+    others = [rule for rules in reasons.values() for rule in rules if rule not in paging]
+    if others:
+        listed = ", ".join(sorted(others))
+        yield Text(f"blind too (why: grpo-watch sources PATH): {listed}", style="dim"), 2
+
+
 def _footer(report: RunReport) -> Iterator[tuple[Text, int]]:
     snapshot = report.snapshot
     judged = sum(rule.status in (RuleStatus.OK, RuleStatus.FIRING) for rule in snapshot.rules)
@@ -104,8 +124,7 @@ def _footer(report: RunReport) -> Iterator[tuple[Text, int]]:
     if snapshot.rows == 0 and unseeing:
         yield Text(f"{sum(map(len, unseeing.values()))} rules had no row to judge", style="dim"), 2
         unseeing = {}
-    for reason, rules in unseeing.items():
-        yield Text.assemble(("blind: ", "dim yellow"), (f"{', '.join(rules)}: {printable(reason)}", "dim")), 2
+    yield from _blind(snapshot, unseeing)
     for rule in snapshot.rules:
         if rule.status is RuleStatus.BROKEN:
             yield Text(f"broken: {rule.rule}: {printable(rule.reason)}", style="red"), 2
