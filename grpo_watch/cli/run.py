@@ -210,6 +210,9 @@ def summary(snapshot: RunSnapshot) -> Iterator[str]:
     """What is said of a run once it was read: where it is, how many rules live, which are blind and why."""
     software = " ".join(filter(None, (snapshot.framework, snapshot.version))) or "framework unknown"
     goal = f" of {snapshot.max_steps}" if snapshot.max_steps else ""
+    if not snapshot.rows and not snapshot.findings:
+        yield f"watching {snapshot.run}: no row yet; which rules can see, and why not, is on the page once rows come"
+        return
     unseeing = [rule for rule in snapshot.rules if rule.status in {RuleStatus.BLIND, RuleStatus.BROKEN}]
     live = len(snapshot.rules) - len(unseeing)
     yield f"watching {snapshot.run} ({software}), step {snapshot.step}{goal}: {live} rules live, {len(unseeing)} blind"
