@@ -1,4 +1,4 @@
-"""Bundled real runs, end to end: labels written by hand, and the whole answer against what was reviewed before."""
+"""Bundled real runs, end to end: the labels they came with, and the whole answer against the one pinned before."""
 
 from __future__ import annotations
 

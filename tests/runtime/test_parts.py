@@ -63,11 +63,23 @@ def test_a_write_rings_and_reading_does_not(tmp_path: Path) -> None:
         doorbell.stop()
 
 
-def test_a_folder_that_cannot_be_watched_is_polled_only(tmp_path: Path) -> None:
-    doorbell = Doorbell(Bell())
+def test_a_folder_that_cannot_be_watched_is_polled_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told once, and a folder that can be watched still rings."""
+    caplog.set_level("INFO", logger="grpo_watch")
+    rung = threading.Event()
+    bell = Bell()
+    bell.ring = rung.set  # type: ignore[method-assign]
+    doorbell = Doorbell(bell)
     doorbell.start()
-    doorbell.watch([tmp_path / "missing"])
-    doorbell.stop()
+    try:
+        doorbell.watch([tmp_path / "missing", tmp_path / "gone"])
+        doorbell.watch([tmp_path])
+        (tmp_path / "train.log").write_text("a\n")
+        assert rung.wait(5)
+    finally:
+        doorbell.stop()
+    told = [record.message for record in caplog.records if record.name == "grpo_watch.waker"]
+    assert told == ["folders can't all be watched; polling does"]
 
 
 # the worker process

@@ -21,7 +21,7 @@ def bundled_runs() -> list[str]:
 
 
 def labels() -> dict[str, dict[str, Any]]:
-    """What is known of each bundled run, written by hand (see tests/runs/README.md)."""
+    """What is known of each bundled run (see tests/runs/README.md)."""
     found: dict[str, dict[str, Any]] = json.loads((RUNS / "labels.json").read_text(encoding="utf-8"))
     return found
 
