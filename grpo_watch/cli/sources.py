@@ -40,6 +40,10 @@ GIVES: Mapping[What, str] = {
     What.RUN_CONFIG: "settings of the run",
     What.TFEVENTS: "not read yet",
     What.WANDB_OFFLINE: "not read yet",
+    What.WANDB_API: "metric rows, settings, completions, over the network",
+    What.TRACKIO: "metric rows, settings",
+    What.TABLE: "metric rows",
+    What.COMPLETION_DUMPS: "completions by group",
 }
 
 

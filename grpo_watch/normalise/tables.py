@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from grpo_watch.core.names import LABELLED, METRICS
+from grpo_watch.core.names import LABELLED, METRICS, SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,7 +66,10 @@ class Era:
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """One data file. Where ``based_on`` names another framework, its keys and eras are included."""
+    """One data file. Where ``based_on`` names another framework, its keys, eras and settings are included.
+
+    ``settings`` are pairs of a dotted key of the framework's configuration and the canonical setting it means.
+    """
 
     name: str
     based_on: str | None
@@ -80,6 +83,7 @@ class Framework:
     spread_key: str
     facts: Facts
     eras: tuple[Era, ...]
+    settings: tuple[tuple[str, str], ...] = ()
 
     def find(self, key: str) -> tuple[int, KeyRule, str | None] | None:
         """Rank (lower is preferred), rule and label of a key whose prefixes are stripped; None for an unknown key."""
@@ -160,7 +164,15 @@ def _framework(document: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]
         spread_key=merged["spread_key"],
         facts=Facts(document.get("reward_std", "unknown"), document.get("kl_implies_beta")),
         eras=tuple(_era(entry) for entry in merged.get("eras", ())),
+        settings=tuple(_settings({**document.get("settings", {}), **base.get("settings", {})})),
     )
+
+
+def _settings(entries: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    for key, name in entries.items():
+        if name not in SETTINGS:
+            raise ValueError(f"framework data: {key} means {name}, which is no canonical setting")
+        yield key, name
 
 
 def _rules(document: Mapping[str, Any]) -> Iterable[KeyRule]:

@@ -31,6 +31,10 @@ class What(str, Enum):
     RUN_CONFIG = "run config"
     TFEVENTS = "tensorboard events"
     WANDB_OFFLINE = "wandb offline"
+    WANDB_API = "wandb api"
+    TRACKIO = "trackio"
+    TABLE = "metrics table"
+    COMPLETION_DUMPS = "completion dumps"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,48 @@
+"""Turns a framework's own configuration, nested or flat, into canonical settings by the framework's data file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from grpo_watch.core.records import Setting
+from grpo_watch.normalise.tables import frameworks
+
+MAX_DEPTH = 12
+MAX_TEXT = 300
+"""Longest text value kept (a model name or path)."""
+
+
+def flatten(raw: Mapping[str, object], depth: int = 0) -> Iterator[tuple[str, object]]:
+    """Each leaf with its dotted path: ``{"data": {"seed": 1}}`` gives ``("data.seed", 1)``. Lists are leaves."""
+    for key, value in raw.items():
+        if isinstance(value, Mapping) and depth < MAX_DEPTH:
+            for below, leaf in flatten(value, depth + 1):
+                yield f"{key}.{below}", leaf
+        else:
+            yield str(key), value
+
+
+def canonical_settings(raw: Mapping[str, object], framework: str, origin: str) -> dict[str, Setting]:
+    """The settings that the framework's data file names (``settings:``), nothing else, so that no secret is taken.
+
+    Args:
+        raw: the configuration as the framework writes it, nested or with dotted keys.
+        framework: name of a data file; an unknown one gives nothing.
+        origin: where it was read, told with each setting.
+
+    Returns:
+        Canonical name to setting. Null, lists and texts longer than 300 characters say nothing. Where two keys mean
+        one setting, the one further up in the data file wins.
+    """
+    table = frameworks().get(framework)
+    if table is None:
+        return {}
+    leaves = dict(flatten(raw))
+    found: dict[str, Setting] = {}
+    for key, name in table.settings:
+        value = leaves.get(key)
+        if name in found or value is None or not isinstance(value, (str, int, float, bool)):
+            continue
+        if not isinstance(value, str) or len(value) <= MAX_TEXT:
+            found[name] = Setting(value, f"{origin}: {key}" if key != name else origin)
+    return found

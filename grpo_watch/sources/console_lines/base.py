@@ -1,0 +1,42 @@
+"""What a reader of one framework's metric lines is, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from grpo_watch.core.records import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class MetricLine:
+    """One complete row as printed. ``resolution`` is the smallest non-zero number the line can show (None: exact)."""
+
+    step: int | None
+    values: Mapping[str, float | None]
+    stream: Stream | None = None
+    max_steps: int | None = None
+    resolution: float | None = None
+
+
+class LineReader(Protocol):
+    """Recognises the metric lines of one framework in a console whose envelopes (Ray, Docker …) were taken off.
+
+    ``marks`` are byte strings of which a line that begins a row contains one; no other line is given to ``feed``
+    while ``held`` is False. A row that spans several lines is held (``held`` True: every line comes) until a line ends
+    it. ``feed`` never raises; ``flush`` gives up or gives out what is held.
+    """
+
+    framework: str
+    marks: Sequence[bytes]
+
+    @property
+    def held(self) -> bool:
+        """Whether an unfinished row is held."""
+
+    def feed(self, line: bytes) -> Sequence[MetricLine]:
+        """The rows that this line completes."""
+
+    def flush(self) -> Sequence[MetricLine]:
+        """The row that is held, if it can stand as it is; nothing is held afterwards."""
