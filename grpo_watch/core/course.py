@@ -9,8 +9,8 @@ from collections import deque
 from enum import Enum
 from math import isfinite, sqrt
 
-from grpo_watch.core.evidence import no_signal_ratio
 from grpo_watch.core.records import CompletionSummary, MetricRow
+from grpo_watch.core.window import ROWS_AHEAD, History
 
 WIDTH = 5
 """Values of which the newest mean, the first one and the extremes are taken (rows that carry the metric)."""
@@ -80,6 +80,10 @@ class Track:
         """The newest mean as a multiple of ``reference``; 1 while unknown or where the reference is not positive."""
         return 1.0 if self.mean is None or reference is None or reference <= 0.0 else self.mean / reference
 
+    def within(self, low: float, high: float) -> bool:
+        """Whether all of the newest values lie within these bounds: their means stay there with the next ones."""
+        return len(self.newest) == WIDTH and low <= min(self.newest) and max(self.newest) <= high
+
     def rewind(self) -> None:
         """A new attempt: what the run was at its start and its extremes stay, the newest values go."""
         self.newest.clear()
@@ -126,11 +130,26 @@ class RewardTrack(Track):
         """
         if self.mean is None or self.start is None or self._steps < LEAST_STEPS:
             return False
-        best, gain = self.highest, self.highest - self.start
-        scale = share * max(best, gain) if best > 0.0 else max(-best, share * gain)
-        if scale <= 0.0 or best - self.mean < scale:
+        line = self._line(share, self.highest, self.start)
+        if line is None or self.mean > line:
             return False
-        return best - max(self.mean, sorted(self.newest)[WIDTH // 2]) >= max(scale, self.beyond_noise)
+        scale = self.highest - line
+        return self.highest - max(self.mean, sorted(self.newest)[WIDTH // 2]) >= max(scale, self.beyond_noise)
+
+    def safe(self, share: float) -> tuple[float, float] | None:
+        """Bounds of rewards that can't make ``fell`` true, even if the best rises to the upper one."""
+        if self.start is None:
+            return None
+        high = self.highest + max(abs(self.highest), self.highest - self.start) / 2
+        line = self._line(share, high, self.start)
+        return None if line is None else (line + 1e-9 * abs(high), high)
+
+    @staticmethod
+    def _line(share: float, best: float, start: float) -> float | None:
+        """The mean at or below which ``share`` of the best is lost; None where best and start are 0."""
+        gain = best - start
+        scale = share * max(best, gain) if best > 0.0 else max(-best, share * gain)
+        return best - scale if scale > 0.0 else None
 
     def gained(self) -> bool:
         """Whether the newest mean stands clearly above the start and has kept at least half of the best gain."""
@@ -159,20 +178,27 @@ class Course:
             ("completion_truncated_ratio", self.truncated),
             ("completion_duplicate_ratio", self.repeated),
         )
+        self.entropy_by_step = History(ROWS_AHEAD)
         self._rows = 0
         self._known_from = 0
 
-    def take(self, row: MetricRow) -> None:
-        """Account for one train row, supplements included (they carry other keys)."""
+    def take(self, row: MetricRow, silent: float | None, *, finite: bool) -> None:
+        """Account for one train row, supplements included (they carry other keys).
+
+        ``silent`` is the share of its groups without a signal (``evidence.no_signal_ratio``); ``finite`` says that all
+        its values are finite numbers.
+        """
         values = row.values
         for metric, track in self._plain:
             value = values.get(metric)
-            if value is not None and isfinite(value):
+            if value is not None and (finite or isfinite(value)):
                 track.push(value)
+        entropy = values.get("entropy")
+        if entropy is not None and (finite or isfinite(entropy)):
+            self.entropy_by_step.push(row.step, entropy)
         reward = values.get("reward_mean")
-        if reward is not None and isfinite(reward):
+        if reward is not None and (finite or isfinite(reward)):
             self.reward.push(reward)
-        silent = no_signal_ratio(row)
         if silent is not None:
             self.silent.push(silent)
         if self._rows < WIDTH:
@@ -191,6 +217,7 @@ class Course:
             return Course()
         for track in (self.reward, self.silent, *(track for _, track in self._plain)):
             track.rewind()
+        self.entropy_by_step = History(ROWS_AHEAD)
         return self
 
     def cut_off(self) -> bool:

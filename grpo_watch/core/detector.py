@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from grpo_watch.core.course import Course
 from grpo_watch.core.functions import RewardFunctions
@@ -24,6 +25,13 @@ SILENT: tuple[Reading, ...] = ()
 """A record that says nothing about the symptom (a row without the key): state is held, nothing is counted."""
 QUIET: tuple[Reading, ...] = (OK,)
 
+Bounds: TypeAlias = Mapping[str, tuple[float, float]]
+"""Metric to its lowest and highest value, both allowed. What a row does not carry is within any bounds."""
+ANY: Bounds = MappingProxyType({})
+"""Bounds that every row is within."""
+NEVER = (1.0, 0.0)
+"""Bounds of a metric that no value is within: a row that carries it."""
+
 
 @lru_cache(maxsize=256)
 def no_data(reason: str, key: str = "") -> tuple[Reading, ...]:
@@ -35,7 +43,10 @@ class RunView(Protocol):
     """What a detector may know of the run besides the record at hand (read-only).
 
     ``learning`` has taken every train row of the attempt up to and including the one at hand, ``pace`` those of all
-    attempts; ``course`` has taken every train row and dumped batch of the run.
+    attempts; ``course`` has taken every train row and dumped batch of the run. ``rows`` counts the train rows of the
+    primary channel and ``recent`` holds the newest 512 of them, whatever their attempt; ``heard`` is the latest time at
+    which one was logged or read (Unix seconds). ``silent`` is the share of the newest train row's groups without a
+    learning signal (None: it can't tell).
     """
 
     run: str
@@ -50,6 +61,10 @@ class RunView(Protocol):
     pace: Pace
     course: Course
     functions: RewardFunctions
+    rows: int
+    recent: deque[MetricRow]
+    silent: float | None
+    heard: float | None
 
     def setting(self, name: str) -> Scalar:
         """The configured value, or None when nobody said it."""
@@ -62,6 +77,9 @@ class RunView(Protocol):
 
     def seen(self, metric: str) -> bool:
         """Whether the canonical metric was ever logged in this run."""
+
+    def newest(self, metric: str) -> float | None:
+        """The value of the newest train row that carried the metric; None where it never was or is not finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +101,11 @@ class Detector:
 
     ``needs`` are alternatives of evidence: the rule is blind until every metric (or ``completions`` / ``checkpoints`` /
     ``run end``) of one alternative was seen. ``survives_attempts`` keeps the instance when a new attempt begins.
+
+    ``quiet_while`` is a promise that saves most of the work on a healthy run: while its rule is at rest, the next train
+    rows of the primary channel whose values are all finite and within these bounds would be answered with SILENT, QUIET
+    or the same ``no_data``, and nothing later would depend on having seen them. They may then not be shown to it
+    (``core/sleep.py``); all other records are. None: no such promise. ``keys_matter`` ends it at a row with other keys.
     """
 
     reads: ClassVar[tuple[type, ...]] = (MetricRow,)
@@ -90,6 +113,8 @@ class Detector:
     needs: ClassVar[tuple[tuple[str, ...], ...]] = ()
     survives_attempts: ClassVar[bool] = False
     params: ClassVar[Mapping[str, Param]] = MappingProxyType({})
+    keys_matter: ClassVar[bool] = False
+    quiet_while: Bounds | None = None
 
     def __init__(self, params: Mapping[str, Any] | None = None) -> None:
         chosen = dict(params or {})
@@ -235,9 +260,12 @@ def _detectors_in(module: Any) -> Iterator[type[Detector]]:
 
 
 __all__ = [
+    "ANY",
+    "NEVER",
     "OK",
     "QUIET",
     "SILENT",
+    "Bounds",
     "Detector",
     "Override",
     "Param",

@@ -27,12 +27,14 @@ class Engine:
     """All runs under one set of rules.
 
     ``feed`` takes one record of one run and returns the transitions it caused, in rule order. Nothing else changes
-    state, so that the same records in the same order give the same transitions.
+    state, so that the same records in the same order give the same transitions. ``naps`` False shows every row to every
+    rule, which changes nothing but the time it takes.
     """
 
-    def __init__(self, rules: Sequence[Rule], detectors: Mapping[str, type[Detector]]) -> None:
+    def __init__(self, rules: Sequence[Rule], detectors: Mapping[str, type[Detector]], *, naps: bool = True) -> None:
         self.rules = tuple(rule for rule in rules if rule.anywhere)
         self.detectors = detectors
+        self._naps = naps
         self._varied = any(rule.overrides for rule in self.rules)
         self.runs: dict[str, RunState] = {}
 
@@ -48,15 +50,25 @@ class Engine:
     def feed(self, run: str, record: Record) -> list[Transition]:
         """Judge one record by every rule that reads its type."""
         state = self.runs.get(run) or self.run(run)
+        if isinstance(record, MetricRow) and record.stream is Stream.TRAIN and state.take_row(record) and self._naps:
+            shown = state.awake(record)
+            found = self._judge(state, record, record.step, shown)
+            state.settle(record, shown)
+            return found
         step = self._account(state, record)
+        found = self._judge(state, record, step, state.readers(record))
+        state.recheck()
+        return found
+
+    def _judge(self, state: RunState, record: Record, step: int, monitors: Sequence[Monitor]) -> list[Transition]:
         found: list[Transition] = []
-        for monitor in state.readers(record):
+        for monitor in monitors:
             judged = monitor.observe(record, state, step)
             if not judged:
                 continue
             if judged is BROKE:
                 event = RunEvent(monitor.rule.name, EventKind.RULE_BROKEN, step, monitor.broken or "")
-                found += self.feed(run, event)
+                found += self.feed(state.run, event)
             else:
                 found += [self._transition(state, monitor.rule.name, each, record) for each in judged]
         return found
@@ -80,8 +92,6 @@ class Engine:
     def _account(self, state: RunState, record: Record) -> int:
         """Take what the record says of the run itself; returns the step that its readings belong to."""
         if isinstance(record, MetricRow):
-            if record.stream is Stream.TRAIN:
-                state.take_row(record)
             return record.step
         if isinstance(record, RunConfig):
             before = state.framework

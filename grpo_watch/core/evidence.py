@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import inf, isfinite
 
 from grpo_watch.core.records import MetricRow
 
 FLOAT_NOISE = 1e-6
 """A reward spread below this is float noise: the std of eight equal float32 rewards was seen at 3e-8 and 6e-8
 (TRL 1.16.0, rewards -0.32 and 0.95)."""
+
+ABOVE_ZERO = 5e-324
+"""The smallest float above 0."""
 
 
 def number(row: MetricRow, metric: str) -> float | None:
@@ -20,6 +23,11 @@ def number(row: MetricRow, metric: str) -> float | None:
 def is_zero(value: float, resolution: float | None) -> bool:
     """Whether a printed value is zero: exactly where the channel prints true zeros, else below half its resolution."""
     return value == 0.0 if resolution is None else abs(value) < resolution / 2
+
+
+def not_zero(resolution: float | None) -> tuple[float, float]:
+    """Bounds of the positive values that are no zero in this sense."""
+    return (ABOVE_ZERO if resolution is None else resolution / 2, inf)
 
 
 def no_signal_ratio(row: MetricRow) -> float | None:

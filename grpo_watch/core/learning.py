@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_watch.core.evidence import no_signal_ratio, number
+from grpo_watch.core.evidence import number
 from grpo_watch.core.records import MetricRow
 
 KL_PER_SQUARED_LR = 250.0
@@ -31,11 +31,13 @@ class LearningSoFar:
         self._pending = 0.0
         self._last_step: int | None = None
 
-    def take(self, row: MetricRow) -> None:
-        """Account for one train row (several optimizer steps when ``logging_steps`` > 1)."""
+    def take(self, row: MetricRow, silent: float | None) -> None:
+        """Account for one train row (several optimizer steps when ``logging_steps`` > 1).
+
+        ``silent`` is the share of its groups without a signal (``evidence.no_signal_ratio``).
+        """
         self.total += self._pending
         self._pending = 0.0
-        silent = no_signal_ratio(row)
         if silent is not None:
             self.signal = 1.0 - silent
         rate = number(row, "learning_rate")

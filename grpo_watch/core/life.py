@@ -1,46 +1,38 @@
-"""When a run was last heard of, and whether it said that it ended."""
+"""When a run was last heard of besides its rows, and whether it said that it ended."""
 
 from __future__ import annotations
 
-from grpo_watch.core.records import Activity, EventKind, MetricRow, Progress, RunEvent
+from grpo_watch.core.records import Activity, EventKind, Progress, RunEvent
 
 ENDS = (EventKind.FINISHED, EventKind.CRASH_SUMMARY, EventKind.KILLED, EventKind.TRACEBACK)
 
 
 class SignsOfLife:
-    """Follows rows, progress bars, file activity and events; ``last`` is in Unix seconds, None until a time is known.
-
-    ``rows`` counts rows of the primary channel; ``ended`` is the kind of the event that ended the run, until it is
-    started again or logs another row.
-    """
+    """Follows progress bars, file activity and events; the rows themselves are counted by the run."""
 
     def __init__(self) -> None:
-        self.last: float | None = None
-        self.rows = 0
-        self.ended: EventKind | None = None
+        self._last: float | None = None
+        self._ended: EventKind | None = None
+        self._rows_then = 0
 
-    def take(self, record: MetricRow | Progress | Activity | RunEvent) -> None:
-        """Account for one record."""
-        if isinstance(record, MetricRow):
-            self._take_row(record)
-        elif isinstance(record, Activity):
-            self._heard(record.time)
-        else:
-            self._heard(record.seen)
-        if isinstance(record, RunEvent):
-            self._take_event(record.kind)
-
-    def _take_row(self, row: MetricRow) -> None:
-        self.ended, self.rows = None, self.rows + 1
-        self._heard(row.seen)
-        self._heard(row.time)
-
-    def _take_event(self, kind: EventKind) -> None:
-        if kind in ENDS:
-            self.ended = kind
-        elif kind is EventKind.STARTED:
-            self.ended = None
-
-    def _heard(self, time: float | None) -> None:
+    def take(self, record: Progress | Activity | RunEvent, rows: int) -> None:
+        """Account for one record that came when the run had logged so many rows."""
+        time = record.time if isinstance(record, Activity) else record.seen
         if time is not None:
-            self.last = max(time, self.last or time)
+            self._last = max(time, self._last or time)
+        if isinstance(record, RunEvent):
+            self._take_event(record.kind, rows)
+
+    def last(self, heard: float | None) -> float | None:
+        """When the run was last heard of in Unix seconds, its rows included (``heard``); None until a time is known."""
+        return max((time for time in (self._last, heard) if time is not None), default=None)
+
+    def ended(self, rows: int) -> EventKind | None:
+        """The event that ended the run, until it is started again or logs another row."""
+        return self._ended if rows == self._rows_then else None
+
+    def _take_event(self, kind: EventKind, rows: int) -> None:
+        if kind in ENDS:
+            self._ended, self._rows_then = kind, rows
+        elif kind is EventKind.STARTED:
+            self._ended = None

@@ -50,8 +50,9 @@ class Monitor:
 
     ``active`` says whether any alert is pending or firing; ``evaluated`` turns true at the first OK or BREACH;
     ``at_rest`` means evaluated and not active, so that a quiet row costs nothing; ``reason`` is the last NO_DATA's and
-    ``unseeing`` that answer itself, which says nothing new when it is given again. A detector that raises makes the
-    monitor ``broken``: its alerts freeze and the other rules go on.
+    ``unseeing`` that answer itself, which says nothing new when it is given again; ``quiet_rows`` counts rows with
+    nothing to say, until it may sleep. A detector that raises makes the monitor ``broken``: its alerts freeze and the
+    other rules go on.
     """
 
     __slots__ = (
@@ -64,6 +65,7 @@ class Monitor:
         "detectors",
         "episodes",
         "evaluated",
+        "quiet_rows",
         "reason",
         "rule",
         "unseeing",
@@ -81,6 +83,7 @@ class Monitor:
         self.reason = ""
         self.unseeing: object = None
         self.broken: str | None = None
+        self.quiet_rows = 0
 
     def renew(self) -> None:
         """Begin with new windows. ``ask`` is the detector's ``observe``, found once instead of at every row."""
@@ -119,7 +122,9 @@ class Monitor:
         try:
             answer = self.ask(record, run)
             if answer is SILENT or answer is self.unseeing or (answer is QUIET and self.at_rest):
+                self.quiet_rows += 1
                 return ()
+            self.quiet_rows = 0
             readings = tuple(answer)
         except Exception as error:  # noqa: BLE001 - one broken rule never stops the others; it is reported as broken
             self.broken = f"{type(error).__name__}: {error}"

@@ -14,6 +14,16 @@ LEAST_ROWS = 3
 """A median of less is a single row."""
 
 
+def one_line(rows: Sequence[MetricRow]) -> list[MetricRow]:
+    """The rows before the newest one as one rising line: each attempt replaces what went on from its first step."""
+    line: list[MetricRow] = []
+    for row in list(rows)[:-1]:
+        if line and row.attempt > line[-1].attempt:
+            line = [known for known in line if known.step < row.step]
+        line.append(row)
+    return line
+
+
 @dataclass(frozen=True, slots=True)
 class Restart:
     """Rows before the step at which a run goes on, rows after it, and the rows of steps that were made twice.

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
+from math import isfinite
+
 from grpo_watch.core.course import Course
+from grpo_watch.core.evidence import no_signal_ratio
 from grpo_watch.core.functions import RewardFunctions
 from grpo_watch.core.learning import LearningSoFar
 from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.pace import Pace
 from grpo_watch.core.records import MetricRow, Progress, Record, RunConfig, Scalar, Setting, Stream
+from grpo_watch.core.sleep import NAP_AFTER, Sleepers
+
+RECENT = 512
+"""Train rows that are kept for those who look back."""
 
 
 class RunState:
@@ -15,7 +23,8 @@ class RunState:
 
     ``step`` and ``max_steps`` are optimizer steps; ``values`` holds the newest number per canonical metric;
     ``evidence`` names the non-row evidence seen so far (``completions``, ``checkpoints``); ``shows_end`` says whether
-    the end of the run shows in a channel, ``in_folder`` whether the run is a folder (file times mean something).
+    the end of the run shows in a channel, ``in_folder`` whether the run is a folder (file times mean something);
+    ``heard`` is the latest time at which a row was logged or read (Unix seconds).
     """
 
     def __init__(self, run: str, monitors: tuple[Monitor, ...]) -> None:
@@ -36,18 +45,27 @@ class RunState:
         self.pace = Pace()
         self.course = Course()
         self.functions = RewardFunctions()
+        self.recent: deque[MetricRow] = deque(maxlen=RECENT)
+        self.silent: float | None = None
+        self.heard: float | None = None
         self.values: dict[str, float | None] = {}
         self.evidence: set[str] = set()
         self.config: dict[str, tuple[int, Setting]] = {}
         self._identity = (99, 99)
-        self._train_readers: tuple[Monitor, ...] | None = None
+        self._sleepers = Sleepers()
+        self._awake: tuple[Monitor, ...] | None = None
         self._readers: dict[tuple[type, Stream | None], tuple[Monitor, ...]] = {}
 
     def watch_by(self, monitors: tuple[Monitor, ...]) -> None:
         """Replace the monitors that watch this run."""
         self.monitors = monitors
-        self._train_readers = None
         self._readers.clear()
+        self.rouse()
+
+    def rouse(self) -> None:
+        """Wake every monitor: what they promised rested on something that has changed."""
+        self._sleepers.rouse()
+        self._awake = None
 
     def setting(self, name: str) -> Scalar:
         """The configured value, or None when nobody said it."""
@@ -72,36 +90,67 @@ class RunState:
         """Whether the canonical metric was ever logged in this run."""
         return metric in self.values
 
+    def newest(self, metric: str) -> float | None:
+        """The value of the newest train row that carried the metric; None where it never was or is not finite."""
+        value = self.values.get(metric)
+        return value if value is not None and isfinite(value) else None
+
     def readers(self, record: Record) -> tuple[Monitor, ...]:
-        """The monitors that read records of this type and stream."""
-        if self._train_readers is not None and type(record) is MetricRow and record.stream is Stream.TRAIN:
-            return self._train_readers
+        """The monitors that read records of this type and stream, asleep or not."""
         stream = record.stream if isinstance(record, MetricRow) else None
         key = (type(record), stream)
         found = self._readers.get(key)
         if found is None:
-            found = tuple(
+            found = self._readers[key] = tuple(
                 monitor
                 for monitor in self.monitors
                 if type(record) in monitor.detector.reads and (stream is None or monitor.detector.stream is stream)
             )
-            self._readers[key] = found
-        if stream is Stream.TRAIN:
-            self._train_readers = found
         return found
 
-    def take_row(self, row: MetricRow) -> None:
-        """Account for a train row: attempt, step, newest values."""
+    @property
+    def sleeping(self) -> Sleepers:
+        """The monitors that usual rows are not shown to."""
+        return self._sleepers
+
+    def awake(self, row: MetricRow) -> tuple[Monitor, ...]:
+        """The monitors that a train row with nothing but finite values is shown to."""
+        if self._sleepers.woken_by(row) or self._awake is None:
+            self._awake = tuple(monitor for monitor in self.readers(row) if monitor not in self._sleepers)
+        return self._awake
+
+    def settle(self, row: MetricRow, shown: tuple[Monitor, ...]) -> None:
+        """Let those sleep that had nothing to say for a while."""
+        tired = [m for m in shown if m.quiet_rows >= NAP_AFTER and m.detector.quiet_while is not None and not m.active]
+        if tired:
+            self._sleepers.add(tired, row)
+            self._awake = None
+
+    def recheck(self) -> None:
+        """Something else than a usual row was shown to all its readers: some may take their promise back."""
+        if self._sleepers.recheck():
+            self._awake = None
+
+    def take_row(self, row: MetricRow) -> bool:
+        """Account for a train row; whether it is one of the primary channel with finite values only."""
         if row.attempt > self.attempt:
             self.begin_attempt(row.attempt, row.step)
+        values, finite = row.values, _all_finite(row)
+        self.silent = silent = no_signal_ratio(row)
         if not row.supplement:
             self.rows += 1
             self.step = row.step
-            self.last_step_time = row.time or row.seen or self.last_step_time
-            self.learning.take(row)
+            if row.time is not None or row.seen is not None:
+                self.last_step_time = row.time or row.seen
+                self.heard = max(self.heard or 0.0, row.time or 0.0, row.seen or 0.0)
+            self.recent.append(row)
+            self.learning.take(row, silent)
             self.pace.take(row)
-        self.course.take(row)
-        self.values.update(row.values)
+        elif silent is not None:
+            self.learning.signal = 1.0 - silent
+        self.course.take(row, silent, finite=finite)
+        self.values.update(values)
+        return finite and not row.supplement
 
     def begin_attempt(self, attempt: int, step: int) -> None:
         """A new attempt begins at ``step``: every monitor rewinds."""
@@ -110,6 +159,7 @@ class RunState:
         self.course = self.course.resumed(step)
         for monitor in self.monitors:
             monitor.begin_attempt(step)
+        self.rouse()
 
     def take_progress(self, progress: Progress) -> None:
         """A progress bar knows the total."""
@@ -125,6 +175,15 @@ class RunState:
             known = self.config.get(name)
             if known is None or config.precedence <= known[0]:
                 self.config[name] = (config.precedence, setting)
+        self.rouse()
         planned = self.number("max_steps")
         if planned is not None and planned > 0:
             self.max_steps = int(planned)
+
+
+def _all_finite(row: MetricRow) -> bool:
+    """Whether each value is a finite number (a sum that overflows is not; that costs time, nothing else)."""
+    try:
+        return isfinite(sum(row.values.values()))  # type: ignore[arg-type]  # None: not all are numbers
+    except TypeError:
+        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from math import inf
 from statistics import median
 from types import MappingProxyType
 
@@ -41,6 +42,7 @@ class ClipFractionHigh(Detector):
         if share is None:
             return SILENT
         self.row += 1
+        self.quiet_while = None if share > 0.0 or self.clipped else {"policy_clip_ratio": (-inf, 0.0)}
         if share <= 0.0:
             return SILENT if self.clipped and self.row - self.clipped[-1][0] < self.window else QUIET
         self.clipped.append((self.row, record.step, share))

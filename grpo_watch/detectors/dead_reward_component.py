@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf, nextafter
 from types import MappingProxyType
 
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView
+from grpo_watch.core.detector import QUIET, SILENT, Bounds, Detector, Param, RunView
 from grpo_watch.core.evidence import FLOAT_NOISE
 from grpo_watch.core.functions import FunctionKeys
 from grpo_watch.core.records import MetricRow, Reading, Scalar, Severity, Verdict
@@ -53,7 +54,18 @@ class DeadRewardComponent(Detector):
         readings: list[Reading] = []
         for key in keys:
             self._follow(key, record, len(keys), readings)
+        self.quiet_while = None if readings else self._bounds(keys)
         return readings or QUIET
+
+    def _bounds(self, keys: Sequence[FunctionKeys]) -> Bounds | None:
+        """A row on which every function has spread and goes no further than it ever went starts nothing."""
+        bounds: dict[str, tuple[float, float]] = {}
+        for key in keys:
+            known = self.still.get(key.name)
+            if known is None or known.rows:
+                return None
+            bounds |= {key.mean: (known.lowest, known.highest), key.std: (nextafter(FLOAT_NOISE, 1.0), inf)}
+        return bounds
 
     def _follow(self, key: FunctionKeys, row: MetricRow, functions: int, readings: list[Reading]) -> None:
         value, std = row.values[key.mean], row.values.get(key.std)
@@ -62,16 +74,14 @@ class DeadRewardComponent(Detector):
         known = self.still.get(key.name)
         if known is None:
             known = self.still[key.name] = Still(value, row.step, 0)
-        if abs(value - known.value) > self.tolerance or (std is not None and std > FLOAT_NOISE):
-            known.lowest, known.highest = min(known.lowest, value, known.value), max(known.highest, value, known.value)
+        if known.rows == 0 or abs(value - known.value) > self.tolerance or (std is not None and std > FLOAT_NOISE):
+            known.lowest, known.highest = min(known.lowest, value), max(known.highest, value)
             known.restart(value, row.step)
             known.rows = int(std is None or std <= FLOAT_NOISE)
             if known.fired:
                 known.fired = False
                 readings.append(Reading(Verdict.OK, key.name))
             return
-        if known.rows == 0:
-            known.first_step = row.step
         known.rows += 1
         if known.rows >= self.rows:
             known.fired = True

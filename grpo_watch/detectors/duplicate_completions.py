@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from math import inf
 from types import MappingProxyType
 
 from grpo_watch.core.copies import BatchCopies, CopyHistory, Layout, copies_in
 from grpo_watch.core.copy_causes import Cause, cause_of
-from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.evidence import number
+from grpo_watch.core.detector import ANY, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import CompletionSummary, MetricRow, Reading, Severity, Tick, Verdict
-from grpo_watch.core.window import BATCHES_AHEAD, ROWS_AHEAD, History
+from grpo_watch.core.window import BATCHES_AHEAD, History
 
 
 class DuplicateCompletions(Detector):
@@ -42,64 +42,60 @@ class DuplicateCompletions(Detector):
     def setup(self) -> None:
         """Empty join."""
         self.waiting: deque[BatchCopies] = deque(maxlen=BATCHES_AHEAD)
-        self.entropy, self.history = History(ROWS_AHEAD), CopyHistory()
-        self.last_row, self.attempt = 0, 1
+        self.history, self.attempt = CopyHistory(), 1
+        self.quiet_while = ANY
 
     def observe(self, record: CompletionSummary | MetricRow | Tick, run: RunView) -> Iterable[Reading]:
         """Take a batch, a row or the end of input; judge the batches whose row is there."""
+        if run.attempt > self.attempt:  # that groups were diverse before stays true
+            self.attempt = run.attempt
+            self.history.end_streak()
         if isinstance(record, CompletionSummary):
             batch = copies_in(record, self.min_characters)
             if batch is None:
                 return no_data("the dumped texts are too short, empty, or not in groups")
             self.waiting.append(batch)
-        elif isinstance(record, MetricRow):
-            self._take(record)
         if not self.waiting:
             return SILENT
-        rowless = isinstance(record, Tick) and not run.step
-        return [self._judge(batch) for batch in self._ready(everything=rowless)]
+        reached = inf if isinstance(record, Tick) and not run.step else run.step
+        readings = [self._judge(batch, run.course.entropy_by_step) for batch in self._ready(reached)]
+        self.quiet_while = None if self.waiting else ANY
+        return readings
 
-    def _take(self, row: MetricRow) -> None:
-        entropy = number(row, "entropy")
-        if row.attempt > self.attempt:  # steps start lower again; that groups were diverse before stays true
-            self.attempt, self.entropy = row.attempt, History(ROWS_AHEAD)
-            self.history.end_streak()
-        if not row.supplement:
-            self.last_row = row.step
-        if entropy is not None:
-            self.entropy.push(row.step, entropy)
-
-    def _ready(self, *, everything: bool) -> Iterator[BatchCopies]:
-        while self.waiting and (everything or self.waiting[0].step <= self.last_row):
+    def _ready(self, reached: float) -> Iterator[BatchCopies]:
+        while self.waiting and self.waiting[0].step <= reached:
             yield self.waiting.popleft()
 
-    def _judge(self, batch: BatchCopies) -> Reading:
+    def _judge(self, batch: BatchCopies, entropies: History) -> Reading:
         regular = batch.alike >= self.alike and batch.layout is not Layout.DISTINCT
         if not regular and batch.repeated < self.many:
             self.history.take_diverse(batch)
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
         self.history.extend(batch)
-        cause = self._cause(batch, regular=regular)
+        entropy = entropies.at(batch.step)
+        low = self._is_low(entropy, entropies.highest(batch.step))
+        cause = self._cause(batch, low=low, regular=regular)
         if cause is None:
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
         proof = batch.groups > 1 and cause.severity is Severity.CRITICAL
         if not proof and self.history.batches < self.batches:
             return Reading(Verdict.NO_DATA, message="repeated texts in too few distinct batches yet", step=batch.step)
-        return self._breach(batch, cause)
+        return self._breach(batch, cause, entropy)
 
-    def _cause(self, batch: BatchCopies, *, regular: bool) -> Cause | None:
-        entropy, usual = self.entropy.at(batch.step), self.fallen_entropy * self.entropy.highest(batch.step)
-        low = None if entropy is None else entropy < max(self.low_entropy, usual)
+    def _is_low(self, entropy: float | None, highest: float) -> bool | None:
+        return None if entropy is None else entropy < max(self.low_entropy, self.fallen_entropy * highest)
+
+    def _cause(self, batch: BatchCopies, *, low: bool | None, regular: bool) -> Cause | None:
         return cause_of(batch, self.history, regular=regular, low=low, patience=self.batches, template=self.template)
 
-    def _breach(self, batch: BatchCopies, cause: Cause) -> Reading:
+    def _breach(self, batch: BatchCopies, cause: Cause, entropy: float | None) -> Reading:
         return Reading(
             Verdict.BREACH,
             value=batch.repeated,
             severity=cause.severity,
             message=f"{batch.says()}: {cause.says}",
             hint=cause.hint,
-            evidence={**batch.evidence(), "entropy": self.entropy.at(batch.step)},
+            evidence={**batch.evidence(), "entropy": entropy},
             step=batch.step,
             first_step=self.history.first_step,
             immediate=True,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import inf, nextafter
 from types import MappingProxyType
 
 from grpo_watch.core.batches import NewBatches
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.detector import ANY, QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import CompletionSummary, MetricRow, Reading, Scalar, Verdict
 from grpo_watch.core.window import Window
@@ -46,6 +47,7 @@ class EmptyCompletions(Detector):
         groups = self.new.take(summary)
         if not groups:
             return SILENT
+        self.quiet_while = ANY  # from now on rows say nothing
         self.empty.push(sum(group.empty for group in groups) / sum(group.size for group in groups))
         share = self.empty.mean() or 0.0
         if not self.empty.full:
@@ -63,6 +65,8 @@ class EmptyCompletions(Detector):
         median = self.lengths.median()
         if not self.lengths.full or median is None:
             return no_data("too few generation rows yet")
+        low = min(self.lengths.values) <= self.length
+        self.quiet_while = None if low else {"completion_length_mean": (nextafter(self.length, inf), inf)}
         if median > self.length:
             return QUIET
         evidence = {"completion_length_mean": round(median, 4), "rows": len(self.lengths)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from types import MappingProxyType
 
 from grpo_watch.core.course import Course, Sign, named, shown
@@ -41,6 +42,8 @@ class EntropyCollapse(Detector):
             return no_data("too few rows with entropy yet")
         if entropy.start < self.least_start:
             return no_data("entropy was near zero from the start")
+        low = self.share * entropy.start * (1.0 + 1e-9)
+        self.quiet_while = {"entropy": (low, inf)} if entropy.within(low, inf) else None
         if entropy.mean >= self.share * entropy.start:
             return QUIET
         signs = course.signs() & AGREEING

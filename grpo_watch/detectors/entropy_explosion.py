@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from types import MappingProxyType
 
 from grpo_watch.core.course import Sign, named, shown
@@ -37,6 +38,8 @@ class EntropyExplosion(Detector):
         if entropy.mean is None or entropy.start is None:
             return no_data("too few rows with entropy yet")
         bar = max(self.floor, self.times * entropy.start)
+        high = bar * (1.0 - 1e-9)
+        self.quiet_while = {"entropy": (-inf, high)} if entropy.within(-inf, high) else None
         if entropy.mean < bar:
             return QUIET
         signs = run.course.signs() & AGREEING

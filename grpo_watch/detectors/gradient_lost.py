@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.evidence import is_zero, no_signal_ratio, number
+from grpo_watch.core.evidence import is_zero, not_zero, number
 from grpo_watch.core.records import MetricRow, Reading, Verdict
 
 
@@ -28,7 +28,6 @@ class GradientLost(Detector):
 
     def setup(self) -> None:
         """Start an empty streak."""
-        self.chance = 1.0
         self._end_streak()
 
     def _end_streak(self) -> None:
@@ -36,27 +35,26 @@ class GradientLost(Detector):
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries grad_norm."""
-        silent = no_signal_ratio(record)
-        if silent is not None:
-            self.chance = silent
         norm = number(record, "grad_norm")
         if norm is None:
             return SILENT
         if not is_zero(norm, record.resolution):
             self._end_streak()
+            self.quiet_while = {"grad_norm": not_zero(record.resolution)}
             return QUIET
+        self.quiet_while = None
         if self._loss_is_masked(record, run):
             return no_data("every completion is truncated and left out of the loss, so a zero gradient is expected")
-        return self._extend(record, norm)
+        return self._extend(record, norm, 1.0 if run.learning.signal is None else 1.0 - run.learning.signal)
 
     @staticmethod
     def _loss_is_masked(row: MetricRow, run: RunView) -> bool:
         return bool(run.setting("mask_truncated_completions")) and row.values.get("completion_truncated_ratio") == 1.0
 
-    def _extend(self, row: MetricRow, norm: float) -> Iterable[Reading]:
+    def _extend(self, row: MetricRow, norm: float, chance: float) -> Iterable[Reading]:
         self.rows += 1
         self.first_step = self.first_step or row.step
-        self.log_product += math.log(min(1.0, max(self.chance, self.least_chance)))
+        self.log_product += math.log(min(1.0, max(chance, self.least_chance)))
         if self.rows < self.min_rows or self.log_product > math.log(self.coincidence):
             return no_data("zero gradients so far may be steps without a learning signal")
         return (
@@ -70,7 +68,7 @@ class GradientLost(Detector):
                     "grad_norm": norm,
                     "rows": self.rows,
                     "chance_of_coincidence": float(f"{math.exp(self.log_product):.2g}"),
-                    "reward_zero_std_ratio": round(self.chance, 6),
+                    "reward_zero_std_ratio": round(chance, 6),
                 },
             ),
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.evidence import is_zero, number
+from grpo_watch.core.evidence import is_zero, not_zero, number
 from grpo_watch.core.learning import ARITHMETIC_FLOOR
 from grpo_watch.core.offpolicy import steps_off_policy, update_is_zero
 from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
@@ -23,6 +23,7 @@ class KlStuckAtZero(Detector):
             "min_signal": Param(0.05, "least share of groups with differing rewards", minimum=0, maximum=1),
         }
     )
+    keys_matter = True
     min_cumulative_lr: float
     min_cumulative_lr_adapter: float
     min_signal: float
@@ -40,9 +41,11 @@ class KlStuckAtZero(Detector):
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row."""
         kl = number(record, "kl_reference")
+        self.quiet_while = None
         if kl is None or ("kl_policy_update" in record.values and run.number("beta") == 0):
             return self._update(record, run)
         if not is_zero(kl, record.resolution):
+            self.quiet_while = {"kl_reference": not_zero(record.resolution)}
             return QUIET
         why_not = self.blind_because(run) or self._not_evidence(record, run)
         return no_data(why_not) if why_not else (self._breach(record, run, kl),)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.evidence import is_zero, number
+from grpo_watch.core.evidence import is_zero, not_zero, number
 from grpo_watch.core.records import MetricRow, Reading, Verdict
 
 LEAST_RATE = 1e-7
@@ -37,7 +37,9 @@ class LearningRateZero(Detector):
             return SILENT
         if not is_zero(rate, record.resolution):
             self.peak = max(self.peak, rate)
+            self.quiet_while = {"learning_rate": (not_zero(record.resolution)[0], self.peak)}
             return QUIET
+        self.quiet_while = None
         why_not = self._rounded_away(record, run) or self._expected_zero(record, run)
         if why_not:
             return no_data(why_not)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.core.batch import BatchPlan
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.detector import ANY, QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import MetricRow, Progress, Reading, RunConfig, Verdict
 
 NEEDED = ("per_device_train_batch_size", "num_generations")
@@ -55,6 +55,7 @@ class MaxStepsMismatch(Detector):
             if not self.first_row:
                 return SILENT
             self.first_row = False
+            self.quiet_while = ANY
         if run.max_steps == self.compared and not isinstance(record, RunConfig):
             return SILENT
         why_not = self.blind_because(run)

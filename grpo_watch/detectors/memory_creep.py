@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.detector import NEVER, QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import MetricRow, Reading, Verdict
 from grpo_watch.core.robust import explained, theil_sen
@@ -41,6 +41,7 @@ class MemoryCreep(Detector):
         """No points; every row is kept until 32 are in, then every second one, and so on."""
         self.points: list[tuple[float, float]] = []
         self.every = 1
+        self.quiet_while = {"memory_gib": NEVER}
         self.seen = 0
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
@@ -49,6 +50,7 @@ class MemoryCreep(Detector):
         if memory is None:
             return SILENT
         self.seen += 1
+        self.quiet_while = None
         if self.seen % self.every == 0:
             self._keep(float(record.step), memory)
         if self.seen < self.rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView
+from grpo_watch.core.detector import ANY, QUIET, SILENT, Detector, RunView
 from grpo_watch.core.records import EventKind, MetricRow, Reading, RunEvent, Scalar, Severity, Verdict
 
 CORE = ("loss", "grad_norm", "kl_reference", "entropy", "reward_mean", "policy_clip_ratio", "kl_policy_update")
@@ -40,7 +40,11 @@ class NonFiniteMetric(Detector):
         values = record.values
         broken = {name: value for name in CORE if (value := values.get(name, 0.0)) is None or not math.isfinite(value)}
         if not (broken or self.streak):
-            return SILENT if values.keys().isdisjoint(CORE) else QUIET
+            if values.keys().isdisjoint(CORE):
+                return SILENT
+            self.quiet_while = ANY
+            return QUIET
+        self.quiet_while = None
         if not self.streak:
             self.first_step = record.step
         kept = {name: rows for name, rows in self.streak.items() if name not in values}

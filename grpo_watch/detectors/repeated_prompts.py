@@ -7,9 +7,8 @@ from types import MappingProxyType
 
 from grpo_watch.core.batches import NewBatches
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.evidence import number
 from grpo_watch.core.prompt_order import PromptOrder
-from grpo_watch.core.records import CompletionSummary, MetricRow, Reading, Severity, Verdict
+from grpo_watch.core.records import CompletionSummary, Reading, Severity, Verdict
 
 WHOLE = 0.02
 """Distance from a whole number of epochs within which the same order is the dataset's own, unshuffled …"""
@@ -20,7 +19,7 @@ STEPS = 2.0
 class RepeatedPrompts(Detector):
     """Compares each new train batch's prompts with the run's first batches, and with those of the newest window."""
 
-    reads = (CompletionSummary, MetricRow)
+    reads = (CompletionSummary,)
     needs = (("completions",),)
     survives_attempts = True
     params = MappingProxyType(
@@ -38,31 +37,25 @@ class RepeatedPrompts(Detector):
         """Nothing drawn."""
         self.new = NewBatches()
         self.order = PromptOrder(self.batches)
-        self.epoch: float | None = None
-        self.per_step = 0.0
         self.was_fresh = False
 
-    def observe(self, record: CompletionSummary | MetricRow, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
-        """Note the epoch; judge a batch."""
-        if isinstance(record, MetricRow):
-            epoch = number(record, "epoch")
-            if epoch is not None:
-                self.epoch, self.per_step = epoch, epoch / max(1, record.step)
-            return SILENT
+    def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
+        """Judge a batch at the epoch that the newest row tells."""
         groups = self.new.take(record)
         if not groups:
             return SILENT
-        self.order.take(tuple(group.prompt_id for group in groups), self.epoch)
-        return self._judge()
+        epoch = run.newest("epoch")
+        self.order.take(tuple(group.prompt_id for group in groups), epoch)
+        return self._judge(epoch, max(1, run.step))
 
-    def _judge(self) -> Iterable[Reading]:
+    def _judge(self, epoch: float | None, step: int) -> Iterable[Reading]:
         order, first = self.order, self.order.opening.epoch
-        if order.began_anew and self.epoch is not None and first is not None:
-            passed = self.epoch - first
-            if abs(passed - round(passed)) > max(WHOLE, STEPS * self.per_step):
+        if order.began_anew and epoch is not None and first is not None:
+            passed = epoch - first
+            if abs(passed - round(passed)) > max(WHOLE, STEPS * epoch / step):
                 many = len(order.opening.batches)
                 message = f"the last {many} batches hold the prompts of the run's first {many}, in the same order"
-                evidence = {"epoch": self.epoch, "batches": many}
+                evidence = {"epoch": epoch, "batches": many}
                 return (Reading(Verdict.BREACH, message=message, evidence=evidence, immediate=True),)
         if not order.full:
             return no_data("too few batches yet")
@@ -76,7 +69,7 @@ class RepeatedPrompts(Detector):
                 value=repeated,
                 threshold=self.repeated,
                 message=f"the last {order.draws} prompts drawn are only {order.distinct} different ones",
-                evidence={"distinct_prompts": order.distinct, "draws": order.draws, "epoch": self.epoch},
+                evidence={"distinct_prompts": order.distinct, "draws": order.draws, "epoch": epoch},
                 severity=None if self.was_fresh else Severity.INFO,
             ),
         )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.detector import ANY, QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import MetricRow, Reading, Scalar, Severity, Verdict
-from grpo_watch.core.resume import Restart
+from grpo_watch.core.resume import Restart, one_line
 
 
 class ResumeRegression(Detector):
@@ -35,13 +34,12 @@ class ResumeRegression(Detector):
     def setup(self) -> None:
         """No rows, no restart."""
         self.attempt = 1
-        self.now: deque[MetricRow] = deque(maxlen=512)
         self.before: list[MetricRow] = []
         self.after: list[MetricRow] = []
         self.start: list[float] = []
         self.overlap: dict[int, MetricRow] = {}
 
-    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Keep the row; judge once, when enough rows follow a restart."""
         values = record.values
         if record.supplement or ("reward_mean" not in values and "learning_rate" not in values):
@@ -49,9 +47,10 @@ class ResumeRegression(Detector):
         if len(self.start) < self.rows and (reward := number(record, "reward_mean")) is not None:
             self.start.append(reward)
         if record.attempt > self.attempt:
-            self._restart(record)
-        self.now.append(record)
-        if not self.before or len(self.after) >= self.rows:
+            self._restart(record, one_line(run.recent))
+        compares = bool(self.before) and len(self.after) < self.rows
+        self.quiet_while = None if compares or len(self.start) < self.rows else ANY
+        if not compares:
             return SILENT if self.attempt > 1 else no_data("the run was not restarted")
         self.after.append(record)
         if len(self.after) < self.rows:
@@ -59,14 +58,15 @@ class ResumeRegression(Detector):
         signs = self._signs()
         return (self._breach(signs),) if signs else QUIET
 
-    def _restart(self, row: MetricRow) -> None:
+    def _restart(self, row: MetricRow, rows: Sequence[MetricRow]) -> None:
         """A run that begins anew at its first steps is no resume."""
-        old = [known for known in self.now if known.step < row.step]
-        same = [known for known in self.now if known.step >= row.step]
+        known = [each for each in rows if "reward_mean" in each.values or "learning_rate" in each.values]
+        old = [each for each in known if each.step < row.step]
+        same = [each for each in known if each.step >= row.step]
         self.attempt = row.attempt
         self.before = old[-self.rows :] if len(old) >= self.rows else []
-        self.overlap = {known.step: known for known in same}
-        self.after, self.now = [], deque(old, maxlen=512)
+        self.overlap = {each.step: each for each in same}
+        self.after = []
 
     def _signs(self) -> dict[str, str]:
         restart = Restart(self.before, self.after, self.overlap, self.start)

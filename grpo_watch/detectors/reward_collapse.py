@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 from types import MappingProxyType
 
 from grpo_watch.core.course import Sign, named, shown
@@ -23,20 +23,18 @@ class RewardCollapse(Detector):
     )
     share: float
 
-    def setup(self) -> None:
-        """No row yet."""
-        self.steps: deque[int] = deque(maxlen=3)
-
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries the reward."""
         if number(record, "reward_mean") is None:
             return SILENT
-        self.steps.append(record.step)
         reward = run.course.reward
         if reward.mean is None:
             return no_data("too few rows with a reward yet")
         if not reward.fell(self.share):
+            bounds = reward.safe(self.share)
+            self.quiet_while = {"reward_mean": bounds} if bounds is not None and reward.within(*bounds) else None
             return QUIET
+        self.quiet_while = None
         signs = run.course.signs() & AGREEING
         also = f"; {named(signs)}" if signs else ""
         return (
@@ -51,6 +49,12 @@ class RewardCollapse(Detector):
                     "best": shown(reward.highest),
                     "noise": shown(reward.noise),
                 },
-                first_step=self.steps[0],
+                first_step=_third_last(run),
             ),
         )
+
+
+def _third_last(run: RunView) -> int:
+    """The step of the third newest row with a reward: the newest mean is that of five."""
+    steps = [row.step for row in islice(reversed(run.recent), 64) if row.values.get("reward_mean") is not None]
+    return steps[:3][-1]

@@ -8,7 +8,7 @@ from itertools import combinations
 from statistics import median
 from types import MappingProxyType
 
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.detector import ANY, QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import MetricRow, Reading, Verdict
 from grpo_watch.core.robust import correlation, spread
@@ -18,6 +18,7 @@ class RewardComponentsCancel(Detector):
     """Anti-correlated pairs whose own spread is many times the total's."""
 
     needs = (("reward_mean", "reward_function_mean"),)
+    keys_matter = True
     params = MappingProxyType(
         {
             "rows": Param(30, "generation rows looked at", minimum=10),
@@ -45,6 +46,7 @@ class RewardComponentsCancel(Detector):
         total = number(record, "reward_mean")
         if total is None or not keys:
             return SILENT
+        self.quiet_while = ANY if len(keys) == 1 else None
         if len(keys) == 1:
             return no_data("there is only one reward function")
         scores = [number(record, key.mean) for key in keys[: self.most]]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.core.blocks import Block, Blocks
-from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.detector import ANY, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import MetricRow, Reading, Verdict
 from grpo_watch.core.robust import correlation
@@ -19,6 +19,7 @@ class RewardComponentsDiverge(Detector):
     """Cuts total and components into blocks of rows and compares the newest block with earlier ones."""
 
     needs = (("reward_mean", "reward_function_mean"),)
+    keys_matter = True
     params = MappingProxyType(
         {
             "rows": Param(10, "generation rows of a block", minimum=4),
@@ -45,6 +46,7 @@ class RewardComponentsDiverge(Detector):
         total = number(record, "reward_mean")
         if total is None or not keys:
             return SILENT
+        self.quiet_while = ANY if len(keys) == 1 else None
         if len(keys) == 1:
             return no_data("there is only one reward function")
         self.total.values.append(total)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView
+from grpo_watch.core.detector import ANY, QUIET, SILENT, Detector, Param, RunView
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import (
     CompletionSummary,
@@ -31,6 +31,7 @@ class RewardNotFinite(Detector):
 
     reads = (MetricRow, RunEvent, CompletionSummary)
     needs = (("reward_mean",), ("completions",))
+    keys_matter = True
     params = MappingProxyType(
         {
             "rows": Param(2, "rows in a row that are a warning; fewer are an info", minimum=1),
@@ -59,6 +60,7 @@ class RewardNotFinite(Detector):
         message = "the framework says that all reward functions returned None (or NaN) for a completion"
         said: dict[str, Scalar] = {"log": record.text[:200]}
         severity = Severity.INFO if self.streak + 1 < self.rows else None
+        self.quiet_while = None
         self.streak += self.streak == 0
         step = (record.step or 0) + 1
         return (Reading(Verdict.BREACH, "", severity=severity, message=message, evidence=said, step=step),)
@@ -76,7 +78,10 @@ class RewardNotFinite(Detector):
             broken["the total"] = values["reward_mean"]
         if not broken:
             self.streak = 0
+            known = all(self.finite[key.name] >= self.used_to for key in keys)
+            self.quiet_while = ANY if known else None
             return QUIET
+        self.quiet_while = None
         if number(row, "reward_mean") is not None and self._multi_task(broken, len(keys)):
             return SILENT
         self.streak += 1

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from grpo_watch.core.course import Sign, named
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.evidence import no_signal_ratio, number
+from grpo_watch.core.evidence import number
 from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.core.spreadless import COPIES, why
 from grpo_watch.core.window import Window
@@ -42,7 +42,7 @@ class RewardVarianceCollapse(Detector):
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that tells about groups."""
-        ratio = no_signal_ratio(record)
+        ratio = run.silent
         if ratio is None:
             return SILENT
         self._count(ratio, record.step)

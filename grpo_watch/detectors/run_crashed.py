@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from types import MappingProxyType
 
-from grpo_watch.core.detector import OK, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.detector import ANY, OK, QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import EventKind, MetricRow, Reading, RunEvent, RunState, Tick, Verdict
 
 NO_END = "its log has no end-of-training row"
@@ -30,21 +30,21 @@ class RunCrashed(Detector):
         self.finished = False
         self.attempt = 1
         self.fired = False
-        self.last_row = 0
 
     def observe(self, record: MetricRow | RunEvent | Tick, run: RunView) -> Iterable[Reading]:
         """Note tracebacks and rows; settle at a restart, a crash summary, or a tick."""
         if isinstance(record, MetricRow):
-            return self._row(record)
-        if isinstance(record, RunEvent):
-            return self._event(record)
-        return self._tick(record, run)
+            readings = self._row(record, run)
+        else:
+            readings = self._event(record, run.step) if isinstance(record, RunEvent) else self._tick(record, run)
+        self.quiet_while = None if self.suspect or self.finished or self.fired or not run.rows else ANY
+        return readings
 
-    def _row(self, row: MetricRow) -> Iterable[Reading]:
+    def _row(self, row: MetricRow, run: RunView) -> Iterable[Reading]:
         if row.supplement:
             return SILENT
         before, self.attempt = self.attempt, row.attempt
-        last, self.last_row = self.last_row, row.step
+        last = run.recent[-2].step if len(run.recent) > 1 else 0
         if row.attempt == before and self.suspect is not None and row.step <= (self.suspect.step or 0):
             return SILENT  # written before the job died, read after it: another channel said so first
         suspect, self.suspect, self.finished = self.suspect, None, False
@@ -53,16 +53,16 @@ class RunCrashed(Detector):
         self.fired = False
         return QUIET
 
-    def _event(self, event: RunEvent) -> Iterable[Reading]:
+    def _event(self, event: RunEvent, last_row: int) -> Iterable[Reading]:
         if event.kind is EventKind.FINISHED:
             self.finished = True
         elif event.kind in DEADLY and not self.finished:
             if self.suspect is None or event.kind is not EventKind.CRASH_SUMMARY:
                 self.suspect = event
             if event.kind is EventKind.CRASH_SUMMARY:
-                return self._fire(self.last_row)
+                return self._fire(last_row)
         elif event.kind is EventKind.STARTED and self.suspect is not None:
-            return self._fire(self.last_row)
+            return self._fire(last_row)
         return SILENT
 
     def _tick(self, tick: Tick, run: RunView) -> Iterable[Reading]:
@@ -77,7 +77,7 @@ class RunCrashed(Detector):
     def _without_sign(self, tick: Tick, run: RunView) -> Iterable[Reading]:
         if not run.shows_end:
             return no_data("the end of this run shows in no channel that is read")
-        if self.last_row == 0:
+        if run.step == 0:
             return no_data("no row was logged yet")
         if tick.state is RunState.ENDED and not self.finished and run.step < (run.max_steps or 0):
             self.suspect = RunEvent("", EventKind.KILLED, run.step, NO_END)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.detector import ANY, QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.life import SignsOfLife
 from grpo_watch.core.pace import duration
 from grpo_watch.core.records import (
@@ -52,25 +52,26 @@ class RunStalled(Detector):
         """Note signs of life; judge at ticks."""
         if isinstance(record, Tick):
             return self._judge(record, run)
-        if isinstance(record, MetricRow) and record.supplement:
-            return SILENT
-        self.life.take(record)
-        return QUIET if isinstance(record, MetricRow) else SILENT
+        if isinstance(record, MetricRow):
+            self.quiet_while = ANY
+            return SILENT if record.supplement else QUIET
+        self.life.take(record, run.rows)
+        return SILENT
 
     def _judge(self, tick: Tick, run: RunView) -> Iterable[Reading]:
         why_not = self._not_judged(tick, run)
         if why_not is not None:
             return no_data(why_not)
-        silence, limit = tick.now - (self.life.last or tick.now), self._limit(run)
+        silence, limit = tick.now - (self.life.last(run.heard) or tick.now), self._limit(run)
         complete = run.max_steps is not None and run.step >= run.max_steps
-        if self.life.ended or complete or tick.state is RunState.RUNNING or silence <= limit:
+        if self.life.ended(run.rows) or complete or tick.state is RunState.RUNNING or silence <= limit:
             return QUIET
         return (self._breach(tick, run, silence, limit),)
 
     def _not_judged(self, tick: Tick, run: RunView) -> str | None:
         if not run.shows_end:
             return "the end of this run shows in no channel that is read (its console log, or ms-swift's logging.jsonl)"
-        if self.life.last is None or (self.life.rows == 0 and not tick.live):
+        if self.life.last(run.heard) is None or (run.rows == 0 and not tick.live):
             return "no row was logged yet"
         if tick.state is RunState.ENDED:
             return "the run is said to have ended"
@@ -80,7 +81,7 @@ class RunStalled(Detector):
         """Tolerated silence in seconds; an evaluation, a save or a long generation may follow the newest step."""
         every = [run.number("eval_steps"), run.number("save_steps")]
         pauses = any(n is not None and n >= 1 and run.step % int(n) == 0 for n in every)
-        least = self.first_step_seconds if self.life.rows <= 1 else self.floor_seconds
+        least = self.first_step_seconds if run.rows <= 1 else self.floor_seconds
         usual = self.factor * (run.pace.median() or 0.0) * (self.pause_factor if pauses else 1.0)
         return max(least, usual, self.wait_factor * run.pace.longest_wait())
 

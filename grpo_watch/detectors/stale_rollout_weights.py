@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.detector import NEVER, QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.engine_weights import EngineWeights
 from grpo_watch.core.evidence import number
 from grpo_watch.core.mismatch import GAPS, METRICS, Gap, GapTrend, newest_gap, unexplained
@@ -44,6 +44,7 @@ class StaleRolloutWeights(Detector):
         """Nothing known."""
         self.trend, self.entropy = GapTrend(self.rows), Window(5)
         self.weights = EngineWeights()
+        self.quiet_while = dict.fromkeys(METRICS, NEVER)
 
     def observe(self, record: MetricRow | CheckpointDigest, run: RunView) -> Iterable[Reading]:
         """Judge a row that carries a gap, or the engine's own weights."""
@@ -51,6 +52,7 @@ class StaleRolloutWeights(Detector):
             return self._weights(record)
         if METRICS.isdisjoint(record.values):
             return SILENT
+        self.quiet_while = None
         entropy, found = number(record, "entropy"), newest_gap(record.values)
         if entropy is not None:
             self.entropy.push(entropy)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from grpo_watch.core.course import ENTROPY_HIGH
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.detector import NEVER, QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import number
 from grpo_watch.core.mismatch import GAPS, METRICS, unexplained
 from grpo_watch.core.records import MetricRow, Reading, Scalar, Verdict
@@ -42,14 +42,16 @@ class TrainRolloutMismatch(Detector):
         """Empty windows."""
         self.windows = {metric: Window(self.rows) for metric in ALL}
         self.entropy = Window(self.rows)
+        self.quiet_while = dict.fromkeys(LOGGED, NEVER)
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one row that carries a measure."""
+        if LOGGED.isdisjoint(record.values):
+            return SILENT
+        self.quiet_while = None
         entropy = number(record, "entropy")
         if entropy is not None:
             self.entropy.push(entropy)
-        if LOGGED.isdisjoint(record.values):
-            return SILENT
         for metric in LOGGED & record.values.keys():
             value = number(record, metric)
             if value is not None:

@@ -242,6 +242,7 @@ class RunWatch:
         for (rule, key), alert in settled.alerts.items():
             if rule in monitors:
                 monitors[rule].load(key, alert)
+        state.rouse()
         if self._keeper.fingerprints(self.name) != self._rules.fingerprints:
             self._batch.fingerprints = self._rules.fingerprints
         self._batch.alerts |= {key: alert for key, alert in settled.alerts.items() if alert != loaded.get(key)}

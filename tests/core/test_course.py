@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.core.course import Course, RewardTrack, Sign, Track, named, shown
-from grpo_watch.core.records import CompletionSummary
+from grpo_watch.core.evidence import no_signal_ratio
+from grpo_watch.core.records import CompletionSummary, MetricRow
 from tests.support.records import a_batch, row
 
 quick = settings(derandomize=True, deadline=None, max_examples=100)
@@ -29,11 +30,15 @@ def reward(*values: float) -> RewardTrack:
     return made
 
 
+def _take(made: Course, each: MetricRow) -> None:
+    made.take(each, no_signal_ratio(each), finite=all(v is not None and math.isfinite(v) for v in each.values.values()))
+
+
 def course(**series: list[float]) -> Course:
     """A course fed with rows of these metrics, all of one length."""
     made = Course()
     for index in range(len(next(iter(series.values())))):
-        made.take(row(index + 1, **{name: values[index] for name, values in series.items()}))
+        _take(made, row(index + 1, **{name: values[index] for name, values in series.items()}))
     return made
 
 
@@ -153,7 +158,7 @@ def test_growing_back_is_no_growth() -> None:
 def test_missing_null_and_nan_are_not_values() -> None:
     fed = Course()
     for step in range(1, 20):
-        fed.take(row(step, entropy=None, kl_reference=math.nan))
+        _take(fed, row(step, entropy=None, kl_reference=math.nan))
     assert (fed.entropy.mean, fed.kl.mean, fed.reward.mean) == (None, None, None)
 
 
@@ -177,3 +182,23 @@ def test_a_resume_keeps_the_past_a_new_start_does_not() -> None:
 def test_signs_are_named_in_a_fixed_order() -> None:
     assert named(frozenset({Sign.KL_HIGH, Sign.REWARD_FELL})) == "reward fell, KL is high"
     assert (shown(0.123456), shown(None)) == (0.1235, None)
+
+
+@given(
+    st.lists(st.floats(-2, 2), min_size=5, max_size=30),
+    st.lists(st.floats(0, 1), min_size=1, max_size=30),
+    st.sampled_from([0.3, 0.66]),
+)
+@quick
+def test_rewards_within_the_safe_bounds_are_never_a_fall(
+    past: list[float], next_ones: list[float], share: float
+) -> None:
+    """Whatever comes within them, in whatever order: the promise that lets reward-collapse sleep."""
+    fed = reward(*past)
+    bounds = fed.safe(share)
+    if bounds is None or not fed.within(*bounds) or fed.fell(share):
+        return
+    low, high = bounds
+    for part in next_ones:
+        fed.push(low + part * (high - low))
+        assert not fed.fell(share)

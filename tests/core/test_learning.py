@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from grpo_watch.core.evidence import no_signal_ratio
 from grpo_watch.core.learning import LearningSoFar
 from grpo_watch.core.records import MetricRow
 from tests.support.records import row
@@ -13,7 +14,7 @@ def after(*rows: MetricRow) -> LearningSoFar:
     """The sum after these rows."""
     learning = LearningSoFar()
     for each in rows:
-        learning.take(each)
+        learning.take(each, no_signal_ratio(each))
     return learning
 
 

@@ -1,0 +1,113 @@
+"""Which monitors of a run need not be shown the usual train row, and which rows wake them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from grpo_watch.core.records import MetricRow
+
+if TYPE_CHECKING:
+    from grpo_watch.core.detector import Bounds
+    from grpo_watch.core.monitor import Monitor
+
+NAP_AFTER = 16
+"""Rows in a row with nothing to say before a monitor falls asleep: falling asleep costs as much as a few rows."""
+
+
+class Sleepers:
+    """The monitors whose detectors promised (``quiet_while``) to have nothing to say about rows within bounds.
+
+    What all of them need is one comparison per metric, however many they are. A row outside the bounds, or with other
+    keys where keys matter, or printed at another resolution, wakes those that it concerns.
+    """
+
+    __slots__ = ("_bounds", "_layout", "_promised", "_resolution")
+
+    def __init__(self) -> None:
+        self._promised: dict[Monitor, Bounds] = {}
+        self._bounds: tuple[tuple[str, float, float], ...] = ()
+        self._layout: tuple[str, ...] | None = None
+        self._resolution: float | None = None
+
+    def __contains__(self, monitor: Monitor) -> bool:
+        return monitor in self._promised
+
+    def __len__(self) -> int:
+        return len(self._promised)
+
+    def add(self, monitors: Iterable[Monitor], row: MetricRow) -> None:
+        """Let these sleep after this row."""
+        if row.resolution != self._resolution:
+            self._promised.clear()
+            self._resolution = row.resolution
+        for monitor in monitors:
+            bounds = monitor.detector.quiet_while
+            if bounds is not None:
+                self._promised[monitor] = bounds
+        matter = any(monitor.detector.keys_matter for monitor in self._promised)
+        self._layout = tuple(row.values) if matter else None
+        self._merge()
+
+    def woken_by(self, row: MetricRow) -> bool:
+        """Whether any monitor is woken by this row, whose values are all finite."""
+        values = row.values
+        for metric, low, high in self._bounds:
+            value = values.get(metric)
+            if value is not None and not low <= value <= high:
+                return self._wake(row)
+        if self._layout is not None and tuple(values) != self._layout:
+            return self._wake(row)
+        if row.resolution != self._resolution:
+            return self.rouse()
+        return False
+
+    def recheck(self) -> bool:
+        """Whether any monitor is woken because it was shown something else and takes its promise back."""
+        kept = {
+            monitor: bounds
+            for monitor, bounds in self._promised.items()
+            if not monitor.active and monitor.detector.quiet_while is bounds
+        }
+        return self._keep(kept)
+
+    def rouse(self) -> bool:
+        """Wake all; whether there were any."""
+        return self._keep({})
+
+    def _wake(self, row: MetricRow) -> bool:
+        other_keys = self._layout is not None and tuple(row.values) != self._layout
+        kept = {
+            monitor: bounds
+            for monitor, bounds in self._promised.items()
+            if not (other_keys and monitor.detector.keys_matter) and _within(row, bounds)
+        }
+        return self._keep(kept)
+
+    def _keep(self, kept: dict[Monitor, Bounds]) -> bool:
+        if len(kept) == len(self._promised):
+            return False
+        for monitor in self._promised.keys() - kept.keys():
+            monitor.quiet_rows = 0
+        self._promised = kept
+        if not any(monitor.detector.keys_matter for monitor in kept):
+            self._layout = None
+        self._merge()
+        return True
+
+    def _merge(self) -> None:
+        """The narrowest bounds of each metric."""
+        merged: dict[str, tuple[float, float]] = {}
+        for bounds in self._promised.values():
+            for metric, (low, high) in bounds.items():
+                lowest, highest = merged.get(metric, (low, high))
+                merged[metric] = max(low, lowest), min(high, highest)
+        self._bounds = tuple((metric, low, high) for metric, (low, high) in merged.items())
+
+
+def _within(row: MetricRow, bounds: Bounds) -> bool:
+    for metric, (low, high) in bounds.items():
+        value = row.values.get(metric)
+        if value is not None and not low <= value <= high:
+            return False
+    return True

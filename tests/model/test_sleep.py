@@ -1,0 +1,171 @@
+"""Showing rows only to the rules that are awake changes no transition, finding or status: it only saves time."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_watch.core.detector import Rule
+from grpo_watch.core.engine import Engine
+from grpo_watch.core.records import (
+    EventKind,
+    MetricRow,
+    Progress,
+    Record,
+    RunConfig,
+    RunEvent,
+    Setting,
+    Stream,
+    Tick,
+)
+from grpo_watch.core.runstate import RunState
+from grpo_watch.core.snapshot import take_snapshot
+from grpo_watch.runtime.pipeline import Pipeline
+from tests.support.bundles import bundled_runs
+from tests.support.feeding import DETECTORS, END, RULES, RUN, fed, recorded
+from tests.support.records import a_batch, a_checkpoint
+
+ALONE = ("kl_rollout", "memory_gib", "policy_clip_ratio", "kl_policy_update", "logprob_gap_rollout", "eval_only")
+LEVELS = {
+    "loss": (0.0, 0.1),
+    "grad_norm": (0.4, 0.3),
+    "learning_rate": (1e-6, 0.0),
+    "reward_mean": (0.5, 0.2),
+    "reward_group_std": (0.2, 0.05),
+    "reward_zero_std_ratio": (0.2, 0.1),
+    "reward_function_mean[a]": (0.3, 0.1),
+    "reward_function_std[a]": (0.2, 0.05),
+    "reward_function_mean[b]": (0.2, 0.1),
+    "reward_function_std[b]": (0.2, 0.05),
+    "kl_reference": (0.02, 0.01),
+    "entropy": (0.6, 0.1),
+    "completion_length_mean": (200.0, 40.0),
+    "completion_truncated_ratio": (0.05, 0.05),
+    "step_seconds": (2.0, 0.2),
+    "epoch": (0.5, 0.0),
+    "kl_rollout": (0.01, 0.01),
+    "memory_gib": (60.0, 0.1),
+    "policy_clip_ratio": (0.02, 0.02),
+    "kl_policy_update": (0.001, 0.001),
+    "logprob_gap_rollout": (0.02, 0.01),
+}
+"""Metric to a usual value and its noise."""
+
+
+def sides(rules: Sequence[Rule] = RULES) -> tuple[Engine, Engine]:
+    return Engine(rules, DETECTORS), Engine(rules, DETECTORS, naps=False)
+
+
+def told(state: RunState) -> object:
+    shown = take_snapshot(state)
+    return shown.findings, shown.rules, shown.verdict
+
+
+@pytest.mark.parametrize("name", [name for name in bundled_runs() if "config-errors" not in name])  # several runs
+def test_a_recorded_run_is_judged_the_same(name: str) -> None:
+    napping, sleepless = Pipeline(RULES, DETECTORS), Pipeline(RULES, DETECTORS)
+    sleepless.engine = Engine(RULES, DETECTORS, naps=False)
+    items = [*recorded(name).in_turn(), END]
+    assert fed(items, napping) == fed(items, sleepless)
+    assert told(napping.engine.run(RUN)) == told(sleepless.engine.run(RUN))
+
+
+def wander(rng: random.Random, rows: int) -> Iterator[Record]:
+    """Rows whose metrics stay usual for a while, then jump, freeze, vanish or break, and all else that can come."""
+    names = [name for name in LEVELS if name not in ALONE or rng.random() < 0.3]
+    level = {name: LEVELS[name][0] for name in names}
+    still: set[str] = set()
+    absent: set[str] = set()
+    reuse = rng.choice([0, 0, 0, 3])
+    step, attempt = 0, 1
+    yield RunConfig("trl", "1.16.0", {"beta": Setting(0.04, "test"), "num_iterations": Setting(2, "test")})
+    for number in range(rows):
+        step += 1
+        if rng.random() < 0.04:
+            _disturb(rng, names, level, still, absent)
+        if rng.random() < 0.01:
+            attempt, step = attempt + 1, max(1, step - rng.randrange(30))
+        values: dict[str, float | None] = {}
+        for name in names:
+            if name in absent or (reuse and number % reuse and name.startswith(("reward", "completion"))):
+                continue
+            noise = (
+                0.0
+                if name in still
+                else LEVELS[name][1]
+                * rng.gauss(0, 1)
+                * (level[name] / LEVELS[name][0] or 0.0 if LEVELS[name][0] else 1.0)
+            )
+            values[name] = level[name] + noise
+        odd = rng.random()
+        if odd < 0.01 and values:
+            values[rng.choice(list(values))] = rng.choice([math.nan, math.inf, None])
+        resolution = 1e-8 if rng.random() < 0.001 else None
+        yield MetricRow(RUN, Stream.TRAIN, attempt, step, values, time=float(number), resolution=resolution)
+        yield from _besides(rng, attempt, step, number)
+
+
+def _disturb(rng: random.Random, names: list[str], level: dict[str, float], still: set[str], absent: set[str]) -> None:
+    name = rng.choice(names)
+    what = rng.randrange(6)
+    if what == 0:
+        level[name] = 0.0
+        still.add(name)
+    elif what == 1:
+        level[name] = LEVELS[name][0] * rng.choice([0.05, 0.3, 3.0, 30.0])
+    elif what == 2:
+        absent.add(name)
+    elif what == 3:
+        still.symmetric_difference_update({name})
+    else:
+        level[name] = LEVELS[name][0]
+        still.discard(name)
+        absent.discard(name)
+
+
+def _besides(rng: random.Random, attempt: int, step: int, number: int) -> Iterator[Record]:
+    draw = rng.random()
+    if draw < 0.03:
+        yield a_batch(step, (0, 1, 2, 3) if rng.random() < 0.7 else (0, 0, 1, 1))
+    elif draw < 0.05:
+        yield MetricRow(
+            RUN, Stream.TRAIN, attempt, step, {"entropy": 0.4, "reward_zero_std_ratio": 0.5}, supplement=True
+        )
+    elif draw < 0.06:
+        yield MetricRow(RUN, Stream.EVAL, attempt, step, {"reward_mean": 0.1})
+    elif draw < 0.07:
+        yield Tick(float(number))
+    elif draw < 0.08:
+        yield RunEvent("log", rng.choice(list(EventKind)), step, "RuntimeError: no", seen=float(number))
+    elif draw < 0.09:
+        yield Progress("log", step, 1000)
+    elif draw < 0.10:
+        yield a_checkpoint(step, {"w": str(rng.randrange(3))})
+
+
+@given(st.integers(0, 2**32))
+@settings(derandomize=True, deadline=None, max_examples=25)
+def test_any_run_is_judged_the_same(seed: int) -> None:
+    napping, sleepless = sides()
+    slept = 0
+    for record in wander(random.Random(seed), 300):
+        assert napping.feed(RUN, record) == sleepless.feed(RUN, record), record
+        slept += len(napping.run(RUN).sleeping)
+    assert told(napping.run(RUN)) == told(sleepless.run(RUN))
+    assert slept > 0
+
+
+def test_most_rules_sleep_while_a_run_is_healthy() -> None:
+    engine, _ = sides()
+    rng = random.Random(1)
+    for step in range(1, 101):
+        values = {name: usual + 0.1 * noise * rng.random() for name, (usual, noise) in LEVELS.items()}
+        engine.feed(RUN, MetricRow(RUN, Stream.TRAIN, 1, step, {n: v for n, v in values.items() if n not in ALONE}))
+    state = engine.run(RUN)
+    readers = state.readers(MetricRow(RUN, Stream.TRAIN, 1, 101, {}))
+    assert len(state.sleeping) >= 0.5 * len(readers)
