@@ -11,7 +11,7 @@ from grpo_watch.core.names import LABELLED, labelled, split_label
 from grpo_watch.core.records import Stream
 
 if TYPE_CHECKING:
-    from grpo_watch.normalise.tables import Framework
+    from grpo_watch.normalise.tables import Framework, KeyRule
 
 Picker = Callable[[Mapping[str, float | None]], Sequence[float | None]]
 
@@ -20,7 +20,8 @@ Picker = Callable[[Mapping[str, float | None]], Sequence[float | None]]
 class Plan:
     """How rows with one set of keys are read: the raw values that ``pick`` takes are those of ``metrics``, in order.
 
-    ``functions`` counts reward functions; ``function`` names the mean and spread metrics of the only one.
+    ``functions`` counts reward functions; ``function`` names the mean and spread metrics of the only one;
+    ``off_at_zero`` are metrics whose exact 0 is a placeholder.
     """
 
     stream: Stream
@@ -32,6 +33,7 @@ class Plan:
     functions: int
     function: tuple[str, str] | None
     unknown: tuple[str, ...]
+    off_at_zero: tuple[str, ...] = ()
 
 
 def stripped(key: str, prefixes: Sequence[str]) -> str | None:
@@ -59,21 +61,21 @@ def stream_of(keys: Sequence[str], framework: Framework) -> Stream:
 def compile_plan(keys: Sequence[str], stream: Stream | None, framework: Framework) -> Plan:
     """The plan for rows with exactly these keys; ``stream`` is set where the channel knows it."""
     stream = stream or stream_of(keys, framework)
-    chosen: dict[str, tuple[int, str, bool]] = {}
+    chosen: dict[str, tuple[int, str, KeyRule]] = {}
     unknown: list[str] = []
     spread_key = None
-    for key in keys:
-        name = _own_name(key, stream, framework)
+    names = [_own_name(key, stream, framework) for key in keys]
+    for key, name in zip(keys, names, strict=True):
         found = framework.find(name) if name is not None else None
         if name == framework.spread_key:
             spread_key = key
         elif found is None:
             unknown += [key] if name is not None else []
-        elif found[1].metric is not None:
+        elif found[1].metric is not None and (found[1].beside is None or found[1].beside in names):
             rank, rule, label = found
             metric = labelled(rule.metric or "", label) if rule.metric in LABELLED and label else rule.metric or ""
             if metric not in chosen or rank < chosen[metric][0]:
-                chosen[metric] = (rank, key, rule.reciprocal)
+                chosen[metric] = (rank, key, rule)
     return _plan(stream, chosen, framework, spread_key=spread_key, unknown=tuple(unknown))
 
 
@@ -86,7 +88,7 @@ def _own_name(key: str, stream: Stream, framework: Framework) -> str | None:
 
 def _plan(
     stream: Stream,
-    chosen: Mapping[str, tuple[int, str, bool]],
+    chosen: Mapping[str, tuple[int, str, KeyRule]],
     framework: Framework,
     *,
     spread_key: str | None,
@@ -101,12 +103,13 @@ def _plan(
         stream=stream,
         metrics=metrics,
         pick=_picker(picked),
-        reciprocals=tuple(metric for metric in metrics if chosen[metric][2]),
+        reciprocals=tuple(metric for metric in metrics if chosen[metric][2].reciprocal),
         spread_key=spread_key,
         rate_key=rate_key,
         functions=len(labels),
         function=(_of("mean", labels[0]), _of("std", labels[0])) if len(labels) == 1 else None,
         unknown=unknown,
+        off_at_zero=tuple(metric for metric in metrics if chosen[metric][2].zero_is_off),
     )
 
 

@@ -20,13 +20,19 @@ PLACEHOLDER = re.compile(r"<[a-z]+>")
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """One raw key (or ``prefix<label>suffix``) and the metric it means; ``metric`` None: known, but no metric."""
+    """One raw key (or ``prefix<label>suffix``) and the metric it means; ``metric`` None: known, but no metric.
+
+    ``beside``: it means the metric only in a row that holds this key too. ``zero_is_off``: an exact 0 is written where
+    the quantity is not measured, and counts as absent.
+    """
 
     prefix: str
     suffix: str
     pattern: bool
     metric: str | None
     reciprocal: bool = False
+    beside: str | None = None
+    zero_is_off: bool = False
 
     def label(self, key: str) -> str | None:
         """The label inside ``key`` when the pattern matches, else None."""
@@ -178,18 +184,26 @@ def _settings(entries: Mapping[str, str]) -> Iterable[tuple[str, str]]:
 def _rules(document: Mapping[str, Any]) -> Iterable[KeyRule]:
     for key, value in document.get("metrics", {}).items():
         entry = {"metric": value} if isinstance(value, str) else value
-        yield _rule(key, entry["metric"], reciprocal=entry.get("convert") == "reciprocal")
+        yield _rule(key, entry["metric"], entry)
     for key in document.get("bookkeeping", ()):
-        yield _rule(key, None)
+        yield _rule(key, None, {})
 
 
-def _rule(key: str, metric: str | None, *, reciprocal: bool = False) -> KeyRule:
+def _rule(key: str, metric: str | None, entry: Mapping[str, Any]) -> KeyRule:
     if metric is not None and metric not in METRICS:
         raise ValueError(f"framework data: {key} means {metric}, which is no canonical metric")
     parts = PLACEHOLDER.split(key)
     if metric in LABELLED and len(parts) != 2:  # noqa: PLR2004 (text before and after the one placeholder)
         raise ValueError(f"framework data: {key} needs one placeholder for the label of {metric}")
-    return KeyRule(parts[0], parts[-1] if len(parts) > 1 else "", len(parts) > 1, metric, reciprocal)
+    return KeyRule(
+        prefix=parts[0],
+        suffix=parts[-1] if len(parts) > 1 else "",
+        pattern=len(parts) > 1,
+        metric=metric,
+        reciprocal=entry.get("convert") == "reciprocal",
+        beside=entry.get("beside"),
+        zero_is_off=entry.get("zero") == "absent",
+    )
 
 
 def _signature(entry: Mapping[str, Any]) -> Signature:
