@@ -20,6 +20,9 @@ from grpo_watch.core.records import (
 )
 from grpo_watch.sources import rows
 from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.console_lines import MetricLine
+from grpo_watch.sources.envelope import Envelope
+from grpo_watch.sources.framework_lines import FrameworkLines, Taken
 from grpo_watch.sources.jsonl import EIGHT_DECIMALS
 from grpo_watch.sources.literal import dictionaries
 from grpo_watch.sources.progress import Bar, title_step, training_bar
@@ -47,6 +50,8 @@ class _Held(NamedTuple):
     values: dict[str, float | None]
     stream: Stream | None
     seen: float | None
+    total: int | None = None
+    resolution: float | None = None
 
 
 class ConsoleParser:
@@ -62,6 +67,7 @@ class ConsoleParser:
         self.framework = str(state.get("framework") or "")
         self.told: deque[str] = deque(filter(None, str(state.get("told") or "").split("\n")), maxlen=TOLD)
         self.saved: dict[str, Scalar] = dict(state)
+        self._envelope, self._lines = Envelope(), FrameworkLines()
         self._held: list[_Held] = []
         self._fragment = b""
         self._trace = 0
@@ -77,6 +83,22 @@ class ConsoleParser:
     def feed(self, data: bytes, seen: float | None) -> list[Item]:
         """The items of one piece (what stands between two carriage returns or line ends)."""
         self._out, self._seen, self._savable = [], seen, self.idle
+        pieces = self._envelope.take(data)
+        if len(pieces) != 1:
+            self._save()
+        for piece in pieces:
+            self._piece(piece)
+        self._settle()
+        return self._out
+
+    def _settle(self) -> None:
+        """Whether anything is held back now."""
+        waits = self._held or self._fragment or self._trace or self._lines.held or self._envelope.open
+        self.idle = not waits
+
+    def _piece(self, data: bytes) -> None:
+        if not data or self._of_framework(data):
+            return
         if self._fragment:
             data = self._join(data)
         if b"{" in data and data[:2] != TABLE:
@@ -87,12 +109,45 @@ class ConsoleParser:
             self.steps.wiped = self.steps.wiped or len(data) >= WIPE
         else:
             self._text(data)
-        self.idle = not (self._held or self._fragment or self._trace)
-        return self._out
+
+    def _of_framework(self, data: bytes) -> bool:
+        """Whether the piece belongs to a framework that prints rows in lines of its own (a bar may stand before)."""
+        held, lines = self._lines.held, self._lines
+        if not held and (data[:2] == TABLE or not lines.may_begin(data)):
+            return False
+        taken = lines.feed(data)
+        if taken is None:
+            return False
+        self._save()
+        if b"%|" in data and (bar := training_bar(data)[0]) is not None:
+            self._bar(bar)
+        elif held and TRACEBACK in data:
+            self._text(data)
+        self._taken(taken)
+        return True
+
+    def _taken(self, taken: Taken) -> None:
+        for line in taken.rows:
+            self._tell(taken.framework)
+            self._trace = 0
+            self.told.clear()
+            self._line(line)
+
+    def _line(self, line: MetricLine) -> None:
+        """A complete row of a framework's own reader."""
+        held = _Held(dict(line.values), line.stream, self._seen, line.max_steps, line.resolution)
+        if line.step is not None:
+            self._named(line.step, held)
+        else:
+            self._unnamed(held)
 
     def flush(self, seen: float | None) -> list[Item]:
         """The items of what is held back, as if nothing more could tell its step."""
         self._out, self._seen = [], seen
+        for piece in self._envelope.flush():
+            self._piece(piece)
+        if (taken := self._lines.flush()) is not None:
+            self._taken(taken)
         self._release()
         if self._fragment:
             self.stats.skip(Skip.TRUNCATED, "the log ends inside a row")
@@ -151,26 +206,31 @@ class ConsoleParser:
             step = place.step if place.step is not None else self.steps.bar or self.steps.last
             self._event(EventKind.FINISHED, step=step)
             return
-        stream = rows.stream(values)
+        held = _Held(values, rows.stream(values), self._seen)
         if place.step is not None:
-            self._named(place, values, stream)
-            return
+            resolution = EIGHT_DECIMALS if place.rounded else None
+            self._named(place.step, held._replace(total=place.max_steps, resolution=resolution))
+        else:
+            self._unnamed(held)
+
+    def _unnamed(self, held: _Held) -> None:
+        """A row whose step shows in what stands around it."""
         if not self.steps.wiped:
             self._release()
-        step = self.steps.at_once(train=stream is None)
-        self._held.append(_Held(values, stream, self._seen))
+        step = self.steps.at_once(train=held.stream is None)
+        self._held.append(held)
         if step is not None:
             self._place(step)
 
-    def _named(self, place: rows.Place, values: dict[str, float | None], stream: Stream | None) -> None:
-        """A row that names its step itself, as ms-swift's do."""
+    def _named(self, step: int, held: _Held) -> None:
+        """A row that names its step itself."""
         self._release()
         self.steps.wiped = False
         self.steps.slots.clear()
-        self._held.append(_Held(values, stream, self._seen))
-        self._place(place.step or 0, place.max_steps, EIGHT_DECIMALS if place.rounded else None)
+        self._held.append(held)
+        self._place(step)
 
-    def _place(self, step: int, total: int | None = None, resolution: float | None = None) -> None:
+    def _place(self, step: int) -> None:
         """Give out the oldest row that is held, at this step."""
         held = self._held.pop(0)
         if held.stream is None:
@@ -182,9 +242,9 @@ class ConsoleParser:
             values=held.values,
             stream=held.stream,
             segment=self.segment,
-            max_steps=total,
+            max_steps=held.total,
             seen=held.seen,
-            resolution=resolution,
+            resolution=held.resolution,
         )
         self._out.append(row)
 
@@ -289,7 +349,11 @@ class ConsoleParser:
         """Tell the framework once, where the text leaves no doubt."""
         found = UNSLOTH.search(data)
         framework = "unsloth" if found is not None else "ms-swift" if b"[INFO:swift]" in data else ""
-        if framework and not self.framework:
+        if framework:
+            self._tell(framework, found[1].decode() if found is not None else None)
+
+    def _tell(self, framework: str, version: str | None = None) -> None:
+        """Name the framework once."""
+        if not self.framework:
             self.framework = framework
-            version = found[1].decode() if found is not None else None
             self._out.append(RunConfig(framework, version, {}, self.name, self.segment))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.files import open_regular
+from grpo_watch.sources.framework_lines import framework_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -198,6 +199,8 @@ def _console(head: bytes, tail: bytes, *, named: bool) -> Sniffed:
     if b"\0" in head[:64] and head[:4096].count(b"\0") > len(head[:4096]) // 10:
         return Sniffed(What.CONSOLE if named else None, problem="a binary file, no log")
     both = (head, tail)
+    if (framework := framework_of(head) or framework_of(tail)) is not None:
+        return Sniffed(What.CONSOLE, framework)
     if any(ROW.search(part) or MEGATRON.search(part) for part in both):
         what = _text_rows(head)
         return Sniffed(what, _framework(head) or _framework(tail))
