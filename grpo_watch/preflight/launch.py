@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from grpo_watch.core.records import Setting
@@ -44,12 +44,12 @@ class Launch:
     framework: str | None = None
     version: str | None = None
     version_origin: str = ""
-    settings: Mapping[str, Setting] = NO_SETTINGS
-    environment: Mapping[str, Setting] = NO_SETTINGS
+    settings: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
+    environment: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
     world_size: Setting | None = None
     dataset_size: Setting | None = None
     eval_dataset_size: Setting | None = None
-    deepspeed: Mapping[str, Setting] = NO_SETTINGS
+    deepspeed: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
     peft: bool | None = None
     unresolved: tuple[str, ...] = ()
     text: str = ""
