@@ -13,6 +13,10 @@ from grpo_watch.core.records import Stream
 if TYPE_CHECKING:
     from grpo_watch.normalise.tables import Framework, KeyRule
 
+OWN_OF_TRAINING = frozenset({"loss", "grad_norm", "reward"})
+OWN_METRICS = frozenset({"loss", "grad_norm", "reward_mean"})
+"""What every training row has, in raw keys that all frameworks share and in canonical names."""
+
 Picker = Callable[[Mapping[str, float | None]], Sequence[float | None]]
 
 
@@ -53,9 +57,14 @@ def train_keys(keys: Sequence[str], framework: Framework) -> frozenset[str]:
 def stream_of(keys: Sequence[str], framework: Framework) -> Stream:
     """EVAL for rows that have evaluation keys and none of the keys that every training row has."""
     trains = train_keys(keys, framework)
-    if len(trains) < len(keys) and not trains & {"loss", "grad_norm", "reward"}:
+    if len(trains) < len(keys) and not any(_of_training(key, framework) for key in trains):
         return Stream.EVAL
     return Stream.TRAIN
+
+
+def _of_training(key: str, framework: Framework) -> bool:
+    found = framework.find(key)
+    return key in OWN_OF_TRAINING or (found is not None and found[1].metric in OWN_METRICS)
 
 
 def compile_plan(keys: Sequence[str], stream: Stream | None, framework: Framework) -> Plan:
@@ -64,19 +73,21 @@ def compile_plan(keys: Sequence[str], stream: Stream | None, framework: Framewor
     chosen: dict[str, tuple[int, str, KeyRule]] = {}
     unknown: list[str] = []
     spread_key = None
+    own_validation = framework.own_validation and stream is Stream.EVAL
     names = [_own_name(key, stream, framework) for key in keys]
     for key, name in zip(keys, names, strict=True):
         found = framework.find(name) if name is not None else None
         if name == framework.spread_key:
             spread_key = key
         elif found is None:
-            unknown += [key] if name is not None else []
-        elif found[1].metric is not None and (found[1].beside is None or found[1].beside in names):
+            unknown += [key] if name is not None and not own_validation else []
+        elif found[1].metric is not None and found[1].holds(names):
             rank, rule, label = found
             metric = labelled(rule.metric or "", label) if rule.metric in LABELLED and label else rule.metric or ""
             if metric not in chosen or rank < chosen[metric][0]:
                 chosen[metric] = (rank, key, rule)
-    return _plan(stream, chosen, framework, spread_key=spread_key, unknown=tuple(unknown))
+    early = framework.next_learning_rate or (framework.next_rate_beside or "") in names
+    return _plan(stream, chosen, next_rate=early, spread_key=spread_key, unknown=tuple(unknown))
 
 
 def _own_name(key: str, stream: Stream, framework: Framework) -> str | None:
@@ -89,12 +100,12 @@ def _own_name(key: str, stream: Stream, framework: Framework) -> str | None:
 def _plan(
     stream: Stream,
     chosen: Mapping[str, tuple[int, str, KeyRule]],
-    framework: Framework,
     *,
+    next_rate: bool,
     spread_key: str | None,
     unknown: tuple[str, ...],
 ) -> Plan:
-    early = framework.next_learning_rate and stream is Stream.TRAIN
+    early = next_rate and stream is Stream.TRAIN
     rate_key = chosen["learning_rate"][1] if early and "learning_rate" in chosen else None
     metrics = tuple(metric for metric in chosen if metric != "learning_rate" or rate_key is None)
     picked = tuple(chosen[metric][1] for metric in metrics)
