@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from grpo_watch.core.diagnosis import Finding, Waste
+from grpo_watch.core.diagnosis import Finding, Waste, explains
 from grpo_watch.core.pace import duration
 from grpo_watch.core.records import Severity
 from grpo_watch.core.runstate import RunState
@@ -103,12 +103,15 @@ def _span(finding: Finding, findings: Sequence[Finding], run: RunState) -> tuple
     return None if over and end - begin < LONG_STEPS else (begin, end)
 
 
-def _consequences(finding: Finding, findings: Sequence[Finding]) -> Iterator[Finding]:
-    """What the finding explains, and what that explains in turn (the relation has no cycles)."""
-    for other in findings:
-        if other.caused_by == finding.rule and other.attempt == finding.attempt and other.rule != finding.rule:
-            yield other
-            yield from _consequences(other, findings)
+def _consequences(finding: Finding, findings: Sequence[Finding]) -> list[Finding]:
+    """What the finding explains, and what that explains in turn.
+
+    Episodes of two rules may explain each other by turns, so each is taken once.
+    """
+    found = [finding]
+    for cause in found:
+        found += [o for o in findings if o.caused_by == cause.rule and o not in found and explains(cause, o)]
+    return found[1:]
 
 
 def _stops(finding: Finding) -> bool:

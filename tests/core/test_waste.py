@@ -89,6 +89,21 @@ def test_a_consequence_of_a_consequence_belongs_to_the_top_finding() -> None:
     assert [waste.steps if waste else None for waste in cost(a_run(), top, middle, last)] == [99, None, None]
 
 
+def test_episodes_that_explain_each_other_by_turns() -> None:
+    """Reward, length and again reward from step 20 to 100, each of which explains the next."""
+    first = a_finding(rule="reward-collapse", resolved_step=40)
+    second = a_finding(rule="length-collapse", first_step=30, severity=WARNING, caused_by="reward-collapse")
+    third = a_finding(rule="reward-collapse", first_step=60, severity=WARNING, caused_by="length-collapse")
+    assert [waste.steps if waste else None for waste in cost(a_run(), first, second, third)] == [80, None, None]
+
+
+def test_a_consequence_belongs_to_the_episode_that_it_overlaps() -> None:
+    """The first loss of gradients ended at step 20; KL 0 since 70 goes with the second, from 75 on."""
+    first, second = a_finding(first_step=0, resolved_step=20), a_finding(first_step=75)
+    sign = a_finding(rule="kl-stuck-at-zero", first_step=70, severity=WARNING, caused_by="gradient-lost")
+    assert [waste.steps if waste else None for waste in cost(a_run(), first, second, sign)] == [20, 30, None]
+
+
 def test_a_cause_that_lets_learning_go_on_carries_the_cost_of_what_it_explains() -> None:
     """Truncation is no lost step; groups without spread since step 30, which it explains, are 70 of them."""
     top = a_finding(rule="completions-truncated", severity=WARNING, first_step=5)
