@@ -11,7 +11,7 @@ HEAD = re.compile(rb"={5,80} (Step|Epoch) (\d{1,9})/(\d{1,9}) ={5,80}")
 RESULTS = b"Training Results:"
 FIELD = re.compile(r"\u2022 ([A-Z][A-Za-z ]{1,40}): (-?\d[\d.]{0,20}(?:e[-+]?\d{1,3})?|-?inf|nan)s?(?=\s|$)")
 LAST = "Total step time"
-FOUR_DECIMALS = 5e-5
+FOUR_DECIMALS = 1e-4
 
 
 class NemoRlLines:

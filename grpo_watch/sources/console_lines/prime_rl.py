@@ -11,7 +11,7 @@ LINE = re.compile(rb"\bStep (\d{1,9}) \| ")
 FIELD = re.compile(r"([A-Z][A-Za-z. ]{0,30}?):? +(-?\d[\d.]{0,20}(?:e[-+]?\d{1,3})?|-?inf|nan)(?: ?[A-Za-z%/]{1,12})?")
 OWN = frozenset({"Loss", "LR"})
 """What every line of the trainer shows; the orchestrator's lines lack them."""
-FOUR_DECIMALS = 5e-5
+FOUR_DECIMALS = 1e-4
 
 
 class PrimeRlLines:
