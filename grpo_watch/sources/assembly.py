@@ -105,7 +105,11 @@ class StepAssembly:
         kept = {key: value for key, value in values.items() if not key.startswith(PROFILING)}
         if not kept or (step is None and not self._open):
             return []
-        current = step if step is not None else self._open[-1].step
+        newest = self._open[-1] if self._open else None
+        if newest is not None and step in {None, newest.step}:
+            self.crowded += newest.add(kept, rows.stream(kept), time)
+            return []
+        current = step or 0
         done = self._complete(current)
         target = next((one for one in self._open if one.step == current), None)
         if target is None:
@@ -125,7 +129,7 @@ class StepAssembly:
 
     def _complete(self, step: int) -> list[_Step]:
         """Take out the steps that a piece of ``step`` shows to be complete."""
-        if not self._open or step == self._open[-1].step:
+        if not self._open:
             return []
         held = self._open[0]
         behind = self._open[1] if len(self._open) > 1 else None
