@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from grpo_watch.core.records import Scalar, Setting
 from grpo_watch.normalise.tables import frameworks
 
 MAX_DEPTH = 12
+ENOUGH = 3
+"""So many keys of a framework's own configuration say that it is this framework's."""
 MAX_TEXT = 300
 """Longest text value kept (a model name or path)."""
 
@@ -20,6 +22,13 @@ def flatten(raw: Mapping[str, object], depth: int = 0) -> Iterator[tuple[str, ob
                 yield f"{key}.{below}", leaf
         else:
             yield str(key), value
+
+
+def framework_of_settings(keys: Collection[str]) -> str | None:
+    """The framework whose data file knows most of these dotted keys of a configuration; None for fewer than three."""
+    known = {name: sum(key in keys for key, _ in table.settings) for name, table in frameworks().items()}
+    best = max(known, key=lambda name: known[name], default=None)
+    return best if best is not None and known[best] >= ENOUGH else None
 
 
 def canonical_settings(raw: Mapping[str, object], framework: str, origin: str) -> dict[str, Setting]:

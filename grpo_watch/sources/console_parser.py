@@ -16,8 +16,10 @@ from grpo_watch.core.records import (
     RunConfig,
     RunEvent,
     Scalar,
+    Setting,
     Stream,
 )
+from grpo_watch.normalise.settings import canonical_settings, framework_of_settings
 from grpo_watch.sources import rows
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.console_lines import MetricLine
@@ -25,9 +27,12 @@ from grpo_watch.sources.envelope import Envelope
 from grpo_watch.sources.framework_lines import FrameworkLines, Taken
 from grpo_watch.sources.jsonl import EIGHT_DECIMALS
 from grpo_watch.sources.literal import dictionaries
+from grpo_watch.sources.printed_config import PrintedConfig
 from grpo_watch.sources.progress import Bar, title_step, training_bar
+from grpo_watch.sources.run_config import FROM_ARGUMENTS, FROM_LAUNCH
 from grpo_watch.sources.steps import Steps
-from grpo_watch.sources.trouble import KILLED, LONGEST_TRACEBACK, REFUSED, REWARD_NONE, TRACEBACK, exception, readable
+from grpo_watch.sources.told import Said, said
+from grpo_watch.sources.trouble import LONGEST_TRACEBACK, REFUSED, TRACEBACK, exception
 
 WIPE = 16
 """Spaces with which tqdm wipes a bar are as many as the bar is long; the shortest has more than 16 characters."""
@@ -36,12 +41,8 @@ TABLE = b"\xe2\x94"
 FRAGMENT = re.compile(rb"\{\s{0,4}['\"](?:loss|train_runtime|eval_loss|grad_norm|reward)['\"]:")
 """A row whose end is missing: printed over several lines, or cut by a bar."""
 LONGEST_FRAGMENT = 64 << 10
-SIGNS = re.compile(
-    rb"Traceback \(most recent|Killed|exitcode|SIGKILL|(?:srun|slurmstepd): error|All reward functions returned None|"
-    rb"Step \d|\[INFO:swift\]|Unsloth \d"
-)
-UNSLOTH = re.compile(rb"Unsloth (\d{4}\.\d{1,2}\.\d{1,3})")
 TOLD = 8
+PRINTED = "printed in the log"
 
 
 class _Held(NamedTuple):
@@ -67,7 +68,7 @@ class ConsoleParser:
         self.framework = str(state.get("framework") or "")
         self.told: deque[str] = deque(filter(None, str(state.get("told") or "").split("\n")), maxlen=TOLD)
         self.saved: dict[str, Scalar] = dict(state)
-        self._envelope, self._lines = Envelope(), FrameworkLines()
+        self._envelope, self._lines, self._config = Envelope(), FrameworkLines(), PrintedConfig()
         self._held: list[_Held] = []
         self._fragment = b""
         self._trace = 0
@@ -93,11 +94,11 @@ class ConsoleParser:
 
     def _settle(self) -> None:
         """Whether anything is held back now."""
-        waits = self._held or self._fragment or self._trace or self._lines.held or self._envelope.open
-        self.idle = not waits
+        waits = self._held or self._fragment or self._trace
+        self.idle = not (waits or self._lines.held or self._envelope.open or self._config.open)
 
     def _piece(self, data: bytes) -> None:
-        if not data or self._of_framework(data):
+        if not data or self._configured(data) or self._of_framework(data):
             return
         if self._fragment:
             data = self._join(data)
@@ -109,6 +110,19 @@ class ConsoleParser:
             self.steps.wiped = self.steps.wiped or len(data) >= WIPE
         else:
             self._text(data)
+
+    def _configured(self, data: bytes) -> bool:
+        """Whether the piece is a part of a configuration that the job prints."""
+        if not self._config.open and not self._config.begins(data):
+            return False
+        self._save()
+        own, leaves = self._config.feed(data)
+        whose = framework_of_settings(leaves) if leaves is not None else None
+        if whose is not None and leaves is not None:
+            self.framework = self.framework or whose
+            settings = canonical_settings(leaves, whose, PRINTED)
+            self._out.append(RunConfig(whose, None, settings, self.name, self.segment, FROM_ARGUMENTS))
+        return own
 
     def _of_framework(self, data: bytes) -> bool:
         """Whether the piece belongs to a framework that prints rows in lines of its own (a bar may stand before)."""
@@ -149,6 +163,7 @@ class ConsoleParser:
         if (taken := self._lines.flush()) is not None:
             self._taken(taken)
         self._release()
+        self._config.drop()
         if self._fragment:
             self.stats.skip(Skip.TRUNCATED, "the log ends inside a row")
         self._fragment, self._trace, self.idle = b"", 0, True
@@ -296,19 +311,20 @@ class ConsoleParser:
             self._traced(data)
         elif self._held and not self.steps.wiped and title_step(data) is None:
             self._release()
-        if data[:2] == TABLE or (sign := SIGNS.search(data, 0, 4096)) is None:
+        told = said(data) if data[:2] != TABLE else None
+        if told is None:
             return
-        if (step := title_step(data)) is not None:
-            self._titled(step)
-        elif sign[0].startswith(b"Traceback"):
+        if told.title is not None:
+            self._titled(told.title)
+        elif told.traceback:
             self._save()
             self._trace = 1
-        elif REWARD_NONE in data:
-            self._once(EventKind.REWARD_NONE, readable(data))
-        elif KILLED.search(data, 0, 4096):
-            self._once(EventKind.KILLED, readable(data))
+        elif told.event is EventKind.FINISHED:
+            self._event(told.event)
+        elif told.event is not None:
+            self._once(told.event, told.text)
         else:
-            self._hint(data)
+            self._hint(told)
 
     def _titled(self, step: int) -> None:
         self._save()
@@ -345,12 +361,18 @@ class ConsoleParser:
         step = step if step is not None else self.steps.last
         self._out.append(RunEvent(self.name, kind, step, text, self.segment, seen=self._seen))
 
-    def _hint(self, data: bytes) -> None:
-        """Tell the framework once, where the text leaves no doubt."""
-        found = UNSLOTH.search(data)
-        framework = "unsloth" if found is not None else "ms-swift" if b"[INFO:swift]" in data else ""
-        if framework:
-            self._tell(framework, found[1].decode() if found is not None else None)
+    def _hint(self, told: Said) -> None:
+        """What is said of the run as a whole."""
+        if told.total is not None:
+            settings = {"max_steps": Setting(told.total, PRINTED)}
+            self._out.append(RunConfig(None, None, settings, self.name, self.segment, FROM_LAUNCH))
+        elif told.resumed is None:
+            self._tell(told.framework, told.version)
+        elif self.steps.rows:  # another attempt in the same log
+            self._save()
+            self._release()
+            self.steps.restart()
+            self._event(EventKind.STARTED, step=told.resumed)
 
     def _tell(self, framework: str, version: str | None = None) -> None:
         """Name the framework once."""
