@@ -1,6 +1,6 @@
 # Every target is one script in scripts/; without make, run the script itself.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench robustness docs golden test-frameworks system-deps setup
+.PHONY: help demo test check bench robustness soak docs golden test-frameworks system-deps setup
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
@@ -16,6 +16,8 @@ bench: ## measure, beside mtail and xxhsum
 	@scripts/bench
 robustness: ## measure false alarms and detection over 3,500 synthetic runs, write docs/robustness.md
 	@scripts/robustness
+soak: ## 10,000 random histories of a log (rotated, truncated, replaced, reader killed) against its reader
+	@scripts/soak
 score: ## how the rules do on labelled runs: detection, false alarms, delay (scripts/score FOLDER for your own)
 	@scripts/score
 docs: ## write the generated parts of the documentation

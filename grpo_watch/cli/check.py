@@ -79,9 +79,11 @@ def _check_run(
     found: FoundRun, pipeline: Pipeline, said: Mapping[str, Scalar], tick: Tick, chosen: Settings
 ) -> RunReport:
     pipeline.engine.run(found.name)
-    entry = entry_for(found.root, chosen.runs)
+    entry = entry_for(found.root, chosen.runs, found.files)
     settings = {**(entry.settings if entry else {}), **said}
-    opened = open_run(found, pipeline, settings, examples=chosen.privacy.examples)
+    opened = open_run(
+        found, pipeline, settings, examples=chosen.privacy.examples, columns=entry.columns if entry else None
+    )
     for _ in replay(opened, pipeline, tick):
         pass
     channels = tuple(

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from grpo_watch.cli import rules as rules_commands
+from grpo_watch.cli.launching import preflight, split_launch
 from grpo_watch.cli.options import (
     Config,
     Format,
@@ -59,6 +60,7 @@ class FailOn(str, Enum):
 
 
 app.add_typer(rules_commands.app, name="rules")
+app.command()(preflight)
 
 
 @app.callback()
@@ -231,14 +233,15 @@ def run_cli(arguments: list[str]) -> int:
     except GrpoWatchError as error:
         return _fail(str(error), _exit_code(error))
     except Exception as error:  # the last resort: one line, the traceback on request
-        if {"-v", "-vv", "--verbose"} & set(arguments):
+        if {"-v", "-vv", "--verbose"} & set(split_launch(arguments)[0]):
             raise
         return _fail(f"internal error: {type(error).__name__}: {error} (-v shows the traceback)", INTERNAL)
 
 
 def _dispatch(arguments: list[str]) -> int:
+    arguments, launch = split_launch(arguments)
     try:
-        code = app(arguments or ["--help"], prog_name="grpo-watch", standalone_mode=False)
+        code = app(arguments or ["--help"], prog_name="grpo-watch", standalone_mode=False, obj=launch)
     except typer.Exit as done:
         code = done.exit_code
     if not arguments:

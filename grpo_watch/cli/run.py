@@ -180,10 +180,10 @@ def plan_of(settings: Settings, *, exit_when_done: bool) -> Plan:
 
 def options_for(found: FoundRun, settings: Settings) -> Options:
     """What the settings file says of a run."""
-    entry = entry_for(found.root, settings.runs)
+    entry = entry_for(found.root, settings.runs, found.files)
     if entry is None:
         return Options(examples=settings.privacy.examples)
-    return Options(entry.name, entry.settings, entry.labels, settings.privacy.examples)
+    return Options(entry.name, entry.settings, entry.labels, settings.privacy.examples, entry.columns)
 
 
 def watched_paths(paths: Sequence[str], settings: Settings) -> list[str]:

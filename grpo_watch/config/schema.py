@@ -20,10 +20,11 @@ from pydantic import (
 from grpo_watch.config.document import nearest
 from grpo_watch.config.secrets import SecretFile, Url
 from grpo_watch.config.values import wrong_value
-from grpo_watch.core.names import SETTINGS
+from grpo_watch.core.names import LABELLED, METRICS, SETTINGS, split_label
 from grpo_watch.core.records import Severity
 
 MAX_PORT = 65_535
+STEP = "step"
 
 
 def split_listen(text: str) -> tuple[str, int]:
@@ -71,10 +72,25 @@ def _known_settings(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
+def _known_columns(columns: dict[str, str]) -> dict[str, str]:
+    known = [STEP, *METRICS]
+    for name in columns:
+        metric, label = split_label(name)
+        if metric not in known or (label is not None) != (metric in LABELLED):
+            fix = nearest(name, known)
+            raise ValueError(f"unknown metric {name!r}{f' ({fix})' if fix else ''}")
+    if columns and STEP not in columns:
+        raise ValueError("the column that holds the step is missing (step: …)")
+    if len(set(columns.values())) < len(columns):
+        raise ValueError("one column is named twice")
+    return columns
+
+
 FilePath: TypeAlias = Annotated[Path, AfterValidator(_located)]
 Secret: TypeAlias = Annotated[SecretFile, BeforeValidator(_secret_file)]
 Address: TypeAlias = Annotated[Url, BeforeValidator(_url)]
 LabelName: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")]
+Columns: TypeAlias = Annotated[dict[str, Annotated[str, Field(min_length=1)]], AfterValidator(_known_columns)]
 RunSettings: TypeAlias = Annotated[dict[str, bool | int | float | str | None], AfterValidator(_known_settings)]
 
 
@@ -83,12 +99,16 @@ class _Model(BaseModel):
 
 
 class RunEntry(_Model):
-    """A run, or a pattern of runs, to watch; ``name`` may hold ``{folder}``."""
+    """A run, or a pattern of runs, to watch; ``name`` may hold ``{folder}``.
+
+    ``columns`` says what a CSV or JSONL of unknown origin holds: canonical metric (or ``step``) → its own name.
+    """
 
     path: Annotated[str, Field(min_length=1), AfterValidator(_located_run)]
     name: Annotated[str, Field(min_length=1)] = "{folder}"
     labels: dict[LabelName, str] = {}
     settings: RunSettings = {}
+    columns: Columns = {}
 
 
 class Retention(_Model):

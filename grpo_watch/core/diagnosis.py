@@ -158,7 +158,7 @@ def _finding(monitor: Monitor, index: int) -> Finding:
 
 def _explain(finding: Finding, others: Sequence[Finding]) -> Finding:
     for cause in CAUSES.get(finding.rule, ()):
-        if any(_explains(other, finding) for other in others if other.rule == cause):
+        if any(explains(other, finding) for other in others if other.rule == cause):
             cap = Severity.INFO if WITHDRAWN.get(finding.rule) == cause else Severity.WARNING
             return replace(finding, caused_by=cause, severity=min(finding.severity, cap, key=lambda level: level.rank))
     if finding.rule in ONE_COLLAPSE:
@@ -176,7 +176,7 @@ def _precedes(cause: Finding, effect: Finding) -> bool:
         cause.rule != effect.rule
         and _begin(cause) < _begin(effect)
         and cause.severity.rank >= effect.severity.rank
-        and _explains(cause, effect)
+        and explains(cause, effect)
     )
 
 
@@ -184,8 +184,8 @@ def _begin(finding: Finding) -> tuple[int, int, str]:
     return finding.first_step, finding.fired_step, finding.rule
 
 
-def _explains(cause: Finding, effect: Finding) -> bool:
-    """Same attempt, worth a look, and not over before the effect began (nor begun after it was over)."""
+def explains(cause: Finding, effect: Finding) -> bool:
+    """Whether the one may explain the other: same attempt, worth a look, and at least partly at the same time."""
     return (
         cause.attempt == effect.attempt
         and cause.severity.rank >= Severity.WARNING.rank

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from grpo_watch.core.diagnosis import Finding, Waste
+from grpo_watch.core.diagnosis import Finding, Waste, explains
 from grpo_watch.core.pace import duration
 from grpo_watch.core.records import Severity
 from grpo_watch.core.runstate import RunState
@@ -39,13 +39,18 @@ LEAST_GPU_HOURS = 0.1
 
 
 def with_waste(findings: Sequence[Finding], run: RunState) -> tuple[Finding, ...]:
-    """The findings, each with what it wasted beyond the findings before it: the estimates may be added up."""
+    """The findings, each with what it wasted beyond the findings before it: the estimates may be added up.
+
+    Only findings that nothing explains carry a cost. What a finding explains lies in its span: learning stopped when
+    the first sign of it showed, not when its cause was named.
+    """
     counted: list[tuple[int, int, int]] = []
     told = []
     for finding in findings:
-        begin, end = _span(finding, run)
+        span = _span(finding, findings, run)
+        begin, end = span or (0, 0)
         steps = _uncounted(begin, end, [(b, e) for attempt, b, e in counted if attempt == finding.attempt])
-        if steps <= 0 or not _counts(finding, end - begin):
+        if steps <= 0:
             told.append(finding)
             continue
         counted.append((finding.attempt, begin, end))
@@ -82,21 +87,42 @@ def wasted_text(waste: Waste) -> str:
     return " · ".join(parts)
 
 
-def _span(finding: Finding, run: RunState) -> tuple[int, int]:
-    """First and last step of the finding; of an attempt that is over, only what it lasted until it fired is sure."""
+def _span(finding: Finding, findings: Sequence[Finding], run: RunState) -> tuple[int, int] | None:
+    """First and last step that the finding and what it explains stopped learning; None where nothing is to be counted.
+
+    That is where another finding explains it, where neither it nor a consequence stops learning, or where all that
+    did is over and was short.
+    """
+    if finding.caused_by is not None:
+        return None
+    parts = [part for part in (finding, *_consequences(finding, findings)) if _stops(part)]
+    if not parts:
+        return None
+    begin, end = min(part.first_step for part in parts), max(_end(part, run) for part in parts)
+    over = all(part.resolved_step is not None for part in parts)
+    return None if over and end - begin < LONG_STEPS else (begin, end)
+
+
+def _consequences(finding: Finding, findings: Sequence[Finding]) -> list[Finding]:
+    """What the finding explains, and what that explains in turn.
+
+    Episodes of two rules may explain each other by turns, so each is taken once.
+    """
+    found = [finding]
+    for cause in found:
+        found += [o for o in findings if o.caused_by == cause.rule and o not in found and explains(cause, o)]
+    return found[1:]
+
+
+def _stops(finding: Finding) -> bool:
+    return finding.rule in STOPS_LEARNING and finding.severity.rank >= Severity.WARNING.rank
+
+
+def _end(finding: Finding, run: RunState) -> int:
+    """The last step of the finding; of an attempt that is over, only what it lasted until it fired is sure."""
     if finding.resolved_step is not None:
-        return finding.first_step, finding.resolved_step
-    return finding.first_step, run.step if finding.attempt == run.attempt else finding.fired_step
-
-
-def _counts(finding: Finding, steps: int) -> bool:
-    """Whether it is a top finding that stops learning, and goes on or lasted long."""
-    return (
-        finding.rule in STOPS_LEARNING
-        and finding.caused_by is None
-        and finding.severity.rank >= Severity.WARNING.rank
-        and (finding.resolved_step is None or steps >= LONG_STEPS)
-    )
+        return finding.resolved_step
+    return run.step if finding.attempt == run.attempt else finding.fired_step
 
 
 def _uncounted(begin: int, end: int, counted: Sequence[tuple[int, int]]) -> int:

@@ -11,7 +11,11 @@ from grpo_watch.core.names import LABELLED, labelled, split_label
 from grpo_watch.core.records import Stream
 
 if TYPE_CHECKING:
-    from grpo_watch.normalise.tables import Framework
+    from grpo_watch.normalise.tables import Framework, KeyRule
+
+OWN_OF_TRAINING = frozenset({"loss", "grad_norm", "reward"})
+OWN_METRICS = frozenset({"loss", "grad_norm", "reward_mean"})
+"""What every training row has, in raw keys that all frameworks share and in canonical names."""
 
 Picker = Callable[[Mapping[str, float | None]], Sequence[float | None]]
 
@@ -20,7 +24,8 @@ Picker = Callable[[Mapping[str, float | None]], Sequence[float | None]]
 class Plan:
     """How rows with one set of keys are read: the raw values that ``pick`` takes are those of ``metrics``, in order.
 
-    ``functions`` counts reward functions; ``function`` names the mean and spread metrics of the only one.
+    ``functions`` counts reward functions; ``function`` names the mean and spread metrics of the only one;
+    ``off_at_zero`` are metrics whose exact 0 is a placeholder.
     """
 
     stream: Stream
@@ -32,6 +37,7 @@ class Plan:
     functions: int
     function: tuple[str, str] | None
     unknown: tuple[str, ...]
+    off_at_zero: tuple[str, ...] = ()
 
 
 def stripped(key: str, prefixes: Sequence[str]) -> str | None:
@@ -51,30 +57,37 @@ def train_keys(keys: Sequence[str], framework: Framework) -> frozenset[str]:
 def stream_of(keys: Sequence[str], framework: Framework) -> Stream:
     """EVAL for rows that have evaluation keys and none of the keys that every training row has."""
     trains = train_keys(keys, framework)
-    if len(trains) < len(keys) and not trains & {"loss", "grad_norm", "reward"}:
+    if len(trains) < len(keys) and not any(_of_training(key, framework) for key in trains):
         return Stream.EVAL
     return Stream.TRAIN
+
+
+def _of_training(key: str, framework: Framework) -> bool:
+    found = framework.find(key)
+    return key in OWN_OF_TRAINING or (found is not None and found[1].metric in OWN_METRICS)
 
 
 def compile_plan(keys: Sequence[str], stream: Stream | None, framework: Framework) -> Plan:
     """The plan for rows with exactly these keys; ``stream`` is set where the channel knows it."""
     stream = stream or stream_of(keys, framework)
-    chosen: dict[str, tuple[int, str, bool]] = {}
+    chosen: dict[str, tuple[int, str, KeyRule]] = {}
     unknown: list[str] = []
     spread_key = None
-    for key in keys:
-        name = _own_name(key, stream, framework)
+    own_validation = framework.own_validation and stream is Stream.EVAL
+    names = [_own_name(key, stream, framework) for key in keys]
+    for key, name in zip(keys, names, strict=True):
         found = framework.find(name) if name is not None else None
         if name == framework.spread_key:
             spread_key = key
         elif found is None:
-            unknown += [key] if name is not None else []
-        elif found[1].metric is not None:
+            unknown += [key] if name is not None and not own_validation else []
+        elif found[1].metric is not None and found[1].holds(names):
             rank, rule, label = found
             metric = labelled(rule.metric or "", label) if rule.metric in LABELLED and label else rule.metric or ""
             if metric not in chosen or rank < chosen[metric][0]:
-                chosen[metric] = (rank, key, rule.reciprocal)
-    return _plan(stream, chosen, framework, spread_key=spread_key, unknown=tuple(unknown))
+                chosen[metric] = (rank, key, rule)
+    early = framework.next_learning_rate or (framework.next_rate_beside or "") in names
+    return _plan(stream, chosen, next_rate=early, spread_key=spread_key, unknown=tuple(unknown))
 
 
 def _own_name(key: str, stream: Stream, framework: Framework) -> str | None:
@@ -86,13 +99,13 @@ def _own_name(key: str, stream: Stream, framework: Framework) -> str | None:
 
 def _plan(
     stream: Stream,
-    chosen: Mapping[str, tuple[int, str, bool]],
-    framework: Framework,
+    chosen: Mapping[str, tuple[int, str, KeyRule]],
     *,
+    next_rate: bool,
     spread_key: str | None,
     unknown: tuple[str, ...],
 ) -> Plan:
-    early = framework.next_learning_rate and stream is Stream.TRAIN
+    early = next_rate and stream is Stream.TRAIN
     rate_key = chosen["learning_rate"][1] if early and "learning_rate" in chosen else None
     metrics = tuple(metric for metric in chosen if metric != "learning_rate" or rate_key is None)
     picked = tuple(chosen[metric][1] for metric in metrics)
@@ -101,12 +114,13 @@ def _plan(
         stream=stream,
         metrics=metrics,
         pick=_picker(picked),
-        reciprocals=tuple(metric for metric in metrics if chosen[metric][2]),
+        reciprocals=tuple(metric for metric in metrics if chosen[metric][2].reciprocal),
         spread_key=spread_key,
         rate_key=rate_key,
         functions=len(labels),
         function=(_of("mean", labels[0]), _of("std", labels[0])) if len(labels) == 1 else None,
         unknown=unknown,
+        off_at_zero=tuple(metric for metric in metrics if chosen[metric][2].zero_is_off),
     )
 
 

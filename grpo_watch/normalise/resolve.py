@@ -138,6 +138,9 @@ class _Channel:
         for metric in plan.reciprocals:
             value = values[metric]
             values[metric] = 1.0 / value if value else None
+        for metric in plan.off_at_zero:
+            if values[metric] == 0.0:
+                del values[metric]
         if plan.rate_key is not None:
             rate = self._rate.shift(raw.step, raw.segment, raw.values[plan.rate_key])
             if rate is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
-from grpo_watch.core.records import Setting
+from grpo_watch.core.records import Scalar, Setting
 from grpo_watch.normalise.tables import frameworks
 
 MAX_DEPTH = 12
+ENOUGH = 3
+"""So many keys of a framework's own configuration say that it is this framework's."""
 MAX_TEXT = 300
 """Longest text value kept (a model name or path)."""
 
@@ -22,6 +24,13 @@ def flatten(raw: Mapping[str, object], depth: int = 0) -> Iterator[tuple[str, ob
             yield str(key), value
 
 
+def framework_of_settings(keys: Collection[str]) -> str | None:
+    """The framework whose data file knows most of these dotted keys of a configuration; None for fewer than three."""
+    known = {name: sum(key in keys for key, _ in table.settings) for name, table in frameworks().items()}
+    best = max(known, key=lambda name: known[name], default=None)
+    return best if best is not None and known[best] >= ENOUGH else None
+
+
 def canonical_settings(raw: Mapping[str, object], framework: str, origin: str) -> dict[str, Setting]:
     """The settings that the framework's data file names (``settings:``), nothing else, so that no secret is taken.
 
@@ -31,8 +40,9 @@ def canonical_settings(raw: Mapping[str, object], framework: str, origin: str) -
         origin: where it was read, told with each setting.
 
     Returns:
-        Canonical name to setting. Null, lists and texts longer than 300 characters say nothing. Where two keys mean
-        one setting, the one further up in the data file wins.
+        Canonical name to setting. Null, lists, texts longer than 300 characters, references (``${…}``) and numbers
+        below 0 (-1 stands for "not set" everywhere) say nothing. Where two keys mean one setting, the one further up in
+        the data file wins.
     """
     table = frameworks().get(framework)
     if table is None:
@@ -41,8 +51,16 @@ def canonical_settings(raw: Mapping[str, object], framework: str, origin: str) -
     found: dict[str, Setting] = {}
     for key, name in table.settings:
         value = leaves.get(key)
-        if name in found or value is None or not isinstance(value, (str, int, float, bool)):
-            continue
-        if not isinstance(value, str) or len(value) <= MAX_TEXT:
-            found[name] = Setting(value, f"{origin}: {key}" if key != name else origin)
+        if (terms := table.terms.get(key)) is not None:
+            value = terms.read(value, leaves)
+        if name not in found and (scalar := _scalar(value)) is not None:
+            found[name] = Setting(scalar, f"{origin}: {key}" if key != name else origin)
     return found
+
+
+def _scalar(value: object) -> Scalar:
+    if isinstance(value, str):
+        return value if len(value) <= MAX_TEXT and "${" not in value else None
+    if isinstance(value, (int, float)) and (isinstance(value, bool) or value >= 0):
+        return value
+    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -13,20 +13,31 @@ import yaml
 from grpo_watch.core.names import LABELLED, METRICS, SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 PLACEHOLDER = re.compile(r"<[a-z]+>")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """One raw key (or ``prefix<label>suffix``) and the metric it means; ``metric`` None: known, but no metric."""
+    """One raw key (or ``prefix<label>suffix``) and the metric it means; ``metric`` None: known, but no metric.
+
+    ``beside``: it means the metric only in a row that holds this key too; ``unless``: only in a row without it.
+    ``zero_is_off``: an exact 0 is written where the quantity is not measured, and counts as absent.
+    """
 
     prefix: str
     suffix: str
     pattern: bool
     metric: str | None
     reciprocal: bool = False
+    beside: str | None = None
+    zero_is_off: bool = False
+    unless: str | None = None
+
+    def holds(self, names: Collection[str | None]) -> bool:
+        """Whether the key means its metric in a row with these keys (prefixes stripped)."""
+        return (self.beside is None or self.beside in names) and (self.unless is None or self.unless not in names)
 
     def label(self, key: str) -> str | None:
         """The label inside ``key`` when the pattern matches, else None."""
@@ -65,10 +76,32 @@ class Era:
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """How a value of a configuration is read where it does not stand for itself.
+
+    ``when``: another dotted key, which must hold one of ``allowed``; where it holds something else the value is
+    ``otherwise``, where it is absent nothing is said. ``positive``: the setting is whether the number is above 0.
+    """
+
+    when: str | None = None
+    allowed: tuple[object, ...] = (True,)
+    otherwise: object = None
+    positive: bool = False
+
+    def read(self, value: object, leaves: Mapping[str, object]) -> object:
+        """The value under these terms; None says nothing."""
+        if self.when is not None and leaves.get(self.when) not in self.allowed:
+            return self.otherwise if leaves.get(self.when) is not None else None
+        return value > 0 if self.positive and isinstance(value, (int, float)) else value
+
+
+@dataclass(frozen=True, slots=True)
 class Framework:
     """One data file. Where ``based_on`` names another framework, its keys, eras and settings are included.
 
-    ``settings`` are pairs of a dotted key of the framework's configuration and the canonical setting it means.
+    ``settings`` are pairs of a dotted key of the framework's configuration and the canonical setting it means, with
+    ``terms`` for some. ``next_rate_beside``: the logged rate is the next step's only in rows that hold this key.
+    ``own_validation``: the names of evaluation metrics are the datasets' own, none of them is reported as unknown.
     """
 
     name: str
@@ -84,6 +117,9 @@ class Framework:
     facts: Facts
     eras: tuple[Era, ...]
     settings: tuple[tuple[str, str], ...] = ()
+    terms: Mapping[str, Terms] = field(default_factory=dict)
+    next_rate_beside: str | None = None
+    own_validation: bool = False
 
     def find(self, key: str) -> tuple[int, KeyRule, str | None] | None:
         """Rank (lower is preferred), rule and label of a key whose prefixes are stripped; None for an unknown key."""
@@ -147,6 +183,7 @@ def _framework(document: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]
     base = raw.get(document.get("based_on", ""), {})
     merged = {**base, **document}
     rules = [*_rules(document), *_rules(base)]
+    settings = {**document.get("settings", {}), **base.get("settings", {})}
     exact: dict[str, tuple[int, KeyRule]] = {}
     for rank, rule in enumerate(rules):
         if not rule.pattern:
@@ -164,32 +201,50 @@ def _framework(document: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]
         spread_key=merged["spread_key"],
         facts=Facts(document.get("reward_std", "unknown"), document.get("kl_implies_beta")),
         eras=tuple(_era(entry) for entry in merged.get("eras", ())),
-        settings=tuple(_settings({**document.get("settings", {}), **base.get("settings", {})})),
+        settings=tuple(_settings(settings)),
+        terms={key: _terms(entry) for key, entry in settings.items() if not isinstance(entry, str)},
+        next_rate_beside=merged.get("next_rate_beside"),
+        own_validation=merged.get("validation") == "own names",
     )
 
 
-def _settings(entries: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-    for key, name in entries.items():
+def _settings(entries: Mapping[str, str | Mapping[str, Any]]) -> Iterable[tuple[str, str]]:
+    for key, entry in entries.items():
+        name = entry if isinstance(entry, str) else entry["means"]
         if name not in SETTINGS:
             raise ValueError(f"framework data: {key} means {name}, which is no canonical setting")
         yield key, name
 
 
+def _terms(entry: Mapping[str, Any]) -> Terms:
+    positive = entry.get("convert") == "positive"
+    return Terms(entry.get("when"), tuple(entry.get("is", (True,))), entry.get("otherwise"), positive)
+
+
 def _rules(document: Mapping[str, Any]) -> Iterable[KeyRule]:
     for key, value in document.get("metrics", {}).items():
         entry = {"metric": value} if isinstance(value, str) else value
-        yield _rule(key, entry["metric"], reciprocal=entry.get("convert") == "reciprocal")
+        yield _rule(key, entry["metric"], entry)
     for key in document.get("bookkeeping", ()):
-        yield _rule(key, None)
+        yield _rule(key, None, {})
 
 
-def _rule(key: str, metric: str | None, *, reciprocal: bool = False) -> KeyRule:
+def _rule(key: str, metric: str | None, entry: Mapping[str, Any]) -> KeyRule:
     if metric is not None and metric not in METRICS:
         raise ValueError(f"framework data: {key} means {metric}, which is no canonical metric")
     parts = PLACEHOLDER.split(key)
     if metric in LABELLED and len(parts) != 2:  # noqa: PLR2004 (text before and after the one placeholder)
         raise ValueError(f"framework data: {key} needs one placeholder for the label of {metric}")
-    return KeyRule(parts[0], parts[-1] if len(parts) > 1 else "", len(parts) > 1, metric, reciprocal)
+    return KeyRule(
+        prefix=parts[0],
+        suffix=parts[-1] if len(parts) > 1 else "",
+        pattern=len(parts) > 1,
+        metric=metric,
+        reciprocal=entry.get("convert") == "reciprocal",
+        beside=entry.get("beside"),
+        zero_is_off=entry.get("zero") == "absent",
+        unless=entry.get("unless"),
+    )
 
 
 def _signature(entry: Mapping[str, Any]) -> Signature:

@@ -15,6 +15,7 @@ from grpo_watch.sources.completions_parquet import CompletionsParquetSource
 from grpo_watch.sources.console import ConsoleSource
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discover import FoundChannel, FoundRun, What
+from grpo_watch.sources.html_table import table_source
 from grpo_watch.sources.jsonl import JsonlSource
 from grpo_watch.sources.run_config import RunConfigSource, from_user
 from grpo_watch.sources.trainer_state import TrainerStateSource
@@ -23,16 +24,23 @@ KINDS: Mapping[What, ChannelKind] = {
     What.JSONL: ChannelKind.JSONL,
     What.CONSOLE: ChannelKind.CONSOLE,
     What.TRAINER_STATE: ChannelKind.TRAINER_STATE,
+    What.TABLE: ChannelKind.JSONL,
 }
 """The channels that give metric rows."""
 
 SIMPLE: Mapping[What, Callable[[str, Path, Sequence[Path], int, Cursor | None], Source]] = {
-    What.JSONL: JsonlSource,
     What.CONSOLE: ConsoleSource,
     What.TRAINER_STATE: TrainerStateSource,
     What.RUN_CONFIG: RunConfigSource,
 }
 """Sources that need nothing but their file."""
+MAPPED: Mapping[What, Callable[[str, Path, Sequence[Path], int, Cursor | None, Mapping[str, str]], Source]] = {
+    What.JSONL: JsonlSource,
+    What.TABLE: table_source,
+}
+"""Sources whose columns a user may have to explain."""
+OWN_NAMES = "grpo-watch"
+"""The data file of rows that use the canonical names themselves, as a mapping of columns makes them."""
 
 
 @dataclass(slots=True)
@@ -75,7 +83,7 @@ class OpenedRun:
             source.source.close()
 
 
-def open_run(
+def open_run(  # noqa: PLR0913  all that a run is opened with
     found: FoundRun,
     pipeline: Pipeline,
     settings: Mapping[str, Scalar] | None = None,
@@ -83,6 +91,7 @@ def open_run(
     submit: Submit | None = None,
     *,
     examples: bool = True,
+    columns: Mapping[str, str] | None = None,
 ) -> OpenedRun:
     """Open every readable channel of a run.
 
@@ -93,11 +102,13 @@ def open_run(
         cursors: where reading goes on, by channel name.
         submit: runs heavy work elsewhere (checksums, Parquet); None runs it in place.
         examples: whether findings may carry a redacted excerpt of a completion.
+        columns: canonical metric (or ``step``) → its name in a CSV or JSONL of the user's own.
     """
     opened = OpenedRun(found.name)
-    builder = _Builder(found, pipeline, cursors or {}, submit, examples=examples)
-    if settings:
-        opened.announcements.append(from_user(settings))
+    builder = _Builder(found, pipeline, cursors or {}, submit, examples=examples, columns=columns or {})
+    said = {**(settings or {}), **({"framework": OWN_NAMES} if columns else {})}
+    if said:
+        opened.announcements.append(from_user(said))
     for channel in found.channels:
         made = builder.build(channel)
         if made is not None:
@@ -121,8 +132,9 @@ class _Builder:
         submit: Submit | None,
         *,
         examples: bool,
+        columns: Mapping[str, str],
     ) -> None:
-        self.examples = examples
+        self.examples, self.columns = examples, columns
         self.found = found
         self.roots = found.roots or (found.root,)
         self.pipeline = pipeline
@@ -148,6 +160,9 @@ class _Builder:
         simple = SIMPLE.get(channel.what)
         if simple is not None:
             return simple(*common, segment, cursor)
+        mapped = MAPPED.get(channel.what)
+        if mapped is not None:
+            return mapped(*common, segment, cursor, self.columns)
         if channel.what is What.COMPLETIONS_JSONL:
             return CompletionsJsonlSource(*common, self._group_size, segment, cursor, self.examples)
         if channel.what is What.COMPLETIONS_PARQUET:

@@ -58,6 +58,7 @@ class Options:
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     examples: bool = True
+    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +285,7 @@ class RunWatch:
             self._keeper.cursors(self.name),
             self._tracked,
             examples=self.options.examples,
+            columns=self.options.columns,
         )
         for source in opened.sources:
             source.source = Guarded(source.source)

@@ -16,15 +16,23 @@ from grpo_watch.core.records import (
     RunConfig,
     RunEvent,
     Scalar,
+    Setting,
     Stream,
 )
+from grpo_watch.normalise.settings import canonical_settings, framework_of_settings
 from grpo_watch.sources import rows
 from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.console_lines import MetricLine
+from grpo_watch.sources.envelope import Envelope
+from grpo_watch.sources.framework_lines import FrameworkLines, Taken
 from grpo_watch.sources.jsonl import EIGHT_DECIMALS
 from grpo_watch.sources.literal import dictionaries
+from grpo_watch.sources.printed_config import PrintedConfig
 from grpo_watch.sources.progress import Bar, title_step, training_bar
+from grpo_watch.sources.run_config import FROM_ARGUMENTS, FROM_LAUNCH
 from grpo_watch.sources.steps import Steps
-from grpo_watch.sources.trouble import KILLED, LONGEST_TRACEBACK, REFUSED, REWARD_NONE, TRACEBACK, exception, readable
+from grpo_watch.sources.told import Said, said
+from grpo_watch.sources.trouble import LONGEST_TRACEBACK, REFUSED, TRACEBACK, exception
 
 WIPE = 16
 """Spaces with which tqdm wipes a bar are as many as the bar is long; the shortest has more than 16 characters."""
@@ -33,12 +41,8 @@ TABLE = b"\xe2\x94"
 FRAGMENT = re.compile(rb"\{\s{0,4}['\"](?:loss|train_runtime|eval_loss|grad_norm|reward)['\"]:")
 """A row whose end is missing: printed over several lines, or cut by a bar."""
 LONGEST_FRAGMENT = 64 << 10
-SIGNS = re.compile(
-    rb"Traceback \(most recent|Killed|exitcode|SIGKILL|(?:srun|slurmstepd): error|All reward functions returned None|"
-    rb"Step \d|\[INFO:swift\]|Unsloth \d"
-)
-UNSLOTH = re.compile(rb"Unsloth (\d{4}\.\d{1,2}\.\d{1,3})")
 TOLD = 8
+PRINTED = "printed in the log"
 
 
 class _Held(NamedTuple):
@@ -47,6 +51,8 @@ class _Held(NamedTuple):
     values: dict[str, float | None]
     stream: Stream | None
     seen: float | None
+    total: int | None = None
+    resolution: float | None = None
 
 
 class ConsoleParser:
@@ -62,6 +68,7 @@ class ConsoleParser:
         self.framework = str(state.get("framework") or "")
         self.told: deque[str] = deque(filter(None, str(state.get("told") or "").split("\n")), maxlen=TOLD)
         self.saved: dict[str, Scalar] = dict(state)
+        self._envelope, self._lines, self._config = Envelope(), FrameworkLines(), PrintedConfig()
         self._held: list[_Held] = []
         self._fragment = b""
         self._trace = 0
@@ -77,6 +84,22 @@ class ConsoleParser:
     def feed(self, data: bytes, seen: float | None) -> list[Item]:
         """The items of one piece (what stands between two carriage returns or line ends)."""
         self._out, self._seen, self._savable = [], seen, self.idle
+        pieces = self._envelope.take(data)
+        if len(pieces) != 1:
+            self._save()
+        for piece in pieces:
+            self._piece(piece)
+        self._settle()
+        return self._out
+
+    def _settle(self) -> None:
+        """Whether anything is held back now."""
+        waits = self._held or self._fragment or self._trace
+        self.idle = not (waits or self._lines.held or self._envelope.open or self._config.open)
+
+    def _piece(self, data: bytes) -> None:
+        if not data or self._configured(data) or self._of_framework(data):
+            return
         if self._fragment:
             data = self._join(data)
         if b"{" in data and data[:2] != TABLE:
@@ -87,13 +110,60 @@ class ConsoleParser:
             self.steps.wiped = self.steps.wiped or len(data) >= WIPE
         else:
             self._text(data)
-        self.idle = not (self._held or self._fragment or self._trace)
-        return self._out
+
+    def _configured(self, data: bytes) -> bool:
+        """Whether the piece is a part of a configuration that the job prints."""
+        if not self._config.open and not self._config.begins(data):
+            return False
+        self._save()
+        own, leaves = self._config.feed(data)
+        whose = framework_of_settings(leaves) if leaves is not None else None
+        if whose is not None and leaves is not None:
+            self.framework = self.framework or whose
+            settings = canonical_settings(leaves, whose, PRINTED)
+            self._out.append(RunConfig(whose, None, settings, self.name, self.segment, FROM_ARGUMENTS))
+        return own
+
+    def _of_framework(self, data: bytes) -> bool:
+        """Whether the piece belongs to a framework that prints rows in lines of its own (a bar may stand before)."""
+        held, lines = self._lines.held, self._lines
+        if not held and (data[:2] == TABLE or not lines.may_begin(data)):
+            return False
+        taken = lines.feed(data)
+        if taken is None:
+            return False
+        self._save()
+        if b"%|" in data and (bar := training_bar(data)[0]) is not None:
+            self._bar(bar)
+        elif held and TRACEBACK in data:
+            self._text(data)
+        self._taken(taken)
+        return True
+
+    def _taken(self, taken: Taken) -> None:
+        for line in taken.rows:
+            self._tell(taken.framework)
+            self._trace = 0
+            self.told.clear()
+            self._line(line)
+
+    def _line(self, line: MetricLine) -> None:
+        """A complete row of a framework's own reader."""
+        held = _Held(dict(line.values), line.stream, self._seen, line.max_steps, line.resolution)
+        if line.step is not None:
+            self._named(line.step, held)
+        else:
+            self._unnamed(held)
 
     def flush(self, seen: float | None) -> list[Item]:
         """The items of what is held back, as if nothing more could tell its step."""
         self._out, self._seen = [], seen
+        for piece in self._envelope.flush():
+            self._piece(piece)
+        if (taken := self._lines.flush()) is not None:
+            self._taken(taken)
         self._release()
+        self._config.drop()
         if self._fragment:
             self.stats.skip(Skip.TRUNCATED, "the log ends inside a row")
         self._fragment, self._trace, self.idle = b"", 0, True
@@ -151,26 +221,31 @@ class ConsoleParser:
             step = place.step if place.step is not None else self.steps.bar or self.steps.last
             self._event(EventKind.FINISHED, step=step)
             return
-        stream = rows.stream(values)
+        held = _Held(values, rows.stream(values), self._seen)
         if place.step is not None:
-            self._named(place, values, stream)
-            return
+            resolution = EIGHT_DECIMALS if place.rounded else None
+            self._named(place.step, held._replace(total=place.max_steps, resolution=resolution))
+        else:
+            self._unnamed(held)
+
+    def _unnamed(self, held: _Held) -> None:
+        """A row whose step shows in what stands around it."""
         if not self.steps.wiped:
             self._release()
-        step = self.steps.at_once(train=stream is None)
-        self._held.append(_Held(values, stream, self._seen))
+        step = self.steps.at_once(train=held.stream is None)
+        self._held.append(held)
         if step is not None:
             self._place(step)
 
-    def _named(self, place: rows.Place, values: dict[str, float | None], stream: Stream | None) -> None:
-        """A row that names its step itself, as ms-swift's do."""
+    def _named(self, step: int, held: _Held) -> None:
+        """A row that names its step itself."""
         self._release()
         self.steps.wiped = False
         self.steps.slots.clear()
-        self._held.append(_Held(values, stream, self._seen))
-        self._place(place.step or 0, place.max_steps, EIGHT_DECIMALS if place.rounded else None)
+        self._held.append(held)
+        self._place(step)
 
-    def _place(self, step: int, total: int | None = None, resolution: float | None = None) -> None:
+    def _place(self, step: int) -> None:
         """Give out the oldest row that is held, at this step."""
         held = self._held.pop(0)
         if held.stream is None:
@@ -182,9 +257,9 @@ class ConsoleParser:
             values=held.values,
             stream=held.stream,
             segment=self.segment,
-            max_steps=total,
+            max_steps=held.total,
             seen=held.seen,
-            resolution=resolution,
+            resolution=held.resolution,
         )
         self._out.append(row)
 
@@ -236,19 +311,20 @@ class ConsoleParser:
             self._traced(data)
         elif self._held and not self.steps.wiped and title_step(data) is None:
             self._release()
-        if data[:2] == TABLE or (sign := SIGNS.search(data, 0, 4096)) is None:
+        told = said(data) if data[:2] != TABLE else None
+        if told is None:
             return
-        if (step := title_step(data)) is not None:
-            self._titled(step)
-        elif sign[0].startswith(b"Traceback"):
+        if told.title is not None:
+            self._titled(told.title)
+        elif told.traceback:
             self._save()
             self._trace = 1
-        elif REWARD_NONE in data:
-            self._once(EventKind.REWARD_NONE, readable(data))
-        elif KILLED.search(data, 0, 4096):
-            self._once(EventKind.KILLED, readable(data))
+        elif told.event is EventKind.FINISHED:
+            self._event(told.event)
+        elif told.event is not None:
+            self._once(told.event, told.text)
         else:
-            self._hint(data)
+            self._hint(told)
 
     def _titled(self, step: int) -> None:
         self._save()
@@ -285,11 +361,21 @@ class ConsoleParser:
         step = step if step is not None else self.steps.last
         self._out.append(RunEvent(self.name, kind, step, text, self.segment, seen=self._seen))
 
-    def _hint(self, data: bytes) -> None:
-        """Tell the framework once, where the text leaves no doubt."""
-        found = UNSLOTH.search(data)
-        framework = "unsloth" if found is not None else "ms-swift" if b"[INFO:swift]" in data else ""
-        if framework and not self.framework:
+    def _hint(self, told: Said) -> None:
+        """What is said of the run as a whole."""
+        if told.total is not None:
+            settings = {"max_steps": Setting(told.total, PRINTED)}
+            self._out.append(RunConfig(None, None, settings, self.name, self.segment, FROM_LAUNCH))
+        elif told.resumed is None:
+            self._tell(told.framework, told.version)
+        elif self.steps.rows:  # another attempt in the same log
+            self._save()
+            self._release()
+            self.steps.restart()
+            self._event(EventKind.STARTED, step=told.resumed)
+
+    def _tell(self, framework: str, version: str | None = None) -> None:
+        """Name the framework once."""
+        if not self.framework:
             self.framework = framework
-            version = found[1].decode() if found is not None else None
             self._out.append(RunConfig(framework, version, {}, self.name, self.segment))

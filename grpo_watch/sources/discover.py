@@ -58,6 +58,11 @@ class FoundRun:
     problems: tuple[str, ...] = ()
     roots: tuple[Path, ...] = ()
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The log files that are runs by themselves, which settings may name."""
+        return tuple(channel.path for channel in self.channels if not channel.in_folder)
+
 
 def discover(path: Path, allow_roots: Sequence[Path] = ()) -> list[FoundRun]:
     """The runs at ``path``; an empty list where there are none or nothing is there (yet). Never raises on content."""

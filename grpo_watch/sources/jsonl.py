@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,20 @@ class JsonlSource:
     Understands ms-swift (``"global_step/max_steps": "33/80"``), its Megatron backend (``"iteration": "7/2174"``),
     LLaMA-Factory (``current_steps``) and plain ``step``/``global_step``; lines without a step are rows only when they
     hold training metrics. ``train_runtime`` means that training finished; a summary line without it, that it crashed.
+    ``columns`` says what keys of a file of unknown origin mean (canonical name or ``step`` → key).
     """
 
     def __init__(
-        self, name: str, path: Path, roots: Sequence[Path], segment: int = 0, cursor: Cursor | None = None
+        self,
+        name: str,
+        path: Path,
+        roots: Sequence[Path],
+        segment: int = 0,
+        cursor: Cursor | None = None,
+        columns: Mapping[str, str] | None = None,
     ) -> None:
         self.name, self.segment, self.stats = name, segment, SourceStats()
+        self._own = {column: name for name, column in (columns or {}).items()}
         self._tail = Tail(path, roots, cursor)
         self._generation = 0
         state = cursor.state if cursor is not None else {}
@@ -92,6 +100,8 @@ class JsonlSource:
         return self._row(row, seen)
 
     def _row(self, row: dict[str, Any], seen: float | None) -> RawRow | None:
+        if self._own:
+            row = {self._own.get(key, key): value for key, value in row.items()}
         values, place = rows.numbers(row), rows.place(row)
         if not values:
             self._skip(Skip.NOT_A_ROW, "no number in it")

@@ -89,9 +89,9 @@ def _value(text: str, position: int) -> tuple[int, object]:
     """Where the value ends, and the value: float, string, None, bool; an empty tuple for anything nested."""
     if (string := STRING.match(text, position)) is not None:
         return string.end(), string[1] or string[2] or ""
-    if (atom := CALL.match(text, position) or ATOM.match(text, position)) is not None:
-        word = atom[1] if atom.re is CALL else atom[0]
-        return atom.end(), WORDS[word] if word in WORDS else _number(word)
+    if (found := CALL.match(text, position) or ATOM.match(text, position)) is not None:
+        word = found[1] if found.re is CALL else found[0]
+        return found.end(), atom(word)
     depth = 0
     for token in BRACKETS.finditer(text, position):
         depth += token[0] in "[({"
@@ -101,7 +101,10 @@ def _value(text: str, position: int) -> tuple[int, object]:
     return len(text), ()
 
 
-def _number(word: str) -> object:
+def atom(word: str) -> object:
+    """The value of an unquoted word: None, bool, float, or the word itself."""
+    if word in WORDS:
+        return WORDS[word]
     try:
         return float(word) if "_" not in word else word
     except ValueError:

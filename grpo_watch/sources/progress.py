@@ -11,9 +11,9 @@ BAR = re.compile(
 """``' 12%|█▎   | 12/100 [00:04<00:29,  3.05it/s]'`` from the percent sign on (tqdm 4)."""
 LABEL = re.compile(
     rb"(?:\x1b\[[\d;?]{0,10}[A-Za-z]|\[[\w :.-]{1,20}\]:?|\(\w{1,40} pid=\d{1,9}[^)]{0,60}\)|\s){0,99}"
-    rb"(Train: )?\s{0,9}\d{1,3}"
+    rb"(Train: |Training Progress: )?\s{0,9}\d{1,3}"
 )
-"""What may stand before the percent sign of the training bar: a rank, colours, and ms-swift's ``Train:``."""
+"""What may stand before the percent sign of the training bar: a rank, colours, the names ms-swift and verl give it."""
 LONGEST_LABEL = 200
 NESTED = b"\x1b[A"
 """tqdm moves up again after it drew a bar below another one."""
@@ -24,7 +24,7 @@ TITLE = re.compile(rb"\xe2\x94\x80 Step (\d{1,9}) \xe2\x94\x80")
 class Bar(NamedTuple):
     """A bar without a label of its own, drawn at the outermost position; ``rest`` is where the text behind it begins.
 
-    ``fresh``: drawn for the first time; ``named``: ms-swift says that it is the training bar.
+    ``fresh``: drawn for the first time; ``named``: ms-swift or verl says that it is the training bar.
     """
 
     step: int

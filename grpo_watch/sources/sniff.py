@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.files import open_regular
+from grpo_watch.sources.framework_lines import framework_of
+from grpo_watch.sources.rows import STEPS
+from grpo_watch.sources.table import cells_of, delimiter_of
+from grpo_watch.sources.table_rows import keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +67,10 @@ ROW = re.compile(
 )
 MEGATRON = re.compile(rb"iteration {1,20}\d{1,9}/ {0,20}\d{1,9} \|")
 WEAK = re.compile(rb"\d{1,3}%\||Traceback \(most recent call last\)|\*{5} Running training \*{5}|step:\d{1,9} - ")
+HTML = (".html", ".htm")
+TABLES = (".csv", ".tsv", *HTML)
+NOTEBOOK_TABLE = re.compile(rb"<th[^>]{0,80}>\s{0,20}Step\s{0,20}</th>")
+HEADER_NEEDED = "no column of its header is known; say what they mean under runs: columns: in grpo-watch.yaml"
 BAR = re.compile(rb"(?:^|[\r\n])[ ]{0,3}\d{1,3}%\|[^|\r\n]{0,200}\| \d{1,9}/\d{1,9} \[")
 """An unlabelled bar of tqdm, as the Trainer shows; those of downloads and of loading carry a label."""
 NAMES_A_TRAINER = re.compile(rb"grpo|\btrl\b|swift|unsloth|verl", re.IGNORECASE)
@@ -126,16 +134,16 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> Sniffed:
     name = path.name
     if (by_name := _by_name(name)) is not None:
         return by_name
-    if not (named or name.endswith((".jsonl", ".json")) or CONSOLE_NAME.fullmatch(name)):
+    if not (named or name.endswith((".jsonl", ".json", *TABLES)) or CONSOLE_NAME.fullmatch(name)):
         return Sniffed(None)
     try:
         head, tail = _ends(path, roots)
     except (OSError, SourceError) as error:
         return Sniffed(None, problem=str(getattr(error, "strerror", None) or error))
-    if name.endswith(".jsonl"):
-        return _jsonl(name, head, named=named)
-    if name.endswith(".json"):
-        return _json(name, head)
+    if name.endswith((".jsonl", ".json")):
+        return _jsonl(name, head, named=named) if name.endswith(".jsonl") else _json(name, head)
+    if name.endswith(TABLES):
+        return _table(name, head, named=named)
     return _console(head, tail, named=named)
 
 
@@ -187,6 +195,17 @@ def _line(line: bytes) -> What | None:
     return What.JSONL if numbers & METRIC_KEYS or prefixed else None
 
 
+def _table(name: str, head: bytes, *, named: bool) -> Sniffed:
+    """A CSV whose header has a step and a metric, or the HTML output of a notebook's training cell."""
+    if name.endswith(HTML):
+        return Sniffed(What.TABLE) if NOTEBOOK_TABLE.search(head) is not None else Sniffed(None)
+    header = head.lstrip(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode("utf-8", "replace").strip()
+    keys = frozenset(keys_of(cells_of(header, delimiter_of(header)), {}))
+    if keys & METRIC_KEYS and keys & frozenset(STEPS):
+        return Sniffed(What.TABLE)
+    return Sniffed(What.TABLE if named else None, problem="" if not named else HEADER_NEEDED)
+
+
 def _json(name: str, head: bytes) -> Sniffed:
     listed = head.lstrip()[:1] == b"[" and b'"loss"' in head[:4096]
     if name == "trainer_state.json" or b'"log_history"' in head[:4096] or listed:
@@ -198,6 +217,8 @@ def _console(head: bytes, tail: bytes, *, named: bool) -> Sniffed:
     if b"\0" in head[:64] and head[:4096].count(b"\0") > len(head[:4096]) // 10:
         return Sniffed(What.CONSOLE if named else None, problem="a binary file, no log")
     both = (head, tail)
+    if (framework := framework_of(head) or framework_of(tail)) is not None:
+        return Sniffed(What.CONSOLE, framework)
     if any(ROW.search(part) or MEGATRON.search(part) for part in both):
         what = _text_rows(head)
         return Sniffed(what, _framework(head) or _framework(tail))

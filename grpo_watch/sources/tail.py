@@ -4,39 +4,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from grpo_watch.core.records import Cursor
 from grpo_watch.errors import SourceError
-from grpo_watch.sources.files import file_identity, open_regular
+from grpo_watch.sources import rotated
+from grpo_watch.sources.files import BEFORE, HEAD, before, goes_on, identity, inode_of, open_regular
+from grpo_watch.sources.splitter import Line, Splitter
 
-HEAD = 256
-"""So many first bytes tell a file from its successor under the same name and inode."""
-BEFORE = 32
-"""So many bytes before the reading position tell a file that was truncated and grew again from one that only grew."""
-EXCERPT = 4096
-"""So much is given of a line that is too long to be held."""
-
-
-class Line(NamedTuple):
-    """A line without its end, and where it lay: ``end`` is the offset of the next line.
-
-    ``generation`` grows whenever the file begins anew (rotation, truncation), ``too_long`` lines are cut to 4 KiB.
-    """
-
-    start: int
-    end: int
-    data: bytes
-    generation: int
-    too_long: bool = False
+__all__ = ["Line", "Tail"]
 
 
 class Tail:
     """Reads the lines of one file by polling; holds the last, unfinished line back until its end arrives.
 
-    Survives rotation by rename (the old file is finished first), truncation in place, copytruncate, deletion and
-    re-creation with the same inode, and a file that appears later. ``problem`` says in one line why it can't be read.
+    No line is lost and none comes twice when the file grows, is rotated by renaming (also several times between two
+    polls, if the old files are numbered, and while no reader runs), is deleted and created again (with the same inode
+    too), is replaced by a grown copy (rsync), is led elsewhere by a link inside the roots, or appears later. A
+    successor counts once it holds a byte: until then the old file is read on. ``problem`` says in one line why it
+    can't be read.
+
+    What the file system does not permit:
+
+    - Truncation in place: what was written since the last poll is gone. After copytruncate, only what was written
+      between the copy and the truncation, as long as the copy lies beside the file under a name that begins like it.
+    - A file that was truncated and has grown past the position is only noticed by its first 256 bytes and the 32
+      before the position: where these are the same, the lines between them are taken to be those that were read.
+    - A file that was cut back but not to nothing is read anew from its beginning (``generation`` tells).
+    - A file that was deleted or replaced twice between two polls without being kept under another name.
 
     Args:
         path: the file.
@@ -61,13 +57,19 @@ class Tail:
         self._roots, self._bars, self._max_line, self._chunk = tuple(roots), bars, max_line, chunk
         self._expected = (cursor.identity, cursor.position) if cursor is not None and cursor.identity else None
         self._descriptor: int | None = None
-        self._forget()
+        self._node = (0, 0)
+        self._begin()
 
-    def _forget(self) -> None:
-        """Begin at offset 0. ``_buffer[_cut:]`` holds what was read but not given out; it starts at ``position``."""
-        self.position = self._offset = self._cut = 0
-        self._buffer = self._head = self._before = self._excerpt = b""
-        self._skipping = False
+    def _begin(self, position: int = 0, passed: bytes = b"") -> None:
+        """Read from this position of the file that is open."""
+        self._head = b""
+        self._last = passed
+        self._split = Splitter(self.generation, self._max_line, bars=self._bars, offset=position, passed=passed)
+
+    @property
+    def position(self) -> int:
+        """Where the next line starts."""
+        return self._split.position
 
     def read(self) -> Iterator[Line]:
         """The lines that were completed since the last call. Never blocks; errors are told in ``problem``."""
@@ -76,26 +78,28 @@ class Tail:
                 return
             self._check()
             yield from self._drain()
-            while self._replaced():
+            while (following := self._following()) is not None:
                 yield from self._drain()
-                yield from self._rest()
-                if not self._reopen():
+                rest = self._change(following)
+                if rest is None:
                     return
+                yield from rest
                 yield from self._drain()
+            self.problem = ""
         except OSError as error:
             self._lose(error)
 
     def finish(self) -> Iterator[Line]:
         """What is left, the unfinished last line included: the input has ended."""
         yield from self.read()
-        yield from self._rest()
+        yield from self._split.rest()
 
     def cursor(self, source: str, position: int | None = None) -> Cursor:
-        """Where reading would go on: behind the line given out last, or at an earlier ``position``."""
+        """Where reading would go on: behind the line given out last, or at an earlier ``position`` of this file."""
         if self._descriptor is None and self._expected is not None:
             return Cursor(source, *self._expected)
-        position = self.position if position is None else position
-        return Cursor(source, self._identity(position), position)
+        here = self._split.position if position is None else position
+        return Cursor(source, self._identity(here), here)
 
     def close(self) -> None:
         """Free the file handle."""
@@ -104,130 +108,131 @@ class Tail:
             self._descriptor = None
 
     def _open(self) -> bool:
-        """Open the path if it is there, and go on where the expected reader stopped if it is the same file."""
-        try:
-            self._descriptor = open_regular(self.path, self._roots)
-        except FileNotFoundError:
-            return False
-        except SourceError as error:
-            self.problem = str(error)
-            return False
-        self.problem = ""
-        if self._expected is not None:
-            identity, position = self._expected
-            self._expected = None
-            if self._is(identity, position):
-                self.position = self._offset = position
-                self._before = self._at(position)
-            else:
-                self.generation += 1
-        return True
+        """Open the file if it is there, and go on where the expected reader stopped if it can be found."""
+        if self._expected is None:
+            descriptor = self._try(rotated.oldest(self.path))
+            return descriptor is not None and self._take(descriptor)
+        known, position = self._expected
+        descriptor = self._try(self.path)
+        if descriptor is not None and self._goes_on(descriptor, known, position):
+            return self._take(descriptor, position)
+        other = self._elsewhere(known, position)
+        if other is None:
+            return descriptor is not None and self._take(descriptor, anew=True)
+        if descriptor is not None:
+            os.close(descriptor)
+        return self._take(other, position)
 
-    def _reopen(self) -> bool:
-        """Change from a file that was finished to the one that has its name now."""
+    def _take(self, descriptor: int, position: int = 0, *, anew: bool = False) -> bool:
+        """Read this file from now on."""
         try:
-            descriptor = open_regular(self.path, self._roots)
-        except SourceError as error:
-            self.problem = str(error)
-            return False
+            info, head = os.fstat(descriptor), os.pread(descriptor, HEAD, 0)
+            passed = before(descriptor, position)
+        except OSError:
+            os.close(descriptor)
+            raise
         self.close()
-        self._descriptor, self.problem = descriptor, ""
-        self._forget()
-        self.generation += 1
+        self._descriptor, self._expected = descriptor, None
+        self._node = (info.st_dev, info.st_ino)
+        self.generation += anew
+        self._begin(position, passed)
+        self._head = head
         return True
 
-    def _replaced(self) -> bool:
-        """Whether the name leads to another file than the one that is open."""
+    @staticmethod
+    def _goes_on(descriptor: int, known: str, position: int) -> bool:
+        try:
+            return goes_on(descriptor, known, position)
+        except OSError:
+            os.close(descriptor)
+            raise
+
+    def _try(self, path: Path) -> int | None:
+        """Open a file; None where it is missing or refused."""
+        try:
+            return open_regular(path, self._roots)
+        except FileNotFoundError:
+            self.problem = ""
+            return None
+        except SourceError as error:
+            self.problem = str(error)
+            return None
+
+    def _elsewhere(self, known: str, position: int) -> int | None:
+        """The file beside the path that goes on from a known one: it was renamed, or copied before a truncation."""
+        for path in rotated.other_names(self.path, inode_of(known)):
+            with suppress(OSError, SourceError):
+                descriptor = open_regular(path, self._roots)
+                if self._goes_on(descriptor, known, position):
+                    return descriptor
+                os.close(descriptor)
+        return None
+
+    def _following(self) -> Path | None:
+        """Where the next file is: the name leads to another one that holds something, or a rotated one lies between."""
         try:
             named = self.path.stat()
         except FileNotFoundError:
-            return False
-        opened = os.fstat(self._file)
-        return (named.st_dev, named.st_ino) != (opened.st_dev, opened.st_ino)
+            named = None
+        if named is not None and (named.st_dev, named.st_ino) == self._node:
+            return None
+        following = rotated.successor(self.path, self._node)
+        ready = following != self.path or (named is not None and named.st_size > 0)
+        return following if ready else None
+
+    def _change(self, following: Path) -> list[Line] | None:
+        """Change to the next file: what the old one ends with; None where the next one can't be opened."""
+        descriptor = self._try(following)
+        if descriptor is None:
+            return None
+        old, position = self._split, self._split.position
+        if self._goes_on(descriptor, self._identity(position), position):
+            self._take(descriptor, position)
+            return []
+        self._take(descriptor, anew=True)
+        return old.rest()
 
     def _check(self) -> None:
-        """Begin anew when the open file is not a continuation of what was read."""
-        size = os.fstat(self._file).st_size
+        """Begin anew when the open file is not a continuation of what was read, or in its copy if there is one."""
+        if not self._intact():
+            offset = self._split.offset
+            known = identity(self._node, self._head, self._last)
+            copy = self._elsewhere(known, offset) if self._head and offset else None
+            if copy is None:
+                self.generation += 1
+                self._begin()
+            else:
+                os.close(self._file)
+                self._descriptor, self._node = copy, (os.fstat(copy).st_dev, os.fstat(copy).st_ino)
+        self._head = os.pread(self._file, HEAD, 0)
+
+    def _intact(self) -> bool:
+        """Whether the open file still holds what was read of it."""
+        size, offset = os.fstat(self._file).st_size, self._split.offset
         head = os.pread(self._file, HEAD, 0)
-        if size < self._offset or not head.startswith(self._head) or self._at(self._offset) != self._before:
-            self._forget()
-            self.generation += 1
-        self._head = head
+        return size >= offset and head.startswith(self._head) and before(self._file, offset) == self._last
 
     def _drain(self) -> Iterator[Line]:
         """Give out complete lines until nothing more can be read."""
         while True:
-            yield from self._lines()
-            data = os.pread(self._file, self._chunk, self._offset)
+            yield from self._split.lines()
+            offset = self._split.offset
+            data = os.pread(self._file, self._chunk, offset)
             if not data:
                 return
-            if len(self._head) < HEAD and self._offset == len(self._head):
+            if len(self._head) < HEAD and offset == len(self._head):
                 self._head += data[: HEAD - len(self._head)]
-            self._offset += len(data)
             self.bytes += len(data)
-            self._before = (self._before + data[-BEFORE:])[-BEFORE:]
-            self._buffer += data.replace(b"\r", b"\n") if self._bars else data
-
-    def _lines(self) -> Iterator[Line]:
-        """The complete lines in the buffer. All state is set before a line is given out: a cursor may be asked for."""
-        buffer = self._buffer
-        while (end := buffer.find(b"\n", self._cut)) >= 0:
-            data, start = buffer[self._cut : end], self.position
-            self.position += end + 1 - self._cut
-            self._cut = end + 1
-            if self._skipping:
-                yield self._skipped(start)
-            elif data or not self._bars:
-                yield self._line(start, data)
-        self._buffer, self._cut = self._buffer[self._cut :], 0
-        if self._buffer[:1] == b"\0":
-            self._drop_hole()
-        if len(self._buffer) > self._max_line or self._skipping:
-            self._skip()
-
-    def _line(self, start: int, data: bytes) -> Line:
-        if data.endswith(b"\r"):
-            data = data[:-1]
-        if data.startswith(b"\0"):
-            data = data.lstrip(b"\0")
-        if len(data) > self._max_line:
-            return Line(start, self.position, data[:EXCERPT], self.generation, too_long=True)
-        return Line(start, self.position, data, self.generation)
-
-    def _drop_hole(self) -> None:
-        """Pass over the hole of zeros that a writer leaves which goes on at its old offset after a truncation."""
-        rest = self._buffer.lstrip(b"\0")
-        if not self._skipping:
-            self.position += len(self._buffer) - len(rest)
-            self._buffer = rest
-
-    def _skip(self) -> None:
-        """Let go of the beginning of a line that is too long; ``position`` stays at its start."""
-        self._excerpt = (self._excerpt + self._buffer[:EXCERPT])[:EXCERPT]
-        self._buffer, self._skipping = b"", True
-
-    def _skipped(self, start: int) -> Line:
-        self.position = self._offset - len(self._buffer) + self._cut
-        excerpt, self._excerpt, self._skipping = self._excerpt, b"", False
-        return Line(start, self.position, excerpt, self.generation, too_long=True)
-
-    def _rest(self) -> Iterator[Line]:
-        """The unfinished last line, if there is one."""
-        start, data = self.position, self._buffer[self._cut :]
-        self._buffer, self._cut = b"", 0
-        if self._skipping:
-            yield self._skipped(start)
-        elif data:
-            self.position = self._offset
-            yield self._line(start, data)
+            self._last = (self._last + data[-BEFORE:])[-BEFORE:]
+            self._split.feed(data)
 
     def _lose(self, error: OSError) -> None:
         """The file can't be read (stale handle, permission): say so, and try to go on at the same place next time."""
         self.problem = f"{self.path}: can't be read: {error.strerror or error}; check permissions and the mount"
         if self._descriptor is not None:
-            self._expected = (self._identity(self.position), self.position)
+            position = self._split.position
+            self._expected = (self._identity(position), position)
             self.close()
-            self._forget()
 
     @property
     def _file(self) -> int:
@@ -235,25 +240,10 @@ class Tail:
             raise FileNotFoundError(self.path)
         return self._descriptor
 
-    def _at(self, offset: int) -> bytes:
-        """The bytes just before an offset."""
-        start = max(0, offset - BEFORE)
-        return os.pread(self._file, offset - start, start)
-
     def _identity(self, position: int) -> str:
-        if self._descriptor is None:
-            return ""
-        try:
-            return f"{file_identity(self._descriptor, self._head)}:{self._at(position).hex()}"
-        except OSError:
-            return ""
-
-    def _is(self, identity: str, position: int) -> bool:
-        """Whether the open file is the one a cursor speaks of (its device may change when it is mounted anew)."""
-        try:
-            _, inode, head, before = identity.split(":")
-            known, last = bytes.fromhex(head), bytes.fromhex(before)
-        except ValueError:
-            return False
-        same = str(os.fstat(self._file).st_ino) == inode and os.fstat(self._file).st_size >= position
-        return same and os.pread(self._file, len(known), 0) == known and self._at(position) == last
+        """Names the file as it was read up to ``position``, from memory: the file may be another by now."""
+        behind = self._split.behind
+        if position != self._split.position:
+            with suppress(OSError):
+                behind = before(self._file, position) if self._intact() else behind
+        return identity(self._node, self._head, behind) if self._node != (0, 0) else ""

@@ -260,3 +260,15 @@ def test_a_report_that_cannot_be_written_is_wrong_use(tmp_path: Path, capsys: py
 def test_the_package_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "grpo_watch", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"grpo-watch {__version__}\n"
+
+
+def test_a_csv_of_unknown_origin_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The user says what its columns mean; a KL that stays 0 with beta known is told as in any other log."""
+    lines = [f"{step},0.{300 + step},0.2,0.0,1e-06" for step in range(1, 41)]
+    (tmp_path / "m.csv").write_text("\n".join(["iter,avg_r,spread,to_ref,rate", *lines, ""]))
+    (tmp_path / "grpo-watch.yaml").write_text(
+        "runs:\n  - path: m.csv\n    settings: {beta: 0.04}\n    columns: {step: iter, reward_mean: avg_r,"
+        " reward_group_std: spread, kl_reference: to_ref, learning_rate: rate}\n"
+    )
+    assert run_cli(["check", str(tmp_path / "m.csv"), "--config", str(tmp_path / "grpo-watch.yaml")]) == 1
+    assert "kl-stuck-at-zero" in capsys.readouterr().out

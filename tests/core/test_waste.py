@@ -74,6 +74,61 @@ def test_findings_that_carry_no_cost(changes: dict[str, object]) -> None:
     assert cost(a_run(), a_finding(**changes)) == [None]
 
 
+def test_the_cost_begins_with_the_first_consequence() -> None:
+    """KL was 0 from step 2 on; the checkpoints of steps 20 and 40 explain it: 98 steps until 100, not 80."""
+    top = a_finding(rule="parameters-unchanged", first_step=20)
+    sign = a_finding(rule="kl-stuck-at-zero", severity=WARNING, first_step=2, caused_by="parameters-unchanged")
+    assert [waste.steps if waste else None for waste in cost(a_run(), top, sign)] == [98, None]
+
+
+def test_a_consequence_of_a_consequence_belongs_to_the_top_finding() -> None:
+    """Learning rate, adapter, KL: from step 1 to 100."""
+    top = a_finding(rule="learning-rate-zero", first_step=9)
+    middle = a_finding(rule="adapter-never-trained", first_step=20, caused_by="learning-rate-zero")
+    last = a_finding(rule="kl-stuck-at-zero", first_step=1, caused_by="adapter-never-trained")
+    assert [waste.steps if waste else None for waste in cost(a_run(), top, middle, last)] == [99, None, None]
+
+
+def test_episodes_that_explain_each_other_by_turns() -> None:
+    """Reward, length and again reward from step 20 to 100, each of which explains the next."""
+    first = a_finding(rule="reward-collapse", resolved_step=40)
+    second = a_finding(rule="length-collapse", first_step=30, severity=WARNING, caused_by="reward-collapse")
+    third = a_finding(rule="reward-collapse", first_step=60, severity=WARNING, caused_by="length-collapse")
+    assert [waste.steps if waste else None for waste in cost(a_run(), first, second, third)] == [80, None, None]
+
+
+def test_a_consequence_belongs_to_the_episode_that_it_overlaps() -> None:
+    """The first loss of gradients ended at step 20; KL 0 since 70 goes with the second, from 75 on."""
+    first, second = a_finding(first_step=0, resolved_step=20), a_finding(first_step=75)
+    sign = a_finding(rule="kl-stuck-at-zero", first_step=70, severity=WARNING, caused_by="gradient-lost")
+    assert [waste.steps if waste else None for waste in cost(a_run(), first, second, sign)] == [20, 30, None]
+
+
+def test_a_cause_that_lets_learning_go_on_carries_the_cost_of_what_it_explains() -> None:
+    """Truncation is no lost step; groups without spread since step 30, which it explains, are 70 of them."""
+    top = a_finding(rule="completions-truncated", severity=WARNING, first_step=5)
+    dead = a_finding(
+        rule="reward-variance-collapse", severity=WARNING, first_step=30, caused_by="completions-truncated"
+    )
+    assert [waste.steps if waste else None for waste in cost(a_run(), top, dead)] == [70, None]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rule": "step-time-regression", "severity": WARNING},
+        {"severity": INFO},
+        {"attempt": 2},
+        {"caused_by": None, "resolved_step": 15},
+    ],
+)
+def test_other_findings_do_not_lengthen_the_cost(changes: dict[str, object]) -> None:
+    """One that costs no learning, an info, one of another attempt, one that is explained by nothing and was short."""
+    sign = a_finding(**{"first_step": 2, "caused_by": "gradient-lost", "rule": "kl-stuck-at-zero", **changes})
+    found = cost(a_run(), a_finding(), sign)
+    assert [waste.steps if waste else None for waste in found] == [80, None]
+
+
 def test_no_step_is_counted_twice() -> None:
     """Steps 20 to 100 go to the top finding; a second one has 10 to 20 left, a third nothing."""
     others = (a_finding(key="loss", first_step=10), a_finding(key="grad_norm", first_step=50))

@@ -26,6 +26,11 @@ def the_tail(path: Path, **changes: object) -> Tail:
     return Tail(path, [path.parent], **changes)  # type: ignore[arg-type]
 
 
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
 def test_a_line_is_held_until_its_end_arrives(tmp_path: Path) -> None:
     """Half a row must never be parsed."""
     path = tmp_path / "log"
@@ -85,6 +90,140 @@ def test_rotation_finishes_the_old_file_first(tmp_path: Path) -> None:
     path.write_bytes(b"four\n")
     lines = list(tail.read())
     assert [(line.data, line.generation) for line in lines] == [(b"two", 0), (b"thr", 0), (b"four", 1)]
+
+
+def rotate(path: Path, new: bytes) -> None:
+    """As logrotate does it: everything moves up by one number."""
+    for number in (2, 1):
+        if (old := path.with_name(f"{path.name}.{number}")).exists():
+            old.rename(path.with_name(f"{path.name}.{number + 1}"))
+    path.rename(path.with_name(f"{path.name}.1"))
+    path.write_bytes(new)
+
+
+def test_two_rotations_between_two_polls_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\n")
+    tail = the_tail(path)
+    texts(tail)
+    append(path, b"two\n")
+    rotate(path, b"three\nfour\n")
+    rotate(path, b"five\n")
+    assert texts(tail) == [b"two", b"three", b"four", b"five"]
+
+
+def test_a_rotation_while_no_reader_runs_loses_nothing(tmp_path: Path) -> None:
+    """Under any name in the same folder: the inode tells."""
+    path = tmp_path / "log"
+    path.write_bytes(b"one\n")
+    tail = the_tail(path)
+    texts(tail)
+    cursor = tail.cursor("c")
+    tail.close()
+    append(path, b"two\n")
+    path.rename(tmp_path / "old")
+    path.write_bytes(b"three\n")
+    assert texts(the_tail(path, cursor=cursor)) == [b"two", b"three"]
+
+
+def test_a_writer_that_opens_its_new_log_late_is_read_to_the_end(tmp_path: Path) -> None:
+    """The rotation makes an empty file; the job goes on in the old one until it is told."""
+    path = tmp_path / "log"
+    path.write_bytes(b"one\n")
+    tail = the_tail(path)
+    texts(tail)
+    rotate(path, b"")
+    append(tmp_path / "log.1", b"tw")
+    assert texts(tail) == []
+    append(tmp_path / "log.1", b"o\n")
+    append(path, b"three\n")
+    assert texts(tail) == [b"two", b"three"]
+
+
+def test_what_was_written_before_a_copytruncate_is_read_from_the_copy(tmp_path: Path) -> None:
+    """The bound: lines between the copy and the truncation (``lost``) are nowhere any more."""
+    path = tmp_path / "log"
+    path.write_bytes(b"one\n")
+    tail = the_tail(path)
+    texts(tail)
+    append(path, b"two\n")
+    (tmp_path / "log-20261121").write_bytes(path.read_bytes())
+    append(path, b"lost\n")
+    path.write_bytes(b"three\n")
+    assert texts(tail) == [b"two", b"three"]
+
+
+def test_the_bound_of_telling_a_rewritten_file(tmp_path: Path) -> None:
+    """The same first 256 bytes and the same 32 before the position: taken for the file that was read."""
+    path, same = tmp_path / "log", b"x" * 40 + b"\n"
+    path.write_bytes(BANNER + b"one\n" + same)
+    tail = the_tail(path)
+    texts(tail)
+    path.write_bytes(BANNER + b"two\n" + same + b"three\n")
+    assert texts(tail) == [b"three"]
+
+
+def test_a_file_that_was_cut_back_is_read_anew(tmp_path: Path) -> None:
+    """What was kept of it can't be told from what was written again."""
+    path = tmp_path / "log"
+    path.write_bytes(b"one\ntwo\n")
+    tail = the_tail(path)
+    texts(tail)
+    os.truncate(path, 4)
+    assert [(line.data, line.generation) for line in tail.read()] == [(b"one", 1)]
+
+
+def test_a_synchronised_copy_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    """rsync writes a new file and renames it over the old one."""
+    path = tmp_path / "log"
+    path.write_bytes(b"one\ntw")
+    tail = the_tail(path)
+    assert texts(tail) == [b"one"]
+    (tmp_path / ".log.x7Yz").write_bytes(b"one\ntwo\nthree\n")
+    (tmp_path / ".log.x7Yz").rename(path)
+    assert [(line.data, line.generation) for line in tail.read()] == [(b"two", 0), (b"three", 0)]
+
+
+def test_a_stale_handle_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network file system that went away and came back; the place is kept in memory."""
+    path = tmp_path / "log"
+    path.write_bytes(b"one\ntwo\n")
+    tail = the_tail(path)
+    texts(tail)
+    append(path, b"three\n")
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pread", stale)
+        assert texts(tail) == []
+        assert "Stale file handle" in tail.problem
+        assert texts(tail) == []
+    assert [(line.data, line.generation) for line in tail.read()] == [(b"three", 0)]
+    assert tail.problem == ""
+
+
+def stale(*_: object) -> bytes:
+    raise OSError(116, "Stale file handle")
+
+
+def test_a_cursor_taken_after_a_truncation_is_of_the_file_that_was_read(tmp_path: Path) -> None:
+    """The same banner, another row before the position: the successor is read from its beginning."""
+    path = tmp_path / "log"
+    path.write_bytes(BANNER + b"one\n")
+    tail = the_tail(path)
+    texts(tail)
+    path.write_bytes(BANNER + b"two\nthree\n")
+    again = the_tail(path, cursor=tail.cursor("c"))
+    assert texts(again)[1:] == [b"two", b"three"]
+
+
+@pytest.mark.parametrize(("age", "read"), [(3600, [b"one", b"two"]), (0, [b"two"])])
+def test_a_first_look_begins_with_what_was_rotated_away(tmp_path: Path, age: int, read: list[bytes]) -> None:
+    """Not with the log of another rank, which is numbered too but written at the same time."""
+    path = tmp_path / "log"
+    path.write_bytes(b"two\n")
+    (tmp_path / "log.1").write_bytes(b"one\n")
+    os.utime(path, (1e9, 1e9))
+    os.utime(tmp_path / "log.1", (1e9 - age, 1e9 - age))
+    assert texts(the_tail(path)) == read
 
 
 def test_truncation_begins_anew(tmp_path: Path) -> None:
@@ -208,8 +347,21 @@ def test_a_link_out_of_the_run_folder_is_refused_and_named(tmp_path: Path) -> No
     assert texts(tail) == []
     assert "allow_roots" in tail.problem
     path.unlink()
+    assert texts(Tail(path, [inside])) == texts(tail) == []
     path.write_bytes(b"two\n")
     assert texts(tail) == [b"two"]
+    assert tail.problem == ""
+
+
+def test_a_refused_link_that_is_gone_is_no_problem_any_more(tmp_path: Path) -> None:
+    """For a reader that never could open it, too."""
+    path = tmp_path / "log"
+    path.symlink_to("/etc/hostname")
+    tail = the_tail(path)
+    assert texts(tail) == []
+    assert "allow_roots" in tail.problem
+    path.unlink()
+    assert texts(tail) == []
     assert tail.problem == ""
 
 

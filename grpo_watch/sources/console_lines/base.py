@@ -11,7 +11,11 @@ from grpo_watch.core.records import Stream
 
 @dataclass(frozen=True, slots=True)
 class MetricLine:
-    """One complete row as printed. ``resolution`` is the smallest non-zero number the line can show (None: exact)."""
+    """One complete row as printed.
+
+    ``step`` None: the line names none (it is counted, or a progress bar tells). ``resolution``: numbers below it print
+    as zero (0.0005 for ``:.3f``; None: exact).
+    """
 
     step: int | None
     values: Mapping[str, float | None]
@@ -24,8 +28,13 @@ class LineReader(Protocol):
     """Recognises the metric lines of one framework in a console whose envelopes (Ray, Docker …) were taken off.
 
     ``marks`` are byte strings of which a line that begins a row contains one; no other line is given to ``feed``
-    while ``held`` is False. A row that spans several lines is held (``held`` True: every line comes) until a line ends
-    it. ``feed`` never raises; ``flush`` gives up or gives out what is held.
+    while ``held`` is False. A mark may stand anywhere in the line (a progress bar is glued before it) and may be model
+    text: a reader answers with rows, or holds, only where the rest of the line leaves no doubt.
+
+    A row that spans several lines is held (``held`` True: every line comes, other processes' and bars among them) until
+    a line ends it; after 1,000 lines it is flushed. It must end by its own last line: while a row is held the source's
+    cursor stays before its first line, and a reader that restarts there is a new one. So nothing may be remembered
+    from one row to the next. ``feed`` never raises; ``flush`` gives up or gives out what is held.
     """
 
     framework: str

@@ -1,0 +1,68 @@
+"""``grpo-watch preflight``: judges a launch before it starts, from its files and its command line alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+
+import msgspec
+
+from grpo_watch.errors import UsageError
+from grpo_watch.preflight.assess import Assessment, assess
+from grpo_watch.preflight.document import document, exit_code
+from grpo_watch.preflight.inputs.opening import Said, read_launch
+from grpo_watch.preflight.launch import FRAMEWORKS, Launch
+
+WIDTH = 110
+"""Columns where the output is no terminal: fits a chat and a CI log."""
+
+
+def preflight_command(file: Path | None, command: Sequence[str], said: Said, output_format: str, *, color: bool) -> int:
+    """Judge one launch; prints the answer and returns the exit code.
+
+    Raises:
+        UsageError: nothing was given, or what was given can't be read.
+    """
+    if file is None and not command:
+        raise UsageError("name a FILE, or the launch command after -- (grpo-watch preflight -- swift rlhf ...)")
+    check_said(said)
+    launch = read_launch(file, command, said, Path.cwd(), os.environ)
+    assessment = assess(launch)
+    if output_format == "json":
+        text = msgspec.json.format(msgspec.json.encode(document(assessment)), indent=1).decode() + "\n"
+    else:
+        text = as_text(launch, assessment, color=color)
+    sys.stdout.write(text)
+    return exit_code(assessment)
+
+
+def check_said(said: Said) -> None:
+    """Refuse what can't be meant.
+
+    Raises:
+        UsageError: the framework is unknown, or a count is not positive.
+    """
+    if said.framework is not None and said.framework not in FRAMEWORKS:
+        raise UsageError(f"--framework {said.framework}: not one of {', '.join(FRAMEWORKS)}")
+    for name, value in (("--world-size", said.world_size), ("--dataset-size", said.dataset_size)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} {value}: must be at least 1")
+
+
+def as_text(launch: Launch, assessment: Assessment, *, color: bool, width: int | None = None) -> str:
+    """The answer as lines for people; ``width`` in columns, the terminal's or 110 unless given."""
+    from rich.console import Console  # noqa: PLC0415  rich is not needed for JSON
+
+    from grpo_watch.preflight.text import render  # noqa: PLC0415  rich is not needed for JSON
+
+    columns = width or (Console().width if sys.stdout.isatty() else WIDTH)
+    written = StringIO()
+    render(
+        launch,
+        assessment,
+        Console(file=written, force_terminal=color, no_color=not color, width=columns, highlight=False),
+    )
+    return "".join(f"{line.rstrip()}\n" for line in written.getvalue().splitlines())

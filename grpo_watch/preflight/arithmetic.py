@@ -1,0 +1,160 @@
+"""Turns the settings of a launch on the Hugging Face trainer into its batch: TRL and those built on it, ms-swift."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from grpo_watch.core.batch import BatchPlan, Style, style_of
+from grpo_watch.preflight.defaults import Settings
+
+BATCH_SETTINGS = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "steps_per_generation",
+    "generation_batch_size",
+    "num_generations",
+)
+"""What the generation batch is made of."""
+
+SWIFT_ACCUMULATED = 16
+"""Before 3.7 ms-swift filled the accumulation up to this many rows per step where nobody gave it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One launch's batch settings with every default filled in.
+
+    ``steps_per_generation`` and ``generation_batch_size`` are None unless given. ``prompts`` are the rows left for
+    training, None where the dataset's size is unknown. ``configured_per_device`` is what was asked for where the
+    framework silently trains with another value.
+    """
+
+    framework: str
+    version: str
+    style: Style
+    world_size: int
+    per_device: int
+    accumulation: int
+    group: int
+    steps_per_generation: int | None = None
+    generation_batch_size: int | None = None
+    iterations: int = 1
+    epochs: float = 1.0
+    max_steps: int | None = None
+    prompts: int | None = None
+    evaluates: bool = False
+    eval_per_device: int = 8
+    eval_group: int | None = None
+    configured_per_device: int | None = None
+
+    @property
+    def global_batch(self) -> int:
+        """Rows of one micro-step over all processes."""
+        return self.per_device * self.world_size
+
+    def plan(self) -> BatchPlan:
+        """The same as the arithmetic of steps takes it; with an unknown dataset, of size 0."""
+        return BatchPlan(
+            dataset_size=self.prompts or 0,
+            per_device_train_batch_size=self.per_device,
+            num_generations=self.group,
+            world_size=self.world_size,
+            gradient_accumulation_steps=self.accumulation,
+            steps_per_generation=self.steps_per_generation,
+            generation_batch_size=self.generation_batch_size,
+            num_iterations=self.iterations,
+            num_train_epochs=self.epochs,
+            style=self.style,
+        )
+
+
+def lacking(settings: Settings) -> tuple[str, ...]:
+    """What has to be said before the batch can be judged, one line each."""
+    lines = [] if settings.world_size else ["the number of training processes is not known (--world-size)"]
+    for name in BATCH_SETTINGS:
+        given = settings.given(name)
+        if given is not None and (settings.whole(name) or 0) < 1:
+            what = "could not be read" if given.value is None else f"is {given.value}, not a positive whole number"
+            lines.append(f"{name} {what} ({given.origin})")
+    return tuple(lines)
+
+
+def batch_of(settings: Settings) -> Batch | None:
+    """The launch's batch; None where something that it hangs on is not known (see ``lacking``)."""
+    if lacking(settings) or not settings.world_size:
+        return None
+    per_device = settings.whole("per_device_train_batch_size") or 1
+    batch = Batch(
+        framework=settings.framework,
+        version=settings.version,
+        style=_style(settings),
+        world_size=settings.world_size,
+        per_device=per_device,
+        accumulation=_accumulation(settings, per_device, settings.world_size),
+        group=settings.whole("num_generations") or 1,
+        steps_per_generation=settings.whole("steps_per_generation"),
+        generation_batch_size=settings.whole("generation_batch_size"),
+        iterations=max(settings.whole("num_iterations") or 1, 1),
+        epochs=_epochs(settings),
+        max_steps=total if (total := settings.whole("max_steps") or 0) > 0 else None,
+        prompts=training_rows(settings),
+        evaluates=evaluates(settings),
+        eval_per_device=settings.whole("per_device_eval_batch_size") or 8,
+        eval_group=settings.whole("num_generations_eval"),
+    )
+    return _patched_by_unsloth(batch) if settings.framework == "unsloth" else batch
+
+
+def _style(settings: Settings) -> Style:
+    given = settings.given("transformers_version")
+    transformers = None if given is None or given.value is None else str(given.value)
+    style = style_of(settings.framework, settings.version, transformers)
+    return replace(style, drop_last=style.drop_last or settings.flag("dataloader_drop_last"))
+
+
+def _epochs(settings: Settings) -> float:
+    epochs = settings.number("num_train_epochs")
+    return 1.0 if epochs is None else epochs
+
+
+def _accumulation(settings: Settings, per_device: int, world_size: int) -> int:
+    """``gradient_accumulation_steps``; DeepSpeed's own number does not change it."""
+    given = settings.whole("gradient_accumulation_steps")
+    return given or max(1, math.ceil(SWIFT_ACCUMULATED / per_device / world_size))
+
+
+def _patched_by_unsloth(batch: Batch) -> Batch:
+    """Unsloth replaces a per-device batch that does not fit by the group's size, and only prints that it did."""
+    if batch.global_batch * batch.accumulation % batch.group == 0:
+        return batch
+    return replace(batch, per_device=batch.group, configured_per_device=batch.per_device)
+
+
+def evaluates(settings: Settings) -> bool:
+    """Whether the run evaluates while it trains, as far as the settings say."""
+    strategy = settings.word("eval_strategy") or settings.word("evaluation_strategy")
+    if settings.framework != "ms-swift":
+        return strategy not in {"", "no"}
+    if strategy == "no" or (not strategy and settings.word("save_strategy") == "no"):
+        return False
+    return settings.given("val_dataset") is not None or (settings.number("split_dataset_ratio") or 0) > 0
+
+
+def training_rows(settings: Settings) -> int | None:
+    """Rows left for training once the framework has split off its evaluation rows; None where unknown.
+
+    ms-swift takes ``max(int(rows x ratio), 1)`` rows for evaluation unless it does not evaluate or has a dataset for
+    it; axolotl takes ``val_set_size`` as a share or a number.
+    """
+    rows = settings.dataset_size
+    if rows is None:
+        return None
+    if settings.framework == "ms-swift":
+        ratio = settings.number("split_dataset_ratio") or 0
+        held_out = max(int(rows * ratio), 1) if ratio > 0 and evaluates(settings) else 0
+        return rows if settings.given("val_dataset") is not None else rows - held_out
+    if settings.framework == "axolotl":
+        share = settings.number("val_set_size") or 0
+        return rows - (int(share) if share >= 1 else math.ceil(rows * share))
+    return rows

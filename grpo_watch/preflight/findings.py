@@ -1,0 +1,73 @@
+"""What preflight says of a launch: problems, nearest valid settings, a prediction, and what it lacked to say more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from grpo_watch.core.records import Scalar, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that will stop the run or silently ruin it.
+
+    ``message`` says what happens and when, ``hint`` what to change, ``where`` the place of the setting to blame (empty
+    where it is a default). ``says`` is the framework's own text, empty where it says nothing.
+    """
+
+    check: str
+    severity: Severity
+    message: str
+    hint: str = ""
+    where: str = ""
+    says: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """Settings that the framework accepts.
+
+    ``changes`` maps its own names to new values (None: leave the setting out). ``keeps`` names what stays as it was:
+    ``memory per device`` (or lower), ``group size``, ``generation batch``, ``completions per step``.
+    """
+
+    changes: Mapping[str, Scalar]
+    why: str
+    keeps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The run in numbers; None where an input is missing.
+
+    ``max_steps`` and ``steps_per_epoch`` count what the framework shows as its step; ``optimizer_steps_per_generation``
+    how often the weights change per generation batch. ``tokens`` is an upper bound (longest prompt and completion).
+    ``notes`` are sentences on what the numbers leave out.
+    """
+
+    max_steps: int | None = None
+    steps_per_epoch: int | None = None
+    completions_per_step: int | None = None
+    prompts_per_step: float | None = None
+    generation_batch_size: int | None = None
+    optimizer_steps_per_generation: float | None = None
+    formula: str = ""
+    completions: int | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+    gpu_hours: float | None = None
+    dead_group_share: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """All of it for one launch; ``missing`` says in one line each which setting would have told more."""
+
+    framework: str | None
+    version: str | None
+    problems: tuple[Problem, ...] = ()
+    suggestions: tuple[Suggestion, ...] = ()
+    prediction: Prediction | None = None
+    missing: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""Readers of everything that a training run is launched with."""

@@ -1,0 +1,144 @@
+"""Collects what the readers find, one setting at a time, until it is turned into a ``Launch``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from grpo_watch.core.records import Scalar, Setting
+from grpo_watch.preflight.inputs.values import MAX_TEXT, hidden, is_secret, joined
+from grpo_watch.sources.files import open_regular
+
+UNIMPORTANT = frozenset(
+    {"output_dir", "run_name", "logging_dir", "report_to", "hub_model_id", "reward_funcs", "model_init_kwargs"}
+    | {"project", "trackio_space_id", "chat_template_kwargs", "reward_weights", "vllm_server_host", "model", "seed"}
+    | {"generation_kwargs", "push_to_hub", "use_cpu", "model_name_or_path", "external_plugins", "system", "bf16"}
+    | {"trainer.experiment_name", "trainer.project_name", "trainer.default_local_dir", "wandb_project", "fp16"}
+    | {"actor_rollout_ref.model.path", "pretrain", "save_path", "ckpt_path", "use_wandb", "run_prefix", "load"}
+    | {"vllm_server_port", "model_id_or_path", "base_model", "wandb_run_name", "save", "config", "policy.model_name"}
+)
+"""Settings that change neither batches nor learning: no word is lost when their value can't be read."""
+
+MAX_BYTES = 4 << 20
+"""Launch files are read up to this size; configurations are a thousandth of it."""
+
+KEPT_VARIABLES = frozenset(
+    {"NPROC_PER_NODE", "NNODES", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "NUM_PROCESSES", "NUM_GPUS", "NODE_RANK"}
+    | {"ASCEND_RT_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "LOCAL_WORLD_SIZE", "ACCELERATE_CONFIG_FILE"}
+    | {"MAX_PIXELS", "MIN_PIXELS", "VIDEO_MAX_PIXELS", "FPS_MAX_FRAMES", "NFRAMES", "SIZE_FACTOR"}
+    | {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "VLLM_USE_V1", "SWIFT_SINGLE_DEVICE_MODE", "RAY_ADDRESS"}
+)
+"""Variables that change batches, devices or lengths; no other variable is kept."""
+
+
+class Named(NamedTuple):
+    """A dataset as it was named, and how many rows of it are taken (None: all)."""
+
+    name: str
+    origin: str
+    rows: int | None = None
+    folder: Path | None = None
+
+
+@dataclass(slots=True)
+class Draft:
+    """A launch being read.
+
+    ``folder`` is where the command would run, ``folders`` are all places where a relative path is looked for,
+    ``environ`` what the calling process passes on, ``limit`` the most rows that are taken. ``read`` names the inputs
+    in the order they were read.
+    """
+
+    folder: Path
+    environ: Mapping[str, str] = field(default_factory=dict)
+    framework: str | None = None
+    version: str | None = None
+    version_origin: str = ""
+    settings: dict[str, Setting] = field(default_factory=dict)
+    environment: dict[str, Setting] = field(default_factory=dict)
+    deepspeed: dict[str, Setting] = field(default_factory=dict)
+    world_size: Setting | None = None
+    dataset_size: Setting | None = None
+    peft: bool | None = None
+    datasets: list[Named] = field(default_factory=list)
+    eval_datasets: list[Named] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
+    limit: Setting | None = None
+    unresolved: list[str] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+
+    def put(self, name: str, value: object, origin: str) -> None:
+        """Keep a setting (the later one wins); a secret is left out, a null takes back what was said before."""
+        if is_secret(name, value):
+            return
+        if value is None:
+            self.settings.pop(name, None)
+        elif isinstance(value, (list, tuple)):
+            self.settings[name] = Setting(joined(value), origin)
+        elif isinstance(value, (str, int, float, bool)):
+            self.settings[name] = Setting(value[:MAX_TEXT] if isinstance(value, str) else value, origin)
+
+    def missing(self, name: str, origin: str, why: str) -> None:
+        """A setting that was given, but not so that it can be read."""
+        if not is_secret(name):
+            self.settings[name] = Setting(None, origin)
+        if not is_secret(name) and name not in UNIMPORTANT:
+            self.note(f"{origin}: {name} is {hidden(why)}")
+
+    def note(self, text: str) -> None:
+        """Say once what could not be read."""
+        line = " ".join(text.split())
+        if line not in self.unresolved:
+            self.unresolved.append(line)
+
+    def saw(self, text: str) -> None:
+        """Name an input that was read."""
+        if text not in self.read:
+            self.read.append(text)
+
+    def value(self, *names: str) -> Scalar:
+        """The first of these settings that is given, else None."""
+        return next((self.settings[name].value for name in names if name in self.settings), None)
+
+    def variable(self, name: str) -> Setting | None:
+        """A variable that the launch sets, else one that the calling process passes on."""
+        if name in self.environment:
+            return self.environment[name]
+        return Setting(self.environ[name], f"${name}") if self.environ.get(name) else None
+
+    def find(self, name: str) -> Path | None:
+        """The file or folder that a relative or absolute name means, if there is one."""
+        places = [folder / name for folder in (self.folder, *self.folders)]
+        try:
+            return next((place for place in places if place.exists()), None)
+        except (OSError, ValueError):  # a name too long, or with a NUL
+            return None
+
+    def shown(self, path: Path) -> str:
+        """A path as people would write it: relative where it lies below the folder of the launch."""
+        try:
+            return path.relative_to(self.folder).as_posix()
+        except ValueError:
+            return path.as_posix()
+
+
+def read_text(path: Path) -> str:
+    """The text of a launch file.
+
+    Raises:
+        SourceError: it is no regular file.
+        OSError: it can't be read.
+        ValueError: it is larger than such a file ever is.
+    """
+    descriptor = open_regular(path, (Path(os.path.realpath(path)).parent,))
+    try:
+        size = os.fstat(descriptor).st_size
+        if size > MAX_BYTES:
+            raise ValueError(f"{size} bytes, more than the {MAX_BYTES} that are read of a launch file")
+        with os.fdopen(os.dup(descriptor), "rb") as stream:
+            return stream.read(MAX_BYTES).decode("utf-8", "replace")
+    finally:
+        os.close(descriptor)

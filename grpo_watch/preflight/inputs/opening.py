@@ -1,0 +1,156 @@
+"""Turns what a user names (a command, a file, a run's folder) and what they say into one ``Launch``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_watch.core.records import Setting
+from grpo_watch.errors import UsageError
+from grpo_watch.preflight.inputs.datasets import count_all
+from grpo_watch.preflight.inputs.documents import read_document, resolve_auto
+from grpo_watch.preflight.inputs.draft import Draft
+from grpo_watch.preflight.inputs.hydra import resolve_references
+from grpo_watch.preflight.inputs.named import find_datasets
+from grpo_watch.preflight.inputs.program import Program
+from grpo_watch.preflight.inputs.python_file import read_python
+from grpo_watch.preflight.inputs.run_folder import read_run_folder
+from grpo_watch.preflight.inputs.scripts import read_command, read_script
+from grpo_watch.preflight.inputs.version import find_version
+from grpo_watch.preflight.inputs.world import find_world
+from grpo_watch.preflight.launch import Launch
+
+ADAPTERS = frozenset({"lora", "qlora", "adapter", "adalora", "longlora", "llamapro", "vera", "boft", "lora_llm"})
+ADAPTER_FLAGS = ("use_peft", "lora_r", "lora_rank", "actor_rollout_ref.model.lora_rank", "ds.lora.rank")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the user says on preflight's own command line; it wins over everything that is read."""
+
+    framework: str | None = None
+    version: str | None = None
+    world_size: int | None = None
+    dataset_size: int | None = None
+
+
+def read_launch(
+    file: Path | None, command: Sequence[str], said: Said, folder: Path, environ: Mapping[str, str]
+) -> Launch:
+    """Read a file, then a command line over it.
+
+    Args:
+        file: a script, configuration, Python file or run folder.
+        command: the launch as its words, empty where there is none.
+        said: what wins over all that is read.
+        folder: where the launch would run.
+        environ: the variables that the launch would inherit; only those that change batches or devices are looked at.
+
+    Raises:
+        UsageError: the file or one that the command names can't be read, or launches no training.
+    """
+    draft = Draft(folder, environ, framework=said.framework)
+    if said.version is not None:
+        draft.version, draft.version_origin = said.version, "--framework-version"
+    if file is not None:
+        _read_file(file, draft, alone=not command)
+    if command:
+        read_command(command, draft)
+    draft.framework = said.framework or draft.framework
+    return _finished(draft, said)
+
+
+def _read_file(file: Path, draft: Draft, *, alone: bool) -> None:
+    path = draft.folder / file
+    if not path.exists():
+        raise UsageError(f"{file}: no such file or folder")
+    if path.is_dir():
+        read_run_folder(path, draft)
+        return
+    draft.folders.append(path.parent)
+    if path.suffix in {".sh", ".bash", ".slurm", ".sbatch", ".bat"} or _shebang(path):
+        read_script(path, draft)
+        return
+    try:
+        if path.suffix == ".py":
+            read_python(path, draft)
+        else:
+            read_document(path, draft)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if alone and draft.framework in {"verl", "nemo-rl"}:
+        find_world(Program(draft.framework, "", (), {}), draft)
+
+
+def _shebang(path: Path) -> bool:
+    if path.suffix:
+        return False
+    try:
+        with path.open("rb") as stream:
+            return stream.read(2) == b"#!"
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from None
+
+
+def _finished(draft: Draft, said: Said) -> Launch:
+    """What follows from all settings together: references, datasets, version, and what the user said."""
+    if draft.framework in {"verl", "nemo-rl"}:
+        resolve_references(draft)
+    resolve_auto(draft)
+    find_datasets(draft)
+    find_version(draft)
+    if draft.framework is None and {"num_generations", "per_device_train_batch_size"} & draft.settings.keys():
+        draft.framework = "trl"
+        draft.note("taken for trl by its settings' names: say --framework if it is another")
+        find_version(draft)
+    size = Setting(said.dataset_size, "--dataset-size") if said.dataset_size is not None else _counted(draft)
+    world = Setting(said.world_size, "--world-size") if said.world_size is not None else draft.world_size
+    return Launch(
+        framework=draft.framework,
+        version=draft.version,
+        version_origin=draft.version_origin,
+        settings=dict(draft.settings),
+        environment=dict(draft.environment),
+        world_size=world,
+        dataset_size=size,
+        eval_dataset_size=count_all(draft.eval_datasets, draft) if said.dataset_size is None else None,
+        deepspeed=dict(draft.deepspeed),
+        peft=draft.peft if draft.peft is not None else _adapter(draft),
+        unresolved=_open_questions(draft, said),
+        text=", ".join(draft.read),
+    )
+
+
+def _counted(draft: Draft) -> Setting | None:
+    rows = count_all(draft.datasets, draft)
+    limit = draft.limit.value if draft.limit is not None else None
+    if rows is not None and isinstance(rows.value, int) and isinstance(limit, int) and limit < rows.value:
+        return draft.limit
+    return rows
+
+
+def _open_questions(draft: Draft, said: Said) -> tuple[str, ...]:
+    """What could not be read, without questions that the user has answered."""
+    answered = [flag for flag, value in _answers(said) if value is not None]
+    return tuple(text for text in draft.unresolved if not any(f"say {flag}" in text for flag in answered))
+
+
+def _answers(said: Said) -> tuple[tuple[str, object], ...]:
+    return (
+        ("--framework-version", said.version),
+        ("--framework if", said.framework),
+        ("--world-size", said.world_size),
+        ("--dataset-size", said.dataset_size),
+    )
+
+
+def _adapter(draft: Draft) -> bool | None:
+    """Whether settings ask for an adapter; None where the framework has no such setting among them."""
+    kind = draft.value("tuner_type", "train_type", "sft_type", "adapter")
+    if isinstance(kind, str):
+        return kind.lower() in ADAPTERS
+    given = [draft.value(name) for name in ADAPTER_FLAGS if name in draft.settings]
+    if given:
+        return any(value is True or (isinstance(value, (int, float)) and value > 0) for value in given)
+    return True if (draft.framework or "").startswith("ms-swift") and draft.settings else None

@@ -1,0 +1,164 @@
+"""Turns a command's words into the program that trains and the launchers around it; what it is, not what it means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import NamedTuple
+
+from grpo_watch.preflight.inputs.flags import split_options
+from grpo_watch.preflight.inputs.shell_expand import Argument
+from grpo_watch.preflight.inputs.shell_lexer import ASSIGNMENT
+
+TRAINERS = frozenset({"swift", "megatron", "trl", "axolotl"})
+SUBCOMMANDS = {"swift": {"rlhf", "grpo"}, "megatron": {"rlhf"}, "trl": {"grpo"}, "axolotl": {"train"}}
+MODULES = (
+    (re.compile(r"verl[./].*main_(?:ppo|dapo)\w*|recipe[./]\w+[./]main_\w+"), "verl"),
+    (re.compile(r"openrlhf[./]cli[./]train_ppo\w*"), "openrlhf"),
+    (re.compile(r"run_(?:vlm_)?grpo\w*"), "nemo-rl"),
+    (re.compile(r"axolotl[./]cli[./]train"), "axolotl"),
+    (re.compile(r"(?:.*[./])?swift[./]cli[./](?:_megatron[./])?rlhf"), "ms-swift"),
+    (re.compile(r"(?:.*[./])?trl[./](?:cli|commands[./]cli)(?:[./]__main__)?|(?:.*[./])?trl"), "trl"),
+    (re.compile(r"(?:.*[./])?open[-_]r1[./](?:.*[./])?grpo"), "open-r1"),
+)
+WRAPPERS: Mapping[str, frozenset[str]] = {
+    "sudo": frozenset({"E", "n", "H"}),
+    "env": frozenset({"i"}),
+    "nohup": frozenset(),
+    "setsid": frozenset({"w", "f"}),
+    "exec": frozenset(),
+    "time": frozenset({"p", "v"}),
+    "nice": frozenset(),
+    "stdbuf": frozenset(),
+    "numactl": frozenset({"s", "l"}),
+    "srun": frozenset({"exclusive", "unbuffered", "u", "overlap", "l", "label"}),
+    "command": frozenset(),
+    "timeout": frozenset({"foreground", "v"}),
+}
+RUNNERS = frozenset({"uv", "poetry", "pdm", "conda", "mamba", "pipenv", "hatch", "rye"})
+RUNNER_SWITCHES = frozenset({"no_sync", "frozen", "locked", "no_capture_output", "live_stream"})
+LAUNCHERS: Mapping[str, frozenset[str]] = {
+    "accelerate": frozenset(
+        {"multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "use_xpu", "ipex", "quiet", "q"}
+        | {"m", "module", "no_python", "debug", "same_network", "tpu_cluster", "no_tpu_cluster", "use_tp"}
+        | {"use_parallelism_config", "fp8_backend_te", "enable_cpu_affinity"}
+    ),
+    "torchrun": frozenset({"standalone", "m", "module", "no_python", "run_path", "virtual_local_rank"}),
+    "deepspeed": frozenset({"force_multi", "module", "no_python", "no_local_rank", "no_ssh", "save_pid"})
+    | frozenset({"bind_cores_to_rank", "elastic_training", "no_ssh_check"}),
+    "mpirun": frozenset({"allow_run_as_root", "oversubscribe"}),
+}
+SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
+PYTHON = re.compile(r"python[\d.]*")
+TORCH_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
+MAX_WRAPPERS = 12
+
+
+class Program(NamedTuple):
+    """What a command runs.
+
+    ``kind`` is a framework's name, ``script`` (a Python file) or ``shell`` (a script whose text is read next).
+    ``options`` maps each launcher around it to its options; ``variables`` are ``NAME=value`` words before it.
+    """
+
+    kind: str
+    name: str
+    arguments: tuple[Argument, ...]
+    options: Mapping[str, Mapping[str, Argument]]
+    variables: tuple[Argument, ...] = ()
+
+
+def recognise(arguments: Sequence[Argument]) -> Program | None:
+    """The program that a command runs; None where it is nothing that trains (``echo``, ``swift deploy``)."""
+    options: dict[str, Mapping[str, Argument]] = {}
+    variables: list[Argument] = []
+    words: tuple[Argument, ...] | None = tuple(arguments)
+    for _ in range(MAX_WRAPPERS):
+        while words and ASSIGNMENT.match(words[0].text):
+            variables.append(words[0])
+            words = words[1:]
+        if not words:
+            return None
+        found = _known(words, options)
+        if found is not None:
+            return found._replace(variables=tuple(variables))
+        words = _unwrap(words, options)
+    return None
+
+
+def _known(words: tuple[Argument, ...], options: dict[str, Mapping[str, Argument]]) -> Program | None:
+    head = PurePath(words[0].text).name
+    if head in TRAINERS and len(words) > 1 and words[1].text in SUBCOMMANDS[head]:
+        kind = {"swift": "ms-swift", "megatron": "ms-swift-megatron"}.get(head, head)
+        return Program(kind, f"{head} {words[1].text}", words[2:], options)
+    if head in SHELLS and len(words) > 1:
+        flags, rest = split_options(words[1:], frozenset("exuli") | {"ex", "eux", "l", "euo"})
+        return Program("shell", rest[0].text, rest[1:], options) if rest and "c" not in flags else None
+    if head.endswith(".sh"):
+        return Program("shell", words[0].text, words[1:], options)
+    if head.endswith(".py"):
+        return _python(words[0].text, words[1:], options)
+    return None
+
+
+def _python(name: str, rest: tuple[Argument, ...], options: Mapping[str, Mapping[str, Argument]]) -> Program:
+    """A Python file or module: one that a framework ships, or somebody's own."""
+    bare = name.removesuffix(".py")
+    for pattern, kind in MODULES:
+        if pattern.fullmatch(bare) or (kind not in {"trl", "axolotl"} and pattern.search(bare)):
+            arguments = rest[1:] if kind == "trl" and rest and rest[0].text == "grpo" else rest
+            megatron = kind == "ms-swift" and "megatron" in bare
+            return Program("ms-swift-megatron" if megatron else kind, name, arguments, options)
+    return Program("script", name, rest, options)
+
+
+def _unwrap(words: tuple[Argument, ...], options: dict[str, Mapping[str, Argument]]) -> tuple[Argument, ...] | None:
+    """The command inside a wrapper or a launcher; None where there is none."""
+    head = PurePath(words[0].text).name
+    if head in WRAPPERS:
+        rest = split_options(words[1:], WRAPPERS[head])[1]
+        return rest[1:] if head == "timeout" else rest
+    if head in RUNNERS:
+        return split_options(words[2:], frozenset({"no_sync", "frozen", "locked", "no_capture_output", "live_stream"}))[
+            1
+        ]
+    if head == "ray" and any(word.text == "--" for word in words):
+        return words[[word.text for word in words].index("--") + 1 :]
+    if head in LAUNCHERS:
+        rest = words[2:] if head == "accelerate" and words[1:2] and words[1].text == "launch" else words[1:]
+        return _launched(head, rest, options)
+    return _interpreter(words, options) if PYTHON.fullmatch(head) else None
+
+
+def _launched(
+    launcher: str, words: tuple[Argument, ...], options: dict[str, Mapping[str, Argument]]
+) -> tuple[Argument, ...]:
+    found, rest = split_options(words, LAUNCHERS[launcher])
+    options[launcher] = found
+    if rest and ("m" in found or "module" in found) and launcher != "mpirun":
+        return (Argument("python", rest[0].origin), Argument("-m", rest[0].origin), *rest)
+    return rest
+
+
+def _interpreter(
+    words: tuple[Argument, ...], options: dict[str, Mapping[str, Argument]]
+) -> tuple[Argument, ...] | None:
+    """``python -m torch.distributed.run …``, ``python -m module …``, ``python file.py …``."""
+    at = 1
+    while at < len(words) and words[at].text.startswith("-") and words[at].text not in {"-m", "-c"}:
+        at += 2 if words[at].text in {"-X", "-W"} else 1
+    rest = words[at:]
+    options.setdefault("python", {})
+    if not rest or rest[0].text == "-c":
+        return None
+    if rest[0].text != "-m":
+        return rest if rest[0].text.endswith(".py") else None
+    module = rest[1].text if len(rest) > 1 else ""
+    if module in TORCH_MODULES:
+        return _launched("torchrun", rest[2:], options)
+    if module in {"accelerate.commands.launch", "accelerate.commands.accelerate_cli"}:
+        return _launched("accelerate", rest[3:] if module.endswith("cli") else rest[2:], options)
+    if module == "deepspeed.launcher.runner":
+        return _launched("deepspeed", rest[2:], options)
+    return (Argument(f"{module.replace('.', '/')}.py", rest[1].origin), *rest[2:]) if module else None

@@ -1,0 +1,145 @@
+"""Reads a Python training script as text: its configuration calls, its trainer, its datasets; never runs it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from grpo_watch.errors import SourceError
+from grpo_watch.preflight.inputs.draft import UNIMPORTANT, Draft, read_text
+from grpo_watch.preflight.inputs.flags import Flag
+from grpo_watch.preflight.inputs.python_data import find_training_data
+from grpo_watch.preflight.inputs.python_values import Found, Scope, called, evaluate, keywords
+from grpo_watch.preflight.inputs.values import typed
+
+CONFIGS = ("GRPOConfig", "RLHFArguments", "TrainingArguments")
+"""The last part of the name of a call that configures training; the first of these that occurs is the one."""
+TRAINERS = ("GRPOTrainer", "AsyncGRPOTrainer")
+ADAPTERS = ("LoraConfig", "LoKrConfig", "LoHaConfig", "IA3Config", "get_peft_model", "VeraConfig")
+PARSERS = ("TrlParser", "HfArgumentParser")
+IMPORTS = {"unsloth": "unsloth", "trl": "trl", "swift": "ms-swift", "open_r1": "open-r1", "axolotl": "axolotl"}
+"""Module to framework, the most telling first."""
+
+
+def read_python(path: Path, draft: Draft, flags: Iterable[Flag] = ()) -> bool:
+    """Read a training script into the draft; whether it configures training itself (then flags are its own).
+
+    Raises:
+        ValueError: it can't be read or is no Python.
+    """
+    name = draft.shown(path)
+    tree = _parse(path, name)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls.sort(key=lambda call: (call.lineno, call.col_offset))
+    draft.saw(name)
+    draft.framework = draft.framework or _framework(tree)
+    scope = Scope(_assigned(tree), _arguments(calls, flags), draft.environ)
+    config = _config(calls, name, draft)
+    if config is not None:
+        _put_config(config, scope, name, draft)
+    _adapter(calls, scope, draft)
+    find_training_data(tree, calls, scope, name, draft)
+    return config is not None and not any(_is(call, PARSERS) for call in calls)
+
+
+def _parse(path: Path, name: str) -> ast.Module:
+    try:
+        return ast.parse(read_text(path))
+    except SyntaxError as error:
+        raise ValueError(f"{name}:{error.lineno or 1}: no valid Python ({error.msg})") from None
+    except (OSError, SourceError) as error:
+        raise ValueError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{name}: can't be read as Python ({error})") from None
+
+
+def _framework(tree: ast.Module) -> str | None:
+    modules: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules.add(node.module.split(".")[0])
+    return next((framework for module, framework in IMPORTS.items() if module in modules), None)
+
+
+def _assigned(tree: ast.Module) -> dict[str, list[ast.expr]]:
+    found: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    found.setdefault(target.id, []).append(node.value)
+        elif isinstance(node, (ast.AnnAssign, ast.AugAssign)) and isinstance(node.target, ast.Name) and node.value:
+            found.setdefault(node.target.id, []).append(node.value)
+            if isinstance(node, ast.AugAssign):  # no longer what it was first assigned
+                found[node.target.id].append(node.value)
+        elif isinstance(node, ast.For) and isinstance(node.target, ast.Name):
+            found.setdefault(node.target.id, []).extend([node.iter, node.iter])
+    return found
+
+
+def _arguments(calls: Iterable[ast.Call], flags: Iterable[Flag]) -> Mapping[str, Found]:
+    """What ``args.NAME`` is: ``add_argument``'s default, then what the command line says."""
+    found: dict[str, Found] = {}
+    for call in calls:
+        if called(call).endswith("add_argument") and call.args:
+            name = evaluate(call.args[-1], Scope()).value
+            given = {keyword.arg: keyword.value for keyword in call.keywords}
+            if isinstance(name, str) and "default" in given:
+                found[name.lstrip("-").replace("-", "_")] = evaluate(given["default"], Scope())
+    for flag in flags:
+        if flag.unknown:
+            found[flag.name] = Found(why=flag.unknown)
+        elif len(flag.values) == 1:
+            found[flag.name] = Found(typed(flag.text))
+        else:
+            found[flag.name] = Found(tuple(value.text for value in flag.values) or True)
+    return found
+
+
+def _is(call: ast.Call, names: Iterable[str]) -> bool:
+    return called(call).rsplit(".", 1)[-1] in names
+
+
+def _config(calls: list[ast.Call], name: str, draft: Draft) -> ast.Call | None:
+    for kind in CONFIGS:
+        found = [call for call in calls if _is(call, (kind,))]
+        if len(found) > 1:
+            lines = ", ".join(str(call.lineno) for call in found)
+            draft.note(f"{name}: {kind} is called in several places (lines {lines}); the last one is judged")
+        if found:
+            draft.framework = draft.framework or ("trl" if kind == "GRPOConfig" else None)
+            return found[-1]
+    return None
+
+
+def _put_config(call: ast.Call, scope: Scope, name: str, draft: Draft) -> None:
+    for spread in (keyword.value for keyword in call.keywords if keyword.arg is None):
+        if not keywords(ast.Call(ast.Name("dict"), [], [ast.keyword(None, spread)]), scope):
+            draft.note(f"{name}:{spread.lineno}:{spread.col_offset + 1}: ** spreads settings that are not written out")
+    for key, value in keywords(call, scope):
+        origin = f"{name}:{value.lineno}:{value.col_offset + 1}"
+        found = evaluate(value, scope)
+        if found.note and key not in UNIMPORTANT:
+            draft.note(f"{origin}: {key}={found.value} is {found.note}")
+        if not found.why:
+            draft.put(key, found.value, origin)
+        else:
+            draft.missing(key, origin, found.why)
+
+
+def _adapter(calls: list[ast.Call], scope: Scope, draft: Draft) -> None:
+    """Whether an adapter is trained; open where a helper of the framework decides it from the command line."""
+    given = [
+        value for call in calls if _is(call, TRAINERS) for key, value in keywords(call, scope) if key == "peft_config"
+    ]
+    if any(_is(call, ADAPTERS) for call in calls) or any(called(call).endswith("get_peft_model") for call in calls):
+        draft.peft = True
+    elif any(_is(call, TRAINERS) for call in calls) and all(_is_none(value) for value in given):
+        draft.peft = False
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None

@@ -1,0 +1,137 @@
+"""Turns words of a shell script into arguments by the variables that are known; what isn't known stays visible."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from grpo_watch.preflight.inputs.shell_lexer import Part, Word
+from grpo_watch.preflight.inputs.sums import shell_sum
+
+OWN_FOLDER = re.compile(
+    r"""(?:cd\s+(?:--\s+)?"?\$\()?\s*dirname\s+(?:--\s+)?["']?\$(?:0|\{?BASH_SOURCE)[^/]*(?P<rest>.*)""", re.DOTALL
+)
+
+
+class Argument(NamedTuple):
+    """One argument of a command.
+
+    ``unknown`` names what of it could not be told (then ``text`` shows the source of that part), else it is empty.
+    """
+
+    text: str
+    origin: str
+    unknown: str = ""
+
+
+class Value(NamedTuple):
+    """What a variable holds; ``why`` says why that can't be known, ``items`` are set for an array."""
+
+    text: str = ""
+    why: str = ""
+    items: tuple[Argument, ...] | None = None
+    origin: str = ""
+
+
+@dataclass(slots=True)
+class Variables:
+    """The variables of a script at one point of it. ``folder`` is the script's own folder as text."""
+
+    known: dict[str, Value] = field(default_factory=dict)
+    exported: set[str] = field(default_factory=set)
+    folder: str = "."
+
+    def copy(self) -> Variables:
+        """An independent copy, for a branch."""
+        return Variables(dict(self.known), set(self.exported), self.folder)
+
+
+def expand(word: Word, variables: Variables, file: str) -> list[Argument]:
+    """The arguments that a word becomes: none for an empty unquoted variable, several for a list."""
+    origin = f"{file}:{word.line}"
+    if len(word.parts) <= 2 and (items := _whole_list(word, variables)) is not None:  # noqa: PLR2004  "" and the list
+        return items
+    fields, unknown = [""], ""
+    started = any(part.quoted for part in word.parts)
+    for part in word.parts:
+        text, why = value_of(part, variables)
+        unknown = unknown or why
+        if part.quoted or part.kind == "text" or why:
+            fields[-1] += text
+            continue
+        pieces = re.split(r"\s+", text)
+        fields[-1] += pieces[0]
+        fields += pieces[1:]
+    if unknown:
+        return [Argument(" ".join(fields), origin, unknown)]
+    return [Argument(text, origin) for text in fields if text or (started and len(fields) == 1)]
+
+
+def _whole_list(word: Word, variables: Variables) -> list[Argument] | None:
+    """The items of ``"${ARGS[@]}"``."""
+    part = word.parts[-1] if word.parts else None
+    if part is None or part.kind != "list" or any(other.text for other in word.parts[:-1]):
+        return None
+    value = variables.known.get(part.text)
+    return list(value.items) if value is not None and value.items is not None and not value.why else None
+
+
+def single(parts: tuple[Part, ...], variables: Variables) -> tuple[str, str]:
+    """The text of an assignment's right side, and why it can't be known (else empty)."""
+    texts, why = [], ""
+    for part in parts:
+        text, reason = value_of(part, variables)
+        texts.append(text)
+        why = why or reason
+    return "".join(texts), why
+
+
+def value_of(part: Part, variables: Variables) -> tuple[str, str]:
+    """The text of one piece of a word, and why it can't be known (else empty)."""
+    if part.kind == "text":
+        return part.text, ""
+    if part.kind == "sum":
+        total = shell_sum(part.text, lambda name: _number(name, variables))
+        source = f"$(({part.text}))"
+        return (source, f"{source}, which could not be computed") if total is None else (str(total), "")
+    if part.kind == "command":
+        return _command(part.text, variables)
+    value = variables.known.get(part.text)
+    if part.kind == "list":
+        known = value is not None and value.items is not None and not any(item.unknown for item in value.items)
+        if known and value is not None and value.items is not None:
+            return " ".join(item.text for item in value.items), ""
+        return f"${{{part.text}}}", f"${part.text}, which is not known here"
+    return _parameter(part, value, variables)
+
+
+def _parameter(part: Part, value: Value | None, variables: Variables) -> tuple[str, str]:
+    if value is not None and value.why:
+        return f"${part.text}", f"${part.text}, {value.why}"
+    if value is not None and value.items:
+        value = Value(value.items[0].text, value.items[0].unknown)
+    given = value is not None and (bool(value.text) or not part.operator.startswith(":"))
+    if part.operator in {":+", "+"}:
+        return single(part.default, variables) if given else ("", "")
+    if given and value is not None:
+        return value.text, ""
+    if part.operator in {":-", "-", ":=", "="}:
+        return single(part.default, variables)
+    if part.text == "0":
+        return f"{variables.folder}/script", ""
+    return f"${part.text}", f"${part.text}, which nothing here sets"
+
+
+def _command(source: str, variables: Variables) -> tuple[str, str]:
+    """The script's own folder is the one command substitution that can be told without running anything."""
+    own = OWN_FOLDER.match(source.removeprefix("$(").removeprefix("`"))
+    if own is not None and ".." not in own["rest"]:
+        return variables.folder, ""
+    short = source if len(source) <= 60 else f"{source[:57]}..."  # noqa: PLR2004  a line stays readable
+    return short, f"{short}, which only a shell can tell"
+
+
+def _number(name: str, variables: Variables) -> str | None:
+    value = variables.known.get(name)
+    return value.text if value is not None and not value.why else None

@@ -1,0 +1,151 @@
+"""Renders an assessment as the few aligned lines that a person reads, or pastes into a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from grpo_watch.core.records import Scalar, Severity
+from grpo_watch.preflight.document import FINE, MISSING, exit_code
+from grpo_watch.preflight.findings import Assessment, Prediction, Problem, Suggestion
+from grpo_watch.preflight.launch import Launch
+
+STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "cyan"}
+MAX_SUGGESTIONS = 4
+MAX_OPEN = 6
+"""More lines of a kind than this are counted, not shown."""
+
+
+def render(launch: Launch, assessment: Assessment, console: Console) -> None:
+    """Print verdict, problems, nearest valid settings, prediction, and what was not known."""
+    console.print(_headline(launch, assessment))
+    for problem in assessment.problems:
+        for line, indent in _problem(problem):
+            console.print(Padding(line, (0, 0, 0, indent), expand=False))
+    if assessment.suggestions:
+        console.print()
+        console.print(Padding(_suggestions(launch, assessment.suggestions), (0, 0, 0, 2), expand=False))
+    if assessment.prediction is not None:
+        console.print()
+        for renderable, indent in _prediction(assessment.prediction):
+            console.print(Padding(renderable, (0, 0, 0, indent), expand=False))
+    _open(launch, assessment, console)
+
+
+def printable(text: str) -> str:
+    """Text from a user's files with control characters shown, never executed by the terminal."""
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
+
+
+def _headline(launch: Launch, assessment: Assessment) -> Text:
+    code = exit_code(assessment)
+    refused = any(problem.severity is Severity.CRITICAL for problem in assessment.problems)
+    word, style = ("WILL FAIL", "bold red") if refused else ("LOOK AGAIN", "bold yellow")
+    if code in {FINE, MISSING}:
+        word, style = ("OK", "bold green") if code == FINE else ("CAN'T TELL", "bold yellow")
+    line = Text(word, style=style)
+    line.append(f"  {printable(launch.text)}", style="bold")
+    name = " ".join(part for part in (assessment.framework, assessment.version) if part)
+    facts = [name or "unknown framework"]
+    for setting, unit in ((launch.world_size, "process"), (launch.dataset_size, "row")):
+        if setting is not None and isinstance(setting.value, int):
+            facts.append(f"{setting.value:,} {unit}{_plural(unit, setting.value)}")
+    line.append("  " + " · ".join(facts), style="dim")
+    return line
+
+
+def _plural(unit: str, count: int) -> str:
+    return "" if count == 1 else "es" if unit.endswith("s") else "s"
+
+
+def _problem(problem: Problem) -> Iterator[tuple[Text, int]]:
+    line = Text(f"{problem.severity.value:8}  ", style=STYLES[problem.severity.value])
+    line.append(problem.check, style="bold")
+    if problem.where:
+        line.append(f"  {printable(problem.where)}", style="dim")
+    yield line, 2
+    yield Text(printable(problem.message)), 12
+    if problem.says and problem.says not in problem.message:
+        yield Text(f"it says: {printable(problem.says)}", style="dim"), 12
+    if problem.hint:
+        yield Text(f"→ {printable(problem.hint)}"), 12
+
+
+def _suggestions(launch: Launch, suggestions: Sequence[Suggestion]) -> Table:
+    """One column per setting that any of them changes; the first row is what was given."""
+    shown = suggestions[:MAX_SUGGESTIONS]
+    names = list(dict.fromkeys(name for suggestion in shown for name in suggestion.changes))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("nearest valid")
+    for name in names:
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("why", overflow="fold")
+    given = {name: launch.settings[name].value if name in launch.settings else None for name in names}
+    table.add_row("now", *(_cell(given[name], absent="default") for name in names), "", style="dim")
+    for number, suggestion in enumerate(shown, 1):
+        cells = [
+            Text(_cell(suggestion.changes[name], absent="leave out"), style="bold")
+            if name in suggestion.changes
+            else Text(_cell(given[name], absent="default"))
+            for name in names
+        ]
+        table.add_row(str(number), *cells, printable(suggestion.why))
+    return table
+
+
+def _cell(value: Scalar, absent: str) -> str:
+    return absent if value is None else printable(str(value))
+
+
+def _prediction(prediction: Prediction) -> Iterator[tuple[Text | Table, int]]:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    for name, value in _numbers(prediction):
+        table.add_row(name, value)
+    yield Text("prediction", style="dim"), 2
+    if table.row_count:
+        yield table, 4
+    if prediction.formula:
+        yield Text(printable(prediction.formula)), 4
+    for note in prediction.notes:
+        yield Text(printable(note), style="dim"), 4
+
+
+def _numbers(prediction: Prediction) -> Iterator[tuple[str, str]]:
+    names = {
+        "max_steps": "max_steps",
+        "steps_per_epoch": "steps per epoch",
+        "prompts_per_step": "prompts per step",
+        "completions_per_step": "completions per step",
+        "generation_batch_size": "generation batch",
+        "optimizer_steps_per_generation": "optimizer steps per generation",
+        "completions": "completions in all",
+        "tokens": "tokens at most",
+        "gpu_hours": "GPU-hours",
+    }
+    for name, label in names.items():
+        value = getattr(prediction, name)
+        if value is not None:
+            yield label, f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+    if prediction.seconds is not None:
+        yield "wall time", f"{prediction.seconds / 3600:,.1f} h"
+    if prediction.dead_group_share is not None:
+        yield "groups without spread", f"{prediction.dead_group_share:.1%}"
+
+
+def _open(launch: Launch, assessment: Assessment, console: Console) -> None:
+    """What was missing first, then what could not be read."""
+    for title, lines in (("missing", assessment.missing), ("not read", launch.unresolved)):
+        if not lines:
+            continue
+        console.print()
+        console.print(Padding(Text(title, style="dim"), (0, 0, 0, 2), expand=False))
+        for line in lines[:MAX_OPEN]:
+            console.print(Padding(Text(printable(line)), (0, 0, 0, 4), expand=False))
+        if len(lines) > MAX_OPEN:
+            console.print(Padding(Text(f"and {len(lines) - MAX_OPEN} more", style="dim"), (0, 0, 0, 4), expand=False))

@@ -1,0 +1,44 @@
+"""Turns a launch's framework and version into the arithmetic that holds for it."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from grpo_watch.core.batch import release
+
+NEWEST = MappingProxyType(
+    {
+        "trl": "1.16.0",
+        "ms-swift": "4.6.0",
+        "ms-swift-megatron": "4.6.0",
+        "verl": "0.9.0",
+        "openrlhf": "0.11.0",
+        "nemo-rl": "0.7.0",
+        "unsloth": "1.16.0",
+        "axolotl": "1.8.0",
+        "open-r1": "0.18.0",
+    }
+)
+"""The newest version whose rules were read, by framework; that of TRL where TRL makes the batches.
+
+open-r1 and axolotl pin their TRL (0.18.0, 1.8.0), Unsloth patches the one that is installed.
+"""
+
+ON_TRL = frozenset({"trl", "unsloth", "axolotl", "open-r1"})
+ON_HF = ON_TRL | {"ms-swift"}
+"""Frameworks whose steps the Hugging Face trainer counts."""
+
+
+def known(framework: str, version: str | None) -> str:
+    """The version, or the newest one known where nobody said it."""
+    return version or NEWEST[framework]
+
+
+def at_least(version: str, bound: str) -> bool:
+    """Whether ``version`` is ``bound`` or newer; a pre-release counts as its release."""
+    return release(version) >= release(bound)
+
+
+def within(version: str, since: str, before: str) -> bool:
+    """Whether ``since <= version < before``."""
+    return at_least(version, since) and not at_least(version, before)

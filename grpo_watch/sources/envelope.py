@@ -1,0 +1,100 @@
+"""Takes off what collectors of logs (Ray, journald, Docker, Kubernetes) wrap around a line and joins what they cut."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+LONGEST = 1 << 20
+"""Bytes of a line that a collector cut into pieces; the rest is let go."""
+STAMP = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+SUSPECT = re.compile(rb"[\d(\[{\x1b]|[A-Z][a-z]{2} [ \d]\d \d\d:")
+"""How every wrapped line begins: most lines of a plain log are passed on after this one look."""
+CONTAINER = re.compile(STAMP + rb" (?:stdout|stderr) ([FP]) ")
+"""``2026-01-02T03:04:05.123456789Z stdout F text`` (Kubernetes' runtime interface; P: the line goes on)."""
+DOCKER = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z ")
+"""``docker logs --timestamps``: always nine digits and UTC."""
+JOURNAL = re.compile(
+    rb"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})?|"
+    rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?[+-]\d\d:?\d\d)"
+    rb" [\w.-]{1,64} [^\s:\[\]]{1,80}(?:\[\d{1,10}\])?: "
+)
+"""``Nov 21 19:06:58 host unit[123]: `` and the same with ``-o short-iso``."""
+JSON_FILE = b'{"log":'
+"""Docker's json-file driver: one object per line, the text in ``log``; without a line end in it the line goes on."""
+COLOUR = re.compile(rb"\x1b\[[\d;]{0,20}m")
+RAY = re.compile(
+    rb"(?:\[\d{1,3}(?:;\d{1,3}){0,4}m){0,2}\([^()\r\n]{0,120}?pid=\d{1,10}(?:, ip=[^()\s]{1,64})?\)(?:\[0m)? ?"
+)
+"""``(TaskRunner pid=4617, ip=10.1.51.94) ``; copies into issues lose the escape character and leave ``[36m``."""
+REPEATED = re.compile(
+    rb"(?:\[\d{1,3}m)? ?\[repeated \d{1,9}x across cluster\](?: \(Ray deduplicates logs [^\r\n]{0,400})?"
+    rb"(?:\[0m)?\s{0,4}$"
+)
+"""What Ray puts behind a line that several workers printed."""
+REPEATED_MARK = b"x across cluster]"
+ENDS = re.compile(rb"[\r\n]+")
+
+_decode = msgspec.json.Decoder().decode
+
+
+class Envelope:
+    """Gives the bare pieces of wrapped ones. ``open`` means that a cut line waits for its rest."""
+
+    def __init__(self) -> None:
+        self._cut = b""
+
+    @property
+    def open(self) -> bool:
+        """Whether the beginning of a cut line is held."""
+        return bool(self._cut)
+
+    def take(self, data: bytes) -> Sequence[bytes]:
+        """The pieces that this one completes: itself if plain, none of a cut line, several where it holds line ends."""
+        if SUSPECT.match(data) is None:
+            return (self._bare(data),) if REPEATED_MARK in data or b"\x1b" in data else (data,)
+        if data.startswith(JSON_FILE) and (text := _json_file(data)) is not None:
+            return self._ended(text, whole=text[-1:] in b"\r\n")
+        if (found := CONTAINER.match(data)) is not None:
+            return self._ended(data[found.end() :], whole=found[1] == b"F")
+        return (self._bare(data),)
+
+    def flush(self) -> Sequence[bytes]:
+        """The cut line as far as it came."""
+        rest, self._cut = self._cut, b""
+        return self._pieces(rest)
+
+    def _ended(self, text: bytes, *, whole: bool) -> Sequence[bytes]:
+        joined = (self._cut + text)[:LONGEST]
+        self._cut = b"" if whole else joined
+        return self._pieces(joined) if whole else ()
+
+    def _pieces(self, text: bytes) -> Sequence[bytes]:
+        return [self._bare(piece) for piece in ENDS.split(text) if piece]
+
+    @staticmethod
+    def _bare(data: bytes) -> bytes:
+        """One piece without time stamps, colours and Ray's marks."""
+        for pattern in (DOCKER, JOURNAL):
+            if (found := pattern.match(data)) is not None:
+                data = data[found.end() :]
+        if b"\x1b" in data:
+            data = COLOUR.sub(b"", data)
+        if data[:1] in {b"(", b"["} and (found := RAY.match(data)) is not None:
+            data = data[found.end() :]
+        if REPEATED_MARK in data and (found := REPEATED.search(data, max(0, len(data) - 600))) is not None:
+            data = data[: found.start()]
+        return data
+
+
+def _json_file(data: bytes) -> bytes | None:
+    """The text of a line of Docker's json-file driver; None for any other object."""
+    try:
+        row = _decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict) or not isinstance(text := row.get("log"), str) or "stream" not in row:
+        return None
+    return text.encode("utf-8", "replace")

@@ -1,0 +1,84 @@
+"""Finds where the lines of a log went that was rotated: ``train.log.2``, ``train.log.1``, ``train.log``."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+NEIGHBOURS = 1000
+"""So many entries of the folder are looked at."""
+FINISHED_SECONDS = 60.0
+"""A numbered log was rotated away if it was finished so long before its successor's last write; the logs of several
+ranks (``train.log``, ``train.log.1``), which are numbered too, are written side by side."""
+NUMBERED = re.compile(r"(.+)\.(\d{1,4})")
+
+
+def base_of(path: Path) -> Path | None:
+    """``train.log`` of ``train.log.3``; None for a name without a number."""
+    found = NUMBERED.fullmatch(path.name)
+    return path.with_name(found[1]) if found else None
+
+
+def chain(path: Path) -> list[Path]:
+    """The files that a numbered rotation made of ``path``, oldest first, ``path`` itself last."""
+    numbered: list[tuple[int, Path]] = []
+    for entry in _neighbours(path.parent):
+        found = NUMBERED.fullmatch(entry.name)
+        if found is not None and found[1] == path.name and entry.is_file(follow_symlinks=False):
+            numbered.append((int(found[2]), Path(entry.path)))
+    return [*(place for _, place in sorted(numbered, reverse=True)), path]
+
+
+def oldest(path: Path) -> Path:
+    """Where the log begins: the oldest file of its chain whose successors were written well after it."""
+    places = chain(path)
+    written = [_written(place) for place in places]
+    for index in range(len(places) - 1, 0, -1):
+        before, after = written[index - 1], written[index]
+        if before is None or after is None or after - before < FINISHED_SECONDS:
+            return places[index]
+    return places[0]
+
+
+def successor(path: Path, node: tuple[int, int]) -> Path:
+    """What follows the file with this device and inode: the next of the chain, ``path`` where it is not in it."""
+    places = chain(path)
+    own = [index for index, place in enumerate(places) if _node(place) == node]
+    return places[min(own[-1] + 1, len(places) - 1)] if own else path
+
+
+def other_names(path: Path, inode: int) -> list[Path]:
+    """Files beside ``path`` that may be the one it led to: those with its inode, then copies (``log-20261121``)."""
+    same, copies = [], []
+    for entry in _neighbours(path.parent):
+        if entry.name != path.name and entry.is_file(follow_symlinks=False):
+            if entry.inode() == inode:
+                same.append(Path(entry.path))
+            elif entry.name.startswith(path.name):
+                copies.append(Path(entry.path))
+    return [*same, *sorted(copies)]
+
+
+def _neighbours(folder: Path) -> list[os.DirEntry[str]]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        return list(islice(entries, NEIGHBOURS))
+    return []
+
+
+def _node(path: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        info = path.stat()
+        return info.st_dev, info.st_ino
+    return None
+
+
+def _written(path: Path) -> float | None:
+    """When a regular file with content was last written."""
+    with suppress(OSError):
+        info = path.stat()
+        return info.st_mtime if stat.S_ISREG(info.st_mode) and info.st_size else None
+    return None

@@ -1,0 +1,116 @@
+"""Turns the bytes of one file, read in pieces, into its lines and the places where they lay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from grpo_watch.sources.files import BEFORE
+
+EXCERPT = 4096
+"""So much is given of a line that is too long to be held."""
+
+
+class Line(NamedTuple):
+    """A line without its end, and where it lay: ``end`` is the offset of the next line.
+
+    ``generation`` grows whenever the file begins anew (rotation, truncation), ``too_long`` lines are cut to 4 KiB.
+    """
+
+    start: int
+    end: int
+    data: bytes
+    generation: int
+    too_long: bool = False
+
+
+class Splitter:
+    """Takes pieces in order and gives the complete lines; holds the unfinished one back.
+
+    ``position`` is where the next line starts, ``offset`` where the next piece lies.
+
+    Args:
+        generation: copied into the lines.
+        bars: split at carriage returns too; empty pieces are passed over.
+        max_line: longest line in bytes; longer ones are skipped without being held in memory.
+        offset: where the first piece lies.
+        passed: the bytes just before that.
+    """
+
+    def __init__(self, generation: int, max_line: int, *, bars: bool, offset: int = 0, passed: bytes = b"") -> None:
+        self.generation, self.position, self.offset = generation, offset, offset
+        self._bars, self._max_line = bars, max_line
+        self._buffer = self._excerpt = b""
+        self._cut = 0
+        self._passed = passed
+        self._mark: bytes | None = None
+
+    @property
+    def behind(self) -> bytes:
+        """The last bytes before ``position``, as they were read."""
+        if self._mark is not None:
+            return self._mark
+        return (self._passed + self._buffer[max(0, self._cut - BEFORE) : self._cut])[-BEFORE:]
+
+    def feed(self, data: bytes) -> None:
+        """Take the piece that lies at ``offset``."""
+        self.offset += len(data)
+        self._buffer += data.replace(b"\r", b"\n") if self._bars else data
+
+    def lines(self) -> Iterator[Line]:
+        """The complete lines. All state is set before a line is given out: a cursor may be asked for."""
+        buffer = self._buffer
+        while (end := buffer.find(b"\n", self._cut)) >= 0:
+            data, start = buffer[self._cut : end], self.position
+            self.position += end + 1 - self._cut
+            self._cut = end + 1
+            if self._mark is not None:
+                yield self._skipped(start)
+            elif data or not self._bars:
+                yield self._line(start, data)
+        self._pass(self._cut)
+        if self._buffer[:1] == b"\0" and self._mark is None:
+            self._drop_hole()
+        if len(self._buffer) > self._max_line or self._mark is not None:
+            self._skip()
+
+    def rest(self) -> list[Line]:
+        """The unfinished last line, if there is one."""
+        start, data, skipping = self.position, self._buffer[self._cut :], self._mark is not None
+        self._pass(len(self._buffer))
+        if skipping:
+            return [self._skipped(start)]
+        self.position = self.offset
+        return [self._line(start, data)] if data else []
+
+    def _pass(self, count: int) -> None:
+        """Let go of so many bytes of the buffer."""
+        self._passed = (self._passed + self._buffer[max(0, count - BEFORE) : count])[-BEFORE:]
+        self._buffer, self._cut = self._buffer[count:], 0
+
+    def _line(self, start: int, data: bytes) -> Line:
+        if data.endswith(b"\r"):
+            data = data[:-1]
+        if data.startswith(b"\0"):
+            data = data.lstrip(b"\0")
+        if len(data) > self._max_line:
+            return Line(start, self.position, data[:EXCERPT], self.generation, too_long=True)
+        return Line(start, self.position, data, self.generation)
+
+    def _drop_hole(self) -> None:
+        """Pass over the hole of zeros that a writer leaves which goes on at its old offset after a truncation."""
+        zeros = len(self._buffer) - len(self._buffer.lstrip(b"\0"))
+        self.position += zeros
+        self._pass(zeros)
+
+    def _skip(self) -> None:
+        """Let go of the beginning of a line that is too long; ``position`` stays at its start."""
+        if self._mark is None:
+            self._mark = self.behind
+        self._excerpt = (self._excerpt + self._buffer[:EXCERPT])[:EXCERPT]
+        self._pass(len(self._buffer))
+
+    def _skipped(self, start: int) -> Line:
+        self.position = self.offset - len(self._buffer) + self._cut
+        excerpt, self._excerpt, self._mark = self._excerpt, b"", None
+        return Line(start, self.position, excerpt, self.generation, too_long=True)

@@ -1,0 +1,100 @@
+"""What collectors wrap around a line comes off, cut lines are joined, and plain text stays as it is."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_watch.sources.envelope import LONGEST, Envelope
+
+ROW = b"step:3 - a/b:1"
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        b"\x1b[36m(TaskRunner pid=4617)\x1b[0m " + ROW,
+        b"\x1b[36m(TaskRunner pid=4617, ip=10.1.51.94)\x1b[0m " + ROW,
+        b"[36m(WorkerDict pid=10822, ip=10.1.51.94)[0m " + ROW,
+        b"(main_task pid=63313) " + ROW,
+        b"(TaskRunnerV1 pid=1) " + ROW + b"\x1b[32m [repeated 3x across cluster]\x1b[0m",
+        b"(WorkerDict pid=1) " + ROW + b" [repeated 15x across cluster] (Ray deduplicates logs by default. Set X=0)",
+        b"Nov 21 19:06:58 gpu-01 train[4242]: " + ROW,
+        b"Nov  1 09:06:58.123456 gpu-01 train.service[4242]: " + ROW,
+        b"2026-11-21T19:06:58+0000 gpu-01 python3[9]: " + ROW,
+        b"2026-11-21T19:06:58.123456789Z " + ROW,
+        b"2026-11-21T19:06:58.123456789Z stdout F " + ROW,
+        b"2026-11-21T19:06:58.123456789+02:00 stderr F " + ROW,
+        b"2026-11-21T19:06:58.123456789Z stdout F (TaskRunner pid=7) " + ROW,
+        b"Nov 21 19:06:58 gpu-01 ray[4242]: \x1b[36m(TaskRunner pid=4617)\x1b[0m " + ROW,
+        b'{"log":"' + ROW + b'\\n","stream":"stdout","time":"2026-11-21T19:06:58.1Z"}',
+        b'{"log":"(TaskRunner pid=7) ' + ROW + b'\\r\\n","stream":"stderr"}',
+        b"\x1b[1m" + ROW + b"\x1b[0m",
+    ],
+)
+def test_the_bare_line(wrapped: bytes) -> None:
+    assert Envelope().take(wrapped) == [ROW] or Envelope().take(wrapped) == (ROW,)
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        b"{'loss': 0.1, 'reward': 0.5}",
+        b'{"log": "no stream in it"}',
+        b"(a remark) in brackets",
+        b"[INFO:swift] start",
+        b"2026-11-21 19:06:58,123 INFO worker.py:1832 -- Started",
+        b" 12%|x | 12/100 [00:04<00:29,  3.05it/s]",
+        b"\x1b[A",
+        b"Mar has no time: 3",
+    ],
+)
+def test_plain_text_stays(plain: bytes) -> None:
+    assert list(Envelope().take(plain)) == [plain]
+
+
+def test_a_line_cut_by_kubernetes() -> None:
+    envelope = Envelope()
+    assert not envelope.take(b"2026-11-21T19:06:58.1Z stdout P step:3 - a/")
+    assert envelope.open
+    assert list(envelope.take(b"2026-11-21T19:06:58.1Z stdout F b:1")) == [ROW]
+    assert not envelope.open
+
+
+def test_a_line_cut_by_docker() -> None:
+    envelope = Envelope()
+    assert not envelope.take(b'{"log":"step:3 - a/","stream":"stdout"}')
+    assert list(envelope.take(b'{"log":"b:1\\n","stream":"stdout"}')) == [ROW]
+
+
+def test_bars_inside_one_line_of_docker() -> None:
+    line = json.dumps({"log": "\r 1%|x\r 2%|x\n", "stream": "stderr"}, separators=(",", ":")).encode()
+    assert list(Envelope().take(line)) == [b" 1%|x", b" 2%|x"]
+
+
+def test_a_cut_line_is_bounded() -> None:
+    envelope = Envelope()
+    part = b"2026-11-21T19:06:58.1Z stdout P " + b"x" * 200_000
+    for _ in range(10):
+        envelope.take(part)
+    (rest,) = envelope.flush()
+    assert len(rest) == LONGEST
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_taken(data: bytes) -> None:
+    envelope = Envelope()
+    pieces = [*envelope.take(data), *envelope.flush()]
+    assert all(len(piece) <= len(data) for piece in pieces)
+
+
+@pytest.mark.parametrize("unit", [b"[36m", b"(pid=1 ", b"\x1b[3", b" [repeated 1x across cluster]", b'{"log":"'])
+def test_time_is_linear(unit: bytes) -> None:
+    """1 MB of what almost is an envelope: milliseconds if each byte is looked at a few times, minutes if quadratic."""
+    began = time.perf_counter()
+    Envelope().take(unit * (1_000_000 // len(unit)))
+    assert time.perf_counter() - began < 2.0
