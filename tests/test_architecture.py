@@ -21,9 +21,9 @@ HOMES = {
     "msgspec": ("sources/*", "store/*", "report/*", "cli/*", "extract/*"),
     "pandas": ("report/*", "extract/parquet.py"),
     "prometheus_client": ("sinks/*",),
-    "pyarrow": ("report/*", "extract/parquet.py"),
+    "pyarrow": ("report/*", "extract/parquet.py", "preflight/inputs/datasets.py"),
     "pydantic": ("config.py", "config/*", "runtime/example_blocks.py"),
-    "rich": ("cli/*", "report/*"),
+    "rich": ("cli/*", "report/*", "preflight/text.py"),
     "sqlite3": ("store/*",),
     "starlette": ("web/*",),
     "typer": ("cli/*",),
@@ -31,7 +31,14 @@ HOMES = {
     "wandb": ("sources/wandb_*",),
     "watchdog": ("runtime/waker.py",),
     "xxhash": ("extract/*", "sources/*"),
-    "yaml": ("config.py", "config/*", "normalise/*", "runtime/example_blocks.py", "sources/config_files.py"),
+    "yaml": (
+        "config.py",
+        "config/*",
+        "normalise/*",
+        "runtime/example_blocks.py",
+        "sources/config_files.py",
+        "preflight/*",
+    ),
 }
 """Where each library may be imported; one that is not listed here and not in the standard library is refused.
 
