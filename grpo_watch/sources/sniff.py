@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.files import open_regular
 from grpo_watch.sources.framework_lines import framework_of
-from grpo_watch.sources.rows import STEPS
+from grpo_watch.sources.rows import STEPS, unwrapped
 from grpo_watch.sources.table import cells_of, delimiter_of
 from grpo_watch.sources.table_rows import keys_of
 
@@ -82,6 +82,7 @@ FRAMEWORKS = (
         ),
     ),
     ("unsloth", re.compile(rb"Unsloth[: ]|import unsloth")),
+    ("verl", re.compile(rb"^\{\"step\":\d{1,12},\"data\":\{", re.MULTILINE)),
     ("trl", re.compile(rb"/trl/|\bTRL\b|GRPOTrainer|completions/mean_length")),
 )
 
@@ -190,6 +191,9 @@ def _line(line: bytes) -> What | None:
         return None
     if all(row.keys() & keys for keys in COMPLETION_KEYS):
         return What.COMPLETIONS_JSONL
+    row, of_verl = unwrapped(row)
+    if of_verl:
+        return What.JSONL if any("/" in key for key in row) else None
     numbers = {key for key, value in row.items() if isinstance(value, (int, float)) or key == "global_step/max_steps"}
     prefixed = any(key.startswith(("rewards/", "train/", "eval_")) for key in numbers)
     return What.JSONL if numbers & METRIC_KEYS or prefixed else None
