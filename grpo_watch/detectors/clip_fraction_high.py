@@ -48,7 +48,8 @@ class ClipFractionHigh(Detector):
             return no_data("too few rows with clipping yet")
         middle = median([value for _, _, value in self.clipped])
         if self.bar is None:
-            self.bar = self.share if middle < self.share else self.share_from_start
+            at_once = self.clipped[0][0] <= self.rows  # rows without clipping before it: it rose, it was not always so
+            self.bar = self.share_from_start if at_once and middle >= self.share else self.share
         if middle < self.bar or self.row - self.clipped[0][0] >= self.window:
             return QUIET
         first = next(step for _, step, value in self.clipped if value >= self.bar)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from grpo_watch.core.course import Sign, named, shown
+from grpo_watch.core.course import WIDTH, Sign, named, shown
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
@@ -37,7 +37,7 @@ class EntropyExplosion(Detector):
         if entropy.mean is None or entropy.start is None:
             return no_data("too few rows with entropy yet")
         bar = max(self.floor, self.times * entropy.start)
-        if entropy.mean < bar:
+        if entropy.mean < bar or sorted(entropy.newest)[WIDTH // 2] < bar:  # a lone spike lifts the mean alone
             return QUIET
         signs = run.course.signs() & AGREEING
         if not signs and entropy.mean < self.alone:

@@ -11,6 +11,8 @@ from grpo_watch.core.records import MetricRow, Reading, Verdict
 
 LEAST_RATE = 1e-7
 """The smallest peak rate that is usual for GRPO; a log that can't print it (verl's three decimals) proves nothing."""
+DECAYED = 0.1
+"""Share of its peak that a log must still print: a schedule may decay by so much long before its end."""
 
 
 class LearningRateZero(Detector):
@@ -47,7 +49,7 @@ class LearningRateZero(Detector):
     @staticmethod
     def _rounded_away(row: MetricRow, run: RunView) -> str | None:
         peak = run.number("learning_rate")
-        if peak == 0.0 or not is_zero(LEAST_RATE if peak is None else peak, row.resolution):
+        if peak == 0.0 or not is_zero(DECAYED * (LEAST_RATE if peak is None else peak), row.resolution):
             return None
         return "this log rounds the learning rate to 0"
 

@@ -45,6 +45,11 @@ def test_a_log_that_rounds_the_rate_away_proves_nothing() -> None:
     assert fed([0.0] * 30, resolution=1e-3, learning_rate=0.5).changes == [("firing", 4, "critical")]
 
 
+def test_a_log_that_rounds_a_decayed_rate_away_proves_nothing() -> None:
+    """Three decimals print the peak of 1e-3, but not the 3e-4 that a cosine has left at two thirds of the run."""
+    assert fed([0.001] * 60 + [0.0] * 34, resolution=1e-3, learning_rate=1e-3, max_steps=100).changes == []
+
+
 def test_rows_without_a_rate_say_nothing() -> None:
     """A missing key is no zero, and neither are NaN and null."""
     rows = [row(1, loss=0.0), row(2, learning_rate=float("nan")), row(3, learning_rate=None), row(4, loss=0.0)]
