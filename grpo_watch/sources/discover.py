@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,8 @@ from grpo_watch.sources.walk import Walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from grpo_watch.sources.base import Opens
 
 __all__ = ["NOT_READ_YET", "Discoverer", "FoundChannel", "FoundRun", "What", "discover"]
 
@@ -33,7 +35,9 @@ class FoundChannel:
     ``name`` is its path relative to the run root and never changes. ``path`` is a file, except for checkpoints, the
     trainer states inside them, Parquet completions and run configuration, where it is the folder that holds them.
     ``segment`` orders channels of one kind that follow each other; a higher one is a new attempt. ``shows_end``: the
-    end of the run shows here. ``in_folder`` is False for a log file that is a run by itself.
+    end of the run shows here. ``in_folder`` is False for a log file that is a run by itself. ``opens`` makes the source
+    of a channel that is no file: it takes the name, a function that tells the group size, segment, cursor, and whether
+    excerpts are wanted.
     """
 
     name: str
@@ -42,13 +46,15 @@ class FoundChannel:
     segment: int = 0
     shows_end: bool = False
     in_folder: bool = True
+    opens: Opens | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRun:
     """A run: its root folder, a name unique among the runs found together, its channels sorted by name.
 
-    ``roots`` are the folders that its files may lie in once links are resolved.
+    ``roots`` are the folders that its files may lie in once links are resolved. ``remote`` is the address of a run that
+    lies on a server, ``written`` when that heard of it last (Unix seconds); its ``root`` is then no folder.
     """
 
     root: Path
@@ -57,6 +63,8 @@ class FoundRun:
     channels: tuple[FoundChannel, ...]
     problems: tuple[str, ...] = ()
     roots: tuple[Path, ...] = ()
+    remote: str = ""
+    written: float = 0.0
 
     @property
     def files(self) -> tuple[Path, ...]:
