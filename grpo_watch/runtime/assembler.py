@@ -26,6 +26,7 @@ from grpo_watch.core.records import (
     Tick,
 )
 from grpo_watch.normalise.resolve import Resolved, Resolver
+from grpo_watch.runtime.agreement import Agreement
 from grpo_watch.runtime.ledger import Entry, Ledger
 from grpo_watch.runtime.shares import ChangedShare, duplicate_ratio
 
@@ -52,6 +53,7 @@ class Assembler:
         self.channels: dict[str, ChannelOpened] = {}
         self.primary: ChannelKind | None = None
         self.ledger = Ledger()
+        self.agreement = Agreement()
         self.shows_end = False
         self.in_folder = True
         self._leaders: dict[tuple[ChannelKind, int], str] = {}
@@ -120,6 +122,7 @@ class Assembler:
         """From now on this kind is primary."""
         self.primary = kind
         self._carried.clear()
+        self.agreement.forget()
         self.ledger.change_channel()
 
     def _event(self, event: RunEvent) -> Sequence[Record]:
@@ -189,8 +192,7 @@ class Assembler:
         if row.max_steps is not None and row.max_steps != self._max_steps:
             self._max_steps = row.max_steps
             made.append(Progress(row.channel, entry.step, row.max_steps, row.segment, row.seen))
-        if not resolved.values.keys() <= self._carried.keys():
-            self._note_metrics(resolved, entry)
+        self._note_metrics(resolved, entry)
         made.append(
             MetricRow(
                 self.run,
@@ -206,10 +208,15 @@ class Assembler:
         )
 
     def _note_metrics(self, resolved: Resolved, entry: Entry) -> None:
-        """Remember from which step on the primary's train rows carry each metric."""
-        if resolved.stream is Stream.TRAIN and entry.row.kind is self.primary:
+        """Remember what the primary's train rows say, and from which step on they carry each metric."""
+        if resolved.stream is not Stream.TRAIN or entry.row.kind is not self.primary:
+            return
+        place = (entry.attempt, entry.step)
+        if len(self.channels) > 1:
+            self.agreement.keep(place, entry.row.channel, resolved.values, entry.row.resolution)
+        if not resolved.values.keys() <= self._carried.keys():
             for name in resolved.values:
-                self._carried.setdefault(name, (entry.attempt, entry.step))
+                self._carried.setdefault(name, place)
 
     def _secondary(self, row: RawRow) -> Sequence[Record]:
         made: list[Record] = []
@@ -243,6 +250,7 @@ class Assembler:
         """The metrics of a secondary row that the primary did not carry up to this step."""
         resolved = self.resolver.resolve(row)
         here = (self.ledger.attempt, step)
+        self.agreement.compare(here, row.channel, resolved.values, row.resolution)
         lacking = {name: value for name, value in resolved.values.items() if self._carried.get(name, _NEVER) > here}
         if lacking:
             made.append(self._supplement(step, lacking, row.seen)._replace(resolution=row.resolution))

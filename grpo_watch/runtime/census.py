@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.runtime.agreement import CONFLICT
 from grpo_watch.runtime.runwatch import Options, RunWatch
 from grpo_watch.sinks.base import ChannelStatus, RunPicture
 from grpo_watch.sources.discover import FoundRun
@@ -88,11 +89,14 @@ def statuses(watch: RunWatch) -> tuple[ChannelStatus, ...]:
 
 def count(watch: RunWatch, records: Counter[str], errors: Counter[tuple[str, str]]) -> None:
     """Add what a run's sources counted."""
+    conflicts = watch.pipeline.assembler(watch.name).agreement.conflicts
     for source in watch.opened.sources:
         kind, stats = label(source.what), source.source.stats
         records[kind] += stats.records
         for reason, number in stats.skipped.items():
             errors[kind, reason.value] += number
+        if conflicts[source.name]:
+            errors[kind, CONFLICT] += conflicts[source.name]
     if watch.failures:
         errors["pipeline", "internal"] += watch.failures
 
