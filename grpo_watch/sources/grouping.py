@@ -141,11 +141,29 @@ def segments(draft: Draft) -> dict[Part, int]:
         name = _version(part.folder, draft.root)
         found[part] = versions.index(name) if name else 0
     for what in (What.TFEVENTS, What.WANDB_OFFLINE):
-        loose = sorted((part for part in draft.parts if part.what is what), key=_time_of_file)
-        folders = list(dict.fromkeys(part.folder for part in loose))
         if not versions:
-            found.update({part: folders.index(part.folder) for part in loose})
+            found.update(_in_turn([part for part in draft.parts if part.what is what]))
     return found
+
+
+def _in_turn(parts: Sequence[Part]) -> dict[Part, int]:
+    """Each job's files in the order of their names' times; the files that one process writes belong together."""
+    found: dict[Part, int] = {}
+    writers: dict[tuple[Path, str], tuple[int, int]] = {}
+    for part in sorted(parts, key=_time_of_file):
+        writer, number = _writer(part)
+        before, turn = writers.get((part.folder, writer), (number, 0))
+        if number <= before:  # a process numbers its files from 0
+            turn = max(found.values(), default=-1) + 1
+        found[part] = turn
+        writers[part.folder, writer] = (number, turn)
+    return found
+
+
+def _writer(part: Part) -> tuple[str, int]:
+    """Host and process in the name of an event file, and the number of the file; else the file itself."""
+    found = re.search(r"\.tfevents\.\d{1,12}\.(.+\.\d{1,10})\.(\d{1,6})$", part.path.name)
+    return (found[1], int(found[2])) if found is not None else (str(part.path), 0)
 
 
 def _version(folder: Path, root: Path) -> str | None:
@@ -159,5 +177,7 @@ def _version_order(name: str) -> tuple[str, int]:
 
 
 def _time_of_file(part: Part) -> tuple[int, str]:
-    found = re.search(r"\.tfevents\.(\d{1,12})\.", part.path.name)
-    return (int(found[1]) if found else 0, str(part.path))
+    """The second in an event file's name, or the time in the name of wandb's folder; files of one time by path."""
+    found = re.search(r"\.tfevents\.(\d{1,12})\.|run-(\d{8}_\d{6})-", f"{part.folder.name}/{part.path.name}")
+    time = (found[1] or found[2].replace("_", "")) if found is not None else "0"
+    return (int(time), str(part.path))
