@@ -24,7 +24,7 @@ from grpo_watch.runtime.open import open_run
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.runtime.replay import replay
 from grpo_watch.sources.base import SourceStats
-from grpo_watch.sources.discover import NOT_READ_YET, Discoverer, FoundChannel, FoundRun, What
+from grpo_watch.sources.discover import Discoverer, FoundChannel, FoundRun, What
 
 SCHEMA = "grpo-watch/sources/1"
 
@@ -38,8 +38,8 @@ GIVES: Mapping[What, str] = {
     What.COMPLETIONS_PARQUET: "completions by group",
     What.CHECKPOINTS: "checksums of the saved weights",
     What.RUN_CONFIG: "settings of the run",
-    What.TFEVENTS: "not read yet",
-    What.WANDB_OFFLINE: "not read yet",
+    What.TFEVENTS: "metric rows, settings",
+    What.WANDB_OFFLINE: "metric rows, settings, completions by group",
     What.WANDB_API: "metric rows, settings, completions, over the network",
     What.TRACKIO: "metric rows, settings",
     What.TABLE: "metric rows",
@@ -195,6 +195,4 @@ def _gave(channel: FoundChannel, stats: SourceStats | None) -> str:
 
 
 def _style(channel: FoundChannel, stats: SourceStats | None) -> str:
-    if channel.what in NOT_READ_YET:
-        return "dim"
     return "yellow" if stats is not None and stats.problem else ""

@@ -18,13 +18,17 @@ from grpo_watch.sources.discover import FoundChannel, FoundRun, What
 from grpo_watch.sources.html_table import table_source
 from grpo_watch.sources.jsonl import JsonlSource
 from grpo_watch.sources.run_config import RunConfigSource, from_user
+from grpo_watch.sources.tfevents import TfeventsSource
 from grpo_watch.sources.trainer_state import TrainerStateSource
+from grpo_watch.sources.wandb_offline import WandbOfflineSource
 
 KINDS: Mapping[What, ChannelKind] = {
     What.JSONL: ChannelKind.JSONL,
     What.CONSOLE: ChannelKind.CONSOLE,
     What.TRAINER_STATE: ChannelKind.TRAINER_STATE,
     What.TABLE: ChannelKind.JSONL,
+    What.TFEVENTS: ChannelKind.TFEVENTS,
+    What.WANDB_OFFLINE: ChannelKind.WANDB,
 }
 """The channels that give metric rows."""
 
@@ -32,6 +36,7 @@ SIMPLE: Mapping[What, Callable[[str, Path, Sequence[Path], int, Cursor | None], 
     What.CONSOLE: ConsoleSource,
     What.TRAINER_STATE: TrainerStateSource,
     What.RUN_CONFIG: RunConfigSource,
+    What.TFEVENTS: TfeventsSource,
 }
 """Sources that need nothing but their file."""
 MAPPED: Mapping[What, Callable[[str, Path, Sequence[Path], int, Cursor | None, Mapping[str, str]], Source]] = {
@@ -39,6 +44,8 @@ MAPPED: Mapping[What, Callable[[str, Path, Sequence[Path], int, Cursor | None, M
     What.TABLE: table_source,
 }
 """Sources whose columns a user may have to explain."""
+COMPLETIONS = frozenset({What.COMPLETIONS_JSONL, What.COMPLETIONS_PARQUET})
+"""Where a run has one of these, the tables that it logs to wandb as well are not read."""
 OWN_NAMES = "grpo-watch"
 """The data file of rows that use the canonical names themselves, as a mapping of columns makes them."""
 
@@ -167,6 +174,9 @@ class _Builder:
             return CompletionsJsonlSource(*common, self._group_size, segment, cursor, self.examples)
         if channel.what is What.COMPLETIONS_PARQUET:
             return CompletionsParquetSource(*common, self._group_size, segment, cursor, self.examples, self.submit)
+        if channel.what is What.WANDB_OFFLINE:
+            tables = not COMPLETIONS & {other.what for other in self.found.channels}
+            return WandbOfflineSource(*common, self._group_size, segment, cursor, examples=self.examples, tables=tables)
         if channel.what is What.CHECKPOINTS:
             return CheckpointSource(*common, segment, cursor, submit=self.submit)
         return None

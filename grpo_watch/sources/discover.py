@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
     from grpo_watch.sources.base import Opens
 
-__all__ = ["NOT_READ_YET", "Discoverer", "FoundChannel", "FoundRun", "What", "discover"]
-
-NOT_READ_YET = frozenset({What.TFEVENTS, What.WANDB_OFFLINE})
-"""Channels that are recognised and listed, but have no reader."""
+__all__ = ["Discoverer", "FoundChannel", "FoundRun", "What", "discover"]
 
 HOLDS_NO_CONFIG = frozenset({"runs", "wandb", "completions", "logs", "log", "tensorboard", "tb"})
 
