@@ -10,6 +10,7 @@ from grpo_watch.core.records import ChannelKind, ChannelOpened, Cursor, Item, Sc
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.sources.base import Source
 from grpo_watch.sources.checkpoints import CheckpointSource
+from grpo_watch.sources.completion_dumps import CompletionDumpsSource
 from grpo_watch.sources.completions import CompletionsJsonlSource
 from grpo_watch.sources.completions_parquet import CompletionsParquetSource
 from grpo_watch.sources.console import ConsoleSource
@@ -44,8 +45,13 @@ MAPPED: Mapping[What, Callable[[str, Path, Sequence[Path], int, Cursor | None, M
     What.TABLE: table_source,
 }
 """Sources whose columns a user may have to explain."""
-COMPLETIONS = frozenset({What.COMPLETIONS_JSONL, What.COMPLETIONS_PARQUET})
+COMPLETIONS = frozenset({What.COMPLETIONS_JSONL, What.COMPLETIONS_PARQUET, What.COMPLETION_DUMPS})
 """Where a run has one of these, the tables that it logs to wandb as well are not read."""
+PER_STEP = {
+    What.COMPLETIONS_PARQUET: CompletionsParquetSource,
+    What.COMPLETION_DUMPS: CompletionDumpsSource,
+}
+"""Folders with one file of completions per step."""
 OWN_NAMES = "grpo-watch"
 """The data file of rows that use the canonical names themselves, as a mapping of columns makes them."""
 
@@ -172,8 +178,9 @@ class _Builder:
             return mapped(*common, segment, cursor, self.columns)
         if channel.what is What.COMPLETIONS_JSONL:
             return CompletionsJsonlSource(*common, self._group_size, segment, cursor, self.examples)
-        if channel.what is What.COMPLETIONS_PARQUET:
-            return CompletionsParquetSource(*common, self._group_size, segment, cursor, self.examples, self.submit)
+        per_step = PER_STEP.get(channel.what)
+        if per_step is not None:
+            return per_step(*common, self._group_size, segment, cursor, self.examples, self.submit)
         if channel.what is What.WANDB_OFFLINE:
             tables = not COMPLETIONS & {other.what for other in self.found.channels}
             return WandbOfflineSource(*common, self._group_size, segment, cursor, examples=self.examples, tables=tables)

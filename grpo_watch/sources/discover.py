@@ -155,6 +155,7 @@ def _channel(part: Part, draft: Draft, segment: int) -> FoundChannel:
         What.CHECKPOINTS: "checkpoint-*",
         What.TRAINER_STATE: "checkpoint-*/trainer_state.json",
         What.COMPLETIONS_PARQUET: "completions_*.parquet",
+        What.COMPLETION_DUMPS: "*.jsonl",
     }.get(part.what, "")
     name = _relative(part.path if part.path != part.folder else part.folder / suffix, draft.root)
     return FoundChannel(name, part.what, part.path, segment, own_end or swift_end, in_folder=not draft.lone)

@@ -60,7 +60,7 @@ def drafts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> list[Draft]:
     lone: list[Draft] = []
     for child in folder.folders:
         for draft in drafts(child, sniff):
-            if draft.root == child.path and MEMBER.fullmatch(child.path.name):
+            if draft.root == child.path and (MEMBER.fullmatch(child.path.name) or _only_dumps(draft, here)):
                 lone += [draft] if draft.lone else []
                 here.parts += [] if draft.lone else draft.parts
             else:
@@ -71,6 +71,11 @@ def drafts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> list[Draft]:
         others += lone
     _adopt_only_child(here, own, others)
     return [*_split_logs(here), *others] if here.parts else others
+
+
+def _only_dumps(draft: Draft, parent: Draft) -> bool:
+    """A folder of any name that holds only rollouts belongs to the one run beside it."""
+    return all(part.what is What.COMPLETION_DUMPS for part in draft.parts) and len(parent.consoles()) <= 1
 
 
 def _adopt_only_child(here: Draft, own: Sequence[Part], others: list[Draft]) -> None:
@@ -98,6 +103,10 @@ def job_name(file_name: str) -> str:
 
 def _own_parts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> list[Part]:
     parts = list(_file_parts(folder, sniff))
+    dumps = [part for part in parts if part.what is What.COMPLETION_DUMPS]
+    if dumps:  # one file per step: the folder is the channel
+        parts = [part for part in parts if part.what is not What.COMPLETION_DUMPS]
+        parts.append(Part(What.COMPLETION_DUMPS, folder.path, folder.path, dumps[0].framework))
     if folder.checkpoints:
         parts += [Part(What.CHECKPOINTS, folder.path, folder.path), Part(What.TRAINER_STATE, folder.path, folder.path)]
     if folder.parquet:

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from grpo_watch.errors import SourceError
+from grpo_watch.sources.dump_dialects import Dialect, dialect_of, may_be_dump
 from grpo_watch.sources.files import open_regular
 from grpo_watch.sources.framework_lines import framework_of
 from grpo_watch.sources.rows import STEPS, unwrapped
@@ -169,6 +170,8 @@ def _ends(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
 
 
 def _jsonl(name: str, head: bytes, *, named: bool) -> Sniffed:
+    if (dialect := _dump_dialect(name, head)) is not None:
+        return Sniffed(What.COMPLETION_DUMPS, dialect.framework)
     framework = "ms-swift" if name == "logging.jsonl" else _framework(head)
     for line in head.splitlines()[:20]:
         if (what := _line(line)) is not None:
@@ -178,6 +181,18 @@ def _jsonl(name: str, head: bytes, *, named: bool) -> Sniffed:
         problem = "" if not head.strip() else "no row of metrics or completions in its first lines"
         return Sniffed(what, framework, problem)
     return Sniffed(None)
+
+
+def _dump_dialect(name: str, head: bytes) -> Dialect | None:
+    """The framework that dumps its rollouts into files of this name with such first lines."""
+    if not may_be_dump(name):
+        return None
+    line = head.split(b"\n", 1)[0]
+    try:
+        row: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        row = {key.decode(): None for key in re.findall(rb'"([a-z_]{1,20})": ?[\["\d-]', line)}
+    return dialect_of(name, row) if isinstance(row, dict) else None
 
 
 def _line(line: bytes) -> What | None:

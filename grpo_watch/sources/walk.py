@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_watch.sources.dump_dialects import may_be_dump
 from grpo_watch.sources.files import inside
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ MAX_DEPTH = 6
 MAX_ENTRIES = 20_000
 
 CHECKPOINT = re.compile(r"checkpoint-\d{1,12}")
+MOST_DUMPS = 20
+"""Files of one folder that may be dumps of rollouts and are looked at; there is one per step."""
 COMPLETIONS = re.compile(r"completions_\d{1,12}\.parquet")
 SKIPPED = frozenset({"node_modules", "__pycache__", "media", "artifacts", "site-packages", "venv"})
 
@@ -68,13 +71,16 @@ class Walk:
 
     def _entries(self, path: Path) -> list[os.DirEntry[str]]:
         found: list[os.DirEntry[str]] = []
-        dumps = 0
+        tables = dumps = 0
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
-                    dumps += entry.name.startswith("completions_")
-                    if entry.name.startswith("completions_") and dumps > 1:
-                        continue  # one dump per step: the first says that they are there
+                    tables += entry.name.startswith("completions_")
+                    dumps += may_be_dump(entry.name)
+                    if (entry.name.startswith("completions_") and tables > 1) or (
+                        may_be_dump(entry.name) and dumps > MOST_DUMPS
+                    ):
+                        continue  # one file per step: the first say that they are there
                     if self._left <= 0:
                         self.problems.append((path, f"search ended after {MAX_ENTRIES} entries; name the run's folder"))
                         break
