@@ -35,6 +35,11 @@ class Tracked:
     channels: tuple[ChannelStatus, ...] = ()
     history: bytes | None = None
 
+    @property
+    def is_local(self) -> bool:
+        """Whether its channels are files."""
+        return self.found is None or not self.found.remote
+
     def picture(self) -> RunPicture | None:
         """The run as sinks see it; None when it is not shown."""
         if self.snapshot is None:
@@ -50,7 +55,9 @@ class Tracked:
 
 
 def identity_of(run: FoundRun) -> str:
-    """What stays of a run when its name would change: its folder, or the log file that is a run by itself."""
+    """What stays of a run when its name would change: its folder, its address, or the log file that is a run."""
+    if run.remote:
+        return run.remote
     lone = bool(run.channels) and not run.channels[0].in_folder
     path = run.channels[0].path if lone else run.root
     return str(path.absolute()).encode("utf-8", "backslashreplace").decode()
@@ -58,7 +65,7 @@ def identity_of(run: FoundRun) -> str:
 
 def newest_write(run: FoundRun) -> float:
     """When any file or folder of the run's channels was last written (Unix seconds); 0 when they are gone."""
-    newest = 0.0
+    newest = run.written
     for channel in run.channels:
         with suppress(OSError):
             newest = max(newest, channel.path.stat().st_mtime)

@@ -127,7 +127,7 @@ class Daemon:
 
     def folders(self) -> list[Path]:
         """The folders of the logs of runs that go on, newest runs first: where a write should be seen at once."""
-        going_on = [t for t in reversed(self._tracked()) if t.watch is not None and t.ended is None]
+        going_on = [t for t in reversed(self._tracked()) if t.watch is not None and t.ended is None and t.is_local]
         sources = [source for tracked in going_on if tracked.watch for source in tracked.watch.opened.sources]
         return list(dict.fromkeys(source.path.parent for source in sources if source.kind is not None))
 

@@ -30,6 +30,7 @@ KINDS: Mapping[What, ChannelKind] = {
     What.TABLE: ChannelKind.JSONL,
     What.TFEVENTS: ChannelKind.TFEVENTS,
     What.WANDB_OFFLINE: ChannelKind.WANDB,
+    What.WANDB_API: ChannelKind.WANDB,
 }
 """The channels that give metric rows."""
 
@@ -156,7 +157,11 @@ class _Builder:
 
     def build(self, channel: FoundChannel) -> OpenedSource | None:
         """The opened source, or None for a channel without a reader."""
-        source = self._source(channel)
+        if channel.opens is None:
+            source = self._source(channel)
+        else:
+            cursor = self.cursors.get(channel.name)
+            source = channel.opens(channel.name, self._group_size, channel.segment, cursor, self.examples)
         if source is None:
             return None
         early = channel.what is What.RUN_CONFIG

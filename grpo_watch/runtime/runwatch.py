@@ -185,7 +185,7 @@ class RunWatch:
     def waiting(self) -> bool:
         """Whether work for this run is being done elsewhere."""
         self._futures = [future for future in self._futures if not future.done()]
-        return bool(self._futures)
+        return bool(self._futures) or any(getattr(one.source, "behind", False) for one in self.opened.sources)
 
     def finish(self) -> None:
         """The input has ended: take what sources held back."""
@@ -295,7 +295,9 @@ class RunWatch:
         return bool(fresh)
 
     def _modified(self) -> Iterator[tuple[str, float]]:
-        """When each source's file or folder was last written (Unix seconds)."""
+        """When each source's file or folder was last written (Unix seconds), or its server last heard of it."""
+        if self._new.written:
+            yield self._new.remote, self._new.written
         for source in self.opened.sources:
             with suppress(OSError):
                 yield source.name, source.path.stat().st_mtime

@@ -16,6 +16,7 @@ from grpo_watch.sources.wandb_api.source import WandbApiSource
 
 FRESH_SECONDS = 86_400.0
 """A run of a watched project that ended longer ago is not read, unless a run that follows it goes on."""
+PATIENCE = 30.0
 MOST_CHECKED = 50
 """Newest runs of a project that ``check`` reads."""
 
@@ -32,6 +33,7 @@ class RemoteDiscoverer:
         hub: lists and reads them.
         pause: waits for so many seconds; given, listing and reading wait for the server. None: a thread steps the hub.
         clock: Unix seconds; given, ended runs of a project are left out once they are a day old.
+        patience: seconds to wait for the first list of a project, so that a restart does not take its runs for lost.
     """
 
     def __init__(
@@ -42,9 +44,10 @@ class RemoteDiscoverer:
         *,
         pause: Callable[[float], object] | None = None,
         clock: Callable[[], float] | None = None,
+        patience: float = PATIENCE,
     ) -> None:
         self._local, self._places, self._hub = local, tuple(dict.fromkeys(places)), hub
-        self._pause, self._clock = pause, clock
+        self._pause, self._clock, self._patience = pause, clock, patience
         self.problems: tuple[str, ...] = ()
         for place in self._places:
             hub.watch(place)
@@ -63,12 +66,13 @@ class RemoteDiscoverer:
     def _at(self, place: RemotePlace) -> Iterator[FoundRun]:
         if self._pause is not None:
             self._hub.until(lambda: self._known(place), self._pause)
-        listed = self._hub.listed(place)
+        listed = self._hub.listed(place, 0.0 if place.run or self._pause is not None else self._patience)
         if listed.problem:
             self.problems = (*self.problems, listed.problem)
         runs = listed.runs or ()
         if place.run:
-            yield from (self._run(place, [info]) for info in runs)
+            known = runs or ((RunInfo(place.run, place.run, "", 0.0, 0.0),) if self._pause is None else ())
+            yield from (self._run(place, [info._replace(name=place.run)]) for info in known)
             return
         groups = [group for group in following(runs) if self._is_wanted(group)]
         if self._clock is None and len(groups) > MOST_CHECKED:

@@ -29,8 +29,8 @@ DETAILS_EVERY = 60.0
 """Seconds between two looks at a run's state and configuration."""
 MOST_COUNTS = 5_000
 """Counts of wandb's ``_step`` that one question covers (a step of TRL takes about nine)."""
-MOST_WAITING = 20_000
-"""Pieces that wait for the engine; beyond it no more are asked for."""
+MOST_WAITING = 10_000
+"""Answers that wait for the engine (a row of TRL is about 3 KB); beyond it no more are asked for."""
 TOLD_AFTER = 3
 """Failures in a row after which a trouble that may pass is told."""
 
@@ -98,14 +98,19 @@ class Feed:
         self._details: Details | None = None
         self._details_due = due
         self._told = _Told()
-        self._at_end = False
+        self._at_end = self._taking = False
 
     def take(self) -> Entry | None:
-        """The oldest answer that was not taken yet."""
-        try:
-            return self._inbox.popleft()
-        except IndexError:
+        """The oldest answer that was not taken yet.
+
+        While a run is read for the first time there is none, unless too many wait: what it held before the watch began
+        is then one piece for the engine, which treats it as past.
+        """
+        self._taking = self._taking or not self.behind or len(self._inbox) > MOST_WAITING
+        if not (self._taking and self._inbox):
+            self._taking = False
             return None
+        return self._inbox.popleft()
 
     def ask(self, client: Client, now: float) -> int:
         """Ask the question that is due; the number of requests it took. Raises ``RemoteError``."""
