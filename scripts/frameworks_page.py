@@ -48,7 +48,7 @@ def rows(documents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, ...]
 
 def what_is_read(channel: str, entry: Mapping[str, Any]) -> str:
     """Nothing, some keys, or all of them, and what is special."""
-    if entry.get("none") or channel == "completions":
+    if entry.get("none") or channel in ELSEWHERE:
         return str(entry.get("note", "read"))
     scope = f"{len(entry['only'])} keys" if "only" in entry else "all keys"
     if "lacks" in entry:
@@ -58,7 +58,7 @@ def what_is_read(channel: str, entry: Mapping[str, Any]) -> str:
 
 def blind(name: str, channel: str, entry: Mapping[str, Any]) -> str:
     """The rules that can't see in this channel, by what they lack."""
-    if entry.get("none") or channel == "completions":
+    if entry.get("none") or channel in ELSEWHERE:
         return "—"
     given = metrics_of(frameworks()[name], entry)
     by_lack: dict[str, list[str]] = {}

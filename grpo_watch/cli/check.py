@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from grpo_watch.cli.piped import taken_in
 from grpo_watch.config.entries import entry_for
 from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings
@@ -44,8 +45,9 @@ def check_command(  # noqa: PLR0917  one parameter per option
     chosen = load_settings({"rules": rules}, config=config).settings
     tick = Tick(_moment(now), live=False, state=RunState(state))
     said = parse_assignments(settings)
-    found, problems = find_runs(paths, chosen)
-    reports = check_runs(found, load_rules(chosen.rules), said, tick, chosen)
+    with taken_in(paths) as places:
+        found, problems = find_runs(places, chosen)
+        reports = check_runs(found, load_rules(chosen.rules), said, tick, chosen)
     _write(reports, problems, output_format, output, color=color)
     return exit_code(reports, None if fail_on == "never" else Severity(fail_on))
 
@@ -98,7 +100,8 @@ def _check_run(
         for source in opened.sources
     )
     opened.close()
-    return RunReport(pipeline.snapshot(found.name), channels, found.problems)
+    disagreement = pipeline.assembler(found.name).agreement.told()
+    return RunReport(pipeline.snapshot(found.name), channels, found.problems, tuple(filter(None, [disagreement])))
 
 
 def _moment(now: str | None) -> float:

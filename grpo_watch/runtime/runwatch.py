@@ -59,6 +59,7 @@ class Options:
     labels: Mapping[str, str] = field(default_factory=dict)
     examples: bool = True
     columns: Mapping[str, str] = field(default_factory=dict)
+    ended: Callable[[], bool] = lambda: False  # its input can't go on (a pipe that was closed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,8 @@ class RunWatch:
         return self.ready and self._over(now)
 
     def _over(self, now: float) -> bool:
+        if self.options.ended():
+            return True
         state = self.pipeline.engine.run(self.name)
         crashed = any(
             alert.state is AlertState.FIRING and alert.attempt == state.attempt
