@@ -39,11 +39,19 @@ class LongMean:
     def fell(self, share: float, noise: float, newest: float) -> bool:
         """Whether ``share`` of the best mean (or of the gain) is lost, beyond what ``noise`` of a row explains.
 
-        ``newest`` is the mean of the last few rows: what has come back is not lost any more. A best at or below zero
-        has no natural scale: it must at least double, or lose ``share`` of the gain.
+        ``newest`` is the mean of the last few rows: what has come back is not lost any more.
         """
         if self.mean is None or self._start is None:
             return False
-        best, gain = self.highest, self.highest - self._start
-        scale = share * max(best, gain) if best > 0.0 else max(-best, share * gain)
-        return scale > 0.0 and best - max(self.mean, newest) >= max(scale, NOISE_FACTOR * noise * sqrt(2.0 / ROWS))
+        scale = scale_of(self.highest, self.highest - self._start, share)
+        return scale > 0.0 and self.highest - max(self.mean, newest) >= max(
+            scale, NOISE_FACTOR * noise * sqrt(2.0 / ROWS)
+        )
+
+
+def scale_of(best: float, gain: float, share: float) -> float:
+    """How far a reward must fall to have lost ``share`` of its best (or of its gain since the start).
+
+    A best at or below zero has no natural scale: it must at least double, or lose ``share`` of the gain.
+    """
+    return share * max(best, gain) if best > 0.0 else max(-best, share * gain)
