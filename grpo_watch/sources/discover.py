@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_watch.sources.grouping import Draft, Part, drafts, job_name, segments
-from grpo_watch.sources.sniff import Sniffer, What
+from grpo_watch.sources.rotated import Names
+from grpo_watch.sources.sniff import Sniffed, Sniffer, What
 from grpo_watch.sources.walk import Walk
 
 if TYPE_CHECKING:
@@ -77,9 +78,13 @@ def discover(path: Path, allow_roots: Sequence[Path] = ()) -> list[FoundRun]:
 class Discoverer:
     """Finds runs again and again, remembering what files hold; made for a call every few seconds."""
 
+    settled = True
+    """Whether all that is there could be found by the last look (a server may not have answered yet)."""
+
     def __init__(self, allow_roots: Sequence[Path] = ()) -> None:
         self._allow = tuple(allow_roots)
         self._sniffer = Sniffer()
+        self._names = Names()
         self.problems: tuple[str, ...] = ()
 
     def discover(self, *paths: Path) -> list[FoundRun]:
@@ -94,6 +99,7 @@ class Discoverer:
                 for draft, problems in self._at(place, loose, named=place == path):
                     found.setdefault((draft.root, draft.lone), (draft, problems))
         self._sniffer.forget_others()
+        self._names.forget_others()
         self.problems = tuple(dict.fromkeys(loose))
         names = unique_names([draft for draft, _ in found.values()])
         return [self._run(draft, name, problems) for (draft, problems), name in zip(found.values(), names, strict=True)]
@@ -112,11 +118,23 @@ class Discoverer:
         walk = Walk(path, self._allow)
         listed = walk.folder(path)
         roots = (path, *self._allow)
-        made = drafts(listed, lambda file: self._sniffer.sniff(file, roots))
+        made = drafts(listed, lambda file: self._sniff(file, roots))
         texts = [(where, f"{where}: {text}") for where, text in walk.problems]
         for draft in made:
             yield draft, tuple(text for where, text in texts if where.is_relative_to(draft.root))
         loose += [text for where, text in texts if not any(where.is_relative_to(draft.root) for draft in made)]
+
+    def _sniff(self, path: Path, roots: Sequence[Path]) -> Sniffed:
+        """What a file holds; what was rotated away is told of the log that it was a part of."""
+        if self._names.whole(path) is not None:
+            return Sniffed(None)
+        found = self._sniffer.sniff(path, roots)
+        before = path.with_name(f"{path.name}.1")
+        if found.what is None and before.is_file() and self._names.whole(before) == path:
+            found = self._sniffer.sniff(before, roots)
+        if found.what is What.CONSOLE:
+            self._names.note(path)
+        return found
 
     def _file(self, path: Path, loose: list[str], *, named: bool) -> Draft | None:
         if not path.exists():

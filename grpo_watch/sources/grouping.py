@@ -20,6 +20,8 @@ MEMBER = re.compile(
     r"v\d{1,6}-\d{8}-\d{6}|checkpoint-\d+|(?:offline-)?run-\d{8}_\d{6}-\w+|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.+"
 )
 """Folders that belong to the run above them when they hold channels themselves."""
+SERIES = re.compile(r"(exp_)\d{3,6}")
+"""NeMo-RL's log folders: a new number on every start and resume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,6 @@ class Draft:
 def drafts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> list[Draft]:
     """The runs at and below ``folder``, outermost first, in the order of names."""
     here = Draft(folder.path, _own_parts(folder, sniff))
-    own = list(here.parts)
     others: list[Draft] = []
     lone: list[Draft] = []
     for child in folder.folders:
@@ -69,7 +70,7 @@ def drafts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> list[Draft]:
         here.parts += [part for draft in lone for part in draft.parts]
     else:
         others += lone
-    _adopt_only_child(here, own, others)
+    _adopt_silent(here, others)
     return [*_split_logs(here), *others] if here.parts else others
 
 
@@ -78,10 +79,32 @@ def _only_dumps(draft: Draft, parent: Draft) -> bool:
     return all(part.what is What.COMPLETION_DUMPS for part in draft.parts) and len(parent.consoles()) <= 1
 
 
-def _adopt_only_child(here: Draft, own: Sequence[Part], others: list[Draft]) -> None:
-    """A folder with one log and one silent output folder of any name is one run, started from that folder."""
-    if len(here.parts) == len(own) == len(here.consoles()) == 1 and len(others) == 1 and not others[0].consoles():
-        here.parts += others.pop().parts
+def _adopt_silent(here: Draft, others: list[Draft]) -> None:
+    """One log and silent folders of any name that each hold another kind of channel are one run.
+
+    So lie the output folder of a job started from here, and the logs, checkpoints and events that a framework puts into
+    folders of its own (``tensorboard_log/project/experiment``). Numbered folders of one series (``exp_001``,
+    ``exp_002``) count as one: each start of the job makes another. Two folders of one kind are two runs.
+    """
+    if len(here.consoles()) != 1 or any(draft.consoles() for draft in others):
+        return
+    kinds = {part.what for part in here.parts}
+    for series in _series(others):
+        own = {part.what for draft in series for part in draft.parts}
+        if own & kinds:
+            return
+        kinds |= own
+    while others:
+        here.parts += others.pop(0).parts
+
+
+def _series(found: Sequence[Draft]) -> Iterable[list[Draft]]:
+    """Drafts whose folders lie side by side and have one name up to the number."""
+    by_name: dict[tuple[Path, str], list[Draft]] = {}
+    for draft in found:
+        stem = SERIES.fullmatch(draft.root.name)
+        by_name.setdefault((draft.root.parent, stem[1] if stem else f"{draft.root.name}/"), []).append(draft)
+    return by_name.values()
 
 
 def _split_logs(here: Draft) -> list[Draft]:
