@@ -25,6 +25,7 @@ class Skip(str, Enum):
     TRUNCATED = "truncated"
     LOST = "lost"
     DUPLICATE = "duplicate"
+    NOT_READ = "not-read-yet"
 
 
 @dataclass(slots=True)

@@ -131,7 +131,9 @@ def _own_parts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> list[Part]:
         parts = [part for part in parts if part.what is not What.COMPLETION_DUMPS]
         parts.append(Part(What.COMPLETION_DUMPS, folder.path, folder.path, dumps[0].framework))
     if folder.checkpoints:
-        parts += [Part(What.CHECKPOINTS, folder.path, folder.path), Part(What.TRAINER_STATE, folder.path, folder.path)]
+        parts.append(Part(What.CHECKPOINTS, folder.path, folder.path))
+    if folder.states:
+        parts.append(Part(What.TRAINER_STATE, folder.path, folder.path))
     if folder.parquet:
         parts.append(Part(What.COMPLETIONS_PARQUET, folder.path, folder.path, "trl"))
     return parts

@@ -18,6 +18,8 @@ MAX_DEPTH = 6
 MAX_ENTRIES = 20_000
 
 CHECKPOINT = re.compile(r"checkpoint-\d{1,12}")
+OWN_CHECKPOINT = re.compile(r"global_step_\d{1,12}")
+"""verl's (and SkyRL's), which have no state of a trainer in them."""
 MOST_DUMPS = 20
 """Files of one folder that may be dumps of rollouts and are looked at; there is one per step."""
 COMPLETIONS = re.compile(r"completions_\d{1,12}\.parquet")
@@ -26,13 +28,17 @@ SKIPPED = frozenset({"node_modules", "__pycache__", "media", "artifacts", "site-
 
 @dataclass(slots=True)
 class Folder:
-    """One listed folder; ``checkpoints`` and ``parquet`` say what it holds that was not descended into."""
+    """One listed folder; ``checkpoints`` and ``parquet`` say what it holds that was not descended into.
+
+    ``states``: the checkpoints hold a ``trainer_state.json``.
+    """
 
     path: Path
     files: list[Path] = field(default_factory=list)
     folders: list[Folder] = field(default_factory=list)
     checkpoints: bool = False
     parquet: bool = False
+    states: bool = False
 
 
 class Walk:
@@ -61,6 +67,8 @@ class Walk:
     def _add_folder(self, listed: Folder, entry: os.DirEntry[str], depth: int) -> None:
         path = Path(entry.path)
         if CHECKPOINT.fullmatch(entry.name):
+            listed.checkpoints = listed.states = True
+        elif OWN_CHECKPOINT.fullmatch(entry.name):
             listed.checkpoints = True
         elif entry.name in SKIPPED:
             return
