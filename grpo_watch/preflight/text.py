@@ -46,7 +46,7 @@ def _headline(launch: Launch, assessment: Assessment) -> Text:
     refused = any(problem.severity is Severity.CRITICAL for problem in assessment.problems)
     word, style = ("WILL FAIL", "bold red") if refused else ("LOOK AGAIN", "bold yellow")
     if code in {FINE, MISSING}:
-        word, style = ("OK", "bold green") if code == FINE else ("CAN'T TELL", "bold yellow")
+        word, style = ("OK", "bold green") if code == FINE else ("NOT SURE", "bold yellow")
     line = Text(word, style=style)
     line.append(f"  {printable(launch.text)}", style="bold")
     name = " ".join(part for part in (assessment.framework, assessment.version) if part)

@@ -77,9 +77,10 @@ class Draft:
         if value is None:
             self.settings.pop(name, None)
         elif isinstance(value, (list, tuple)):
-            self.settings[name] = Setting(joined(value), origin)
-        elif isinstance(value, (str, int, float, bool)):
-            self.settings[name] = Setting(value[:MAX_TEXT] if isinstance(value, str) else value, origin)
+            if value:  # an empty list says the same as no list
+                self.settings[name] = Setting(joined(value), origin)
+        elif isinstance(value, (int, float, bool)) or (isinstance(value, str) and len(value) <= MAX_TEXT):
+            self.settings[name] = Setting(value, origin)
 
     def missing(self, name: str, origin: str, why: str) -> None:
         """A setting that was given, but not so that it can be read."""
