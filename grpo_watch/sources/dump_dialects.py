@@ -65,7 +65,44 @@ def _verl_validates(name: str, steps: Iterable[int]) -> bool:
     return VALIDATION.search(name) is not None or 0 in steps
 
 
+MOST_MESSAGES = 3
+"""System, user, assistant: in longer ones nothing says where the prompt ends."""
+
+
+def _nemo_rl(row: Mapping[str, object]) -> Iterable[DumpRow]:
+    """One sample; ``content`` lists its messages, the last is the completion.
+
+    Conversations of several turns are left out. The token lists beside it (padding and all) are not looked at.
+    """
+    content = row["content"]
+    if isinstance(content, list) and 1 < len(content) <= MOST_MESSAGES:
+        yield DumpRow(content[:-1], content[-1], {"reward": row["rewards"]})
+
+
+def _roll(row: Mapping[str, object]) -> Iterable[DumpRow]:
+    """One line holds the whole step in columns; the completions of a prompt share its ``id``."""
+    texts, scores, ids = row["responses"], row["scores"], row["id"]
+    prompts = row.get("prompt") or row.get("messages") or ids
+    if all(isinstance(column, list) for column in (texts, scores, ids, prompts)):
+        for text, score, one, prompt in zip(texts, scores, ids, prompts, strict=False):  # type: ignore[call-overload]
+            yield DumpRow(prompt, text, {"score": score}, str(one))
+
+
 DIALECTS: tuple[Dialect, ...] = (
+    Dialect(
+        name="nemo-rl",
+        framework="nemo-rl",
+        file=re.compile(r"train_data_step(\d{1,12})\.jsonl"),
+        keys=frozenset({"content", "rewards", "idx"}),
+        read=_nemo_rl,
+    ),
+    Dialect(
+        name="roll",
+        framework="roll",
+        file=re.compile(r"rollout_dump_data\.step_(\d{1,12})\.jsonl"),
+        keys=frozenset({"id", "responses", "scores"}),
+        read=_roll,
+    ),
     Dialect(
         name="verl",
         framework="verl",

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from grpo_watch.errors import SourceError
+from grpo_watch.sources import completion_table as table
 from grpo_watch.sources.dump_dialects import Dialect, dialect_of, may_be_dump
 from grpo_watch.sources.files import open_regular
 from grpo_watch.sources.framework_lines import framework_of
@@ -60,7 +61,7 @@ METRIC_KEYS = frozenset(
     {"loss", "reward", "rewards", "kl", "grad_norm", "reward_std", "reward_mean", "global_step/max_steps", "eval_loss"}
     | {"train_loss", "reward_latest", "learning_rate", "lr", "train/loss", "train/reward", "completion_length"}
 )
-COMPLETION_KEYS = ({"step", "gen_step"}, {"prompt", "messages"}, {"completion", "completions"})
+COMPLETION_KEYS = (set(table.STEPS), set(table.PROMPTS), set(table.COMPLETIONS))
 
 ROW = re.compile(
     rb"'(?:loss|grad_norm|reward|train_runtime|eval_reward|eval_loss)': '?(?:-?[\d.]|-?inf|nan|None)|"

@@ -150,3 +150,48 @@ def test_dumps_belong_to_the_run_above_them(tmp_path: Path) -> None:
     (run,) = discover(tmp_path)
     found = {channel.name: channel.what for channel in run.channels if channel.what is not What.RUN_CONFIG}
     assert found == {"train.log": What.CONSOLE, "out/rollout_data/*.jsonl": What.COMPLETION_DUMPS}
+
+
+def nemo(prompt: str, text: str, reward: float, at: int, **more: object) -> str:
+    """A row as NeMo-RL logs it: messages, padded token lists, no prompt id."""
+    tokens = {"token_ids": [[5, 6, 0, 0]], "token_loss_mask": [[0, 1, 0, 0]], "advantages": [[0.5] * 4]}
+    return json.dumps({"content": [prompt, text], "rewards": reward, "idx": at, **tokens, **more}) + "\n"
+
+
+def test_nemo_rls_samples_are_grouped_by_prompt(tmp_path: Path) -> None:
+    """`train_data_step{N}.jsonl` lies beside `val_data_step{N}.jsonl`, which is evaluation and not read."""
+    rows = [("a", "x", 1.0), ("a", "x", 1.0), ("a", "y", 0.0), ("b", "u", 0.0), ("b", "v", 0.0), ("b", "w", 0.0)]
+    text = "".join(nemo(*row, at) for at, row in enumerate(rows))
+    (tmp_path / "train_data_step12.jsonl").write_text(text)
+    (tmp_path / "val_data_step10.jsonl").write_text(nemo("v", "v", 0.0, 0))
+    (summary,) = read(tmp_path)
+    assert (summary.step, summary.complete, summary.stream) == (12, True, Stream.TRAIN)
+    assert [group.pattern for group in summary.groups] == [(0, 0, 1), (0, 1, 2)]
+    assert summary.groups[0].rewards == {"reward": (1.0, 1.0, 0.0)}
+    assert summary.groups[0].lengths == (1, 1, 1)  # the prompt is no part of the completion
+
+
+def test_nemo_rls_conversations_of_several_turns_are_no_evidence(tmp_path: Path) -> None:
+    """Nothing says where their prompt ends: blind, with a reason."""
+    row = json.dumps({"content": ["q", "call", "result", "answer"], "rewards": 1.0, "idx": 0}) + "\n"
+    (tmp_path / "train_data_step1.jsonl").write_text(row * 4)
+    (summary,) = read(tmp_path)
+    assert (summary.groups, summary.complete, summary.reason) == ((), False, "an empty table")
+
+
+def test_rolls_columns_are_one_line_per_step(tmp_path: Path) -> None:
+    columns = {"id": ["p1", "p2", "p1", "p2"], "responses": ["x", "u", "x", "v"], "scores": [1.0, 0.0, 1.0, 0.5]}
+    dump = {"global_step": [0] * 4, "prompt": ["a", "b", "a", "b"], "domain": ["math"] * 4, **columns}
+    (tmp_path / "rollout_dump_data.step_0.jsonl").write_text(json.dumps(dump) + "\n")
+    (summary,) = read(tmp_path)
+    assert (summary.step, summary.stream) == (0, Stream.TRAIN)
+    assert [group.pattern for group in summary.groups] == [(0, 0), (0, 1)]
+    assert summary.groups[1].rewards == {"score": (0.0, 0.5)}
+
+
+@pytest.mark.parametrize("name", ["train_data_step12.jsonl", "rollout_dump_data.step_0.jsonl"])
+def test_dumps_of_other_frameworks_are_found(tmp_path: Path, name: str) -> None:
+    line = nemo("a", "x", 1.0, 0) if "train" in name else '{"id": ["a"], "responses": ["x"], "scores": [1.0]}\n'
+    (tmp_path / name).write_text(line)
+    (run,) = discover(tmp_path)
+    assert What.COMPLETION_DUMPS in {channel.what for channel in run.channels}
