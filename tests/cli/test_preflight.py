@@ -187,11 +187,10 @@ WILL FAIL  train.sh, accelerate train.py  trl 1.16.0 · 6 processes · 8,000 row
             save_steps is larger than the run
             → save twice early
 
-  nearest valid  per_device_train_batch_size  gradient_accumulation_steps  why
-  now                                      3                            2
-  1                                        4                            2  one change; 48 completions per
-                                                                           generation
-  2                                        2                            4  memory per device is lowered
+     nearest valid settings
+  1  per_device_train_batch_size 3 → 4  one change; 48 completions per generation
+  2  per_device_train_batch_size 3 → 2  memory per device is lowered
+     gradient_accumulation_steps 2 → 4
 
   prediction
     max_steps             1,320
