@@ -20,6 +20,8 @@ from grpo_watch.sources.html_table import table_source
 from grpo_watch.sources.jsonl import JsonlSource
 from grpo_watch.sources.run_config import RunConfigSource, from_user
 from grpo_watch.sources.tfevents import TfeventsSource
+from grpo_watch.sources.trackio import TrackioSource
+from grpo_watch.sources.trackio_runs import run_name
 from grpo_watch.sources.trainer_state import TrainerStateSource
 from grpo_watch.sources.wandb_offline import WandbOfflineSource
 
@@ -30,6 +32,7 @@ KINDS: Mapping[What, ChannelKind] = {
     What.TABLE: ChannelKind.JSONL,
     What.TFEVENTS: ChannelKind.TFEVENTS,
     What.WANDB_OFFLINE: ChannelKind.WANDB,
+    What.TRACKIO: ChannelKind.TRACKIO,
     What.WANDB_API: ChannelKind.WANDB,
 }
 """The channels that give metric rows."""
@@ -171,6 +174,17 @@ class _Builder:
         size = self.pipeline.engine.run(self.found.name).number("num_generations")
         return int(size) if size is not None else None
 
+    def _logged(self, channel: FoundChannel, cursor: Cursor | None) -> Source:
+        """What the job logged to a tracker's files: rows, settings and completions in one."""
+        common = (channel.name, channel.path, self.roots)
+        if channel.what is What.TRACKIO:
+            run = run_name(channel.name)
+            return TrackioSource(*common, run, self._group_size, channel.segment, cursor, examples=self.examples)
+        tables = not COMPLETIONS & {other.what for other in self.found.channels}
+        return WandbOfflineSource(
+            *common, self._group_size, channel.segment, cursor, examples=self.examples, tables=tables
+        )
+
     def _source(self, channel: FoundChannel) -> Source | None:
         name, path, segment = channel.name, channel.path, channel.segment
         common = (name, path, self.roots)
@@ -186,9 +200,7 @@ class _Builder:
         per_step = PER_STEP.get(channel.what)
         if per_step is not None:
             return per_step(*common, self._group_size, segment, cursor, self.examples, self.submit)
-        if channel.what is What.WANDB_OFFLINE:
-            tables = not COMPLETIONS & {other.what for other in self.found.channels}
-            return WandbOfflineSource(*common, self._group_size, segment, cursor, examples=self.examples, tables=tables)
-        if channel.what is What.CHECKPOINTS:
-            return CheckpointSource(*common, segment, cursor, submit=self.submit)
-        return None
+        if channel.what in {What.WANDB_OFFLINE, What.TRACKIO}:
+            return self._logged(channel, cursor)
+        checkpoints = channel.what is What.CHECKPOINTS
+        return CheckpointSource(*common, segment, cursor, submit=self.submit) if checkpoints else None

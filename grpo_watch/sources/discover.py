@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from grpo_watch.sources.grouping import Draft, Part, drafts, job_name, segments
 from grpo_watch.sources.rotated import Names
 from grpo_watch.sources.sniff import Sniffed, Sniffer, What
+from grpo_watch.sources.trackio_runs import channel_name, per_run
 from grpo_watch.sources.walk import Walk
 
 if TYPE_CHECKING:
@@ -96,8 +97,9 @@ class Discoverer:
         loose: list[str] = []
         for path in paths:
             for place in _expand(path):
-                for draft, problems in self._at(place, loose, named=place == path):
-                    found.setdefault((draft.root, draft.lone), (draft, problems))
+                for made, problems in self._at(place, loose, named=place == path):
+                    for draft in per_run(made, (made.root, *self._allow)):
+                        found.setdefault((draft.root, draft.lone), (draft, problems))
         self._sniffer.forget_others()
         self._names.forget_others()
         self.problems = tuple(dict.fromkeys(loose))
@@ -176,6 +178,8 @@ def _channel(part: Part, draft: Draft, segment: int) -> FoundChannel:
         What.COMPLETION_DUMPS: "*.jsonl",
     }.get(part.what, "")
     name = _relative(part.path if part.path != part.folder else part.folder / suffix, draft.root)
+    if part.what is What.TRACKIO:
+        name = channel_name(name, part)
     return FoundChannel(name, part.what, part.path, segment, own_end or swift_end, in_folder=not draft.lone)
 
 

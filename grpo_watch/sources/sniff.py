@@ -17,6 +17,7 @@ from grpo_watch.sources.framework_lines import framework_of
 from grpo_watch.sources.rows import STEPS, unwrapped
 from grpo_watch.sources.table import cells_of, delimiter_of
 from grpo_watch.sources.table_rows import keys_of
+from grpo_watch.sources.trackio_runs import is_database
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,7 +138,7 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> Sniffed:
     name = path.name
     if (by_name := _by_name(name)) is not None:
         return by_name
-    if not (named or name.endswith((".jsonl", ".json", *TABLES)) or CONSOLE_NAME.fullmatch(name)):
+    if not (named or name.endswith((".jsonl", ".json", ".db", *TABLES)) or CONSOLE_NAME.fullmatch(name)):
         return Sniffed(None)
     try:
         head, tail = _ends(path, roots)
@@ -145,8 +146,9 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> Sniffed:
         return Sniffed(None, problem=str(getattr(error, "strerror", None) or error))
     if name.endswith((".jsonl", ".json")):
         return _jsonl(name, head, named=named) if name.endswith(".jsonl") else _json(name, head)
-    if name.endswith(TABLES):
-        return _table(name, head, named=named)
+    if name.endswith((".db", *TABLES)):
+        trackio = Sniffed(What.TRACKIO if is_database(path, head, roots) else None)
+        return trackio if name.endswith(".db") else _table(name, head, named=named)
     return _console(head, tail, named=named)
 
 
