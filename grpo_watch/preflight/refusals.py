@@ -50,6 +50,11 @@ def refusals(batch: Batch) -> tuple[Refusal, ...]:
     return said or tuple(_training(batch))
 
 
+def accepts(batch: Batch) -> bool:
+    """Whether there is no reason at all; cheaper than to name all."""
+    return next(_rules(batch), None) is None and next(_training(batch), None) is None
+
+
 def _rules(batch: Batch) -> Iterator[Refusal]:
     table = _SWIFT if batch.framework == "ms-swift" else _TRL
     rules = [rules for since, rules in table if at_least(batch.version, since)]

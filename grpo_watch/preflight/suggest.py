@@ -14,14 +14,14 @@ from grpo_watch.preflight.arithmetic import Batch, batch_of
 from grpo_watch.preflight.defaults import Settings
 from grpo_watch.preflight.findings import Suggestion
 from grpo_watch.preflight.own_rules import OWN
-from grpo_watch.preflight.refusals import refusals
+from grpo_watch.preflight.refusals import accepts
 from grpo_watch.preflight.versions import ON_HF
 
 SHOWN = 4
 USUAL_GROUP = 8
 """What a group of one is moved to: TRL's and ms-swift's default."""
 LARGEST_GROUP = 64
-TRIED, TRIED_TOGETHER = 64, 16
+TRIED, TRIED_TOGETHER = 64, 10
 """How many values of one setting are tried, the nearest first, alone and together with another one."""
 SETTING = {
     "per_device": "per_device_train_batch_size",
@@ -51,7 +51,7 @@ def suggest(settings: Settings) -> tuple[Suggestion, ...]:
     if settings.framework not in ON_HF:
         return tuple(_own(settings))[:SHOWN]
     batch = batch_of(settings)
-    if batch is None or not refusals(batch):
+    if batch is None or accepts(batch):
         return ()
     options = _options(batch)
     found: list[_Tried] = []
@@ -96,7 +96,7 @@ def _accepted(batch: Batch, options: Mapping[str, tuple[int | None, ...]], count
             changes: dict[str, Any] = dict(zip(fields, values, strict=True))
             changed = replace(batch, **changes)
             distance = _distance(batch, changed, fields)
-            if (best is None or distance < best.distance) and not refusals(changed):
+            if (best is None or distance < best.distance) and accepts(changed):
                 best = _Tried(distance, changes, changed)
         if best is not None:
             yield best
