@@ -43,6 +43,7 @@ GIVES: Mapping[What, str] = {
     What.WANDB_API: "metric rows, settings, completions, over the network",
     What.TRACKIO: "metric rows, settings",
     What.TABLE: "metric rows",
+    What.JSONL_PIECES: "metric rows",
     What.COMPLETION_DUMPS: "completions by group",
 }
 

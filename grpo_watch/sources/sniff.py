@@ -14,9 +14,8 @@ from grpo_watch.sources import completion_table as table
 from grpo_watch.sources.dump_dialects import Dialect, dialect_of, may_be_dump
 from grpo_watch.sources.files import open_regular
 from grpo_watch.sources.framework_lines import framework_of
-from grpo_watch.sources.rows import STEPS, unwrapped
-from grpo_watch.sources.table import cells_of, delimiter_of
-from grpo_watch.sources.table_rows import keys_of
+from grpo_watch.sources.rows import unwrapped
+from grpo_watch.sources.table_kinds import HEADER_NEEDED, TABLES, holds_table
 from grpo_watch.sources.trackio_runs import is_database
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ class What(str, Enum):
     """What a channel holds."""
 
     JSONL = "metrics jsonl"
+    JSONL_PIECES = "metrics jsonl, several lines per step"
     CONSOLE = "console"
     TRAINER_STATE = "trainer state"
     COMPLETIONS_JSONL = "completions jsonl"
@@ -70,10 +70,7 @@ ROW = re.compile(
 )
 MEGATRON = re.compile(rb"iteration {1,20}\d{1,9}/ {0,20}\d{1,9} \|")
 WEAK = re.compile(rb"\d{1,3}%\||Traceback \(most recent call last\)|\*{5} Running training \*{5}|step:\d{1,9} - ")
-HTML = (".html", ".htm")
-TABLES = (".csv", ".tsv", *HTML)
-NOTEBOOK_TABLE = re.compile(rb"<th[^>]{0,80}>\s{0,20}Step\s{0,20}</th>")
-HEADER_NEEDED = "no column of its header is known; say what they mean under runs: columns: in grpo-watch.yaml"
+PRIME_RL = re.compile(rb'"(?:optim/lr|mismatch_kl/all/|perf/mfu|time/wait_for_batch|kl_ent_ratio/mean)')
 BAR = re.compile(rb"(?:^|[\r\n])[ ]{0,3}\d{1,3}%\|[^|\r\n]{0,200}\| \d{1,9}/\d{1,9} \[")
 """An unlabelled bar of tqdm, as the Trainer shows; those of downloads and of loading carry a label."""
 NAMES_A_TRAINER = re.compile(rb"grpo|\btrl\b|swift|unsloth|verl", re.IGNORECASE)
@@ -175,6 +172,8 @@ def _ends(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
 def _jsonl(name: str, head: bytes, *, named: bool) -> Sniffed:
     if (dialect := _dump_dialect(name, head)) is not None:
         return Sniffed(What.COMPLETION_DUMPS, dialect.framework)
+    if name == "metrics.jsonl" and PRIME_RL.search(head) is not None:
+        return Sniffed(What.JSONL_PIECES, "prime-rl")
     framework = "ms-swift" if name == "logging.jsonl" else _framework(head)
     for line in head.splitlines()[:20]:
         if (what := _line(line)) is not None:
@@ -218,14 +217,9 @@ def _line(line: bytes) -> What | None:
 
 
 def _table(name: str, head: bytes, *, named: bool) -> Sniffed:
-    """A CSV whose header has a step and a metric, or the HTML output of a notebook's training cell."""
-    if name.endswith(HTML):
-        return Sniffed(What.TABLE) if NOTEBOOK_TABLE.search(head) is not None else Sniffed(None)
-    header = head.lstrip(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode("utf-8", "replace").strip()
-    keys = frozenset(keys_of(cells_of(header, delimiter_of(header)), {}))
-    if keys & METRIC_KEYS and keys & frozenset(STEPS):
+    if holds_table(name, head, METRIC_KEYS):
         return Sniffed(What.TABLE)
-    return Sniffed(What.TABLE if named else None, problem="" if not named else HEADER_NEEDED)
+    return Sniffed(What.TABLE, problem=HEADER_NEEDED) if named else Sniffed(None)
 
 
 def _json(name: str, head: bytes) -> Sniffed:
