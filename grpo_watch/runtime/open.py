@@ -18,6 +18,7 @@ from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discover import FoundChannel, FoundRun, What
 from grpo_watch.sources.html_table import table_source
 from grpo_watch.sources.jsonl import JsonlSource
+from grpo_watch.sources.jsonl_pieces import JsonlPiecesSource
 from grpo_watch.sources.run_config import RunConfigSource, from_user
 from grpo_watch.sources.tfevents import TfeventsSource
 from grpo_watch.sources.trackio import TrackioSource
@@ -29,15 +30,17 @@ KINDS: Mapping[What, ChannelKind] = {
     What.JSONL: ChannelKind.JSONL,
     What.CONSOLE: ChannelKind.CONSOLE,
     What.TRAINER_STATE: ChannelKind.TRAINER_STATE,
-    What.TABLE: ChannelKind.JSONL,
     What.TFEVENTS: ChannelKind.TFEVENTS,
     What.WANDB_OFFLINE: ChannelKind.WANDB,
     What.TRACKIO: ChannelKind.TRACKIO,
     What.WANDB_API: ChannelKind.WANDB,
+    What.TABLE: ChannelKind.JSONL,
+    What.JSONL_PIECES: ChannelKind.JSONL,
 }
 """The channels that give metric rows."""
 
 SIMPLE: Mapping[What, Callable[[str, Path, Sequence[Path], int, Cursor | None], Source]] = {
+    What.JSONL_PIECES: JsonlPiecesSource,
     What.CONSOLE: ConsoleSource,
     What.TRAINER_STATE: TrainerStateSource,
     What.RUN_CONFIG: RunConfigSource,
