@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from bisect import insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from grpo_watch.core.records import (
@@ -45,7 +45,8 @@ class Assembler:
     once it has a step that the primary has not, a worse one only through a ``ChannelElected`` item. Of several channels
     of the primary kind (ranks, two output streams) the first that gives a row counts. Rows of other kinds only add the
     metrics that the primary did not carry up to their step, as ``supplement`` rows, once the primary has reached it; a
-    step that the primary skipped is filled from them when they are there before it goes on.
+    step that the primary skipped is filled from them when they are there before it goes on. ``given`` counts the rows
+    that each channel gave, used or not.
     """
 
     def __init__(self, run: str) -> None:
@@ -54,6 +55,7 @@ class Assembler:
         self.primary: ChannelKind | None = None
         self.ledger = Ledger()
         self.agreement = Agreement()
+        self.given: Counter[str] = Counter()
         self.shows_end = False
         self.in_folder = True
         self._leaders: dict[tuple[ChannelKind, int], str] = {}
@@ -138,6 +140,7 @@ class Assembler:
         return min((opened.kind for opened in self.channels.values()), default=None)
 
     def _row(self, row: RawRow) -> Sequence[Record]:
+        self.given[row.channel] += 1
         if row.kind is not self.primary:
             self._choose(row)
         if row.kind is not self.primary:
