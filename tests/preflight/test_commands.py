@@ -204,6 +204,13 @@ def test_secrets_are_not_kept(line: str) -> None:
     assert not any(secret in shown for secret in ("hf_a", "sk-a", "abc123secret"))
 
 
+def test_an_error_names_the_program_and_nothing_else_of_the_command() -> None:
+    with pytest.raises(UsageError) as raised:
+        launch("HF_TOKEN=abc123secret curl --header abc123secret")
+    assert str(raised.value).startswith("curl: not a launch")
+    assert "abc123secret" not in str(raised.value)
+
+
 def test_what_the_user_says_wins_and_answers_questions() -> None:
     said = Said("unsloth", "0.19.0", 3, 777)
     found = launch(

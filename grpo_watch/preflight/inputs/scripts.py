@@ -13,6 +13,8 @@ from grpo_watch.preflight.inputs.draft import Draft, read_text
 from grpo_watch.preflight.inputs.program import Program, recognise
 from grpo_watch.preflight.inputs.shell import Command, Script
 from grpo_watch.preflight.inputs.shell_expand import Argument, Variables
+from grpo_watch.preflight.inputs.shell_lexer import ASSIGNMENT
+from grpo_watch.preflight.inputs.values import hidden
 
 ORIGIN = "command line"
 MAX_SCRIPTS = 4
@@ -34,8 +36,7 @@ def read_command(words: Sequence[str], draft: Draft) -> None:
     arguments = [Argument(word, ORIGIN) for word in words]
     program = recognise(arguments)
     if program is None:
-        first = " ".join(words)[:60]
-        raise UsageError(f"{first}: not a launch of a GRPO training (see docs/preflight.md for what is read)")
+        raise UsageError(f"{_short(words)}: not a launch of a GRPO training (see docs/preflight.md for what is read)")
     if program.kind == "shell":
         path = draft.find(program.name)
         if path is None:
@@ -43,6 +44,11 @@ def read_command(words: Sequence[str], draft: Draft) -> None:
         read_script(path, draft, program.arguments)
         return
     read_program(program, draft)
+
+
+def _short(words: Sequence[str]) -> str:
+    """The command's first word: variables and arguments may hold a secret."""
+    return hidden(next((word for word in words if not ASSIGNMENT.match(word)), "the command"))[:60]
 
 
 def read_script(path: Path, draft: Draft, arguments: Sequence[Argument] = (), depth: int = 0) -> None:
