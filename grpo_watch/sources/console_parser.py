@@ -32,7 +32,7 @@ from grpo_watch.sources.progress import Bar, title_step, training_bar
 from grpo_watch.sources.run_config import FROM_ARGUMENTS, FROM_LAUNCH
 from grpo_watch.sources.steps import Steps
 from grpo_watch.sources.told import Said, said
-from grpo_watch.sources.trouble import LONGEST_TRACEBACK, REFUSED, TRACEBACK, exception
+from grpo_watch.sources.trouble import LONGEST_TRACEBACK, REFUSED, TRACEBACK, exception, readable
 
 WIPE = 16
 """Spaces with which tqdm wipes a bar are as many as the bar is long; the shortest has more than 16 characters."""
@@ -43,6 +43,8 @@ FRAGMENT = re.compile(rb"\{\s{0,4}['\"](?:loss|train_runtime|eval_loss|grad_norm
 LONGEST_FRAGMENT = 64 << 10
 TOLD = 8
 PRINTED = "printed in the log"
+STRANGE = 80
+"""Characters told of a line that looks like a row of some framework."""
 
 
 class _Held(NamedTuple):
@@ -71,7 +73,7 @@ class ConsoleParser:
         self._envelope, self._lines, self._config = Envelope(), FrameworkLines(), PrintedConfig()
         self._held: list[_Held] = []
         self._fragment = b""
-        self._trace = 0
+        self._trace, self._strange = 0, ""
         self._out: list[Item] = []
         self._seen: float | None = None
         self._drawn, self._bar_of = b"", training_bar(b"")
@@ -131,6 +133,7 @@ class ConsoleParser:
             return False
         taken = lines.feed(data)
         if taken is None:
+            self._strange = self._strange or readable(data)[:STRANGE]
             return False
         self._save()
         if b"%|" in data and (bar := training_bar(data)[0]) is not None:
@@ -164,6 +167,11 @@ class ConsoleParser:
             self._taken(taken)
         self._release()
         self._config.drop()
+        if self._strange and not (self.framework or self.steps.rows):
+            self.stats.skip(
+                Skip.NOT_A_ROW, f"no row could be read; the first line that looks like one: {self._strange}"
+            )
+            self._strange = ""
         if self._fragment:
             self.stats.skip(Skip.TRUNCATED, "the log ends inside a row")
         self._fragment, self._trace, self.idle = b"", 0, True
