@@ -40,7 +40,7 @@ class LearningRateZero(Detector):
         if not is_zero(rate, record.resolution):
             self.peak = max(self.peak, rate)
             return QUIET
-        why_not = self._rounded_away(record, run) or self._expected_zero(record, run)
+        why_not = self._rounded_away(record, run) or self._expected_zero(record, run) or self._skipped(record)
         if why_not:
             return no_data(why_not)
         evidence = {"learning_rate": rate, "highest_so_far": self.peak, "max_steps": run.max_steps}
@@ -52,6 +52,11 @@ class LearningRateZero(Detector):
         if peak == 0.0 or not is_zero(DECAYED * (LEAST_RATE if peak is None else peak), row.resolution):
             return None
         return "this log rounds the learning rate to 0"
+
+    def _skipped(self, row: MetricRow) -> str | None:
+        """The Trainer logs 0 under DeepSpeed until the scheduler's first step, which steps skipped by fp16 put off."""
+        overflow = self.peak == 0.0 and "grad_norm" in row.values and number(row, "grad_norm") is None
+        return "the optimizer skips its first steps (the gradient overflows)" if overflow else None
 
     def _expected_zero(self, row: MetricRow, run: RunView) -> str | None:
         total = run.max_steps
