@@ -23,6 +23,8 @@ OWN_CHECKPOINT = re.compile(r"global_step_\d{1,12}")
 MOST_DUMPS = 20
 """Files of one folder that may be dumps of rollouts and are looked at; there is one per step."""
 COMPLETIONS = re.compile(r"completions_\d{1,12}\.parquet")
+LINKED_OUT = frozenset({"debug-core.log"})
+"""Links out of the folder that every run of wandb's client has, to a log of its own."""
 SKIPPED = frozenset({"node_modules", "__pycache__", "media", "artifacts", "site-packages", "venv"})
 
 
@@ -108,6 +110,8 @@ class Walk:
     def _stays_inside(self, entry: os.DirEntry[str], path: Path) -> bool:
         if not entry.is_symlink() or inside(path, self._roots):
             return True
+        if entry.name in LINKED_OUT:
+            return False
         self.problems.append((path, "a link leads out of the folder; list its target under allow_roots to read it"))
         return False
 
