@@ -15,12 +15,14 @@ from grpo_watch.core.records import (
 from grpo_watch.normalise.settings import canonical_settings, framework_of_settings
 from grpo_watch.sources import rows
 from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.config_files import arguments
 from grpo_watch.sources.console_lines import MetricLine
 from grpo_watch.sources.console_rows import PRINTED, ConsoleRows, Held
 from grpo_watch.sources.envelope import Envelope
 from grpo_watch.sources.framework_lines import FrameworkLines, Taken
 from grpo_watch.sources.jsonl import EIGHT_DECIMALS
 from grpo_watch.sources.literal import dictionaries
+from grpo_watch.sources.printed_arguments import PrintedArguments
 from grpo_watch.sources.printed_config import PrintedConfig
 from grpo_watch.sources.progress import title_step, training_bar
 from grpo_watch.sources.run_config import FROM_ARGUMENTS
@@ -45,6 +47,7 @@ class ConsoleParser(ConsoleRows):
         super().__init__(name, segment, state)
         self.stats = stats
         self._envelope, self._lines, self._config = Envelope(), FrameworkLines(), PrintedConfig()
+        self._arguments = PrintedArguments()
         self._fragment = b""
         self._trace, self._strange = 0, ""
         self._drawn, self._bar_of = b"", training_bar(b"")
@@ -63,7 +66,7 @@ class ConsoleParser(ConsoleRows):
     def _settle(self) -> None:
         """Whether anything is held back now."""
         waits = self._held or self._fragment or self._trace
-        self.idle = not (waits or self._lines.held or self._envelope.open or self._config.open)
+        self.idle = not (waits or self._lines.held or self._envelope.open or self._printing)
 
     def _piece(self, data: bytes) -> None:
         if not data or self._configured(data) or self._of_framework(data):
@@ -79,8 +82,14 @@ class ConsoleParser(ConsoleRows):
         else:
             self._text(data)
 
+    @property
+    def _printing(self) -> bool:
+        return self._config.open or self._arguments.open
+
     def _configured(self, data: bytes) -> bool:
         """Whether the piece is a part of a configuration that the job prints."""
+        if self._arguments.open or self._arguments.begins(data):
+            return self._argued(data)
         if not self._config.open and not self._config.begins(data):
             return False
         self._save()
@@ -90,6 +99,15 @@ class ConsoleParser(ConsoleRows):
             self.framework = self.framework or whose
             settings = canonical_settings(leaves, whose, PRINTED)
             self._out.append(RunConfig(whose, None, settings, self.name, self.segment, FROM_ARGUMENTS))
+        return own
+
+    def _argued(self, data: bytes) -> bool:
+        """Whether the piece is a part of the arguments that the job prints."""
+        self._save()
+        own, text = self._arguments.feed(data)
+        if text is not None and (found := arguments(text, PRINTED)).settings:
+            said = RunConfig(found.framework, found.version, found.settings, self.name, self.segment, FROM_ARGUMENTS)
+            self._out.append(said)
         return own
 
     def _of_framework(self, data: bytes) -> bool:
@@ -133,6 +151,7 @@ class ConsoleParser(ConsoleRows):
             self._taken(taken)
         self._release()
         self._config.drop()
+        self._arguments.drop()
         if self._strange and not (self.framework or self.steps.rows):
             self.stats.skip(
                 Skip.NOT_A_ROW, f"no row could be read; the first line that looks like one: {self._strange}"
