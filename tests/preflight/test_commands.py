@@ -34,6 +34,8 @@ def values(settings: Mapping[str, Setting]) -> dict[str, Scalar]:
         ("torchrun --nproc-per-node=8 --nnodes 2 swift/cli/rlhf.py --rlhf_type grpo", "ms-swift", 16),
         ("torchrun --standalone --nproc_per_node 6 gone.py --num_generations 8", "trl", 6),
         ("torchrun gone.py --num_generations 8", "trl", 1),
+        ("bash -c 'NPROC_PER_NODE=2 swift rlhf --rlhf_type grpo'", "ms-swift", 2),
+        ("accelerate launch --num_processes 2 trl/scripts/grpo.py --num_generations 8", "trl", 2),
         ("python -m torch.distributed.run --nproc_per_node 3 gone.py --num_generations 8", "trl", 3),
         ("CUDA_VISIBLE_DEVICES=0,1,2 torchrun --nproc_per_node gpu gone.py --num_generations 8", "trl", 3),
         ("accelerate launch --num_processes 6 gone.py --num_generations 8", "trl", 6),

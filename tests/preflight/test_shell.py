@@ -92,6 +92,7 @@ def test_as_bash_does(text: str, tmp_path: Path) -> None:
         ("for G in 4 8; do run --g $G; done", "$G, which takes several values in a loop (4, 8)"),
         ("run --g $((N * 2))", "$((N * 2)), which could not be computed"),
         ("run --g ${G%%,*}", "${G%%,*}, which only a shell can tell"),
+        ("function go {\n G=8\n}\ngo\nrun --g $G", "$G, which is set under a condition only"),
         ("G=$(cat n); run --g $G", "$G, $(cat n), which only a shell can tell"),
     ],
 )
@@ -134,6 +135,29 @@ def test_a_sourced_file_is_read_and_a_missing_one_said(tmp_path: Path) -> None:
     assert [argument.text for argument in last.arguments] == ["run", "8"]
     assert last.environment["NPROC_PER_NODE"].value == "4"
     assert script.notes == ["x.sh:2: source missing.sh was not read: No such file or directory"]
+
+
+def test_the_arguments_of_a_function_are_not_the_script_s() -> None:
+    script = Script("x.sh", Path())
+    script.begin({}, [Argument("16", "command line")])
+    before, inside = list(script.commands("run $1\ngo() {\n  run $1\n}\ngo 4"))[:2]
+    assert before.arguments[1].text == "16"
+    assert inside.arguments[1].unknown == "$1, which is an argument of a function"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "srun --label bash -c 'run --g 8'",
+        'CMD="run --g 8"; bash -lc "$CMD"',
+        'CMD="run --g 8"\neval "$CMD"',
+        'CMD="run --g 8"\n$CMD',
+        "ssh host bash -c 'cd x && run --g 8'",
+        "go() {\n  run --g 8\n}\n",
+    ],
+)
+def test_a_command_inside_a_command_is_seen(text: str) -> None:
+    assert ["run", "--g", "8"] in [[argument.text for argument in command] for command in commands(text)]
 
 
 def test_a_file_that_sources_itself_ends(tmp_path: Path) -> None:
