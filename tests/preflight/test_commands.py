@@ -90,6 +90,25 @@ def test_a_file_that_is_named_but_not_there_is_an_error(line: str, error: str) -
     assert str(raised.value) == error
 
 
+def test_other_methods_are_not_judged_by_the_rules_of_grpo() -> None:
+    with pytest.raises(UsageError) as raised:
+        launch("swift rlhf --rlhf_type dpo --num_generations 8")
+    assert str(raised.value) == "command line: rlhf_type is dpo, and preflight judges GRPO only"
+
+
+def test_a_file_and_a_command_together() -> None:
+    found = read_launch(Path("accelerate.yaml"), ["python", "train.py"], Said(), LAUNCHES, {})
+    assert found.world_size == Setting(7, "accelerate.yaml:8:1")
+    assert found.settings["num_generations"].value == 8
+
+
+def test_a_dataset_below_the_home_folder(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text("{}\n" * 3)
+    found = launch("swift rlhf --rlhf_type grpo --dataset ~/t.jsonl", environ={"HOME": str(tmp_path)})
+    assert found.dataset_size is not None
+    assert found.dataset_size.value == 3
+
+
 def test_flags_of_every_style() -> None:
     found = launch(
         "swift rlhf --rlhf_type grpo --num-generations=8 --learning_rate 1e-6 --use_vllm true --log_completions "

@@ -112,6 +112,8 @@ class Draft:
 
     def find(self, name: str) -> Path | None:
         """The file or folder that a relative or absolute name means, if there is one."""
+        if name.startswith("~/") and self.environ.get("HOME"):
+            name = self.environ["HOME"] + name[1:]
         places = [folder / name for folder in (self.folder, *self.folders)]
         try:
             return next((place for place in places if place.exists()), None)
