@@ -17,6 +17,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_rules" not in path.
 
 HOMES = {
     "apprise": ("sinks/*",),
+    "google_crc32c": ("sources/tfrecord.py",),
     "httpx": ("sinks/*",),
     "msgspec": ("sources/*", "store/*", "report/*", "cli/*", "extract/*"),
     "pandas": ("report/*", "extract/parquet.py"),
@@ -24,7 +25,7 @@ HOMES = {
     "pyarrow": ("report/*", "extract/parquet.py", "preflight/inputs/datasets.py"),
     "pydantic": ("config.py", "config/*", "runtime/example_blocks.py"),
     "rich": ("cli/*", "report/*", "preflight/text.py"),
-    "sqlite3": ("store/*",),
+    "sqlite3": ("store/*", "sources/trackio_runs.py"),
     "starlette": ("web/*",),
     "typer": ("cli/*",),
     "uvicorn": ("web/*",),
