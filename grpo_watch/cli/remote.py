@@ -48,25 +48,38 @@ def discovering(paths: Sequence[str], settings: Settings) -> Iterator[Discoverer
         hub.close()
 
 
-@contextmanager
-def polling(
-    paths: Sequence[str], settings: Settings, wake: Callable[[], None]
-) -> Iterator[tuple[Discoverer | RemoteDiscoverer, list[threading.Thread]]]:
-    """The same for the daemon: a thread of its own asks the server; its death must end the daemon.
+class Poller:
+    """What the daemon finds runs with; where remote ones are among them, a thread of its own asks their server.
+
+    ``threads`` must stay alive: the death of one must end the daemon.
+
+    Args:
+        paths: what to watch.
+        settings: the settings in force.
+        wake: called when there is something new to read.
 
     Raises:
         UsageError: an address is not one.
     """
-    local, places = Discoverer(settings.allow_roots), remote_places(paths)
-    if not places:
-        yield local, []
-        return
-    hub = make_hub(settings, wake)
-    hub.start()
-    try:
-        yield RemoteDiscoverer(local, places, hub, clock=time.time), [hub.thread]
-    finally:
-        hub.close()
+
+    def __init__(self, paths: Sequence[str], settings: Settings, wake: Callable[[], None]) -> None:
+        local, places = Discoverer(settings.allow_roots), remote_places(paths)
+        self._hub = make_hub(settings, wake) if places else None
+        self.threads: list[threading.Thread] = []
+        self.discoverer: Discoverer | RemoteDiscoverer = local
+        if self._hub is not None:
+            self.threads.append(self._hub.thread)
+            self.discoverer = RemoteDiscoverer(local, places, self._hub, clock=time.time)
+
+    def start(self) -> None:
+        """Begin to ask."""
+        if self._hub is not None:
+            self._hub.start()
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._hub is not None:
+            self._hub.close()
 
 
 def make_hub(settings: Settings, wake: Callable[[], None] = lambda: None) -> Hub:

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from grpo_watch.cli.piped import Followed, followed
+from grpo_watch.cli.remote import Poller, local_paths
 from grpo_watch.cli.spoken import say, summary, verdict
 from grpo_watch.config.entries import entry_for
 from grpo_watch.config.rules import load_rules
@@ -29,7 +31,8 @@ from grpo_watch.runtime.runwatch import Options
 from grpo_watch.runtime.service import Service
 from grpo_watch.runtime.waker import Bell
 from grpo_watch.runtime.worker import Worker
-from grpo_watch.sources.discover import Discoverer, FoundRun
+from grpo_watch.sources.discover import FoundRun
+from grpo_watch.sources.wandb_api.remote import is_remote, parse_place
 from grpo_watch.store.state import Store
 from grpo_watch.web.app import make_app
 from grpo_watch.web.server import Server, address, bind
@@ -39,7 +42,7 @@ log = logging.getLogger("grpo_watch.run")
 log = logging.getLogger("grpo_watch.run")
 
 STOPPED, FAILED = 0, 1
-NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "allow_roots")
+NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "wandb", "allow_roots")
 """Settings that a reload does not change; rules, labels and settings of runs it does."""
 EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, not bound
 
@@ -52,10 +55,11 @@ class Running:
     service: Service
     server: Server
     address: str
+    pollers: Sequence[threading.Thread] = ()
 
     def wait(self) -> int:
         """The exit code, once it was told to stop, is done, or died."""
-        self.service.wait([self.server.thread])
+        self.service.wait([self.server.thread, *self.pollers])
         return FAILED if self.service.failed else STOPPED
 
 
@@ -127,9 +131,14 @@ def running(
         plan=plan_of(settings, exit_when_done=exit_when_done),
         report=lambda snapshot: say(*summary(snapshot)),
     )
-    discoverer = Discoverer(settings.allow_roots)
+    poller = Poller(places, settings, bell.ring)
     service = Service(
-        daemon, worker, bell, paths=[Path(place) for place in places], discoverer=discoverer, timer=time.monotonic
+        daemon,
+        worker,
+        bell,
+        paths=[Path(place) for place in local_paths(places)],
+        discoverer=poller.discoverer,
+        timer=time.monotonic,
     )
     host, _ = split_listen(settings.listen)
     server = Server(make_app(daemon, time.time, [*hosts_of(host), *settings.web.allowed_hosts]), listener)
@@ -138,11 +147,13 @@ def running(
     for line in unserved:
         log.warning(line)
     server.start()
+    poller.start()
     service.start()
     try:
-        yield Running(daemon, service, server, address(listener))
+        yield Running(daemon, service, server, address(listener), poller.threads)
     finally:
         service.close()
+        poller.close()
         server.stop()
 
 
@@ -188,7 +199,7 @@ def plan_of(settings: Settings, *, exit_when_done: bool) -> Plan:
 def options_for(found: FoundRun, settings: Settings, ended: Callable[[Path], bool] = lambda _: False) -> Options:
     """What the settings file says of a run, and whether its input has ended."""
     over = partial(ended, found.root)
-    entry = entry_for(found.root, settings.runs, found.files)
+    entry = entry_for(found.root, settings.runs, found.files, found.remote)
     if entry is None:
         return Options(examples=settings.privacy.examples, ended=over)
     return Options(entry.name, entry.settings, entry.labels, settings.privacy.examples, entry.columns, over)
@@ -204,9 +215,9 @@ def watched_paths(paths: Sequence[str], settings: Settings) -> list[str]:
     if not named:
         raise UsageError("nothing to watch: name the run's output folder, or list it under runs: in grpo-watch.yaml")
     for path in named:
-        if path == "-" or "://" in path:
-            raise UsageError(f"{path}: only folders, globs and files can be watched")
-    return [str(Path(path).expanduser().absolute()) for path in named]
+        if path == "-" or ("://" in path and not is_remote(path)):
+            raise UsageError(f"{path}: only folders, globs, files and wandb://ENTITY/PROJECT[/RUN] can be watched")
+    return [str(parse_place(path)) if is_remote(path) else str(Path(path).expanduser().absolute()) for path in named]
 
 
 def hosts_of(host: str) -> list[str]:
@@ -218,5 +229,5 @@ def _missing(places: Sequence[str]) -> list[str]:
     return [
         f"waiting for {place}"
         for place in places
-        if not any(char in place for char in "*?[") and not Path(place).exists()
+        if not is_remote(place) and not any(char in place for char in "*?[") and not Path(place).exists()
     ]

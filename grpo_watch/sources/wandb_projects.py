@@ -17,6 +17,7 @@ from grpo_watch.sources.wandb_api.source import WandbApiSource
 FRESH_SECONDS = 86_400.0
 """A run of a watched project that ended longer ago is not read, unless a run that follows it goes on."""
 PATIENCE = 30.0
+"""Seconds that the daemon waits for the first list of a project, so that a restart does not take its runs for lost."""
 MOST_CHECKED = 50
 """Newest runs of a project that ``check`` reads."""
 
@@ -33,7 +34,6 @@ class RemoteDiscoverer:
         hub: lists and reads them.
         pause: waits for so many seconds; given, listing and reading wait for the server. None: a thread steps the hub.
         clock: Unix seconds; given, ended runs of a project are left out once they are a day old.
-        patience: seconds to wait for the first list of a project, so that a restart does not take its runs for lost.
     """
 
     def __init__(
@@ -44,13 +44,20 @@ class RemoteDiscoverer:
         *,
         pause: Callable[[float], object] | None = None,
         clock: Callable[[], float] | None = None,
-        patience: float = PATIENCE,
     ) -> None:
         self._local, self._places, self._hub = local, tuple(dict.fromkeys(places)), hub
-        self._pause, self._clock, self._patience = pause, clock, patience
+        self._pause, self._clock = pause, clock
+        self._began = clock() if clock is not None else 0.0
         self.problems: tuple[str, ...] = ()
         for place in self._places:
             hub.watch(place)
+
+    @property
+    def settled(self) -> bool:
+        """Whether every project was listed once, or it took too long."""
+        if self._clock is None or self._clock() - self._began > PATIENCE:
+            return True
+        return all(place.run or self._known(place) for place in self._places)
 
     def discover(self, *paths: Path) -> list[FoundRun]:
         """The runs at all local ``paths`` and at the remote places."""
@@ -66,7 +73,7 @@ class RemoteDiscoverer:
     def _at(self, place: RemotePlace) -> Iterator[FoundRun]:
         if self._pause is not None:
             self._hub.until(lambda: self._known(place), self._pause)
-        listed = self._hub.listed(place, 0.0 if place.run or self._pause is not None else self._patience)
+        listed = self._hub.listed(place)
         if listed.problem:
             self.problems = (*self.problems, listed.problem)
         runs = listed.runs or ()

@@ -203,7 +203,7 @@ class WandbServer:
             }
             for name, content in run.files.items()
             if name in names
-        ]
+        ][:50]
         edges = [{"node": node, "cursor": str(at)} for at, node in enumerate(found)]
         return {"edges": edges, "pageInfo": {"endCursor": "", "hasNextPage": False}}
 

@@ -11,7 +11,7 @@ import inspect
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from itertools import islice
@@ -104,23 +104,34 @@ class WandbClient:
         after = min(first + most, last + 1)
         return Pieces(found, after, last), 3 + (after - first + PAGE - 1) // PAGE
 
-    def table(
+    def tables(
         self,
         place: RemotePlace,
-        ref: TableRef,
+        refs: Sequence[TableRef],
         group_size: int | None,
         examples: bool,  # noqa: FBT001  sent to a process
-    ) -> tuple[TableSummary, int]:
-        """Fetch a table into a folder that is deleted at once, and reduce it."""
-        if ref.size > LARGEST:
-            raise RemoteError(Trouble.FAILED, f"{ref.path}: {ref.size >> 20} MiB, more than are read", 0)
-        with self._asking(), tempfile.TemporaryDirectory() as folder:
-            file = self._run(place).file(ref.path)
-            if file.size > LARGEST:
-                raise RemoteError(Trouble.FAILED, f"{ref.path}: {file.size >> 20} MiB, more than are read")
-            file.download(root=folder, replace=True).close()
-            text = Path(folder, ref.path).read_text("utf-8", "replace")
-            return summarise_table(text, group_size, examples=examples), 2
+    ) -> tuple[tuple[TableSummary | str, ...], int]:
+        """Fetch tables into a folder that is deleted at once, and reduce them; one question finds all their files."""
+        with self._asking():
+            names = [ref.path for ref in refs if ref.size <= LARGEST]
+            files = {str(file.name): file for file in self._run(place).files(names=names)} if names else {}
+        found = tuple(self._table(files.get(ref.path), ref, group_size, examples=examples) for ref in refs)
+        return found, 1
+
+    def _table(self, file: Any, ref: TableRef, group_size: int | None, *, examples: bool) -> TableSummary | str:
+        """One table; downloads are not what the server's limit counts."""
+        size = ref.size if file is None else max(int(file.size), ref.size)
+        if size > LARGEST:
+            return f"{ref.path}: {size >> 20} MiB, more than are read"
+        if file is None:
+            return f"{ref.path}: not on the server"
+        try:
+            with self._asking(), tempfile.TemporaryDirectory() as folder:
+                file.download(root=folder, replace=True).close()
+                text = Path(folder, ref.path).read_text("utf-8", "replace")
+                return summarise_table(text, group_size, examples=examples)
+        except RemoteError as error:
+            return f"{ref.path}: {error}"
 
     def interrupt(self) -> None:
         """Whoever asks here waits for the answer."""

@@ -20,7 +20,6 @@ from grpo_watch.sources.wandb_api.remote import (
     RemotePlace,
     RunInfo,
     TableSummary,
-    Trouble,
 )
 
 EVERY = 15.0
@@ -29,6 +28,8 @@ DETAILS_EVERY = 60.0
 """Seconds between two looks at a run's state and configuration."""
 MOST_COUNTS = 5_000
 """Counts of wandb's ``_step`` that one question covers (a step of TRL takes about nine)."""
+MOST_TABLES = 20
+"""Tables of completions that one question fetches."""
 MOST_WAITING = 10_000
 """Answers that wait for the engine (a row of TRL is about 3 KB); beyond it no more are asked for."""
 TOLD_AFTER = 3
@@ -94,6 +95,7 @@ class Feed:
         self._first, self._tables_after, self._examples = first, tables_after, examples
         self._inbox: deque[Entry] = deque()
         self._pending: deque[Piece] = deque()
+        self._fetched: dict[int, TableSummary | str] = {}
         self._backoff = Backoff(chance)
         self._details: Details | None = None
         self._details_due = due
@@ -122,7 +124,7 @@ class Feed:
             self._take_details(details, now)
             self._at_end = False
         elif self._pending:
-            spent = self._ask_table(client)
+            spent = self._ask_tables(client)
         else:
             found, spent = client.pieces(self.place, self._first, MOST_COUNTS)
             self._take_pieces(found)
@@ -168,8 +170,11 @@ class Feed:
 
     def _give(self, now: float) -> None:
         """Hand over pieces up to one whose table has to be fetched first; then say whether all was read."""
-        while self._pending and not self._wants_table(self._pending[0]):
-            self._inbox.append(Logged(self._pending.popleft()))
+        while self._pending and (not self._wants_table(self._pending[0]) or self._pending[0].order in self._fetched):
+            piece = self._pending.popleft()
+            table = self._fetched.pop(piece.order, None)
+            lost = table if isinstance(table, str) else ""
+            self._inbox.append(Logged(piece, None if isinstance(table, str) else table, lost))
         self.due = now
         if self._at_end and not self._pending:
             self.due = now + EVERY
@@ -189,22 +194,12 @@ class Feed:
             and not (self._details is not None and self._details.one_per_prompt)
         )
 
-    def _ask_table(self, client: Client) -> int:
-        """Fetch the table of the oldest pending piece; one that is gone or can't be used is given up."""
-        piece = self._pending[0]
-        if piece.table is None:
-            return 0
-        try:
-            table, spent = client.table(self.place, piece.table, self._size(), self._examples)
-        except RemoteError as error:
-            passing = error.trouble not in {Trouble.GONE, Trouble.FAILED}
-            if passing and self._backoff.failures < TOLD_AFTER:
-                raise
-            table, spent = None, error.requests
-            self._inbox.append(Logged(self._pending.popleft(), None, str(error)))
-        else:
-            self._inbox.append(Logged(self._pending.popleft(), table))
-        self._tables_after = piece.order
+    def _ask_tables(self, client: Client) -> int:
+        """Fetch the next tables, several at once."""
+        wanted = [piece for piece in self._pending if self._wants_table(piece)][:MOST_TABLES]
+        refs = [piece.table for piece in wanted if piece.table is not None]
+        found, spent = client.tables(self.place, refs, self._size(), self._examples)
+        self._fetched = {piece.order: table for piece, table in zip(wanted, found, strict=True)}
         return spent
 
     def _size(self) -> int | None:

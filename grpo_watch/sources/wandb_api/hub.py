@@ -36,7 +36,6 @@ class _Watch:
 
     def __init__(self, place: RemotePlace, chance: random.Random, due: float) -> None:
         self.place, self.due, self.listed = place, due, Listed()
-        self.known = threading.Event()
         self._backoff = Backoff(chance)
 
     def ask(self, client: Client, now: float) -> int:
@@ -48,7 +47,6 @@ class _Watch:
             runs, spent = client.runs(self.place, MOST_RUNS)
         self._backoff.reset()
         self.listed, self.due = Listed(runs), now + LIST_EVERY
-        self.known.set()
         return spent
 
     def failed(self, error: RemoteError, now: float) -> bool:
@@ -59,7 +57,6 @@ class _Watch:
             return False
         text, before = f"{self.place}: {error}", self.listed
         self.listed = Listed(() if error.trouble is Trouble.GONE else before.runs, text)
-        self.known.set()
         return before.problem != text
 
 
@@ -118,11 +115,9 @@ class Hub:
                 self._watches[place] = watch = _Watch(place, self._chance, self._timer())
                 self._tasks.append(watch)
 
-    def listed(self, place: RemotePlace, wait: float = 0.0) -> Listed:
-        """What is known of a watched place; waits so many seconds for the first answer."""
-        watch = self._watches[place]
-        watch.known.wait(wait)
-        return watch.listed
+    def listed(self, place: RemotePlace) -> Listed:
+        """What is known of a watched place by now."""
+        return self._watches[place].listed
 
     def step(self) -> float:
         """Ask the one question that is longest due, if the budget allows; for how many seconds to wait then."""

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
@@ -60,15 +61,16 @@ class ClientProcess:
         answer: tuple[Pieces, int] = self._ask("pieces", place, first, most)
         return answer
 
-    def table(
+    def tables(
         self,
         place: RemotePlace,
-        ref: TableRef,
+        refs: Sequence[TableRef],
         group_size: int | None,
         examples: bool,  # noqa: FBT001  sent to a process
-    ) -> tuple[TableSummary, int]:
-        """Read a table of completions and reduce it."""
-        answer: tuple[TableSummary, int] = self._ask("table", place, ref, group_size, examples)
+    ) -> tuple[tuple[TableSummary | str, ...], int]:
+        """Read tables of completions and reduce them."""
+        answer: tuple[tuple[TableSummary | str, ...], int]
+        answer = self._ask("tables", place, tuple(refs), group_size, examples)
         return answer
 
     def interrupt(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -146,14 +146,14 @@ class Client(Protocol):
     def pieces(self, place: RemotePlace, first: int, most: int) -> tuple[Pieces, int]:
         """What was logged from the counter ``first`` on, over at most ``most`` counts."""
 
-    def table(
+    def tables(
         self,
         place: RemotePlace,
-        ref: TableRef,
+        refs: Sequence[TableRef],
         group_size: int | None,
         examples: bool,  # noqa: FBT001  sent to a process
-    ) -> tuple[TableSummary, int]:
-        """Read a table of completions and reduce it; its texts stay where it was read."""
+    ) -> tuple[tuple[TableSummary | str, ...], int]:
+        """Read tables of completions and reduce them; their texts stay there. A text says why one can't be read."""
 
     def interrupt(self) -> None:
         """End a question that is being asked; may be called from another thread."""

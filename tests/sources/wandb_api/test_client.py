@@ -100,7 +100,9 @@ def test_a_table_comes_as_groups_without_texts(server: WandbServer, client: Clie
         "advantage": [0.0, 0.0, 0.5, -0.5],
     }
     ref = table(run, 5, columns)
-    summary, _ = client.table(PLACE, TableRef(ref["path"], ref["size"]), 2, False)
+    (summary,), spent = client.tables(PLACE, [TableRef(ref["path"], ref["size"])], 2, examples=False)
+    assert not isinstance(summary, str)
+    assert spent == 1
     assert summary.step == 3
     assert [group.pattern for group in summary.grouping.groups] == [(0, 0), (0, 1)]
     assert summary.grouping.groups[1].rewards == {"fn": (0.0, None), "advantage": (0.5, -0.5)}
@@ -109,8 +111,9 @@ def test_a_table_comes_as_groups_without_texts(server: WandbServer, client: Clie
 
 def test_a_table_that_claims_to_be_huge_is_not_fetched(server: WandbServer, client: ClientProcess) -> None:
     server.add("ada/grpo", ServedRun("r1"))
-    with pytest.raises(RemoteError, match="more than are read"):
-        client.table(PLACE, TableRef("media/table/completions_0_x.table.json", 1 << 40), 2, False)
+    ref = TableRef("media/table/completions_0_x.table.json", 1 << 40)
+    (lost,), _ = client.tables(PLACE, [ref], 2, examples=False)
+    assert "more than are read" in str(lost)
     assert "GET" not in server.asked
 
 
