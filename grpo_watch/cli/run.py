@@ -26,8 +26,8 @@ from grpo_watch.core.detector import catalogue
 from grpo_watch.errors import UsageError
 from grpo_watch.runtime.daemon import Daemon, Plan
 from grpo_watch.runtime.keeper import Keeper
+from grpo_watch.runtime.options import Options
 from grpo_watch.runtime.reconcile import RuleSet, rule_set
-from grpo_watch.runtime.runwatch import Options
 from grpo_watch.runtime.service import Service
 from grpo_watch.runtime.waker import Bell
 from grpo_watch.runtime.worker import Worker

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.runtime.agreement import CONFLICT
-from grpo_watch.runtime.runwatch import Options, RunWatch
+from grpo_watch.runtime.options import Options
+from grpo_watch.runtime.runwatch import RunWatch
 from grpo_watch.sinks.base import ChannelStatus, RunPicture
 from grpo_watch.sources.discover import FoundRun
 from grpo_watch.store.state import slug

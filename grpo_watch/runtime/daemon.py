@@ -15,8 +15,9 @@ from grpo_watch.errors import GrpoWatchError
 from grpo_watch.runtime.census import Tracked, count, identity_of, newest_write, statuses, swallowed
 from grpo_watch.runtime.history import pack, unpack
 from grpo_watch.runtime.keeper import Keeper
+from grpo_watch.runtime.options import Options
 from grpo_watch.runtime.reconcile import RuleSet
-from grpo_watch.runtime.runwatch import Means, Options, RunWatch
+from grpo_watch.runtime.runwatch import Means, RunWatch
 from grpo_watch.sinks.base import ENGINE_BUCKETS, Histogram, Picture
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discover import FoundRun

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -18,7 +18,6 @@ from grpo_watch.core.records import (
     RawRow,
     RunConfig,
     RunEvent,
-    Scalar,
     Stream,
     Tick,
     Transition,
@@ -31,6 +30,7 @@ from grpo_watch.runtime.keeper import Keeper
 from grpo_watch.runtime.lifecycle import Lifecycle
 from grpo_watch.runtime.merge import Merge
 from grpo_watch.runtime.open import OpenedRun, OpenedSource, open_run
+from grpo_watch.runtime.options import Options
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.runtime.reconcile import RuleSet, reconcile
 from grpo_watch.sources.deferred import Future, Submit
@@ -48,18 +48,6 @@ ACTIVITY_SECONDS = 15.0
 """How often it is noted that a log grows without giving an item."""
 
 log = logging.getLogger("grpo_watch.run")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What is said of a run from outside; ``{folder}`` in ``name`` stands for the name that discovery found."""
-
-    name: str = "{folder}"
-    settings: Mapping[str, Scalar] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    examples: bool = True
-    columns: Mapping[str, str] = field(default_factory=dict)
-    ended: Callable[[], bool] = lambda: False  # its input can't go on (a pipe that was closed)
 
 
 @dataclass(frozen=True, slots=True)

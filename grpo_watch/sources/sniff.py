@@ -146,7 +146,7 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> Sniffed:
     if name.endswith((".db", *TABLES)):
         trackio = Sniffed(What.TRACKIO if is_database(path, head, roots) else None)
         return trackio if name.endswith(".db") else _table(name, head, named=named)
-    return _console(head, tail, named=named)
+    return Sniffed(What.TABLE) if holds_table(name, head, METRIC_KEYS) else _console(head, tail, named=named)
 
 
 def _by_name(name: str) -> Sniffed | None:
