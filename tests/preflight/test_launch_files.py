@@ -263,6 +263,18 @@ def test_a_run_folder_of_ms_swift(tmp_path: Path) -> None:
     assert found.peft is False
 
 
+def test_a_run_folder_of_trl_does_not_know_its_arguments(tmp_path: Path) -> None:
+    """Its trainer state names the batch and the steps; that is not the group, whose default would be a guess."""
+    folder = unpack("trl-1.16.0-04-healthy-lora", tmp_path)
+    found = read(str(folder / "output"))
+    assert (found.framework, found.version) == ("trl", "1.16.0")
+    assert found.settings["max_steps"].value == 100
+    assert found.settings["num_generations"].value is None
+    assert found.unresolved == (
+        f"{folder / 'output'}: holds no arguments, only what checkpoints and the model card say",
+    )
+
+
 def test_a_run_folder_without_a_configuration(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no configuration of a run in it"):
         read(str(tmp_path))

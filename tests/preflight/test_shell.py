@@ -160,6 +160,16 @@ def test_a_command_inside_a_command_is_seen(text: str) -> None:
     assert ["run", "--g", "8"] in [[argument.text for argument in command] for command in commands(text)]
 
 
+def test_a_text_that_is_known_in_part_is_read_in_part() -> None:
+    last = commands('N=$(nproc)\nLAUNCH="run --n $N"\nsrun bash -c "$LAUNCH --g 8"')[-1]
+    assert [argument.text for argument in last][-2:] == ["--g", "8"]
+    assert [bool(argument.unknown) for argument in last] == [False, False, True, False, False]
+    split = commands('N=$(cat n)\nRUN="run --n $N"\n$RUN --g 8')[-1]
+    assert [(argument.text, bool(argument.unknown)) for argument in split] == [
+        *(("run", False), ("--n", False), ("$(cat n)", True), ("--g", False), ("8", False)),
+    ]
+
+
 def test_a_file_that_sources_itself_ends(tmp_path: Path) -> None:
     (tmp_path / "x.sh").write_text("source x.sh\nrun a")
     script = Script("x.sh", tmp_path)

@@ -193,7 +193,7 @@ class Script:
                 self.variables.known.pop(item.text, None)
         elif name == "set" and any(item.text in {"-a", "allexport"} for item in rest):
             self.variables.exported |= KEPT_VARIABLES
-        elif (inner := inner_script(arguments)) is not None and not inner.unknown and self._depth < MAX_SOURCED:
+        elif (inner := inner_script(arguments)) is not None and self._depth < MAX_SOURCED:
             self._depth += 1
             yield from self.commands(inner.text, int(inner.origin.rpartition(":")[2]))
             self._depth -= 1
