@@ -69,6 +69,9 @@ class ConsoleParser(ConsoleRows):
         self.idle = not (waits or self._lines.held or self._envelope.open or self._printing)
 
     def _piece(self, data: bytes) -> None:
+        if self.idle and data.isspace():
+            self.steps.wiped = self.steps.wiped or len(data) >= WIPE
+            return
         if not data or self._configured(data) or self._of_framework(data):
             return
         if self._fragment:
@@ -88,6 +91,8 @@ class ConsoleParser(ConsoleRows):
 
     def _configured(self, data: bytes) -> bool:
         """Whether the piece is a part of a configuration that the job prints."""
+        if data[:1] != b"{" and data[-1:] != b"(" and not self._printing:
+            return False
         if self._arguments.open or self._arguments.begins(data):
             return self._argued(data)
         if not self._config.open and not self._config.begins(data):
