@@ -32,6 +32,8 @@ from grpo_watch.runtime.shares import ChangedShare, duplicate_ratio
 
 BUFFERED_ROWS = 2_000
 """Rows of secondary channels kept while the primary has not reached their step (bounds memory)."""
+RECENT_BATCHES = 64
+"""So many batches of completions are remembered, to know one that comes again through another channel."""
 SILENT_STEPS = 10.0
 """The primary is given up when it is silent for so many median steps while another channel goes on …"""
 SILENT_SECONDS = 60.0
@@ -66,6 +68,7 @@ class Assembler:
         self._step_times: deque[float] = deque(maxlen=21)
         self._changed = ChangedShare()
         self._told_interleaved = False
+        self._batches: deque[tuple[tuple[int, tuple[str, ...]], str]] = deque(maxlen=RECENT_BATCHES)
         self._max_steps: int | None = None
 
     def feed(self, item: Item) -> Sequence[Record]:
@@ -100,11 +103,22 @@ class Assembler:
         """Anything else goes on as it is; checkpoints and completions also make a gauge."""
         if isinstance(item, CheckpointDigest):
             name, share = "parameters_changed_ratio", self._changed.of(item)
+        elif isinstance(item, CompletionSummary) and self._known_elsewhere(item):
+            return ()
         elif isinstance(item, CompletionSummary) and item.stream is Stream.TRAIN:
             name, share = "completion_duplicate_ratio", duplicate_ratio(item)
         else:
             return (item,)
         return (item,) if share is None else (item, self._supplement(item.step, {name: share}, item.seen))
+
+    def _known_elsewhere(self, item: CompletionSummary) -> bool:
+        """Whether another channel gave this batch (TRL writes it to Parquet and logs it to wandb)."""
+        batch = (item.step, tuple(group.digest for group in item.groups))
+        told = item.groups and all(group.digest for group in item.groups)
+        known = dict(self._batches).get(batch, item.channel) if told else item.channel
+        if known == item.channel:
+            self._batches.append((batch, item.channel))
+        return known != item.channel
 
     def _open(self, item: ChannelOpened) -> Sequence[Record]:
         self.channels[item.channel] = item

@@ -350,7 +350,7 @@ class RunWatch:
         self.lifecycle.take(item)
         if isinstance(item, RawRow) and item.stream is not Stream.EVAL:
             state = self.pipeline.engine.run(self.name)
-            if (state.attempt, state.step) != self._noted:
+            if state.rows and (state.attempt, state.step) != self._noted:
                 self._noted = (state.attempt, state.step)
                 self.history.note(state.step, state.values)
         elif isinstance(item, (ChannelOpened, RunConfig)):

@@ -13,7 +13,9 @@ from grpo_watch.core.records import (
     ChannelElected,
     ChannelKind,
     ChannelOpened,
+    CompletionSummary,
     EventKind,
+    GroupSummary,
     Item,
     MetricRow,
     Progress,
@@ -412,3 +414,22 @@ def test_what_the_end_of_a_run_shows_in_is_known() -> None:
     assert not assembler.shows_end
     fed([ChannelOpened("b", CONSOLE, shows_end=True, in_folder=True), ChannelOpened("c", STATE)], assembler)
     assert assembler.shows_end
+
+
+def test_a_batch_that_comes_through_two_channels_is_one() -> None:
+    """TRL writes completions to Parquet and logs them to wandb; the same text at another step is another batch."""
+    assembler = Assembler("run")
+
+    def dump(channel: str, step: int, text: str) -> CompletionSummary:
+        return CompletionSummary(channel, step, (GroupSummary("p", 2, (0, 1), 2, (1, 1), digest=text),))
+
+    both = [dump("wandb", 1, "a"), dump("wandb", 2, "b"), dump("parquet", 1, "a"), dump("parquet", 2, "b")]
+    more = [dump("parquet", 3, "c"), dump("wandb", 3, "c"), dump("wandb", 4, "c"), dump("parquet", 4, "d")]
+    kept = [item for item in (*both, *more) if item in assembler.feed(item)]
+    assert [(item.channel, item.step) for item in kept] == [
+        ("wandb", 1),
+        ("wandb", 2),
+        ("parquet", 3),
+        ("wandb", 4),
+        ("parquet", 4),
+    ]
