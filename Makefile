@@ -1,6 +1,6 @@
 # Every target is one script in scripts/; without make, run the script itself.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench robustness soak docs golden test-frameworks system-deps setup
+.PHONY: help demo test check bench robustness soak channels docs golden test-frameworks system-deps setup
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
@@ -20,6 +20,8 @@ soak: ## 10,000 random histories of a log (rotated, truncated, replaced, reader 
 	@scripts/soak
 score: ## how the rules do on labelled runs: detection, false alarms, delay (scripts/score FOLDER for your own)
 	@scripts/score
+channels: ## the verdict on labelled runs by each channel alone (scripts/channels FOLDER for your own)
+	@scripts/channels
 docs: ## write the generated parts of the documentation
 	@scripts/docs
 golden: ## rewrite the expected results of the bundled runs, to be read before they are committed

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-import yaml
+import frameworks_page
 
 from grpo_watch.config.rules import load_rules
 from grpo_watch.core.detector import Rule, catalogue
@@ -15,7 +14,6 @@ from grpo_watch.runtime.runbook import parameter_table, runbook_of
 from grpo_watch.sinks.prometheus import METRIC_TABLE
 
 ROOT = Path(__file__).resolve().parent.parent
-FRAMEWORKS = ROOT / "grpo_watch" / "normalise" / "frameworks"
 BEGIN, END = "<!-- rules:begin -->", "<!-- rules:end -->"
 SEVERITIES = ("critical", "warning", "info")
 METRICS_HEAD = """# Metrics
@@ -34,7 +32,7 @@ def documents() -> Iterator[tuple[Path, str]]:
         yield runbook.path, runbook.with_table(parameter_table(detector.params))
     yield ROOT / "README.md", between((ROOT / "README.md").read_text(), rules_table(load_rules()))
     yield ROOT / "docs" / "metrics.md", metrics_page()
-    yield ROOT / "docs" / "frameworks.md", frameworks_page(sorted(FRAMEWORKS.glob("*.yaml")))
+    yield ROOT / "docs" / "frameworks.md", frameworks_page.page(BY_SCRIPT)
 
 
 def between(text: str, table: str) -> str:
@@ -69,22 +67,6 @@ def metrics_page() -> str:
         for name, family in METRIC_TABLE.items()
     )
     return f"{METRICS_HEAD}{BY_SCRIPT}\n{table(('name', 'type', 'labels', 'meaning'), rows)}"
-
-
-def frameworks_page(files: Iterable[Path]) -> str:
-    """Which raw key of which framework becomes which metric."""
-    parts = [f"# What is read of each framework's log\n\n{BY_SCRIPT}"]
-    for file in files:
-        data: dict[str, Any] = yaml.safe_load(file.read_text())
-        based = f"All keys of {data['based_on']}, and:\n\n" if "based_on" in data else ""
-        rows = ((f"`{key}`", f"`{metric_of(value)}`") for key, value in data.get("metrics", {}).items())
-        parts.append(f"## {data['framework']}\n\n{based}{table(('logged as', 'metric'), rows)}")
-    return "\n".join(parts)
-
-
-def metric_of(value: str | dict[str, Any]) -> str:
-    """The metric that a key stands for, with what is done to the value."""
-    return value if isinstance(value, str) else " ".join(str(part) for part in value.values())
 
 
 def main() -> int:

@@ -17,21 +17,29 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_rules" not in path.
 
 HOMES = {
     "apprise": ("sinks/*",),
+    "google_crc32c": ("sources/tfrecord.py",),
     "httpx": ("sinks/*",),
     "msgspec": ("sources/*", "store/*", "report/*", "cli/*", "extract/*"),
     "pandas": ("report/*", "extract/parquet.py"),
     "prometheus_client": ("sinks/*",),
-    "pyarrow": ("report/*", "extract/parquet.py"),
+    "pyarrow": ("report/*", "extract/parquet.py", "preflight/inputs/datasets.py"),
     "pydantic": ("config.py", "config/*", "runtime/example_blocks.py"),
-    "rich": ("cli/*", "report/*"),
-    "sqlite3": ("store/*",),
+    "rich": ("cli/*", "report/*", "preflight/text.py"),
+    "sqlite3": ("store/*", "sources/trackio_runs.py"),
     "starlette": ("web/*",),
     "typer": ("cli/*",),
     "uvicorn": ("web/*",),
     "wandb": ("sources/wandb_*",),
     "watchdog": ("runtime/waker.py",),
     "xxhash": ("extract/*", "sources/*"),
-    "yaml": ("config.py", "config/*", "normalise/*", "runtime/example_blocks.py", "sources/config_files.py"),
+    "yaml": (
+        "config.py",
+        "config/*",
+        "normalise/*",
+        "runtime/example_blocks.py",
+        "sources/config_files.py",
+        "preflight/*",
+    ),
 }
 """Where each library may be imported; one that is not listed here and not in the standard library is refused.
 

@@ -53,7 +53,7 @@ def clipping_rises(signals: Signals, rng: Generator, start: int, strength: float
     signals.clip += (signals.clip > 0) * ramp(signals.shape.steps, start, 10) * (0.45 + 0.4 * strength)
 
 
-@fault("length-explosion", "completions-truncated", lost=True, prompts=8)
+@fault("length-explosion", "completions-truncated", lost=True, prompts=8, steps=120)
 def length_explosion(signals: Signals, rng: Generator, start: int, strength: float) -> None:
     """Texts grow until the limit cuts them off, and reward goes."""
     signals.limit *= 3.0

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from grpo_watch.cli.piped import taken_in
+from grpo_watch.cli.remote import discovering, local_paths
 from grpo_watch.config.entries import entry_for
 from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings
@@ -22,6 +24,7 @@ from grpo_watch.runtime.open import open_run
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.runtime.replay import replay
 from grpo_watch.sources.discover import Discoverer, FoundRun
+from grpo_watch.sources.wandb_projects import RemoteDiscoverer
 
 
 def check_command(  # noqa: PLR0917  one parameter per option
@@ -44,23 +47,30 @@ def check_command(  # noqa: PLR0917  one parameter per option
     chosen = load_settings({"rules": rules}, config=config).settings
     tick = Tick(_moment(now), live=False, state=RunState(state))
     said = parse_assignments(settings)
-    found, problems = find_runs(paths, chosen)
-    reports = check_runs(found, load_rules(chosen.rules), said, tick, chosen)
+    with taken_in(paths) as places, discovering(places, chosen) as discoverer:
+        found, problems = find_runs(places, chosen, discoverer)
+        reports = check_runs(found, load_rules(chosen.rules), said, tick, chosen)
     _write(reports, problems, output_format, output, color=color)
     return exit_code(reports, None if fail_on == "never" else Severity(fail_on))
 
 
-def find_runs(paths: Sequence[str], chosen: Settings | None = None) -> tuple[list[FoundRun], tuple[str, ...]]:
+def find_runs(
+    paths: Sequence[str], chosen: Settings | None = None, discoverer: Discoverer | RemoteDiscoverer | None = None
+) -> tuple[list[FoundRun], tuple[str, ...]]:
     """The runs under all paths, and what could not be read besides them (one line each).
+
+    Addresses of wandb servers are left to a ``discoverer`` that knows them.
 
     Raises:
         UsageError: a path does not exist.
     """
-    for path in paths:
+    named = paths if discoverer is None else local_paths(paths)
+    for path in named:
         if not any(char in path for char in "*?[") and not Path(path).exists():
             raise UsageError(f"{path}: no such file or folder")
-    discoverer = Discoverer((chosen or Settings()).allow_roots)
-    return discoverer.discover(*(Path(path) for path in paths)), discoverer.problems
+    discoverer = discoverer or Discoverer((chosen or Settings()).allow_roots)
+    found = discoverer.discover(*(Path(path) for path in named))
+    return found, discoverer.problems
 
 
 def check_runs(
@@ -79,7 +89,7 @@ def _check_run(
     found: FoundRun, pipeline: Pipeline, said: Mapping[str, Scalar], tick: Tick, chosen: Settings
 ) -> RunReport:
     pipeline.engine.run(found.name)
-    entry = entry_for(found.root, chosen.runs, found.files)
+    entry = entry_for(found.root, chosen.runs, found.files, found.remote)
     settings = {**(entry.settings if entry else {}), **said}
     opened = open_run(
         found, pipeline, settings, examples=chosen.privacy.examples, columns=entry.columns if entry else None
@@ -98,7 +108,8 @@ def _check_run(
         for source in opened.sources
     )
     opened.close()
-    return RunReport(pipeline.snapshot(found.name), channels, found.problems)
+    disagreement = pipeline.assembler(found.name).agreement.told()
+    return RunReport(pipeline.snapshot(found.name), channels, found.problems, tuple(filter(None, [disagreement])))
 
 
 def _moment(now: str | None) -> float:

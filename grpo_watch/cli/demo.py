@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
-from grpo_watch.cli.run import Running, running, say
+from grpo_watch.cli.run import Running, running
+from grpo_watch.cli.spoken import say
 from grpo_watch.config.schema import Settings, split_listen
 from grpo_watch.core.records import AlertState
 from grpo_watch.core.snapshot import AlertView, RunSnapshot

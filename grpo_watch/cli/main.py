@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from grpo_watch.cli import rules as rules_commands
-from grpo_watch.cli.launching import preflight, split_launch
+from grpo_watch.cli.launching import TAKES_ALL, preflight, run_preflight, split_launch
 from grpo_watch.cli.options import (
     Config,
     Format,
@@ -60,7 +60,7 @@ class FailOn(str, Enum):
 
 
 app.add_typer(rules_commands.app, name="rules")
-app.command()(preflight)
+app.command(context_settings=TAKES_ALL)(preflight)
 
 
 @app.callback()
@@ -240,6 +240,8 @@ def run_cli(arguments: list[str]) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     arguments, launch = split_launch(arguments)
+    if arguments[:1] == ["preflight"]:
+        return run_preflight(arguments[1:], launch)
     try:
         code = app(arguments or ["--help"], prog_name="grpo-watch", standalone_mode=False, obj=launch)
     except typer.Exit as done:

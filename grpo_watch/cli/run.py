@@ -6,29 +6,33 @@ import logging
 import os
 import signal
 import socket
-import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from grpo_watch.cli.piped import Followed, followed
+from grpo_watch.cli.remote import Poller, local_paths
+from grpo_watch.cli.spoken import say, summary, verdict
 from grpo_watch.config.entries import entry_for
 from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings, split_listen
 from grpo_watch.config.settings import default_state_dir, load_settings
 from grpo_watch.config.unserved import refuse_unserved, unserved_lines
 from grpo_watch.core.detector import catalogue
-from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, blind_to_frozen_policy
 from grpo_watch.errors import UsageError
 from grpo_watch.runtime.daemon import Daemon, Plan
 from grpo_watch.runtime.keeper import Keeper
+from grpo_watch.runtime.options import Options
 from grpo_watch.runtime.reconcile import RuleSet, rule_set
-from grpo_watch.runtime.runwatch import Options
 from grpo_watch.runtime.service import Service
 from grpo_watch.runtime.waker import Bell
 from grpo_watch.runtime.worker import Worker
-from grpo_watch.sources.discover import Discoverer, FoundRun
+from grpo_watch.sources.discover import FoundRun
+from grpo_watch.sources.wandb_api.remote import is_remote, parse_place
 from grpo_watch.store.state import Store
 from grpo_watch.web.app import make_app
 from grpo_watch.web.server import Server, address, bind
@@ -38,7 +42,7 @@ log = logging.getLogger("grpo_watch.run")
 log = logging.getLogger("grpo_watch.run")
 
 STOPPED, FAILED = 0, 1
-NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "allow_roots")
+NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "wandb", "allow_roots")
 """Settings that a reload does not change; rules, labels and settings of runs it does."""
 EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, not bound
 
@@ -51,10 +55,11 @@ class Running:
     service: Service
     server: Server
     address: str
+    pollers: Sequence[threading.Thread] = ()
 
     def wait(self) -> int:
         """The exit code, once it was told to stop, is done, or died."""
-        self.service.wait([self.server.thread])
+        self.service.wait([self.server.thread, *self.pollers])
         return FAILED if self.service.failed else STOPPED
 
 
@@ -82,25 +87,31 @@ def run_command(  # noqa: PLR0917
         refuse_unserved(loaded)
         return loaded.settings
 
-    with running(paths, load, exit_when_done=exit_when_done) as watch:
+    with followed(paths) as given, running(given, load, exit_when_done=exit_when_done) as watch:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, _: watch.service.inbox.put(number))
-        return watch.wait()
+        code = watch.wait()
+        if exit_when_done:
+            say(*(line for run in watch.daemon.picture().runs for line in verdict(run.snapshot)))
+        return code
 
 
 @contextmanager
-def running(paths: Sequence[str], load: Callable[[], Settings], *, exit_when_done: bool = False) -> Iterator[Running]:
+def running(
+    given: Followed | Sequence[str], load: Callable[[], Settings], *, exit_when_done: bool = False
+) -> Iterator[Running]:
     """A daemon that runs inside the ``with`` block.
 
     Args:
-        paths: what to watch, besides what the settings name.
+        given: what to watch, besides what the settings name.
         load: the settings; asked at the start, and for the rules at each reload.
         exit_when_done: end when every run has ended.
     """
     current = _Current(load)
     settings = current.settings
-    places = watched_paths(paths, settings)
-    folder = settings.state_dir or default_state_dir(places, socket.gethostname(), os.environ)
+    given = given if isinstance(given, Followed) else Followed(list(given))
+    places = watched_paths(given.paths, settings)
+    folder = settings.state_dir or given.state or default_state_dir(places, socket.gethostname(), os.environ)
     rules_in_force(settings)  # a mistake in a rule file is told before anything is opened
     listener = bind(*split_listen(settings.listen))
     try:
@@ -114,28 +125,35 @@ def running(paths: Sequence[str], load: Callable[[], Settings], *, exit_when_don
         keeper,
         current.reload,
         worker.submit,
-        options=lambda found: options_for(found, current.settings),
+        options=lambda found: options_for(found, current.settings, given.ended),
         clock=time.time,
         timer=time.monotonic,
         plan=plan_of(settings, exit_when_done=exit_when_done),
         report=lambda snapshot: say(*summary(snapshot)),
     )
-    discoverer = Discoverer(settings.allow_roots)
+    poller = Poller(places, settings, bell.ring)
     service = Service(
-        daemon, worker, bell, paths=[Path(place) for place in places], discoverer=discoverer, timer=time.monotonic
+        daemon,
+        worker,
+        bell,
+        paths=[Path(place) for place in local_paths(places)],
+        discoverer=poller.discoverer,
+        timer=time.monotonic,
     )
     host, _ = split_listen(settings.listen)
     server = Server(make_app(daemon, time.time, [*hosts_of(host), *settings.web.allowed_hosts]), listener)
     unserved = list(unserved_lines(settings))
-    say(f"metrics: http://{address(listener)}/metrics", *unserved, *_missing(places))
+    say(f"metrics: http://{address(listener)}/metrics", *unserved, *_missing(places if given.state is None else ()))
     for line in unserved:
         log.warning(line)
     server.start()
+    poller.start()
     service.start()
     try:
-        yield Running(daemon, service, server, address(listener))
+        yield Running(daemon, service, server, address(listener), poller.threads)
     finally:
         service.close()
+        poller.close()
         server.stop()
 
 
@@ -178,12 +196,13 @@ def plan_of(settings: Settings, *, exit_when_done: bool) -> Plan:
     )
 
 
-def options_for(found: FoundRun, settings: Settings) -> Options:
-    """What the settings file says of a run."""
-    entry = entry_for(found.root, settings.runs, found.files)
+def options_for(found: FoundRun, settings: Settings, ended: Callable[[Path], bool] = lambda _: False) -> Options:
+    """What the settings file says of a run, and whether its input has ended."""
+    over = partial(ended, found.root)
+    entry = entry_for(found.root, settings.runs, found.files, found.remote)
     if entry is None:
-        return Options(examples=settings.privacy.examples)
-    return Options(entry.name, entry.settings, entry.labels, settings.privacy.examples, entry.columns)
+        return Options(examples=settings.privacy.examples, ended=over)
+    return Options(entry.name, entry.settings, entry.labels, settings.privacy.examples, entry.columns, over)
 
 
 def watched_paths(paths: Sequence[str], settings: Settings) -> list[str]:
@@ -196,9 +215,9 @@ def watched_paths(paths: Sequence[str], settings: Settings) -> list[str]:
     if not named:
         raise UsageError("nothing to watch: name the run's output folder, or list it under runs: in grpo-watch.yaml")
     for path in named:
-        if path == "-" or "://" in path:
-            raise UsageError(f"{path}: only folders, globs and files can be watched")
-    return [str(Path(path).expanduser().absolute()) for path in named]
+        if path == "-" or ("://" in path and not is_remote(path)):
+            raise UsageError(f"{path}: only folders, globs, files and wandb://ENTITY/PROJECT[/RUN] can be watched")
+    return [str(parse_place(path)) if is_remote(path) else str(Path(path).expanduser().absolute()) for path in named]
 
 
 def hosts_of(host: str) -> list[str]:
@@ -206,43 +225,9 @@ def hosts_of(host: str) -> list[str]:
     return [] if host in EVERYWHERE else [f"[{host}]" if ":" in host else host]
 
 
-def summary(snapshot: RunSnapshot) -> Iterator[str]:
-    """What is said of a run once it was read: where it is, how many rules live, which are blind and why."""
-    software = " ".join(filter(None, (snapshot.framework, snapshot.version))) or "framework unknown"
-    goal = f" of {snapshot.max_steps}" if snapshot.max_steps else ""
-    if not snapshot.rows and not snapshot.findings:
-        yield f"watching {snapshot.run}: no row yet; which rules can see, and why not, is on the page once rows come"
-        return
-    unseeing = [rule for rule in snapshot.rules if rule.status in {RuleStatus.BLIND, RuleStatus.BROKEN}]
-    live = len(snapshot.rules) - len(unseeing)
-    yield f"watching {snapshot.run} ({software}), step {snapshot.step}{goal}: {live} rules live, {len(unseeing)} blind"
-    by_reason: dict[str, list[str]] = {}
-    for rule in unseeing:
-        by_reason.setdefault(rule.reason, []).append(rule.rule)
-    for reason, names in by_reason.items():
-        yield f"  blind: {', '.join(names)} ({reason})"
-    for finding in snapshot.findings:
-        if finding.resolved_step is None:
-            yield f"  {finding.severity.value}: {finding.rule} since step {finding.first_step}: {finding.summary}"
-    if blind_to_frozen_policy(snapshot):
-        yield f"  {SEE_FROZEN}"
-
-
-def say(*lines: str) -> None:
-    """Write lines for people to stdout, at once; whoever reads it may be gone."""
-    with suppress(OSError):
-        sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
-        sys.stdout.flush()
-
-
-def printable(text: str) -> str:
-    """The text with control characters shown instead of sent to the terminal."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-
-
 def _missing(places: Sequence[str]) -> list[str]:
     return [
         f"waiting for {place}"
         for place in places
-        if not any(char in place for char in "*?[") and not Path(place).exists()
+        if not is_remote(place) and not any(char in place for char in "*?[") and not Path(place).exists()
     ]

@@ -18,13 +18,15 @@ from grpo_watch.core.detector import catalogue
 from grpo_watch.core.records import Tick
 from grpo_watch.core.snapshot import RuleStatus, RunSnapshot
 from grpo_watch.errors import UsageError
+from grpo_watch.mounts import network_type
 from grpo_watch.report.collect import blind, strict
 from grpo_watch.report.text import printable
 from grpo_watch.runtime.open import open_run
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.runtime.replay import replay
 from grpo_watch.sources.base import SourceStats
-from grpo_watch.sources.discover import NOT_READ_YET, Discoverer, FoundChannel, FoundRun, What
+from grpo_watch.sources.discover import Discoverer, FoundChannel, FoundRun, What
+from grpo_watch.sources.unread import looks_like_a_row
 
 SCHEMA = "grpo-watch/sources/1"
 
@@ -38,23 +40,28 @@ GIVES: Mapping[What, str] = {
     What.COMPLETIONS_PARQUET: "completions by group",
     What.CHECKPOINTS: "checksums of the saved weights",
     What.RUN_CONFIG: "settings of the run",
-    What.TFEVENTS: "not read yet",
-    What.WANDB_OFFLINE: "not read yet",
+    What.TFEVENTS: "metric rows, settings",
+    What.WANDB_OFFLINE: "metric rows, settings, completions by group",
     What.WANDB_API: "metric rows, settings, completions, over the network",
     What.TRACKIO: "metric rows, settings",
     What.TABLE: "metric rows",
+    What.JSONL_PIECES: "metric rows",
     What.COMPLETION_DUMPS: "completions by group",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A found run after one pass over its files. ``stats`` has an entry for every channel that was opened."""
+    """A found run after one pass over its files. ``stats`` has an entry for every channel that was opened.
+
+    ``notes`` say what else to know: contradicting channels, a network file system, rows in an unknown notation.
+    """
 
     found: FoundRun
     snapshot: RunSnapshot
     stats: Mapping[str, SourceStats]
     unknown_keys: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def sources_command(paths: list[str], output_format: str, color: bool) -> int:
@@ -85,8 +92,26 @@ def examine(found: FoundRun) -> Examined:
         pass
     stats = {source.name: source.source.stats for source in opened.sources}
     opened.close()
-    unknown = pipeline.assembler(found.name).resolver.unknown_keys
-    return Examined(found, pipeline.snapshot(found.name), stats, unknown)
+    assembler = pipeline.assembler(found.name)
+    notes = tuple(filter(None, [assembler.agreement.told(), _network(found), *_unread(found, assembler.given)]))
+    return Examined(found, pipeline.snapshot(found.name), stats, assembler.resolver.unknown_keys, notes)
+
+
+def _network(found: FoundRun) -> str:
+    kind = network_type(found.root)
+    return (
+        f"on a network file system ({kind}): files are polled, file events of other machines don't come" if kind else ""
+    )
+
+
+def _unread(found: FoundRun, given: Mapping[str, int]) -> Iterator[str]:
+    """Logs that hold rows in a notation that nobody reads."""
+    for channel in found.channels:
+        if channel.what is What.CONSOLE and not given.get(channel.name):
+            line = looks_like_a_row(channel.path, found.roots)
+            yield (
+                f"{channel.name}: no metric row was understood; the first that looks like one is {line}" if line else ""
+            )
 
 
 def document(examined: Sequence[Examined], problems: Sequence[str]) -> dict[str, Any]:
@@ -111,7 +136,7 @@ def _run(one: Examined) -> dict[str, Any]:
         "rules": [
             {"rule": rule.rule, "status": rule.status.value, "reason": rule.reason or None} for rule in snapshot.rules
         ],
-        "problems": list(one.found.problems),
+        "problems": [*one.found.problems, *one.notes],
     }
 
 
@@ -156,11 +181,13 @@ def _lines(one: Examined) -> Iterator[tuple[str, str]]:
     for channel in found.channels:
         stats = one.stats.get(channel.name)
         if _worth_showing(channel, stats):
-            yield f"  {printable(channel.name)}", _style(channel, stats)
+            yield f"  {printable(channel.name)}", _style(stats)
             yield f"      {channel.what.value}: {_gave(channel, stats)}", "dim"
     if one.unknown_keys:
         keys = ", ".join(printable(key) for key in one.unknown_keys[:12])
         yield f"  kept under their own names (raw:<key>): {keys}", ""
+    for note in one.notes:
+        yield f"  {printable(note)}", ""
     for problem in found.problems:
         yield f"  {printable(problem)}", "yellow"
     live = sum(rule.status in (RuleStatus.OK, RuleStatus.FIRING) for rule in snapshot.rules)
@@ -194,7 +221,5 @@ def _gave(channel: FoundChannel, stats: SourceStats | None) -> str:
     return ", ".join(parts)
 
 
-def _style(channel: FoundChannel, stats: SourceStats | None) -> str:
-    if channel.what in NOT_READ_YET:
-        return "dim"
+def _style(stats: SourceStats | None) -> str:
     return "yellow" if stats is not None and stats.problem else ""

@@ -201,6 +201,16 @@ class Privacy(_Model):
     examples: bool = True
 
 
+class WandbServer(_Model):
+    """How runs named ``wandb://…`` are read; ``base_url`` None: ``WANDB_BASE_URL``, else wandb's own default.
+
+    The API key is never a setting: it comes from ``WANDB_API_KEY`` or ``~/.netrc``.
+    """
+
+    base_url: Address | None = None
+    requests_per_minute: Annotated[float, Field(ge=1)] = 60
+
+
 class Settings(_Model):
     """Everything that can be set; ``state_dir`` None means the default for the watched paths."""
 
@@ -215,6 +225,7 @@ class Settings(_Model):
     web: Web = Web()
     allow_roots: tuple[FilePath, ...] = ()
     privacy: Privacy = Privacy()
+    wandb: WandbServer = WandbServer()
 
     @field_validator("listen")
     @classmethod

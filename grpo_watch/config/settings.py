@@ -25,6 +25,7 @@ from grpo_watch.config.schema import (
     Settings,
     SlackSink,
     TextfileSink,
+    WandbServer,
     Web,
     WebhookSink,
 )
@@ -52,7 +53,7 @@ VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 ``GRPO_WATCH_PORT`` and ``GRPO_WATCH_SERVICE_*`` into every pod beside a service called grpo-watch."""
 
 _LISTS = frozenset({("rules",), ("allow_roots",)})
-_SECTIONS = frozenset({"retention", "web", "privacy"})
+_SECTIONS = frozenset({"retention", "web", "privacy", "wandb"})
 _MODELS: tuple[type[BaseModel], ...] = (
     Settings,
     RunEntry,
@@ -60,6 +61,7 @@ _MODELS: tuple[type[BaseModel], ...] = (
     Mute,
     Web,
     Privacy,
+    WandbServer,
     AlertmanagerSink,
     SlackSink,
     WebhookSink,

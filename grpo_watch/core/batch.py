@@ -62,22 +62,14 @@ def release(version: str) -> tuple[int, ...]:
 
 
 def style_of(framework: str, version: str | None, transformers: str | None = None) -> Style:
-    """How this version counts; without a version, as the newest does.
+    """How this version counts; without a version, as the newest does; before the first GRPO trainer, as that one did.
 
     ``floor`` belongs to transformers: what ran with the framework's release is assumed unless it is said (TRL 0.14 to
     0.17 and ms-swift 3.1 to 3.5 are as old as transformers 4.51 and older).
-
-    Raises:
-        ValueError: the version is older than the framework's first GRPO trainer.
     """
-    if version is None:
-        found = MODERN
-    else:
-        table = _SWIFT if framework.startswith("ms-swift") else _TRL
-        styles = [style for since, style in table if release(version) >= since]
-        if not styles:
-            raise ValueError(f"{framework} {version} has no GRPO trainer")
-        found = styles[0]
+    table = _SWIFT if framework.startswith("ms-swift") else _TRL
+    held = (style for since, style in table if version is None or release(version) >= since)
+    found = next(held, table[-1][1])
     if transformers is None:
         return found
     return replace(found, floor=release(transformers) < CEILING_TRANSFORMERS)

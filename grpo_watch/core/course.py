@@ -26,6 +26,8 @@ ENTROPY_LOW, ENTROPY_HIGH = 0.2, 3.0
 """Multiples of the run's first entropy (healthy real runs: 0.28 to 1.3)."""
 LENGTH_LOW, LENGTH_HIGH = 0.3, 1.5
 """Multiples of the run's longest and of its shortest mean length (alone they prove nothing)."""
+CUT_OFF = 0.8
+"""Share of completions at the length limit that is most of them."""
 KL_HIGH = 1.5
 """Nats per token; healthy real runs with a usual learning rate stay at 1.0 or below."""
 
@@ -124,16 +126,12 @@ class RewardTrack(Track):
         return NOISE_FACTOR * self.noise * sqrt(2.0 / WIDTH)
 
     def fell(self, share: float) -> bool:
-        """Whether the newest mean and median both lie ``share`` of the best level (or of the gain) below the best.
-
-        A best at or below zero has no natural scale: it must at least double, or lose ``share`` of the gain.
-        """
+        """Whether the newest mean and median both lie ``share`` of the best level (or of the gain) below the best."""
         if self.mean is None or self.start is None or self._steps < LEAST_STEPS:
             return False
-        line = self._line(share, self.highest, self.start)
-        if line is None or self.mean > line:
+        scale = scale_of(self.highest, self.highest - self.start, share)
+        if scale <= 0.0 or self.highest - self.mean < scale:
             return False
-        scale = self.highest - line
         return self.highest - max(self.mean, sorted(self.newest)[WIDTH // 2]) >= max(scale, self.beyond_noise)
 
     def safe(self, share: float) -> tuple[float, float] | None:
@@ -141,15 +139,8 @@ class RewardTrack(Track):
         if self.start is None:
             return None
         high = self.highest + max(abs(self.highest), self.highest - self.start) / 2
-        line = self._line(share, high, self.start)
-        return None if line is None else (line + 1e-9 * abs(high), high)
-
-    @staticmethod
-    def _line(share: float, best: float, start: float) -> float | None:
-        """The mean at or below which ``share`` of the best is lost; None where best and start are 0."""
-        gain = best - start
-        scale = share * max(best, gain) if best > 0.0 else max(-best, share * gain)
-        return best - scale if scale > 0.0 else None
+        scale = scale_of(high, high - self.start, share)
+        return (high - scale + 1e-9 * abs(high), high) if scale > 0.0 else None
 
     def gained(self) -> bool:
         """Whether the newest mean stands clearly above the start and has kept at least half of the best gain."""
@@ -222,7 +213,7 @@ class Course:
 
     def cut_off(self) -> bool:
         """Whether the length limit cuts most completions off, which it did not always."""
-        return _risen_to(self.truncated, level=0.8, rise=0.5)
+        return _risen_to(self.truncated, level=CUT_OFF, rise=0.5)
 
     def signs(self) -> frozenset[Sign]:
         """Everything that looks wrong at the newest row."""
@@ -238,6 +229,14 @@ class Course:
             Sign.KL_HIGH: self.kl.mean is not None and abs(self.kl.mean) >= KL_HIGH,
         }
         return frozenset(sign for sign, shows in found.items() if shows)
+
+
+def scale_of(best: float, gain: float, share: float) -> float:
+    """How far a reward must fall to have lost ``share`` of its best (or of its gain since the start).
+
+    A best at or below zero has no natural scale: it must at least double, or lose ``share`` of the gain.
+    """
+    return share * max(best, gain) if best > 0.0 else max(-best, share * gain)
 
 
 def grown(length: Track, times: float) -> bool:

@@ -86,6 +86,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "vllm_sleep_level": "how deep vLLM sleeps while the trainer works (2 discards its weights)",
         "model": "base model name or path",
         "dtype": "weight data type",
+        "fp16": "whether the loss is scaled for float16 gradients",
         "seed": "random seed",
         "dynamic_sample": "whether groups without spread are re-sampled",
         "mask_truncated_completions": "whether truncated completions are left out of the loss",

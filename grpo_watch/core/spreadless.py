@@ -52,7 +52,7 @@ def why(row: MetricRow, reward: float | None, lowest: float, highest: float) -> 
     if spreads and max(spreads) < FLOAT_NOISE:
         return CONSTANT
     if reward is None or not highest - lowest > FLOAT_NOISE:
-        return UNKNOWN
+        return UNKNOWN if reward is None or spreads else CONSTANT  # groups without spread and one mean for ever
     if reward >= highest - EDGE * (highest - lowest):
         return HIGHEST
     return LOWEST if reward <= lowest + EDGE * (highest - lowest) else UNKNOWN

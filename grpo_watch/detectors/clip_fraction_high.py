@@ -42,7 +42,8 @@ class ClipFractionHigh(Detector):
         if share is None:
             return SILENT
         self.row += 1
-        self.quiet_while = None if share > 0.0 or self.clipped else {"policy_clip_ratio": (-inf, 0.0)}
+        never = not (share > 0.0 or self.clipped) and self.row > self.rows
+        self.quiet_while = {"policy_clip_ratio": (-inf, 0.0)} if never else None
         if share <= 0.0:
             return SILENT if self.clipped and self.row - self.clipped[-1][0] < self.window else QUIET
         self.clipped.append((self.row, record.step, share))
@@ -50,7 +51,8 @@ class ClipFractionHigh(Detector):
             return no_data("too few rows with clipping yet")
         middle = median([value for _, _, value in self.clipped])
         if self.bar is None:
-            self.bar = self.share if middle < self.share else self.share_from_start
+            at_once = self.clipped[0][0] <= self.rows  # rows without clipping before it: it rose, it was not always so
+            self.bar = self.share_from_start if at_once and middle >= self.share else self.share
         if middle < self.bar or self.row - self.clipped[0][0] >= self.window:
             return QUIET
         first = next(step for _, step, value in self.clipped if value >= self.bar)

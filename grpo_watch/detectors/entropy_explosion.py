@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import inf
 from types import MappingProxyType
 
-from grpo_watch.core.course import Sign, named, shown
+from grpo_watch.core.course import WIDTH, Sign, named, shown
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
@@ -40,7 +40,7 @@ class EntropyExplosion(Detector):
         bar = max(self.floor, self.times * entropy.start)
         high = bar * (1.0 - 1e-9)
         self.quiet_while = {"entropy": (-inf, high)} if entropy.within(-inf, high) else None
-        if entropy.mean < bar:
+        if entropy.mean < bar or sorted(entropy.newest)[WIDTH // 2] < bar:  # a lone spike lifts the mean alone
             return QUIET
         signs = run.course.signs() & AGREEING
         if not signs and entropy.mean < self.alone:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from grpo_watch.core.course import Sign
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView
 from grpo_watch.core.evidence import number
+from grpo_watch.core.generation_rows import GenerationRows
 from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.core.robust import deviation
 from grpo_watch.core.window import SortedWindow
@@ -21,7 +22,7 @@ WITHIN, REWARD_WITHIN = 20, 10
 
 
 class GradNormSpike(Detector):
-    """Robust z over log10 of the last calm rows with a signal; spikes never enter the window."""
+    """Robust z over log10 of the last calm rows with a signal; spikes never enter; those of a batch are one."""
 
     needs = (("grad_norm",),)
     params = MappingProxyType(
@@ -45,10 +46,12 @@ class GradNormSpike(Detector):
         self.row = 0
         self.spikes: deque[int] = deque(maxlen=max(self.again, 1))
         self.fell_before = False
+        self.generation, self.same_batch = GenerationRows(), False
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row with a gradient."""
         norm = number(record, "grad_norm")
+        self.same_batch = not self.generation.begins(record) and self.same_batch
         if norm is None:
             return SILENT
         if norm < NO_SIGNAL:
@@ -61,6 +64,9 @@ class GradNormSpike(Detector):
             return self._after(norm, usual, run) if self.spikes else QUIET
         if not self.spikes:
             self.fell_before = Sign.REWARD_FELL in run.course.signs()
+        if self.same_batch:
+            self.spikes.pop()
+        self.same_batch = True
         self.spikes.append(self.row)
         often = len(self.spikes) == self.again and self.row - self.spikes[0] < WITHIN
         return (self._breach(norm, usual, Severity.WARNING if often else Severity.INFO, "again" if often else ""),)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from grpo_watch.core.course import Course, Sign, named, shown
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView
 from grpo_watch.core.evidence import number
+from grpo_watch.core.generation_rows import GenerationRows
 from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.core.window import SortedWindow
 
@@ -16,7 +17,10 @@ AGREEING = frozenset({Sign.REWARD_FELL, Sign.SPREAD_LOST, Sign.CUT_OFF, Sign.TEX
 
 
 class KlExplosion(Detector):
-    """Judges the median of the newest rows, so that a lone spike is at most an info; k1's sign does not count."""
+    """Judges the median of the newest rows, so that a lone spike is at most an info; k1's sign does not count.
+
+    Rows that use a batch again take the place of the row before: one odd batch is one row.
+    """
 
     needs = (("kl_reference",),)
     params = MappingProxyType(
@@ -41,6 +45,7 @@ class KlExplosion(Detector):
         self.newest: deque[tuple[int, float]] = deque(maxlen=self.rows)
         self.calm = SortedWindow(20)  # more would take the rise from 0 of a fast learner for a jump
         self.calm_rows = self.rows
+        self.generation = GenerationRows()
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries KL."""
@@ -48,6 +53,8 @@ class KlExplosion(Detector):
         if kl is None:
             return SILENT
         kl = abs(kl)
+        if not self.generation.begins(record) and self.newest:
+            self.newest.pop()
         self.newest.append((record.step, kl))
         bar = self._bar()
         self.calm_rows = self.calm_rows + 1 if kl < bar else 0

@@ -1,4 +1,4 @@
-"""A KL that must grow stays exactly zero although groups have a learning signal: the updates do not arrive."""
+"""A KL that must grow stays exactly zero, or on a floor of noise, although groups have a learning signal."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import is_zero, not_zero, number
+from grpo_watch.core.kl_floor import NoiseFloor
 from grpo_watch.core.learning import ARITHMETIC_FLOOR
 from grpo_watch.core.offpolicy import steps_off_policy, update_is_zero
-from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
+from grpo_watch.core.records import CheckpointDigest, MetricRow, Reading, Severity, Verdict
+
+ASK = "KL is exactly 0; {} logs it even when beta is 0: say which with --set beta=… to have this judged"
 
 
 class KlStuckAtZero(Detector):
-    """Zero KL counts only once a healthy run would show more than the channel's resolution (``core/learning.py``)."""
+    """Zero KL counts only once a healthy run would show more than the channel's resolution (``core/learning.py``).
 
+    A KL that is flat from the first row on shows two kernels, not the policy: an info, unless checkpoints are the same.
+    """
+
+    reads = (MetricRow, CheckpointDigest)
     needs = (("kl_reference", "learning_rate"), ("kl_policy_update", "learning_rate"))
     params = MappingProxyType(
         {
@@ -28,6 +35,10 @@ class KlStuckAtZero(Detector):
     min_cumulative_lr_adapter: float
     min_signal: float
 
+    def setup(self) -> None:
+        """No KL seen."""
+        self.floor = NoiseFloor()
+
     def blind_because(self, run: RunView) -> str | None:
         """No reference, or one that follows on purpose."""
         if steps_off_policy(run) and run.seen("kl_policy_update"):
@@ -38,15 +49,21 @@ class KlStuckAtZero(Detector):
             return "the reference is synced to the policy on purpose (sync_ref_model)"
         return None
 
-    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
-        """Judge one train row."""
+    def observe(self, record: MetricRow | CheckpointDigest, run: RunView) -> Iterable[Reading]:
+        """Judge one train row; note whether checkpoints differ."""
+        if isinstance(record, CheckpointDigest):
+            self.floor.take_checkpoint(record)
+            return SILENT
         kl = number(record, "kl_reference")
         self.quiet_while = None
         if kl is None or ("kl_policy_update" in record.values and run.number("beta") == 0):
             return self._update(record, run)
+        if run.attempt == 1:
+            self.floor.push(record.step, abs(kl))
         if not is_zero(kl, record.resolution):
-            self.quiet_while = {"kl_reference": not_zero(record.resolution)}
-            return QUIET
+            self.quiet_while = {"kl_reference": not_zero(record.resolution)} if self.floor.settled else None
+            flat = self.floor.level is not None and not (self.blind_because(run) or self._not_evidence(record, run))
+            return (self.floor.reading(kl),) if flat else QUIET
         why_not = self.blind_because(run) or self._not_evidence(record, run)
         return no_data(why_not) if why_not else (self._breach(record, run, kl),)
 
@@ -82,7 +99,9 @@ class KlStuckAtZero(Detector):
             Verdict.BREACH,
             value=kl,
             severity=Severity.INFO if beta_open else None,
-            message=_asks_for_beta(run.framework) if beta_open else _says(signal),
+            message=ASK.format(run.framework or "this framework")
+            if beta_open
+            else f"KL to the reference is exactly 0 although {signal:.0%} of the groups have differing rewards",
             evidence={
                 "kl_reference": kl,
                 "reward_zero_std_ratio": round(1.0 - signal, 6),
@@ -90,14 +109,3 @@ class KlStuckAtZero(Detector):
                 "grad_norm": number(row, "grad_norm"),
             },
         )
-
-
-def _says(signal: float) -> str:
-    return f"KL to the reference is exactly 0 although {signal:.0%} of the groups have differing rewards"
-
-
-def _asks_for_beta(framework: str | None) -> str:
-    return (
-        f"KL is exactly 0; {framework or 'this framework'} logs it even when beta is 0: "
-        "say which with --set beta=… to have this judged"
-    )

@@ -11,6 +11,8 @@ from grpo_watch.core.records import MetricRow, Reading, Verdict
 
 LEAST_RATE = 1e-7
 """The smallest peak rate that is usual for GRPO; a log that can't print it (verl's three decimals) proves nothing."""
+DECAYED = 0.1
+"""Share of its peak that a log must still print: a schedule may decay by so much long before its end."""
 
 
 class LearningRateZero(Detector):
@@ -40,7 +42,7 @@ class LearningRateZero(Detector):
             self.quiet_while = {"learning_rate": (not_zero(record.resolution)[0], self.peak)}
             return QUIET
         self.quiet_while = None
-        why_not = self._rounded_away(record, run) or self._expected_zero(record, run)
+        why_not = self._rounded_away(record, run) or self._expected_zero(record, run) or self._skipped(record)
         if why_not:
             return no_data(why_not)
         evidence = {"learning_rate": rate, "highest_so_far": self.peak, "max_steps": run.max_steps}
@@ -49,9 +51,14 @@ class LearningRateZero(Detector):
     @staticmethod
     def _rounded_away(row: MetricRow, run: RunView) -> str | None:
         peak = run.number("learning_rate")
-        if peak == 0.0 or not is_zero(LEAST_RATE if peak is None else peak, row.resolution):
+        if peak == 0.0 or not is_zero(DECAYED * (LEAST_RATE if peak is None else peak), row.resolution):
             return None
         return "this log rounds the learning rate to 0"
+
+    def _skipped(self, row: MetricRow) -> str | None:
+        """The Trainer logs 0 under DeepSpeed until the scheduler's first step, which steps skipped by fp16 put off."""
+        overflow = self.peak == 0.0 and "grad_norm" in row.values and number(row, "grad_norm") is None
+        return "the optimizer skips its first steps (the gradient overflows)" if overflow else None
 
     def _expected_zero(self, row: MetricRow, run: RunView) -> str | None:
         total = run.max_steps

@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from types import MappingProxyType
 
-from grpo_watch.core.course import Sign, named, shown
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.evidence import number
-from grpo_watch.core.records import MetricRow, Reading, Verdict
-
-AGREEING = frozenset({Sign.REWARD_FELL, Sign.SPREAD_LOST})
+from grpo_watch.core.course import Course, Sign, Track
+from grpo_watch.core.detector import Bounds, Param
+from grpo_watch.core.length_change import LengthChange, reward_fell
 
 
-class LengthCollapse(Detector):
+class LengthCollapse(LengthChange):
     """Shorter answers that score as well are an improvement: shrinking alone is never judged."""
 
     needs = (("completion_length_mean", "reward_mean"),)
     params = MappingProxyType({"share": Param(0.3, "share of the run's longest mean length", 0, 1)})
+    verb, extreme, also = "shrank", "longest", "reward_zero_std_ratio"
     share: float
 
-    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
-        """Judge one train row that carries the mean length."""
-        if number(record, "completion_length_mean") is None:
-            return SILENT
-        course = run.course
+    def changed(self, length: Track) -> bool:
+        """At most ``share`` of the longest is left."""
+        return length.ratio(length.highest) <= self.share
+
+    def harmless(self, course: Course) -> Bounds | None:
+        """Lengths that are not short even against a longest mean of twice the one so far."""
+        high = 2 * course.length.highest
+        low = self.share * high * (1.0 + 1e-9)
+        return {"completion_length_mean": (low, high)} if course.length.within(low, high) else None
+
+    def before(self, length: Track) -> tuple[float, float]:
+        """The longest mean length."""
+        return length.highest, self.share * length.highest
+
+    def agreeing(self, course: Course) -> frozenset[Sign]:
+        """Reward fell, or its spread is lost."""
         length = course.length
-        if length.mean is None:
-            return no_data("too few rows with a length yet")
-        if length.mean > self.share * length.highest:
-            return QUIET
-        signs = course.signs() & AGREEING
-        if not signs:
-            return QUIET
-        message = f"completions shrank from {length.highest:.4g} to {length.mean:.4g} tokens; {named(signs)}"
-        evidence = {
-            "completion_length_mean": shown(length.mean),
-            "longest": shown(length.highest),
-            "reward_zero_std_ratio": shown(course.silent.mean),
-            "reward_mean": shown(course.reward.mean),
-        }
-        threshold = self.share * length.highest
-        return (Reading(Verdict.BREACH, value=length.mean, threshold=threshold, message=message, evidence=evidence),)
+        spread = course.signs() & {Sign.SPREAD_LOST}
+        return spread | reward_fell(course.reward, extreme=length.ratio(length.highest) <= self.share / 2)

@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from math import inf
 from types import MappingProxyType
 
-from grpo_watch.core.course import MOST, Course, Sign, grown, named, shown
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.evidence import number
-from grpo_watch.core.records import MetricRow, Reading, Verdict
+from grpo_watch.core.course import CUT_OFF, MOST, Course, Sign, Track, grown
+from grpo_watch.core.detector import NEVER, Bounds, Param
+from grpo_watch.core.length_change import LengthChange, reward_fell
 
 
-class LengthExplosion(Detector):
+class LengthExplosion(LengthChange):
     """Longer answers with a rising reward are what reasoning runs are for: growth alone is never judged."""
 
     needs = (("completion_length_mean", "reward_mean"), ("completion_length_mean", "completion_truncated_ratio"))
     params = MappingProxyType({"times": Param(1.5, "multiple of the run's shortest mean length", minimum=1)})
+    verb, extreme, also = "grew", "shortest", "completion_truncated_ratio"
     times: float
 
-    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
-        """Judge one train row that carries the mean length."""
-        if number(record, "completion_length_mean") is None:
-            return SILENT
-        course = run.course
-        length = course.length
-        if length.mean is None:
-            return no_data("too few rows with a length yet")
-        if not grown(length, self.times):
-            return QUIET
-        signs = self._agreeing(course)
-        if not signs:
-            return QUIET
-        message = f"completions grew from {length.lowest:.4g} to {length.mean:.4g} tokens; {named(signs)}"
-        evidence = {
-            "completion_length_mean": shown(length.mean),
-            "shortest": shown(length.lowest),
-            "completion_truncated_ratio": shown(course.truncated.mean),
-            "reward_mean": shown(course.reward.mean),
-        }
-        threshold = self.times * length.lowest
-        return (Reading(Verdict.BREACH, value=length.mean, threshold=threshold, message=message, evidence=evidence),)
+    def changed(self, length: Track) -> bool:
+        """``times`` the shortest, and no shorter than at the start."""
+        return grown(length, self.times)
 
-    @staticmethod
-    def _agreeing(course: Course) -> frozenset[Sign]:
+    def harmless(self, course: Course) -> Bounds | None:
+        """A reward that can't have fallen, and a limit that cuts few off."""
+        reward, cut = course.reward.safe(MOST), (-inf, CUT_OFF - 1e-9)
+        if reward is None or not course.reward.within(*reward):
+            return None
+        if not course.truncated.newest:
+            return {"reward_mean": reward, "completion_truncated_ratio": NEVER}
+        bounds = {"reward_mean": reward, "completion_truncated_ratio": cut}
+        return bounds if course.truncated.within(*cut) else None
+
+    def before(self, length: Track) -> tuple[float, float]:
+        """The shortest mean length."""
+        return length.lowest, self.times * length.lowest
+
+    def agreeing(self, course: Course) -> frozenset[Sign]:
         """Reward fell, or the limit cuts completions off without a gain in reward."""
-        signs = {Sign.REWARD_FELL} if course.reward.fell(MOST) else set()
-        if course.cut_off() and not course.reward.gained():
-            signs.add(Sign.CUT_OFF)
-        return frozenset(signs)
+        fell = reward_fell(course.reward, extreme=grown(course.length, 2 * self.times))
+        return fell | {Sign.CUT_OFF} if course.cut_off() and not course.reward.gained() else fell

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from grpo_watch.core.batch import BatchPlan
+from grpo_watch.core.batch import BatchPlan, style_of
+from grpo_watch.core.batch_cause import likely_cause
 from grpo_watch.core.detector import ANY, QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import MetricRow, Progress, Reading, RunConfig, Verdict
 
 NEEDED = ("per_device_train_batch_size", "num_generations")
-OLD_TRL = (0, 20)
-"""Before 0.20 TRL's sampler did not drop the incomplete batch: the printed total was a little more than it reached."""
+COUNTED_BY_TRL = frozenset({"trl", "ms-swift", "unsloth", "axolotl", "open-r1"})
+"""Frameworks whose steps the Hugging Face trainer counts from TRL's sampler, or as it does."""
 
 
 class MaxStepsMismatch(Detector):
@@ -36,10 +37,8 @@ class MaxStepsMismatch(Detector):
         """A total that was set, a framework whose arithmetic is not known, or a gap in the settings."""
         if (run.number("max_steps") or 0) > 0:
             return "max_steps is set, so the dataset does not decide the total"
-        if run.framework not in {"trl", "ms-swift", "unsloth"}:
+        if run.framework not in COUNTED_BY_TRL:
             return "how this framework counts its steps is not known"
-        if run.framework == "trl" and run.version is not None and _release(run.version) < OLD_TRL:
-            return "TRL before 0.20 counts differently"
         lacking = [name for name in NEEDED if run.number(name) is None]
         if run.number("dataset_size") is None:
             lacking.insert(0, "dataset_size")
@@ -62,28 +61,30 @@ class MaxStepsMismatch(Detector):
         if why_not is not None:
             return no_data(why_not)
         self.compared = run.max_steps
-        return self._judge(_plan(run), run.max_steps or 0)
+        return self._judge(_plan(run), run)
 
-    def _judge(self, plan: BatchPlan, total: int) -> Iterable[Reading]:
-        predicted = plan.max_steps
+    def _judge(self, plan: BatchPlan, run: RunView) -> Iterable[Reading]:
+        total, predicted = run.max_steps or 0, plan.max_steps
         if predicted is None:
             return no_data("the dataset is smaller than one generation batch")
         if abs(total - predicted) <= max(self.steps, self.share * predicted):
             return QUIET
+        cause = likely_cause(plan, total, run.known)
+        evidence: dict[str, int | str] = {"max_steps": total, "predicted": predicted, "formula": plan.formula}
+        why = ""
+        if cause is not None:
+            evidence["explained_by"] = f"{cause[0]} = {cause[1]:g}"
+            why = f"; {evidence['explained_by']} would explain it"
         return (
             Reading(
                 Verdict.BREACH,
                 value=float(total),
                 threshold=float(predicted),
-                message=f"the trainer plans {total} steps, but its settings give {predicted}",
-                evidence={"max_steps": total, "predicted": predicted, "formula": plan.formula},
+                message=f"the trainer plans {total} steps, but its settings give {predicted}{why}",
+                evidence=evidence,
                 immediate=True,
             ),
         )
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def _plan(run: RunView) -> BatchPlan:
@@ -101,4 +102,5 @@ def _plan(run: RunView) -> BatchPlan:
         generation_batch_size=whole("generation_batch_size", 0) or None,
         num_iterations=whole("num_iterations"),
         num_train_epochs=run.number("num_train_epochs") or 1.0,
+        style=style_of(run.framework or "", None if run.framework == "unsloth" else run.version),
     )

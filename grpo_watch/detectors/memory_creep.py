@@ -19,7 +19,7 @@ EVERY = 20
 
 
 class MemoryCreep(Detector):
-    """Thins the history to 32 points, fits a robust line, and asks that both halves of it rise."""
+    """Thins the history to 32 points and fits a robust line to all of it, or to the newer half if that alone rises."""
 
     needs = (("memory_gib",),)
     params = MappingProxyType(
@@ -64,29 +64,38 @@ class MemoryCreep(Detector):
             self.every *= 2
 
     def _judge(self, step: int, memory: float, run: RunView) -> Iterable[Reading]:
-        if self.points[-1][1] - self.points[0][1] < self.least_gib:
-            return QUIET
-        slope, newest = theil_sen(self.points), theil_sen(self.points[len(self.points) // 2 :])
-        if newest < slope / 2 or newest <= 0 or explained(self.points) < self.fit:
+        newest = self._slope(self.points) or self._slope(self.points[len(self.points) // 2 :])
+        if newest <= 0:
             return QUIET
         limit = self.capacity_gib or next((size for size in SIZES if size * USABLE > memory), 2 * memory)
         full = round(step + (limit * USABLE - memory) / newest)
         total = run.max_steps or int(step * self.ahead)
         if full > total:
             return QUIET
+        return self._breach(memory, limit, newest, full, run.max_steps)
+
+    def _slope(self, points: list[tuple[float, float]]) -> float:
+        """GiB per step in the newer half of a line that rises enough and does not level off; 0 where there is none."""
+        if points[-1][1] - points[0][1] < self.least_gib or explained(points) < self.fit:
+            return 0.0
+        newest = theil_sen(points[len(points) // 2 :])
+        return newest if newest >= theil_sen(points) / 2 else 0.0
+
+    @staticmethod
+    def _breach(memory: float, limit: float, slope: float, full: int, total: int | None) -> Iterable[Reading]:
         return (
             Reading(
                 Verdict.BREACH,
                 value=memory,
                 threshold=limit,
-                message=f"memory rises by {1000 * newest:.3g} GiB per 1,000 steps: {limit:g} GiB are full near step "
+                message=f"memory rises by {1000 * slope:.3g} GiB per 1,000 steps: {limit:g} GiB are full near step "
                 f"{full}, before the end",
                 evidence={
                     "memory_gib": memory,
-                    "gib_per_1000_steps": round(1000 * newest, 4),
+                    "gib_per_1000_steps": round(1000 * slope, 4),
                     "capacity_gib": limit,
                     "full_at_step": full,
-                    "max_steps": run.max_steps,
+                    "max_steps": total,
                 },
             ),
         )

@@ -13,6 +13,9 @@ CORE = ("loss", "grad_norm", "kl_reference", "entropy", "reward_mean", "policy_c
 multi-task rewards leave single functions NaN on purpose (ms-swift#4653). A key logged as null was NaN: TRL >= 1.0 and
 verl's file logger write it so; rows that don't have the metric lack the key."""
 
+SEARCH = 16
+"""Rows that the search for fp16's loss scale may take: it begins at 65,536 and is halved with each skipped step."""
+
 REWARD_HINT = (
     "Only the reward is broken: a reward function returns NaN, None or infinity. Return a finite float for every "
     "completion (guard divisions, give the lowest score where an answer can't be parsed)."
@@ -20,7 +23,7 @@ REWARD_HINT = (
 
 
 class NonFiniteMetric(Detector):
-    """One row is a warning (a lone fp16 grad_norm an info); two in a row, or a crash right after, are critical."""
+    """One row is a warning; two in a row, or a crash right after, are critical. What fp16 skips is an info."""
 
     reads = (MetricRow, RunEvent)
     needs = tuple((name,) for name in CORE)
@@ -30,6 +33,7 @@ class NonFiniteMetric(Detector):
         self.streak: dict[str, int] = {}
         self.last: dict[str, float | None] = {}
         self.first_step = 0
+        self.searching = True
 
     def observe(self, record: MetricRow | RunEvent, run: RunView) -> Iterable[Reading]:
         """Judge a train row, or a crash that follows one."""
@@ -39,6 +43,7 @@ class NonFiniteMetric(Detector):
             return SILENT
         values = record.values
         broken = {name: value for name in CORE if (value := values.get(name, 0.0)) is None or not math.isfinite(value)}
+        self.searching = self.searching and ("grad_norm" not in values or "grad_norm" in broken)
         if not (broken or self.streak):
             if values.keys().isdisjoint(CORE):
                 return SILENT
@@ -56,10 +61,11 @@ class NonFiniteMetric(Detector):
         return (self._breach(self._severity(run, persists=persists), "again" if persists else "on one row"),)
 
     def _severity(self, run: RunView, *, persists: bool) -> Severity:
-        if persists:
-            return Severity.CRITICAL
-        scaled = str(run.setting("dtype")) in ("float16", "fp16", "torch.float16")
-        return Severity.INFO if scaled and set(self.last) == {"grad_norm"} else Severity.WARNING
+        scaled = run.setting("fp16") is True or str(run.setting("dtype")) in ("float16", "fp16", "torch.float16")
+        skipped = not persists or (self.searching and max(self.streak.values()) <= SEARCH)
+        if scaled and skipped and set(self.last) == {"grad_norm"}:
+            return Severity.INFO
+        return Severity.CRITICAL if persists else Severity.WARNING
 
     def _breach(self, severity: Severity, how: str) -> Reading:
         said = {name: "null" if value is None else str(value) for name, value in sorted(self.last.items())}

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView
-from grpo_watch.core.records import EventKind, Reading, RunEvent, Tick, Verdict
+from grpo_watch.core.records import EventKind, RunEvent
+from grpo_watch.core.watcher_says import WatcherSays
 
 RULE_FILES = "rule files"
 """What an event speaks of that concerns no single rule: files that can't be loaded, or can be again."""
 
 
-class RuleBroken(Detector):
+class RuleBroken(WatcherSays):
     """One alert per broken rule; the engine says which, at the record that broke it."""
 
-    reads = (RunEvent, Tick)
-    survives_attempts = True
+    begins, ends, evidence = EventKind.RULE_BROKEN, EventKind.RULE_LOADED, ("rule", "error")
 
-    def observe(self, record: RunEvent | Tick, run: RunView) -> Iterable[Reading]:
-        """Take an event of the engine; a tick only shows that nothing was said."""
-        if isinstance(record, Tick):
-            return QUIET if run.step else SILENT
-        if record.kind is EventKind.RULE_LOADED:
-            return (Reading(Verdict.OK, record.channel),)
-        if record.kind is not EventKind.RULE_BROKEN:
-            return SILENT
-        message = f"{record.channel} is broken and judges nothing any more: {record.text}"[:300]
-        if record.channel == RULE_FILES:
-            message = f"the rule files can't be loaded, the old rules stay in force: {record.text}"[:300]
-        said = {"rule": record.channel, "error": record.text[:300]}
-        return (Reading(Verdict.BREACH, record.channel, message=message, evidence=said, immediate=True),)
+    def message(self, event: RunEvent) -> str:
+        """Which rule, or that the files are at fault."""
+        if event.channel == RULE_FILES:
+            return f"the rule files can't be loaded, the old rules stay in force: {event.text}"
+        return f"{event.channel} is broken and judges nothing any more: {event.text}"

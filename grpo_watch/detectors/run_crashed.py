@@ -40,6 +40,10 @@ class RunCrashed(Detector):
         self.quiet_while = None if self.suspect or self.finished or self.fired or not run.rows else ANY
         return readings
 
+    def blind_because(self, run: RunView) -> str | None:
+        """Rows alone never tell how the job ended."""
+        return None if run.shows_end else "the end of this run shows in no channel that is read"
+
     def _row(self, row: MetricRow, run: RunView) -> Iterable[Reading]:
         if row.supplement:
             return SILENT
@@ -75,10 +79,9 @@ class RunCrashed(Detector):
         return self._fire(run.step)
 
     def _without_sign(self, tick: Tick, run: RunView) -> Iterable[Reading]:
-        if not run.shows_end:
-            return no_data("the end of this run shows in no channel that is read")
-        if run.step == 0:
-            return no_data("no row was logged yet")
+        why_not = self.blind_because(run) or ("" if run.step else "no row was logged yet")
+        if why_not:
+            return no_data(why_not)
         if tick.state is RunState.ENDED and not self.finished and run.step < (run.max_steps or 0):
             self.suspect = RunEvent("", EventKind.KILLED, run.step, NO_END)
             return self._fire(run.step)

@@ -20,6 +20,8 @@ from grpo_watch.core.records import (
     Verdict,
 )
 
+NO_END_SHOWN = "the end of this run shows in no channel that is read (its console log, or ms-swift's logging.jsonl)"
+
 
 class RunStalled(Detector):
     """Adaptive: ``factor`` median steps, at least the floor, more while a first step, evaluation or save may run."""
@@ -58,19 +60,26 @@ class RunStalled(Detector):
         self.life.take(record, run.rows)
         return SILENT
 
+    def blind_because(self, run: RunView) -> str | None:
+        """Rows alone never tell that they ended too early, unless the last one was among them."""
+        return None if run.shows_end or self._complete(run) else NO_END_SHOWN
+
+    @staticmethod
+    def _complete(run: RunView) -> bool:
+        return run.max_steps is not None and run.step >= run.max_steps
+
     def _judge(self, tick: Tick, run: RunView) -> Iterable[Reading]:
         why_not = self._not_judged(tick, run)
         if why_not is not None:
             return no_data(why_not)
         silence, limit = tick.now - (self.life.last(run.heard) or tick.now), self._limit(run)
-        complete = run.max_steps is not None and run.step >= run.max_steps
-        if self.life.ended(run.rows) or complete or tick.state is RunState.RUNNING or silence <= limit:
+        if self.life.ended(run.rows) or self._complete(run) or tick.state is RunState.RUNNING or silence <= limit:
             return QUIET
         return (self._breach(tick, run, silence, limit),)
 
     def _not_judged(self, tick: Tick, run: RunView) -> str | None:
         if not run.shows_end:
-            return "the end of this run shows in no channel that is read (its console log, or ms-swift's logging.jsonl)"
+            return NO_END_SHOWN
         if self.life.last(run.heard) is None or (run.rows == 0 and not tick.live):
             return "no row was logged yet"
         if tick.state is RunState.ENDED:

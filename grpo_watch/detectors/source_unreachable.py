@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView
-from grpo_watch.core.records import EventKind, Reading, RunEvent, Tick, Verdict
+from grpo_watch.core.records import EventKind, RunEvent
+from grpo_watch.core.watcher_says import WatcherSays
 
 
-class SourceUnreachable(Detector):
+class SourceUnreachable(WatcherSays):
     """One alert per channel, begun and ended by what the watcher itself says."""
 
-    reads = (RunEvent, Tick)
-    survives_attempts = True
+    begins, ends, evidence = EventKind.SOURCE_PROBLEM, EventKind.SOURCE_RECOVERED, ("channel", "problem")
 
-    def observe(self, record: RunEvent | Tick, run: RunView) -> Iterable[Reading]:
-        """Take an event of the watcher; a tick only shows that nothing was said."""
-        if isinstance(record, Tick):
-            return QUIET if run.step else SILENT
-        if record.kind is EventKind.SOURCE_RECOVERED:
-            return (Reading(Verdict.OK, record.channel),)
-        if record.kind is not EventKind.SOURCE_PROBLEM:
-            return SILENT
-        message = f"{record.channel} can not be read: {record.text}"[:300]
-        said = {"channel": record.channel, "problem": record.text[:300]}
-        return (Reading(Verdict.BREACH, record.channel, message=message, evidence=said, immediate=True),)
+    def message(self, event: RunEvent) -> str:
+        """Which channel, and what the operating system says."""
+        return f"{event.channel} can not be read: {event.text}"

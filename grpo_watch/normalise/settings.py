@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
+from grpo_watch.core.names import SETTINGS
 from grpo_watch.core.records import Scalar, Setting
 from grpo_watch.normalise.tables import frameworks
 
@@ -25,8 +27,14 @@ def flatten(raw: Mapping[str, object], depth: int = 0) -> Iterator[tuple[str, ob
 
 
 def framework_of_settings(keys: Collection[str]) -> str | None:
-    """The framework whose data file knows most of these dotted keys of a configuration; None for fewer than three."""
-    known = {name: sum(key in keys for key, _ in table.settings) for name, table in frameworks().items()}
+    """The framework whose data file knows most of these dotted keys of a configuration; None for fewer than three.
+
+    Only keys of its own count: names that several data files know, or that are those of transformers' arguments
+    (``learning_rate``, ``seed``), stand in anyone's configuration.
+    """
+    everyones = Counter(key for table in frameworks().values() for key, _ in table.settings)
+    own = {key for key in keys if everyones[key] == 1 and key not in SETTINGS}
+    known = {name: sum(key in own for key, _ in table.settings) for name, table in frameworks().items()}
     best = max(known, key=lambda name: known[name], default=None)
     return best if best is not None and known[best] >= ENOUGH else None
 

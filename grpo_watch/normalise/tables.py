@@ -162,6 +162,16 @@ def frameworks() -> Mapping[str, Framework]:
     return {table.name: table for table in sorted(tables, key=lambda table: table.order)}
 
 
+def read_framework(text: str) -> Framework:
+    """The framework of one data file that is based on no other.
+
+    Raises:
+        ValueError: a key means something that is no canonical metric or setting.
+        KeyError: a part that every data file has is missing.
+    """
+    return _framework(yaml.safe_load(text), {})
+
+
 def produced_by(name: str) -> frozenset[str] | None:
     """Every canonical metric that a framework's logs can give, of any version; None for an unknown framework."""
     framework = frameworks().get(name)

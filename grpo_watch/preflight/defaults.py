@@ -54,12 +54,12 @@ class Settings:
 
     def given(self, name: str) -> Setting | None:
         """The setting as it was given, under the framework's own name or the one asked for."""
-        settings = self.launch.settings
-        return settings.get(self.own_name(name)) or settings.get(name)
+        return self.launch.settings.get(self.own_name(name))
 
     def own_name(self, name: str) -> str:
-        """What the framework calls the setting."""
-        return str(tables()[self.framework].get("names", {}).get(name, name))
+        """What the framework calls the setting; a newer name that was given stays."""
+        own = str(tables()[self.framework].get("names", {}).get(name, name))
+        return name if name in self.launch.settings else own
 
     def unreadable(self, name: str) -> bool:
         """Whether something was given that could not be read."""

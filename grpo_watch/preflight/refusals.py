@@ -50,10 +50,31 @@ def refusals(batch: Batch) -> tuple[Refusal, ...]:
     return said or tuple(_training(batch))
 
 
+def accepts(batch: Batch) -> bool:
+    """Whether there is no reason at all; cheaper than to name all."""
+    return next(_rules(batch), None) is None and next(_training(batch), None) is None
+
+
 def _rules(batch: Batch) -> Iterator[Refusal]:
     table = _SWIFT if batch.framework == "ms-swift" else _TRL
     rules = [rules for since, rules in table if at_least(batch.version, since)]
-    return rules[0](batch) if rules else iter(())
+    if batch.framework == "axolotl":
+        yield from _axolotl(batch)
+    if rules:
+        yield from rules[0](batch)
+
+
+def factors(batch: Batch) -> tuple[tuple[str, int], ...]:
+    """What the version's rule multiplies, each with its setting."""
+    if batch.generation_batch_size:
+        return (("generation_batch_size", batch.generation_batch_size),)
+    each = (("per_device_train_batch_size", batch.per_device), ("processes", batch.world_size))
+    since = "3.4" if batch.framework == "ms-swift" else "0.17"
+    if not at_least(batch.version, since):
+        return each
+    if batch.steps_per_generation:
+        return (*each, ("steps_per_generation", batch.steps_per_generation))
+    return (*each, ("gradient_accumulation_steps", batch.accumulation))
 
 
 def _global(batch: Batch) -> Iterator[Refusal]:
@@ -157,6 +178,17 @@ def _training(batch: Batch) -> Iterator[Refusal]:
         yield Refusal(Kind.NO_STEPS, Stage.TRAINING, _NO_STEPS)
     elif batch.prompts is not None and plan.drawn < 1:
         yield Refusal(Kind.NOTHING_DRAWN, Stage.SILENT, "")
+
+
+def _axolotl(batch: Batch) -> Iterator[Refusal]:
+    """Axolotl looks at the configuration before TRL does, and leaves the processes out."""
+    size = batch.generation_batch_size or batch.per_device * batch.accumulation
+    if size % batch.group:
+        text = "GRPO: generation batch size must be divisible by `trl.num_generations`. Got effective_gbs="
+        yield Refusal(Kind.GROUPS, Stage.ARGUMENTS, f"{text}{size}")
+    elif size < batch.group * batch.world_size and batch.world_size > 1:
+        text = f"effective_gbs={size} is smaller than num_generations x processes = {batch.group * batch.world_size}"
+        yield Refusal(Kind.GROUPS, Stage.ARGUMENTS, text)
 
 
 def _two_at_least(batch: Batch, stage: Stage) -> Iterator[Refusal]:

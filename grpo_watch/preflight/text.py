@@ -46,7 +46,7 @@ def _headline(launch: Launch, assessment: Assessment) -> Text:
     refused = any(problem.severity is Severity.CRITICAL for problem in assessment.problems)
     word, style = ("WILL FAIL", "bold red") if refused else ("LOOK AGAIN", "bold yellow")
     if code in {FINE, MISSING}:
-        word, style = ("OK", "bold green") if code == FINE else ("CAN'T TELL", "bold yellow")
+        word, style = ("OK", "bold green") if code == FINE else ("NOT SURE", "bold yellow")
     line = Text(word, style=style)
     line.append(f"  {printable(launch.text)}", style="bold")
     name = " ".join(part for part in (assessment.framework, assessment.version) if part)
@@ -76,25 +76,21 @@ def _problem(problem: Problem) -> Iterator[tuple[Text, int]]:
 
 
 def _suggestions(launch: Launch, suggestions: Sequence[Suggestion]) -> Table:
-    """One column per setting that any of them changes; the first row is what was given."""
-    shown = suggestions[:MAX_SUGGESTIONS]
-    names = list(dict.fromkeys(name for suggestion in shown for name in suggestion.changes))
+    """One row per suggestion: what changes from what to what, and what that gives."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("nearest valid")
-    for name in names:
-        table.add_column(name, justify="right", overflow="fold")
-    table.add_column("why", overflow="fold")
-    given = {name: launch.settings[name].value if name in launch.settings else None for name in names}
-    table.add_row("now", *(_cell(given[name], absent="default") for name in names), "", style="dim")
-    for number, suggestion in enumerate(shown, 1):
-        cells = [
-            Text(_cell(suggestion.changes[name], absent="leave out"), style="bold")
-            if name in suggestion.changes
-            else Text(_cell(given[name], absent="default"))
-            for name in names
-        ]
-        table.add_row(str(number), *cells, printable(suggestion.why))
+    table.add_column("")
+    table.add_column("nearest valid settings", overflow="fold")
+    table.add_column("")
+    for number, suggestion in enumerate(suggestions[:MAX_SUGGESTIONS], 1):
+        changes = Text("\n").join(_change(launch, name, value) for name, value in suggestion.changes.items())
+        table.add_row(str(number), changes, printable(suggestion.why))
     return table
+
+
+def _change(launch: Launch, name: str, value: Scalar) -> Text:
+    given = launch.settings[name].value if name in launch.settings else None
+    line = Text(f"{printable(name)} {_cell(given, absent='not set')} → ")
+    return line.append(_cell(value, absent="leave out"), style="bold")
 
 
 def _cell(value: Scalar, absent: str) -> str:

@@ -29,11 +29,12 @@ class ChannelReport:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """One run's snapshot, the channels it came from, and what of its folder could not be read."""
+    """One run's snapshot, the channels it came from, what of its folder could not be read, and what else to know."""
 
     snapshot: RunSnapshot
     channels: tuple[ChannelReport, ...] = ()
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def document(reports: Sequence[RunReport], problems: Sequence[str] = ()) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def _run(report: RunReport) -> dict[str, Any]:
             {"rule": rule.rule, "status": rule.status.value, "reason": rule.reason or None} for rule in snapshot.rules
         ],
         "channels": [_channel(channel) for channel in report.channels],
-        "problems": list(report.problems),
+        "problems": [*report.problems, *report.notes],
     }
 
 

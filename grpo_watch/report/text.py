@@ -128,6 +128,8 @@ def _footer(report: RunReport) -> Iterator[tuple[Text, int]]:
     for rule in snapshot.rules:
         if rule.status is RuleStatus.BROKEN:
             yield Text(f"broken: {rule.rule}: {printable(rule.reason)}", style="red"), 2
+    for note in report.notes:
+        yield Text(printable(note), style="dim"), 2
     for problem in report.problems:
         yield Text(f"not read: {printable(problem)}", style="yellow"), 2
     for channel in report.channels:

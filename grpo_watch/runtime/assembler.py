@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from bisect import insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from grpo_watch.core.records import (
@@ -26,11 +26,14 @@ from grpo_watch.core.records import (
     Tick,
 )
 from grpo_watch.normalise.resolve import Resolved, Resolver
+from grpo_watch.runtime.agreement import Agreement
 from grpo_watch.runtime.ledger import Entry, Ledger
 from grpo_watch.runtime.shares import ChangedShare, duplicate_ratio
 
 BUFFERED_ROWS = 2_000
 """Rows of secondary channels kept while the primary has not reached their step (bounds memory)."""
+RECENT_BATCHES = 64
+"""So many batches of completions are remembered, to know one that comes again through another channel."""
 SILENT_STEPS = 10.0
 """The primary is given up when it is silent for so many median steps while another channel goes on …"""
 SILENT_SECONDS = 60.0
@@ -44,7 +47,8 @@ class Assembler:
     once it has a step that the primary has not, a worse one only through a ``ChannelElected`` item. Of several channels
     of the primary kind (ranks, two output streams) the first that gives a row counts. Rows of other kinds only add the
     metrics that the primary did not carry up to their step, as ``supplement`` rows, once the primary has reached it; a
-    step that the primary skipped is filled from them when they are there before it goes on.
+    step that the primary skipped is filled from them when they are there before it goes on. ``given`` counts the rows
+    that each channel gave, used or not.
     """
 
     def __init__(self, run: str) -> None:
@@ -52,6 +56,8 @@ class Assembler:
         self.channels: dict[str, ChannelOpened] = {}
         self.primary: ChannelKind | None = None
         self.ledger = Ledger()
+        self.agreement = Agreement()
+        self.given: Counter[str] = Counter()
         self.shows_end = False
         self.in_folder = True
         self._leaders: dict[tuple[ChannelKind, int], str] = {}
@@ -62,6 +68,7 @@ class Assembler:
         self._step_times: deque[float] = deque(maxlen=21)
         self._changed = ChangedShare()
         self._told_interleaved = False
+        self._batches: deque[tuple[tuple[int, tuple[str, ...]], str]] = deque(maxlen=RECENT_BATCHES)
         self._max_steps: int | None = None
 
     def feed(self, item: Item) -> Sequence[Record]:
@@ -96,11 +103,22 @@ class Assembler:
         """Anything else goes on as it is; checkpoints and completions also make a gauge."""
         if isinstance(item, CheckpointDigest):
             name, share = "parameters_changed_ratio", self._changed.of(item)
+        elif isinstance(item, CompletionSummary) and self._known_elsewhere(item):
+            return ()
         elif isinstance(item, CompletionSummary) and item.stream is Stream.TRAIN:
             name, share = "completion_duplicate_ratio", duplicate_ratio(item)
         else:
             return (item,)
         return (item,) if share is None else (item, self._supplement(item.step, {name: share}, item.seen))
+
+    def _known_elsewhere(self, item: CompletionSummary) -> bool:
+        """Whether another channel gave this batch (TRL writes it to Parquet and logs it to wandb)."""
+        batch = (item.step, tuple(group.digest for group in item.groups))
+        told = item.groups and all(group.digest for group in item.groups)
+        known = dict(self._batches).get(batch, item.channel) if told else item.channel
+        if known == item.channel:
+            self._batches.append((batch, item.channel))
+        return known != item.channel
 
     def _open(self, item: ChannelOpened) -> Sequence[Record]:
         self.channels[item.channel] = item
@@ -120,6 +138,7 @@ class Assembler:
         """From now on this kind is primary."""
         self.primary = kind
         self._carried.clear()
+        self.agreement.forget()
         self.ledger.change_channel()
 
     def _event(self, event: RunEvent) -> Sequence[Record]:
@@ -135,6 +154,7 @@ class Assembler:
         return min((opened.kind for opened in self.channels.values()), default=None)
 
     def _row(self, row: RawRow) -> Sequence[Record]:
+        self.given[row.channel] += 1
         if row.kind is not self.primary:
             self._choose(row)
         if row.kind is not self.primary:
@@ -189,8 +209,7 @@ class Assembler:
         if row.max_steps is not None and row.max_steps != self._max_steps:
             self._max_steps = row.max_steps
             made.append(Progress(row.channel, entry.step, row.max_steps, row.segment, row.seen))
-        if not resolved.values.keys() <= self._carried.keys():
-            self._note_metrics(resolved, entry)
+        self._note_metrics(resolved, entry)
         made.append(
             MetricRow(
                 self.run,
@@ -206,10 +225,15 @@ class Assembler:
         )
 
     def _note_metrics(self, resolved: Resolved, entry: Entry) -> None:
-        """Remember from which step on the primary's train rows carry each metric."""
-        if resolved.stream is Stream.TRAIN and entry.row.kind is self.primary:
+        """Remember what the primary's train rows say, and from which step on they carry each metric."""
+        if resolved.stream is not Stream.TRAIN or entry.row.kind is not self.primary:
+            return
+        place = (entry.attempt, entry.step)
+        if len(self.channels) > 1:
+            self.agreement.keep(place, entry.row.channel, resolved.values, entry.row.resolution)
+        if not resolved.values.keys() <= self._carried.keys():
             for name in resolved.values:
-                self._carried.setdefault(name, (entry.attempt, entry.step))
+                self._carried.setdefault(name, place)
 
     def _secondary(self, row: RawRow) -> Sequence[Record]:
         made: list[Record] = []
@@ -243,6 +267,7 @@ class Assembler:
         """The metrics of a secondary row that the primary did not carry up to this step."""
         resolved = self.resolver.resolve(row)
         here = (self.ledger.attempt, step)
+        self.agreement.compare(here, row.channel, resolved.values, row.resolution)
         lacking = {name: value for name, value in resolved.values.items() if self._carried.get(name, _NEVER) > here}
         if lacking:
             made.append(self._supplement(step, lacking, row.seen)._replace(resolution=row.resolution))

@@ -8,7 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from grpo_watch.core.snapshot import RunSnapshot
-from grpo_watch.runtime.runwatch import Options, RunWatch
+from grpo_watch.runtime.agreement import CONFLICT
+from grpo_watch.runtime.options import Options
+from grpo_watch.runtime.runwatch import RunWatch
 from grpo_watch.sinks.base import ChannelStatus, RunPicture
 from grpo_watch.sources.discover import FoundRun
 from grpo_watch.store.state import slug
@@ -34,6 +36,11 @@ class Tracked:
     channels: tuple[ChannelStatus, ...] = ()
     history: bytes | None = None
 
+    @property
+    def is_local(self) -> bool:
+        """Whether its channels are files."""
+        return self.found is None or not self.found.remote
+
     def picture(self) -> RunPicture | None:
         """The run as sinks see it; None when it is not shown."""
         if self.snapshot is None:
@@ -49,7 +56,9 @@ class Tracked:
 
 
 def identity_of(run: FoundRun) -> str:
-    """What stays of a run when its name would change: its folder, or the log file that is a run by itself."""
+    """What stays of a run when its name would change: its folder, its address, or the log file that is a run."""
+    if run.remote:
+        return run.remote
     lone = bool(run.channels) and not run.channels[0].in_folder
     path = run.channels[0].path if lone else run.root
     return str(path.absolute()).encode("utf-8", "backslashreplace").decode()
@@ -57,7 +66,7 @@ def identity_of(run: FoundRun) -> str:
 
 def newest_write(run: FoundRun) -> float:
     """When any file or folder of the run's channels was last written (Unix seconds); 0 when they are gone."""
-    newest = 0.0
+    newest = run.written
     for channel in run.channels:
         with suppress(OSError):
             newest = max(newest, channel.path.stat().st_mtime)
@@ -88,11 +97,14 @@ def statuses(watch: RunWatch) -> tuple[ChannelStatus, ...]:
 
 def count(watch: RunWatch, records: Counter[str], errors: Counter[tuple[str, str]]) -> None:
     """Add what a run's sources counted."""
+    conflicts = watch.pipeline.assembler(watch.name).agreement.conflicts
     for source in watch.opened.sources:
         kind, stats = label(source.what), source.source.stats
         records[kind] += stats.records
         for reason, number in stats.skipped.items():
             errors[kind, reason.value] += number
+        if conflicts[source.name]:
+            errors[kind, CONFLICT] += conflicts[source.name]
     if watch.failures:
         errors["pipeline", "internal"] += watch.failures
 

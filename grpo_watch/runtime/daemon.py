@@ -15,8 +15,9 @@ from grpo_watch.errors import GrpoWatchError
 from grpo_watch.runtime.census import Tracked, count, identity_of, newest_write, statuses, swallowed
 from grpo_watch.runtime.history import pack, unpack
 from grpo_watch.runtime.keeper import Keeper
+from grpo_watch.runtime.options import Options
 from grpo_watch.runtime.reconcile import RuleSet
-from grpo_watch.runtime.runwatch import Means, Options, RunWatch
+from grpo_watch.runtime.runwatch import Means, RunWatch
 from grpo_watch.sinks.base import ENGINE_BUCKETS, Histogram, Picture
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discover import FoundRun
@@ -127,7 +128,7 @@ class Daemon:
 
     def folders(self) -> list[Path]:
         """The folders of the logs of runs that go on, newest runs first: where a write should be seen at once."""
-        going_on = [t for t in reversed(self._tracked()) if t.watch is not None and t.ended is None]
+        going_on = [t for t in reversed(self._tracked()) if t.watch is not None and t.ended is None and t.is_local]
         sources = [source for tracked in going_on if tracked.watch for source in tracked.watch.opened.sources]
         return list(dict.fromkeys(source.path.parent for source in sources if source.kind is not None))
 

@@ -19,6 +19,11 @@ class Guarded:
         self._source = source
         self._failed = False
 
+    @property
+    def behind(self) -> bool:
+        """Whether what a server holds of the run is still being fetched for the first time."""
+        return bool(getattr(self._source, "behind", False)) and not self._failed
+
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield everything new."""
         return self._guard(lambda: self._source.poll(seen))

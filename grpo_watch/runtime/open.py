@@ -10,6 +10,7 @@ from grpo_watch.core.records import ChannelKind, ChannelOpened, Cursor, Item, Sc
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.sources.base import Source
 from grpo_watch.sources.checkpoints import CheckpointSource
+from grpo_watch.sources.completion_dumps import CompletionDumpsSource
 from grpo_watch.sources.completions import CompletionsJsonlSource
 from grpo_watch.sources.completions_parquet import CompletionsParquetSource
 from grpo_watch.sources.console import ConsoleSource
@@ -17,21 +18,33 @@ from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discover import FoundChannel, FoundRun, What
 from grpo_watch.sources.html_table import table_source
 from grpo_watch.sources.jsonl import JsonlSource
+from grpo_watch.sources.jsonl_pieces import JsonlPiecesSource
 from grpo_watch.sources.run_config import RunConfigSource, from_user
+from grpo_watch.sources.tfevents import TfeventsSource
+from grpo_watch.sources.trackio import TrackioSource
+from grpo_watch.sources.trackio_runs import run_name
 from grpo_watch.sources.trainer_state import TrainerStateSource
+from grpo_watch.sources.wandb_offline import WandbOfflineSource
 
 KINDS: Mapping[What, ChannelKind] = {
     What.JSONL: ChannelKind.JSONL,
     What.CONSOLE: ChannelKind.CONSOLE,
     What.TRAINER_STATE: ChannelKind.TRAINER_STATE,
+    What.TFEVENTS: ChannelKind.TFEVENTS,
+    What.WANDB_OFFLINE: ChannelKind.WANDB,
+    What.TRACKIO: ChannelKind.TRACKIO,
+    What.WANDB_API: ChannelKind.WANDB,
     What.TABLE: ChannelKind.JSONL,
+    What.JSONL_PIECES: ChannelKind.JSONL,
 }
 """The channels that give metric rows."""
 
 SIMPLE: Mapping[What, Callable[[str, Path, Sequence[Path], int, Cursor | None], Source]] = {
+    What.JSONL_PIECES: JsonlPiecesSource,
     What.CONSOLE: ConsoleSource,
     What.TRAINER_STATE: TrainerStateSource,
     What.RUN_CONFIG: RunConfigSource,
+    What.TFEVENTS: TfeventsSource,
 }
 """Sources that need nothing but their file."""
 MAPPED: Mapping[What, Callable[[str, Path, Sequence[Path], int, Cursor | None, Mapping[str, str]], Source]] = {
@@ -39,6 +52,13 @@ MAPPED: Mapping[What, Callable[[str, Path, Sequence[Path], int, Cursor | None, M
     What.TABLE: table_source,
 }
 """Sources whose columns a user may have to explain."""
+COMPLETIONS = frozenset({What.COMPLETIONS_JSONL, What.COMPLETIONS_PARQUET, What.COMPLETION_DUMPS})
+"""Where a run has one of these, the tables that it logs to wandb as well are not read."""
+PER_STEP = {
+    What.COMPLETIONS_PARQUET: CompletionsParquetSource,
+    What.COMPLETION_DUMPS: CompletionDumpsSource,
+}
+"""Folders with one file of completions per step."""
 OWN_NAMES = "grpo-watch"
 """The data file of rows that use the canonical names themselves, as a mapping of columns makes them."""
 
@@ -143,7 +163,11 @@ class _Builder:
 
     def build(self, channel: FoundChannel) -> OpenedSource | None:
         """The opened source, or None for a channel without a reader."""
-        source = self._source(channel)
+        if channel.opens is None:
+            source = self._source(channel)
+        else:
+            cursor = self.cursors.get(channel.name)
+            source = channel.opens(channel.name, self._group_size, channel.segment, cursor, self.examples)
         if source is None:
             return None
         early = channel.what is What.RUN_CONFIG
@@ -152,6 +176,17 @@ class _Builder:
     def _group_size(self) -> int | None:
         size = self.pipeline.engine.run(self.found.name).number("num_generations")
         return int(size) if size is not None else None
+
+    def _logged(self, channel: FoundChannel, cursor: Cursor | None) -> Source:
+        """What the job logged to a tracker's files: rows, settings and completions in one."""
+        common = (channel.name, channel.path, self.roots)
+        if channel.what is What.TRACKIO:
+            run = run_name(channel.name)
+            return TrackioSource(*common, run, self._group_size, channel.segment, cursor, examples=self.examples)
+        tables = not COMPLETIONS & {other.what for other in self.found.channels}
+        return WandbOfflineSource(
+            *common, self._group_size, channel.segment, cursor, examples=self.examples, tables=tables
+        )
 
     def _source(self, channel: FoundChannel) -> Source | None:
         name, path, segment = channel.name, channel.path, channel.segment
@@ -165,8 +200,10 @@ class _Builder:
             return mapped(*common, segment, cursor, self.columns)
         if channel.what is What.COMPLETIONS_JSONL:
             return CompletionsJsonlSource(*common, self._group_size, segment, cursor, self.examples)
-        if channel.what is What.COMPLETIONS_PARQUET:
-            return CompletionsParquetSource(*common, self._group_size, segment, cursor, self.examples, self.submit)
-        if channel.what is What.CHECKPOINTS:
-            return CheckpointSource(*common, segment, cursor, submit=self.submit)
-        return None
+        per_step = PER_STEP.get(channel.what)
+        if per_step is not None:
+            return per_step(*common, self._group_size, segment, cursor, self.examples, self.submit)
+        if channel.what in {What.WANDB_OFFLINE, What.TRACKIO}:
+            return self._logged(channel, cursor)
+        checkpoints = channel.what is What.CHECKPOINTS
+        return CheckpointSource(*common, segment, cursor, submit=self.submit) if checkpoints else None

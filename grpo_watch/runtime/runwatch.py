@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -18,7 +18,6 @@ from grpo_watch.core.records import (
     RawRow,
     RunConfig,
     RunEvent,
-    Scalar,
     Stream,
     Tick,
     Transition,
@@ -31,6 +30,7 @@ from grpo_watch.runtime.keeper import Keeper
 from grpo_watch.runtime.lifecycle import Lifecycle
 from grpo_watch.runtime.merge import Merge
 from grpo_watch.runtime.open import OpenedRun, OpenedSource, open_run
+from grpo_watch.runtime.options import Options
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.runtime.reconcile import RuleSet, reconcile
 from grpo_watch.sources.deferred import Future, Submit
@@ -48,17 +48,6 @@ ACTIVITY_SECONDS = 15.0
 """How often it is noted that a log grows without giving an item."""
 
 log = logging.getLogger("grpo_watch.run")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What is said of a run from outside; ``{folder}`` in ``name`` stands for the name that discovery found."""
-
-    name: str = "{folder}"
-    settings: Mapping[str, Scalar] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    examples: bool = True
-    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +160,8 @@ class RunWatch:
         return self.ready and self._over(now)
 
     def _over(self, now: float) -> bool:
+        if self.options.ended():
+            return True
         state = self.pipeline.engine.run(self.name)
         crashed = any(
             alert.state is AlertState.FIRING and alert.attempt == state.attempt
@@ -185,7 +176,7 @@ class RunWatch:
     def waiting(self) -> bool:
         """Whether work for this run is being done elsewhere."""
         self._futures = [future for future in self._futures if not future.done()]
-        return bool(self._futures)
+        return bool(self._futures) or any(getattr(one.source, "behind", False) for one in self.opened.sources)
 
     def finish(self) -> None:
         """The input has ended: take what sources held back."""
@@ -296,7 +287,9 @@ class RunWatch:
         return bool(fresh)
 
     def _modified(self) -> Iterator[tuple[str, float]]:
-        """When each source's file or folder was last written (Unix seconds)."""
+        """When each source's file or folder was last written (Unix seconds), or its server last heard of it."""
+        if self._new.written:
+            yield self._new.remote, self._new.written
         for source in self.opened.sources:
             with suppress(OSError):
                 yield source.name, source.path.stat().st_mtime
@@ -358,7 +351,7 @@ class RunWatch:
         self.lifecycle.take(item)
         if isinstance(item, RawRow) and item.stream is not Stream.EVAL:
             state = self.pipeline.engine.run(self.name)
-            if (state.attempt, state.step) != self._noted:
+            if state.rows and (state.attempt, state.step) != self._noted:
                 self._noted = (state.attempt, state.step)
                 self.history.note(state.step, state.values)
         elif isinstance(item, (ChannelOpened, RunConfig)):

@@ -14,6 +14,7 @@ from grpo_watch.runtime.daemon import Daemon
 from grpo_watch.runtime.waker import Doorbell, Waker
 from grpo_watch.runtime.worker import Worker
 from grpo_watch.sources.discover import Discoverer
+from grpo_watch.sources.wandb_projects import RemoteDiscoverer
 
 DISCOVERY_SECONDS = 1.0
 """Between two looks for new runs and channels …"""
@@ -47,7 +48,7 @@ class Service:
         waker: Waker,
         *,
         paths: Sequence[Path],
-        discoverer: Discoverer,
+        discoverer: Discoverer | RemoteDiscoverer,
         timer: Callable[[], float],
     ) -> None:
         self._daemon, self._worker, self._waker, self._timer = daemon, worker, waker, timer
@@ -107,7 +108,8 @@ class Service:
         while not self._stopping.wait(pause):
             began = self._timer()
             found = self._discoverer.discover(*self._paths)
-            self._daemon.look(found, self._discoverer.problems)
+            if self._discoverer.settled:
+                self._daemon.look(found, self._discoverer.problems)
             self._doorbell.watch(self._daemon.folders()[:WATCHED_FOLDERS])
             self._waker.ring()
             pause = max(DISCOVERY_SECONDS, (self._timer() - began) * DISCOVERY_SHARE)

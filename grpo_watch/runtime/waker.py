@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
+from grpo_watch.mounts import MOUNTS, network_type
+
 log = logging.getLogger("grpo_watch.waker")
 
 
@@ -44,9 +46,14 @@ class Doorbell:
     """Rings a waker whenever something is written in one of the watched folders.
 
     Watching may fail (no inotify handles left, a folder that vanishes); the daemon then polls, which it does anyway.
+    Folders on a network file system are not watched: what another machine writes there rings nothing.
+
+    Args:
+        waker: what is rung.
+        mounts: where the mounted file systems are listed.
     """
 
-    def __init__(self, waker: Waker) -> None:
+    def __init__(self, waker: Waker, mounts: Path = MOUNTS) -> None:
         from watchdog.events import FileSystemEventHandler  # noqa: PLC0415  some users switch it off
         from watchdog.observers import Observer  # noqa: PLC0415
 
@@ -62,6 +69,8 @@ class Doorbell:
         self._observer: Any = Observer()
         self._watches: dict[Path, Any] = {}
         self._told = False
+        self._mounts = mounts
+        self._polled: set[Path] = set()
 
     def start(self) -> None:
         """Begin; without inotify nothing happens."""
@@ -73,9 +82,10 @@ class Doorbell:
     def watch(self, folders: Iterable[Path]) -> None:
         """Watch exactly these folders (not what lies below them)."""
         wanted = set(folders)
+        self._polled &= wanted
         for folder in self._watches.keys() - wanted:
             self._observer.unschedule(self._watches.pop(folder))
-        for folder in wanted - self._watches.keys():
+        for folder in wanted - self._watches.keys() - self._polled:
             self._add(folder)
 
     def stop(self) -> None:
@@ -85,6 +95,9 @@ class Doorbell:
             self._observer.join(1.0)
 
     def _add(self, folder: Path) -> None:
+        if network_type(folder, self._mounts):
+            self._polled.add(folder)
+            return
         try:
             self._watches[folder] = self._observer.schedule(self._handler, str(folder), recursive=False)
         except OSError as error:

@@ -66,9 +66,11 @@ class _Step:
     def rows(self) -> list[tuple[Stream | None, dict[str, float | None], float | None]]:
         """The rows of this step, the one of training first."""
         train, evaluation = self.parts.get(None), self.parts.get(Stream.EVAL)
-        if train is not None and evaluation is not None and train[0].keys() <= BOTH:
-            return [(Stream.EVAL, {**evaluation[0], **train[0]}, evaluation[1])]
-        return [(stream, *part) for stream in (None, Stream.EVAL) if (part := self.parts.get(stream)) is not None]
+        if train is None or evaluation is None:
+            return [(stream, *part) for stream, part in self.parts.items()]
+        shared = {key: value for key, value in train[0].items() if key in BOTH}
+        evaluated = (Stream.EVAL, {**evaluation[0], **shared}, evaluation[1])
+        return [evaluated] if len(shared) == len(train[0]) else [(None, *train), evaluated]
 
 
 class StepAssembly:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from grpo_watch.core.records import Cursor, Item
 
@@ -25,6 +25,7 @@ class Skip(str, Enum):
     TRUNCATED = "truncated"
     LOST = "lost"
     DUPLICATE = "duplicate"
+    NOT_READ = "not-read-yet"
 
 
 @dataclass(slots=True)
@@ -71,3 +72,7 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Free file handles."""
+
+
+Opens: TypeAlias = Callable[[str, Callable[[], "int | None"], int, "Cursor | None", bool], Source]
+"""Makes the source of a channel that is no file: its name, what tells the group size, segment, cursor, excerpts or not."""

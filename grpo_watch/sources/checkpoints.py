@@ -1,4 +1,4 @@
-"""Turns the ``checkpoint-<step>`` folders of a run into checksums, once each of them is complete."""
+"""Turns the checkpoint folders of a run into checksums, once each of them is complete."""
 
 from __future__ import annotations
 
@@ -55,9 +55,10 @@ class CheckpointSource:
     """Watches a folder and digests each complete checkpoint in it, by rising step.
 
     Complete means: weight files are there, ``trainer_state.json`` is whole (transformers 4.51 to 5.23 write it last),
-    and not ``checkpoint-is-incomplete.txt``. Live, two polls must also see the same weight files, and where these are
-    newer than the marker (a resumed run saves the same step again, the old marker still lies there) nothing may have
-    changed for two minutes. A folder without any weight file is not judged, nor one that vanishes meanwhile.
+    and not ``checkpoint-is-incomplete.txt``; verl's tracker beside the folders names this step or a later one. Live,
+    two polls must also see the same weight files, and where these are newer than the marker (a resumed run saves the
+    same step again, the old marker still lies there) nothing may have changed for two minutes. A folder without any
+    weight file is not judged, nor one that vanishes meanwhile. PyTorch shards are counted as not read yet.
 
     ``finish`` also accepts folders without the marker if not one checkpoint here has it (it was stripped when the run
     was packed, or the framework does not write it) and their weights are whole; else a folder without its marker is
@@ -134,6 +135,8 @@ class CheckpointSource:
             self._tell(Skip.OUTSIDE, problem)
         for problem in listed.not_understood:
             self._tell(Skip.UNREADABLE, problem)
+        for reason in listed.not_read:
+            self._tell(Skip.NOT_READ, reason, refused=False)
         return {
             step: Entry(found.newest, found.weights)
             for step, found in self._found.items()
@@ -147,7 +150,7 @@ class CheckpointSource:
             return False
         if not found.marker:
             return self._no_markers
-        if not marker_is_whole(found.path / MARKER, self._roots):
+        if not (found.tracked or marker_is_whole(found.path / MARKER, self._roots)):
             return False
         return seen is None or self._is_settled(found, seen)
 
@@ -222,12 +225,13 @@ class CheckpointSource:
             if found.unfinished or (not found.marker and not self._no_markers):
                 self.stats.skip(Skip.TRUNCATED, f"{found.path.name}: the save was cut short: no {MARKER}")
 
-    def _tell(self, reason: Skip, problem: str) -> None:
-        """Count a refusal once, however often it is met."""
+    def _tell(self, reason: Skip, problem: str, *, refused: bool = True) -> None:
+        """Count it once, however often it is met; a refusal is a problem of the channel as well."""
         if problem not in self._told:
             self._told.add(problem)
             self.stats.skip(reason, problem)
-        self._refusal = self.stats.problem = problem
+        if refused:
+            self._refusal = self.stats.problem = problem
 
 
 def joint_digest(weights: Weights) -> str:

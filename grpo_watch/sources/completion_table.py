@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-STEPS, PROMPTS, COMPLETIONS = ("step", "gen_step"), ("prompt", "messages"), ("completion", "completions")
+STEPS = ("step", "gen_step")
+PROMPTS = ("prompt", "messages", "prompt_tokens")
+COMPLETIONS = ("completion", "completions", "response_tokens")
+"""open-instruct writes token numbers, which tell equal texts as well."""
 ADVANTAGE = "advantage"
 
 NO_REWARDS = frozenset(
-    {*STEPS, *PROMPTS, *COMPLETIONS, "entropy", "num_turns", "solution", "answer", "label", "ground_truth", "images"}
+    {"sample_idx", "prompt_idx"}
+    | {*STEPS, *PROMPTS, *COMPLETIONS, "entropy", "num_turns", "solution", "answer", "label", "ground_truth", "images"}
     | {"image", "id", "index", "prompt_id", "request_id", "trajectory_id", "seed", "rollout_infos"}
 )
 """Columns that are no reward although they may hold numbers (ms-swift 3.3 to 4.6, TRL's ``log_extra``)."""

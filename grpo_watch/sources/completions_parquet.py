@@ -102,6 +102,23 @@ class CompletionsParquetSource:
         self._failed: dict[int, Dump] = {}
         self._polls, self._modified, self._left, self._refusal = 0, -1, False, ""
 
+    names = DUMP
+    """Whole names of the files; the first group is the step."""
+
+    def _submit(self, step: int, path: Path) -> None:
+        """Have one file read."""
+        self._work.submit(step, read_dump_file, path, self._roots, self._group_size(), self._examples)
+
+    def _stream(self, step: int, grouping: Grouping) -> Stream:
+        """What the completions of a step belong to."""
+        again = step == self._newest and grouping.prompts != self._prompts
+        return Stream.EVAL if again else Stream.TRAIN
+
+    def _ready(self, step: int, entry: Entry) -> bool:
+        """Whether a file may be read now."""
+        del step, entry
+        return True
+
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield a summary per new dump."""
         if self._may_have_changed() or seen is None or self._left:
@@ -148,7 +165,7 @@ class CompletionsParquetSource:
         try:
             with os.scandir(self._folder) as listing:
                 for item in listing:
-                    if (found := DUMP.fullmatch(item.name)) and (signature := _signature_of(item)) is not None:
+                    if (found := self.names.fullmatch(item.name)) and (signature := _signature_of(item)) is not None:
                         entries[int(found[1])] = Entry(signature[1], signature)
                         self._files[int(found[1])] = item.name, signature
         except FileNotFoundError:
@@ -157,13 +174,12 @@ class CompletionsParquetSource:
             self.stats.problem = f"{self._folder}: can't be listed: {error.strerror or error}"
             return {}
         self.stats.problem = self._refusal
-        return entries
+        return {step: entry for step, entry in entries.items() if self._ready(step, entry)}
 
     def _advance(self, seen: float | None, *, wait: bool) -> Iterator[Item]:
         while True:
             while self._work.room() and (step := self._sweep.next()) is not None:
-                path = self._folder / self._files[step][0]
-                self._work.submit(step, read_dump_file, path, self._roots, self._group_size(), self._examples)
+                self._submit(step, self._folder / self._files[step][0])
             taken = self._work.take(wait=wait)
             if taken is None:
                 return
@@ -199,14 +215,14 @@ class CompletionsParquetSource:
         if grouping.digest and grouping.digest == self._digest:
             self.stats.skip(Skip.DUPLICATE, f"step {step}: the same table again")
             return
-        again = step == self._newest and grouping.prompts != self._prompts
+        stream = self._stream(step, grouping)
         self._digest, self._prompts, self._newest = grouping.digest, grouping.prompts, step
         self.stats.records += 1
         yield CompletionSummary(
             channel=self.name,
             step=step,
             groups=grouping.groups,
-            stream=Stream.EVAL if again else Stream.TRAIN,
+            stream=stream,
             segment=self._segment,
             seen=seen,
             complete=not grouping.reason,

@@ -168,11 +168,20 @@ def accelerate(text: str, origin: str) -> Read:
     return Read(found)
 
 
-def _yaml_object(text: str) -> Mapping[str, Any]:
+def plain_yaml(text: str) -> object:
+    """What a YAML text without aliases holds.
+
+    Raises:
+        ValueError: it is no YAML, or has aliases.
+    """
     try:
-        found = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 (a SafeLoader)
+        return yaml.load(text, Loader=_PlainLoader)  # noqa: S506 (a SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(str(error).splitlines()[0]) from error
+
+
+def _yaml_object(text: str) -> Mapping[str, Any]:
+    found = plain_yaml(text)
     return found if isinstance(found, dict) else {}
 
 

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpo_watch.core.records import (
-    ChannelKind,
     EventKind,
     Item,
-    Progress,
-    RawRow,
     RunConfig,
-    RunEvent,
     Scalar,
-    Setting,
-    Stream,
 )
 from grpo_watch.normalise.settings import canonical_settings, framework_of_settings
 from grpo_watch.sources import rows
 from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.config_files import arguments
 from grpo_watch.sources.console_lines import MetricLine
+from grpo_watch.sources.console_rows import PRINTED, ConsoleRows, Held
 from grpo_watch.sources.envelope import Envelope
 from grpo_watch.sources.framework_lines import FrameworkLines, Taken
 from grpo_watch.sources.jsonl import EIGHT_DECIMALS
 from grpo_watch.sources.literal import dictionaries
+from grpo_watch.sources.printed_arguments import PrintedArguments
 from grpo_watch.sources.printed_config import PrintedConfig
-from grpo_watch.sources.progress import Bar, title_step, training_bar
-from grpo_watch.sources.run_config import FROM_ARGUMENTS, FROM_LAUNCH
-from grpo_watch.sources.steps import Steps
-from grpo_watch.sources.told import Said, said
-from grpo_watch.sources.trouble import LONGEST_TRACEBACK, REFUSED, TRACEBACK, exception
+from grpo_watch.sources.progress import title_step, training_bar
+from grpo_watch.sources.run_config import FROM_ARGUMENTS
+from grpo_watch.sources.told import said
+from grpo_watch.sources.trouble import LONGEST_TRACEBACK, REFUSED, TRACEBACK, exception, readable
 
 WIPE = 16
 """Spaces with which tqdm wipes a bar are as many as the bar is long; the shortest has more than 16 characters."""
@@ -41,45 +36,21 @@ TABLE = b"\xe2\x94"
 FRAGMENT = re.compile(rb"\{\s{0,4}['\"](?:loss|train_runtime|eval_loss|grad_norm|reward)['\"]:")
 """A row whose end is missing: printed over several lines, or cut by a bar."""
 LONGEST_FRAGMENT = 64 << 10
-TOLD = 8
-PRINTED = "printed in the log"
+STRANGE = 80
+"""Characters told of a line that looks like a row of some framework."""
 
 
-class _Held(NamedTuple):
-    """A row whose step shows in what comes next."""
-
-    values: dict[str, float | None]
-    stream: Stream | None
-    seen: float | None
-    total: int | None = None
-    resolution: float | None = None
-
-
-class ConsoleParser:
-    """Takes the pieces of a console log one by one and gives their items.
-
-    ``idle`` means that nothing is held back: all that must be remembered is in ``state()``. ``saved`` is the state
-    before the piece that ended idleness.
-    """
+class ConsoleParser(ConsoleRows):
+    """Takes the pieces of a console log one by one and gives their items."""
 
     def __init__(self, name: str, segment: int, stats: SourceStats, state: Mapping[str, Scalar]) -> None:
-        self.name, self.segment, self.stats = name, segment, stats
-        self.steps = Steps(state)
-        self.framework = str(state.get("framework") or "")
-        self.told: deque[str] = deque(filter(None, str(state.get("told") or "").split("\n")), maxlen=TOLD)
-        self.saved: dict[str, Scalar] = dict(state)
+        super().__init__(name, segment, state)
+        self.stats = stats
         self._envelope, self._lines, self._config = Envelope(), FrameworkLines(), PrintedConfig()
-        self._held: list[_Held] = []
+        self._arguments = PrintedArguments()
         self._fragment = b""
-        self._trace = 0
-        self._out: list[Item] = []
-        self._seen: float | None = None
+        self._trace, self._strange = 0, ""
         self._drawn, self._bar_of = b"", training_bar(b"")
-        self._savable = self.idle = True
-
-    def state(self) -> dict[str, Scalar]:
-        """What has to be remembered across a restart while idle."""
-        return {**self.steps.state(), "framework": self.framework, "told": "\n".join(self.told)}
 
     def feed(self, data: bytes, seen: float | None) -> list[Item]:
         """The items of one piece (what stands between two carriage returns or line ends)."""
@@ -95,9 +66,12 @@ class ConsoleParser:
     def _settle(self) -> None:
         """Whether anything is held back now."""
         waits = self._held or self._fragment or self._trace
-        self.idle = not (waits or self._lines.held or self._envelope.open or self._config.open)
+        self.idle = not (waits or self._lines.held or self._envelope.open or self._printing)
 
     def _piece(self, data: bytes) -> None:
+        if self.idle and data.isspace():
+            self.steps.wiped = self.steps.wiped or len(data) >= WIPE
+            return
         if not data or self._configured(data) or self._of_framework(data):
             return
         if self._fragment:
@@ -111,8 +85,16 @@ class ConsoleParser:
         else:
             self._text(data)
 
+    @property
+    def _printing(self) -> bool:
+        return self._config.open or self._arguments.open
+
     def _configured(self, data: bytes) -> bool:
         """Whether the piece is a part of a configuration that the job prints."""
+        if data[:1] != b"{" and data[-1:] != b"(" and not self._printing:
+            return False
+        if self._arguments.open or self._arguments.begins(data):
+            return self._argued(data)
         if not self._config.open and not self._config.begins(data):
             return False
         self._save()
@@ -124,6 +106,15 @@ class ConsoleParser:
             self._out.append(RunConfig(whose, None, settings, self.name, self.segment, FROM_ARGUMENTS))
         return own
 
+    def _argued(self, data: bytes) -> bool:
+        """Whether the piece is a part of the arguments that the job prints."""
+        self._save()
+        own, text = self._arguments.feed(data)
+        if text is not None and (found := arguments(text, PRINTED)).settings:
+            said = RunConfig(found.framework, found.version, found.settings, self.name, self.segment, FROM_ARGUMENTS)
+            self._out.append(said)
+        return own
+
     def _of_framework(self, data: bytes) -> bool:
         """Whether the piece belongs to a framework that prints rows in lines of its own (a bar may stand before)."""
         held, lines = self._lines.held, self._lines
@@ -131,6 +122,7 @@ class ConsoleParser:
             return False
         taken = lines.feed(data)
         if taken is None:
+            self._strange = self._strange or readable(data)[:STRANGE]
             return False
         self._save()
         if b"%|" in data and (bar := training_bar(data)[0]) is not None:
@@ -149,7 +141,7 @@ class ConsoleParser:
 
     def _line(self, line: MetricLine) -> None:
         """A complete row of a framework's own reader."""
-        held = _Held(dict(line.values), line.stream, self._seen, line.max_steps, line.resolution)
+        held = Held(dict(line.values), line.stream, self._seen, line.max_steps, line.resolution)
         if line.step is not None:
             self._named(line.step, held)
         else:
@@ -164,15 +156,16 @@ class ConsoleParser:
             self._taken(taken)
         self._release()
         self._config.drop()
+        self._arguments.drop()
+        if self._strange and not (self.framework or self.steps.rows):
+            self.stats.skip(
+                Skip.NOT_A_ROW, f"no row could be read; the first line that looks like one: {self._strange}"
+            )
+            self._strange = ""
         if self._fragment:
             self.stats.skip(Skip.TRUNCATED, "the log ends inside a row")
         self._fragment, self._trace, self.idle = b"", 0, True
         return self._out
-
-    def _save(self) -> None:
-        """Keep the state before this piece: it may give several items, or hold something back."""
-        if self._savable:
-            self.saved, self._savable = self.state(), False
 
     def _with_rows(self, data: bytes) -> None:
         """Text with at least one brace: rows, with bars or text around them."""
@@ -221,56 +214,12 @@ class ConsoleParser:
             step = place.step if place.step is not None else self.steps.bar or self.steps.last
             self._event(EventKind.FINISHED, step=step)
             return
-        held = _Held(values, rows.stream(values), self._seen)
+        held = Held(values, rows.stream(values), self._seen)
         if place.step is not None:
             resolution = EIGHT_DECIMALS if place.rounded else None
             self._named(place.step, held._replace(total=place.max_steps, resolution=resolution))
         else:
             self._unnamed(held)
-
-    def _unnamed(self, held: _Held) -> None:
-        """A row whose step shows in what stands around it."""
-        if not self.steps.wiped:
-            self._release()
-        step = self.steps.at_once(train=held.stream is None)
-        self._held.append(held)
-        if step is not None:
-            self._place(step)
-
-    def _named(self, step: int, held: _Held) -> None:
-        """A row that names its step itself."""
-        self._release()
-        self.steps.wiped = False
-        self.steps.slots.clear()
-        self._held.append(held)
-        self._place(step)
-
-    def _place(self, step: int) -> None:
-        """Give out the oldest row that is held, at this step."""
-        held = self._held.pop(0)
-        if held.stream is None:
-            self.steps.placed(step)
-        row = RawRow(
-            channel=self.name,
-            kind=ChannelKind.CONSOLE,
-            step=step,
-            values=held.values,
-            stream=held.stream,
-            segment=self.segment,
-            max_steps=held.total,
-            seen=held.seen,
-            resolution=held.resolution,
-        )
-        self._out.append(row)
-
-    def _release(self) -> None:
-        """Give out all rows that are held, by what is known now."""
-        steps = self.steps
-        while self._held:
-            if self._held[0].stream is not None:
-                self._place(steps.last if steps.last is not None else steps.bar or 0)
-            else:
-                self._place(steps.slots.popleft() if steps.slots else steps.counted())
 
     def _bar_and_text(self, data: bytes) -> None:
         if data != self._drawn:  # after a row the same bar is drawn again
@@ -283,28 +232,6 @@ class ConsoleParser:
             self._bar(bar)
         if rest:
             self._text(rest)
-
-    def _bar(self, bar: Bar) -> None:
-        steps = self.steps
-        waits = bool(self._held) and any(held.stream is None for held in self._held)
-        if not steps.is_training(bar, train_waits=waits):
-            return
-        if steps.begins(bar):
-            self._save()
-            self._begin(bar)
-        moved = bar.step != steps.bar
-        if steps.drawn(bar, rows_wait=len(self._held), train_waits=waits):
-            self._place(bar.step)
-        self._release()
-        if moved:
-            self._out.append(Progress(self.name, bar.step, bar.total, self.segment, self._seen))
-
-    def _begin(self, bar: Bar) -> None:
-        """Another attempt begins; a row that waits for a redraw of this bar belongs to it."""
-        if bar.fresh:
-            self._release()
-        self.steps.restart()
-        self._event(EventKind.STARTED, step=bar.step)
 
     def _text(self, data: bytes) -> None:
         if self._trace:
@@ -326,16 +253,6 @@ class ConsoleParser:
         else:
             self._hint(told)
 
-    def _titled(self, step: int) -> None:
-        self._save()
-        self.steps.titled = True
-        while len(self._held) > 1:
-            self._place(self.steps.counted())
-        if self._held:
-            self._place(step)
-        elif self.steps.bar is None and self.steps.last is not None:
-            self.steps.last = step
-
     def _traced(self, data: bytes) -> None:
         """A line of a traceback: the first that is not indented and looks like an exception ends it."""
         text = exception(data)
@@ -347,35 +264,3 @@ class ConsoleParser:
         self._trace = 0
         if self._once(EventKind.TRACEBACK, text) and REFUSED.search(text):
             self._event(EventKind.CONFIG_ERROR, text)
-
-    def _once(self, kind: EventKind, text: str) -> bool:
-        """Report it unless the same was said since the last row (every rank prints its own traceback)."""
-        key = kind.value if kind is EventKind.REWARD_NONE else text
-        if key in self.told:
-            return False
-        self.told.append(key)
-        self._event(kind, text)
-        return True
-
-    def _event(self, kind: EventKind, text: str = "", step: int | None = None) -> None:
-        step = step if step is not None else self.steps.last
-        self._out.append(RunEvent(self.name, kind, step, text, self.segment, seen=self._seen))
-
-    def _hint(self, told: Said) -> None:
-        """What is said of the run as a whole."""
-        if told.total is not None:
-            settings = {"max_steps": Setting(told.total, PRINTED)}
-            self._out.append(RunConfig(None, None, settings, self.name, self.segment, FROM_LAUNCH))
-        elif told.resumed is None:
-            self._tell(told.framework, told.version)
-        elif self.steps.rows:  # another attempt in the same log
-            self._save()
-            self._release()
-            self.steps.restart()
-            self._event(EventKind.STARTED, step=told.resumed)
-
-    def _tell(self, framework: str, version: str | None = None) -> None:
-        """Name the framework once."""
-        if not self.framework:
-            self.framework = framework
-            self._out.append(RunConfig(framework, version, {}, self.name, self.segment))

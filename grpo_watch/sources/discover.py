@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import glob
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_watch.sources.grouping import Draft, Part, drafts, job_name, segments
-from grpo_watch.sources.sniff import Sniffer, What
+from grpo_watch.sources.rotated import Names
+from grpo_watch.sources.sniff import Sniffed, Sniffer, What
+from grpo_watch.sources.trackio_runs import channel_name, per_run
 from grpo_watch.sources.walk import Walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["NOT_READ_YET", "Discoverer", "FoundChannel", "FoundRun", "What", "discover"]
+    from grpo_watch.sources.base import Opens
 
-NOT_READ_YET = frozenset({What.TFEVENTS, What.WANDB_OFFLINE})
-"""Channels that are recognised and listed, but have no reader."""
+__all__ = ["Discoverer", "FoundChannel", "FoundRun", "What", "discover"]
 
 HOLDS_NO_CONFIG = frozenset({"runs", "wandb", "completions", "logs", "log", "tensorboard", "tb"})
 
@@ -33,7 +34,9 @@ class FoundChannel:
     ``name`` is its path relative to the run root and never changes. ``path`` is a file, except for checkpoints, the
     trainer states inside them, Parquet completions and run configuration, where it is the folder that holds them.
     ``segment`` orders channels of one kind that follow each other; a higher one is a new attempt. ``shows_end``: the
-    end of the run shows here. ``in_folder`` is False for a log file that is a run by itself.
+    end of the run shows here. ``in_folder`` is False for a log file that is a run by itself. ``opens`` makes the source
+    of a channel that is no file: it takes the name, a function that tells the group size, segment, cursor, and whether
+    excerpts are wanted.
     """
 
     name: str
@@ -42,13 +45,15 @@ class FoundChannel:
     segment: int = 0
     shows_end: bool = False
     in_folder: bool = True
+    opens: Opens | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRun:
     """A run: its root folder, a name unique among the runs found together, its channels sorted by name.
 
-    ``roots`` are the folders that its files may lie in once links are resolved.
+    ``roots`` are the folders that its files may lie in once links are resolved. ``remote`` is the address of a run that
+    lies on a server, ``written`` when that heard of it last (Unix seconds); its ``root`` is then no folder.
     """
 
     root: Path
@@ -57,6 +62,8 @@ class FoundRun:
     channels: tuple[FoundChannel, ...]
     problems: tuple[str, ...] = ()
     roots: tuple[Path, ...] = ()
+    remote: str = ""
+    written: float = 0.0
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -72,9 +79,13 @@ def discover(path: Path, allow_roots: Sequence[Path] = ()) -> list[FoundRun]:
 class Discoverer:
     """Finds runs again and again, remembering what files hold; made for a call every few seconds."""
 
+    settled = True
+    """Whether all that is there could be found by the last look (a server may not have answered yet)."""
+
     def __init__(self, allow_roots: Sequence[Path] = ()) -> None:
         self._allow = tuple(allow_roots)
         self._sniffer = Sniffer()
+        self._names = Names()
         self.problems: tuple[str, ...] = ()
 
     def discover(self, *paths: Path) -> list[FoundRun]:
@@ -86,9 +97,11 @@ class Discoverer:
         loose: list[str] = []
         for path in paths:
             for place in _expand(path):
-                for draft, problems in self._at(place, loose, named=place == path):
-                    found.setdefault((draft.root, draft.lone), (draft, problems))
+                for made, problems in self._at(place, loose, named=place == path):
+                    for draft in per_run(made, (made.root, *self._allow)):
+                        found.setdefault((draft.root, draft.lone), (draft, problems))
         self._sniffer.forget_others()
+        self._names.forget_others()
         self.problems = tuple(dict.fromkeys(loose))
         names = unique_names([draft for draft, _ in found.values()])
         return [self._run(draft, name, problems) for (draft, problems), name in zip(found.values(), names, strict=True)]
@@ -107,11 +120,23 @@ class Discoverer:
         walk = Walk(path, self._allow)
         listed = walk.folder(path)
         roots = (path, *self._allow)
-        made = drafts(listed, lambda file: self._sniffer.sniff(file, roots))
+        made = drafts(listed, lambda file: self._sniff(file, roots))
         texts = [(where, f"{where}: {text}") for where, text in walk.problems]
         for draft in made:
             yield draft, tuple(text for where, text in texts if where.is_relative_to(draft.root))
         loose += [text for where, text in texts if not any(where.is_relative_to(draft.root) for draft in made)]
+
+    def _sniff(self, path: Path, roots: Sequence[Path]) -> Sniffed:
+        """What a file holds; what was rotated away is told of the log that it was a part of."""
+        if self._names.whole(path) is not None:
+            return Sniffed(None)
+        found = self._sniffer.sniff(path, roots)
+        before = path.with_name(f"{path.name}.1")
+        if found.what is None and before.is_file() and self._names.whole(before) == path:
+            found = self._sniffer.sniff(before, roots)
+        if found.what is What.CONSOLE:
+            self._names.note(path)
+        return found
 
     def _file(self, path: Path, loose: list[str], *, named: bool) -> Draft | None:
         if not path.exists():
@@ -150,8 +175,11 @@ def _channel(part: Part, draft: Draft, segment: int) -> FoundChannel:
         What.CHECKPOINTS: "checkpoint-*",
         What.TRAINER_STATE: "checkpoint-*/trainer_state.json",
         What.COMPLETIONS_PARQUET: "completions_*.parquet",
+        What.COMPLETION_DUMPS: "*.jsonl",
     }.get(part.what, "")
     name = _relative(part.path if part.path != part.folder else part.folder / suffix, draft.root)
+    if part.what is What.TRACKIO:
+        name = channel_name(name, part)
     return FoundChannel(name, part.what, part.path, segment, own_end or swift_end, in_folder=not draft.lone)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ class FrameworkLines:
 
     def __init__(self) -> None:
         self._readers: list[LineReader] = list(readers())
-        self._marks = tuple({mark: None for reader in self._readers for mark in reader.marks})
+        self._marks = re.compile(b"|".join(re.escape(mark) for reader in self._readers for mark in reader.marks))
         self._holding: LineReader | None = None
         self._lines = 0
 
@@ -37,7 +38,7 @@ class FrameworkLines:
 
     def may_begin(self, line: bytes) -> bool:
         """Whether a row of any framework might begin in this line."""
-        return any(mark in line for mark in self._marks)
+        return self._marks.search(line) is not None
 
     def feed(self, line: bytes) -> Taken | None:
         """What a line gives; None when it is of no framework here."""

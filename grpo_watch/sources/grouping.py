@@ -20,6 +20,8 @@ MEMBER = re.compile(
     r"v\d{1,6}-\d{8}-\d{6}|checkpoint-\d+|(?:offline-)?run-\d{8}_\d{6}-\w+|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.+"
 )
 """Folders that belong to the run above them when they hold channels themselves."""
+SERIES = re.compile(r"(exp_)\d{3,6}")
+"""NeMo-RL's log folders: a new number on every start and resume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,11 @@ class Draft:
 def drafts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> list[Draft]:
     """The runs at and below ``folder``, outermost first, in the order of names."""
     here = Draft(folder.path, _own_parts(folder, sniff))
-    own = list(here.parts)
     others: list[Draft] = []
     lone: list[Draft] = []
     for child in folder.folders:
         for draft in drafts(child, sniff):
-            if draft.root == child.path and MEMBER.fullmatch(child.path.name):
+            if draft.root == child.path and (MEMBER.fullmatch(child.path.name) or _only_dumps(draft, here)):
                 lone += [draft] if draft.lone else []
                 here.parts += [] if draft.lone else draft.parts
             else:
@@ -69,14 +70,41 @@ def drafts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> list[Draft]:
         here.parts += [part for draft in lone for part in draft.parts]
     else:
         others += lone
-    _adopt_only_child(here, own, others)
+    _adopt_silent(here, others)
     return [*_split_logs(here), *others] if here.parts else others
 
 
-def _adopt_only_child(here: Draft, own: Sequence[Part], others: list[Draft]) -> None:
-    """A folder with one log and one silent output folder of any name is one run, started from that folder."""
-    if len(here.parts) == len(own) == len(here.consoles()) == 1 and len(others) == 1 and not others[0].consoles():
-        here.parts += others.pop().parts
+def _only_dumps(draft: Draft, parent: Draft) -> bool:
+    """A folder of any name that holds only rollouts belongs to the one run beside it."""
+    return all(part.what is What.COMPLETION_DUMPS for part in draft.parts) and len(parent.consoles()) <= 1
+
+
+def _adopt_silent(here: Draft, others: list[Draft]) -> None:
+    """One log and silent folders of any name that each hold another kind of channel are one run.
+
+    So lie the output folder of a job started from here, and the logs, checkpoints and events that a framework puts into
+    folders of its own (``tensorboard_log/project/experiment``). Numbered folders of one series (``exp_001``,
+    ``exp_002``) count as one: each start of the job makes another. Two folders of one kind are two runs.
+    """
+    if len(here.consoles()) != 1 or any(draft.consoles() for draft in others):
+        return
+    kinds = {part.what for part in here.parts}
+    for series in _series(others):
+        own = {part.what for draft in series for part in draft.parts}
+        if own & kinds:
+            return
+        kinds |= own
+    while others:
+        here.parts += others.pop(0).parts
+
+
+def _series(found: Sequence[Draft]) -> Iterable[list[Draft]]:
+    """Drafts whose folders lie side by side and have one name up to the number."""
+    by_name: dict[tuple[Path, str], list[Draft]] = {}
+    for draft in found:
+        stem = SERIES.fullmatch(draft.root.name)
+        by_name.setdefault((draft.root.parent, stem[1] if stem else f"{draft.root.name}/"), []).append(draft)
+    return by_name.values()
 
 
 def _split_logs(here: Draft) -> list[Draft]:
@@ -98,8 +126,14 @@ def job_name(file_name: str) -> str:
 
 def _own_parts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> list[Part]:
     parts = list(_file_parts(folder, sniff))
+    dumps = [part for part in parts if part.what is What.COMPLETION_DUMPS]
+    if dumps:  # one file per step: the folder is the channel
+        parts = [part for part in parts if part.what is not What.COMPLETION_DUMPS]
+        parts.append(Part(What.COMPLETION_DUMPS, folder.path, folder.path, dumps[0].framework))
     if folder.checkpoints:
-        parts += [Part(What.CHECKPOINTS, folder.path, folder.path), Part(What.TRAINER_STATE, folder.path, folder.path)]
+        parts.append(Part(What.CHECKPOINTS, folder.path, folder.path))
+    if folder.states:
+        parts.append(Part(What.TRAINER_STATE, folder.path, folder.path))
     if folder.parquet:
         parts.append(Part(What.COMPLETIONS_PARQUET, folder.path, folder.path, "trl"))
     return parts
@@ -141,11 +175,29 @@ def segments(draft: Draft) -> dict[Part, int]:
         name = _version(part.folder, draft.root)
         found[part] = versions.index(name) if name else 0
     for what in (What.TFEVENTS, What.WANDB_OFFLINE):
-        loose = sorted((part for part in draft.parts if part.what is what), key=_time_of_file)
-        folders = list(dict.fromkeys(part.folder for part in loose))
         if not versions:
-            found.update({part: folders.index(part.folder) for part in loose})
+            found.update(_in_turn([part for part in draft.parts if part.what is what]))
     return found
+
+
+def _in_turn(parts: Sequence[Part]) -> dict[Part, int]:
+    """Each job's files in the order of their names' times; the files that one process writes belong together."""
+    found: dict[Part, int] = {}
+    writers: dict[tuple[Path, str], tuple[int, int]] = {}
+    for part in sorted(parts, key=_time_of_file):
+        writer, number = _writer(part)
+        before, turn = writers.get((part.folder, writer), (number, 0))
+        if number <= before:  # a process numbers its files from 0
+            turn = max(found.values(), default=-1) + 1
+        found[part] = turn
+        writers[part.folder, writer] = (number, turn)
+    return found
+
+
+def _writer(part: Part) -> tuple[str, int]:
+    """Host and process in the name of an event file, and the number of the file; else the file itself."""
+    found = re.search(r"\.tfevents\.\d{1,12}\.(.+\.\d{1,10})\.(\d{1,6})$", part.path.name)
+    return (found[1], int(found[2])) if found is not None else (str(part.path), 0)
 
 
 def _version(folder: Path, root: Path) -> str | None:
@@ -159,5 +211,7 @@ def _version_order(name: str) -> tuple[str, int]:
 
 
 def _time_of_file(part: Part) -> tuple[int, str]:
-    found = re.search(r"\.tfevents\.(\d{1,12})\.", part.path.name)
-    return (int(found[1]) if found else 0, str(part.path))
+    """The second in an event file's name, or the time in the name of wandb's folder; files of one time by path."""
+    found = re.search(r"\.tfevents\.(\d{1,12})\.|run-(\d{8}_\d{6})-", f"{part.folder.name}/{part.path.name}")
+    time = (found[1] or found[2].replace("_", "")) if found is not None else "0"
+    return (int(time), str(part.path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,11 @@ class JsonlSource:
 
     Understands ms-swift (``"global_step/max_steps": "33/80"``), its Megatron backend (``"iteration": "7/2174"``),
     LLaMA-Factory (``current_steps``) and plain ``step``/``global_step``; lines without a step are rows only when they
-    hold training metrics. ``train_runtime`` means that training finished; a summary line without it, that it crashed.
-    ``columns`` says what keys of a file of unknown origin mean (canonical name or ``step`` → key).
+    hold training metrics. verl's file logger wraps its rows (``{"step": 7, "data": {…}}``), begins its file anew when
+    a run resumes, and writes NaN and infinities as null, which is read as NaN.
+
+    ``train_runtime`` means that training finished; a summary line without it, that it crashed. ``columns`` says what
+    keys of a file of unknown origin mean (canonical name or ``step`` → key).
     """
 
     def __init__(
@@ -102,7 +106,10 @@ class JsonlSource:
     def _row(self, row: dict[str, Any], seen: float | None) -> RawRow | None:
         if self._own:
             row = {self._own.get(key, key): value for key, value in row.items()}
-        values, place = rows.numbers(row), rows.place(row)
+        flat, of_verl = rows.unwrapped(row)
+        values, place = rows.numbers(flat), rows.place(flat)
+        if of_verl:  # its writer (orjson) knows no NaN and no infinity: a null is one of them, never a missing number
+            values = {key: math.nan if value is None else value for key, value in values.items()}
         if not values:
             self._skip(Skip.NOT_A_ROW, "no number in it")
             return None

@@ -35,13 +35,50 @@ def chain(path: Path) -> list[Path]:
 
 def oldest(path: Path) -> Path:
     """Where the log begins: the oldest file of its chain whose successors were written well after it."""
+    return whole_chain(path)[0]
+
+
+def whole_chain(path: Path) -> list[Path]:
+    """The files that hold the log from its beginning, oldest first (``path`` alone where nothing was rotated away).
+
+    An empty log was just begun anew: what lies before it is its own past whenever that was written.
+    """
     places = chain(path)
-    written = [_written(place) for place in places]
-    for index in range(len(places) - 1, 0, -1):
-        before, after = written[index - 1], written[index]
-        if before is None or after is None or after - before < FINISHED_SECONDS:
-            return places[index]
-    return places[0]
+    after = _written(path)
+    begin = len(places) - 1
+    while begin > 0 and (before := _written(places[begin - 1])) and (not after or after - before >= FINISHED_SECONDS):
+        begin, after = begin - 1, before
+    return places[begin:]
+
+
+class Names:
+    """Remembers which log led to which file, so that a rotated part is not taken for a log of its own."""
+
+    def __init__(self) -> None:
+        self._log_of: dict[int, Path] = {}
+        self._seen: dict[int, Path] = {}
+        self._chains: dict[Path, list[Path]] = {}
+
+    def whole(self, path: Path) -> Path | None:
+        """The log that this file was rotated away from; None where it is none."""
+        base = base_of(path)
+        if base is None or not base.is_file():
+            return None
+        if base not in self._chains:
+            self._chains[base] = whole_chain(base)
+        node = _node(path)
+        known = self._log_of.get(node[1]) if node is not None else None
+        return base if known == base or path in self._chains[base] else None
+
+    def note(self, path: Path) -> None:
+        """This is a log: remember its file, and those that were rotated away from it."""
+        for place in [path, *self._chains.get(path, [])]:
+            if (node := _node(place)) is not None:
+                self._seen[node[1]] = path
+
+    def forget_others(self) -> None:
+        """Drop what was not noted since the last call."""
+        self._log_of, self._seen, self._chains = self._seen, {}, {}
 
 
 def successor(path: Path, node: tuple[int, int]) -> Path:
@@ -76,9 +113,9 @@ def _node(path: Path) -> tuple[int, int] | None:
     return None
 
 
-def _written(path: Path) -> float | None:
-    """When a regular file with content was last written."""
+def _written(path: Path) -> float:
+    """When a regular file with content was last written (Unix seconds); 0 for any other."""
     with suppress(OSError):
         info = path.stat()
-        return info.st_mtime if stat.S_ISREG(info.st_mode) and info.st_size else None
-    return None
+        return info.st_mtime if stat.S_ISREG(info.st_mode) and info.st_size else 0.0
+    return 0.0

@@ -80,6 +80,14 @@ def place(row: Mapping[str, object]) -> Place:
     return NO_PLACE
 
 
+def unwrapped(row: Mapping[str, object]) -> tuple[Mapping[str, object], bool]:
+    """The flat row in ``{"step": 7, "data": {…}}`` of verl's file logger, and whether it was one; others unchanged."""
+    data = row.get("data")
+    if not isinstance(data, Mapping) or whole(row.get("step")) is None:
+        return row, False
+    return {**data, "step": row["step"]}, True
+
+
 def stream(keys: Iterable[str]) -> Stream | None:
     """EVAL where evaluation keys come without one that every training row has; None where the channel doesn't know."""
     names = set(keys)

@@ -18,9 +18,10 @@ import xxhash
 from grpo_watch.core.names import SETTINGS
 from grpo_watch.core.records import Cursor, RunConfig, Scalar, Setting
 from grpo_watch.errors import SourceError, UsageError
-from grpo_watch.sources import config_files
+from grpo_watch.sources import config_files, hydra_config
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.files import open_regular
+from grpo_watch.sources.framework_yaml import framework_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 MAX_BYTES = 4 << 20
 MAX_YAML_BYTES = 1 << 20
 TAIL_BYTES = 16 << 10
+
+CHECKPOINT = re.compile(r"(?:checkpoint-|step_)(\d{1,12})")
+"""transformers' and NeMo-RL's; what is being written is called otherwise in the latter (``tmp_step_N``)."""
+COMPLETE = ("trainer_state.json", "training_info.json")
 
 FROM_USER, FROM_ARGUMENTS, FROM_LAUNCH, FROM_CHECKPOINT = 0, 1, 2, 3
 """Precedence: lower wins where two files say the same setting."""
@@ -44,6 +49,7 @@ class _Kind:
     read: Callable[[str, str], Read]
     precedence: int
     in_checkpoint: bool = False
+    in_hydra: bool = False
     limit: int = MAX_BYTES
     tail: bool = False
 
@@ -58,6 +64,10 @@ KINDS = (
         FROM_LAUNCH,
         limit=MAX_YAML_BYTES,
     ),
+    _Kind(("overrides.yaml",), hydra_config.overrides, FROM_LAUNCH, in_hydra=True, limit=MAX_YAML_BYTES),
+    _Kind(("config.yaml",), hydra_config.composed, FROM_LAUNCH, in_hydra=True, limit=MAX_YAML_BYTES),
+    _Kind(("*.yaml", "*.yml"), framework_yaml, FROM_LAUNCH, limit=MAX_YAML_BYTES),
+    _Kind(("config.yaml",), framework_yaml, FROM_CHECKPOINT, in_checkpoint=True, limit=MAX_YAML_BYTES),
     _Kind(("adapter_config.json",), config_files.adapter, FROM_CHECKPOINT, in_checkpoint=True),
     _Kind(("config.json",), config_files.model_config, FROM_CHECKPOINT, in_checkpoint=True),
     _Kind(("trainer_state.json",), config_files.trainer_state, FROM_CHECKPOINT, in_checkpoint=True, tail=True),
@@ -153,11 +163,15 @@ class RunConfigSource:
     def _files(self) -> Iterator[tuple[_Kind, Path]]:
         """Existing files in a fixed order. A model card beside ``args.json`` is ms-swift's: its TRL is a library."""
         names = self._names(self._folder)
-        checkpoint = self._newest_checkpoint(names)
+        checkpoint, hydra = self._newest_checkpoint(names), self._hydra(names)
         for kind in KINDS:
             if kind.in_checkpoint:
                 held = {} if checkpoint is None else dict.fromkeys(self._names(checkpoint))
                 yield from ((kind, checkpoint / name) for name in kind.patterns if checkpoint and name in held)
+                continue
+            if kind.in_hydra:
+                held = dict.fromkeys(self._names(hydra)) if hydra is not None else {}
+                yield from ((kind, hydra / name) for name in kind.patterns if hydra is not None and name in held)
                 continue
             if kind.read is config_files.model_card and "args.json" in names:
                 continue
@@ -174,12 +188,20 @@ class RunConfigSource:
             return []
 
     def _newest_checkpoint(self, names: Sequence[str]) -> Path | None:
-        steps = [int(name[11:]) for name in names if re.fullmatch(r"checkpoint-\d{1,12}", name)]
-        for step in sorted(steps, reverse=True):
-            folder = self._folder / f"checkpoint-{step}"
-            if (folder / "trainer_state.json").exists():
+        found = [(int(match[1]), name) for name in names if (match := CHECKPOINT.fullmatch(name)) is not None]
+        for _, name in sorted(found, reverse=True):
+            folder = self._folder / name
+            if any((folder / mark).exists() for mark in COMPLETE):
                 return folder
         return None
+
+    def _hydra(self, names: Sequence[str]) -> Path | None:
+        if hydra_config.FOLDER not in names and hydra_config.OUTPUTS not in names:
+            return None
+        try:
+            return hydra_config.hydra_folder(self._folder)
+        except OSError:
+            return None
 
     def _read(self, kind: _Kind, path: Path) -> RunConfig | None:
         try:

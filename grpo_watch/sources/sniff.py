@@ -10,11 +10,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from grpo_watch.errors import SourceError
+from grpo_watch.sources import completion_table as table
+from grpo_watch.sources.dump_dialects import Dialect, dialect_of, may_be_dump
 from grpo_watch.sources.files import open_regular
 from grpo_watch.sources.framework_lines import framework_of
-from grpo_watch.sources.rows import STEPS
-from grpo_watch.sources.table import cells_of, delimiter_of
-from grpo_watch.sources.table_rows import keys_of
+from grpo_watch.sources.rows import unwrapped
+from grpo_watch.sources.table_kinds import HEADER_NEEDED, TABLES, holds_table
+from grpo_watch.sources.trackio_runs import is_database
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +29,7 @@ class What(str, Enum):
     """What a channel holds."""
 
     JSONL = "metrics jsonl"
+    JSONL_PIECES = "metrics jsonl, several lines per step"
     CONSOLE = "console"
     TRAINER_STATE = "trainer state"
     COMPLETIONS_JSONL = "completions jsonl"
@@ -59,7 +62,7 @@ METRIC_KEYS = frozenset(
     {"loss", "reward", "rewards", "kl", "grad_norm", "reward_std", "reward_mean", "global_step/max_steps", "eval_loss"}
     | {"train_loss", "reward_latest", "learning_rate", "lr", "train/loss", "train/reward", "completion_length"}
 )
-COMPLETION_KEYS = ({"step", "gen_step"}, {"prompt", "messages"}, {"completion", "completions"})
+COMPLETION_KEYS = (set(table.STEPS), set(table.PROMPTS), set(table.COMPLETIONS))
 
 ROW = re.compile(
     rb"'(?:loss|grad_norm|reward|train_runtime|eval_reward|eval_loss)': '?(?:-?[\d.]|-?inf|nan|None)|"
@@ -67,10 +70,7 @@ ROW = re.compile(
 )
 MEGATRON = re.compile(rb"iteration {1,20}\d{1,9}/ {0,20}\d{1,9} \|")
 WEAK = re.compile(rb"\d{1,3}%\||Traceback \(most recent call last\)|\*{5} Running training \*{5}|step:\d{1,9} - ")
-HTML = (".html", ".htm")
-TABLES = (".csv", ".tsv", *HTML)
-NOTEBOOK_TABLE = re.compile(rb"<th[^>]{0,80}>\s{0,20}Step\s{0,20}</th>")
-HEADER_NEEDED = "no column of its header is known; say what they mean under runs: columns: in grpo-watch.yaml"
+PRIME_RL = re.compile(rb'"(?:optim/lr|mismatch_kl/all/|perf/mfu|time/wait_for_batch|kl_ent_ratio/mean)')
 BAR = re.compile(rb"(?:^|[\r\n])[ ]{0,3}\d{1,3}%\|[^|\r\n]{0,200}\| \d{1,9}/\d{1,9} \[")
 """An unlabelled bar of tqdm, as the Trainer shows; those of downloads and of loading carry a label."""
 NAMES_A_TRAINER = re.compile(rb"grpo|\btrl\b|swift|unsloth|verl", re.IGNORECASE)
@@ -82,6 +82,7 @@ FRAMEWORKS = (
         ),
     ),
     ("unsloth", re.compile(rb"Unsloth[: ]|import unsloth")),
+    ("verl", re.compile(rb"^\{\"step\":\d{1,12},\"data\":\{", re.MULTILINE)),
     ("trl", re.compile(rb"/trl/|\bTRL\b|GRPOTrainer|completions/mean_length")),
 )
 
@@ -134,7 +135,7 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> Sniffed:
     name = path.name
     if (by_name := _by_name(name)) is not None:
         return by_name
-    if not (named or name.endswith((".jsonl", ".json", *TABLES)) or CONSOLE_NAME.fullmatch(name)):
+    if not (named or name.endswith((".jsonl", ".json", ".db", *TABLES)) or CONSOLE_NAME.fullmatch(name)):
         return Sniffed(None)
     try:
         head, tail = _ends(path, roots)
@@ -142,9 +143,10 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> Sniffed:
         return Sniffed(None, problem=str(getattr(error, "strerror", None) or error))
     if name.endswith((".jsonl", ".json")):
         return _jsonl(name, head, named=named) if name.endswith(".jsonl") else _json(name, head)
-    if name.endswith(TABLES):
-        return _table(name, head, named=named)
-    return _console(head, tail, named=named)
+    if name.endswith((".db", *TABLES)):
+        trackio = Sniffed(What.TRACKIO if is_database(path, head, roots) else None)
+        return trackio if name.endswith(".db") else _table(name, head, named=named)
+    return Sniffed(What.TABLE) if holds_table(name, head, METRIC_KEYS) else _console(head, tail, named=named)
 
 
 def _by_name(name: str) -> Sniffed | None:
@@ -168,6 +170,10 @@ def _ends(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
 
 
 def _jsonl(name: str, head: bytes, *, named: bool) -> Sniffed:
+    if (dialect := _dump_dialect(name, head)) is not None:
+        return Sniffed(What.COMPLETION_DUMPS, dialect.framework)
+    if name == "metrics.jsonl" and PRIME_RL.search(head) is not None:
+        return Sniffed(What.JSONL_PIECES, "prime-rl")
     framework = "ms-swift" if name == "logging.jsonl" else _framework(head)
     for line in head.splitlines()[:20]:
         if (what := _line(line)) is not None:
@@ -177,6 +183,18 @@ def _jsonl(name: str, head: bytes, *, named: bool) -> Sniffed:
         problem = "" if not head.strip() else "no row of metrics or completions in its first lines"
         return Sniffed(what, framework, problem)
     return Sniffed(None)
+
+
+def _dump_dialect(name: str, head: bytes) -> Dialect | None:
+    """The framework that dumps its rollouts into files of this name with such first lines."""
+    if not may_be_dump(name):
+        return None
+    line = head.split(b"\n", 1)[0]
+    try:
+        row: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        row = {key.decode(): None for key in re.findall(rb'"([a-z_]{1,20})": ?[\["\d-]', line)}
+    return dialect_of(name, row) if isinstance(row, dict) else None
 
 
 def _line(line: bytes) -> What | None:
@@ -190,20 +208,18 @@ def _line(line: bytes) -> What | None:
         return None
     if all(row.keys() & keys for keys in COMPLETION_KEYS):
         return What.COMPLETIONS_JSONL
+    row, of_verl = unwrapped(row)
+    if of_verl:
+        return What.JSONL if any("/" in key for key in row) else None
     numbers = {key for key, value in row.items() if isinstance(value, (int, float)) or key == "global_step/max_steps"}
     prefixed = any(key.startswith(("rewards/", "train/", "eval_")) for key in numbers)
     return What.JSONL if numbers & METRIC_KEYS or prefixed else None
 
 
 def _table(name: str, head: bytes, *, named: bool) -> Sniffed:
-    """A CSV whose header has a step and a metric, or the HTML output of a notebook's training cell."""
-    if name.endswith(HTML):
-        return Sniffed(What.TABLE) if NOTEBOOK_TABLE.search(head) is not None else Sniffed(None)
-    header = head.lstrip(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode("utf-8", "replace").strip()
-    keys = frozenset(keys_of(cells_of(header, delimiter_of(header)), {}))
-    if keys & METRIC_KEYS and keys & frozenset(STEPS):
+    if holds_table(name, head, METRIC_KEYS):
         return Sniffed(What.TABLE)
-    return Sniffed(What.TABLE if named else None, problem="" if not named else HEADER_NEEDED)
+    return Sniffed(What.TABLE, problem=HEADER_NEEDED) if named else Sniffed(None)
 
 
 def _json(name: str, head: bytes) -> Sniffed:

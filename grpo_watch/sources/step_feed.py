@@ -14,7 +14,7 @@ class StepFeed:
     """Takes what a channel's records say, in order, and gives items; a cursor between any two covers those given.
 
     A reader goes on at the first piece of the step that it held back, and so reads some records twice. ``told`` is the
-    last record whose configuration or event was given: those up to it are not said again.
+    last record whose configuration or event was given: those up to it are not said again. ``last`` is the newest step.
 
     Args:
         channel: the source's name.
@@ -29,11 +29,13 @@ class StepFeed:
         self.restart(cursor.position if cursor is not None else 0, rows.whole(state.get("given")) or 0)
         told = rows.whole(state.get("told"))
         self._told = -1 if told is None else told
+        self.last = self._last_given = rows.whole(state.get("last"))
 
     def restart(self, position: int = 0, given: int = 0) -> None:
         """Forget everything and begin at ``position``: the file is another one."""
         self.read_to, self._told = position, -1
         self.last: int | None = None
+        self._last_given: int | None = None
         self._assembly = StepAssembly(Place(position, given))
         self._ready: deque[tuple[Item | None, Place, int]] = deque()
         self._after = Place(position, given)
@@ -73,13 +75,15 @@ class StepFeed:
         while self._ready:
             item, self._after, told = self._ready.popleft()
             self._told = max(self._told, told)
+            if isinstance(item, RawRow):
+                self._last_given = item.step
             if item is not None:
                 yield item
 
     def position(self, state: Mapping[str, Scalar]) -> tuple[int, dict[str, Scalar]]:
         """Position and state of a cursor that covers exactly what was given."""
         place = self._after if self._ready else self._assembly.place(self.read_to)
-        return place.order, {"given": place.given, "told": self._told, **state}
+        return place.order, {"given": place.given, "told": self._told, "last": self._last_given, **state}
 
     def _rows(self, made: list[Row], seen: float | None) -> None:
         for row in made:

@@ -13,7 +13,9 @@ from grpo_watch.sources.table_rows import is_unsloths, keys_of, row_of
 from grpo_watch.sources.tail import Line, Tail
 
 MAX_LINE = 1 << 20
-DELIMITERS = (",", "\t", ";")
+DELIMITERS = (",", "\t", ";", "|")
+RULER = frozenset("-|: ")
+"""What the line under the header of a Markdown table is made of; people paste a notebook's table like that."""
 
 
 class TableSource:
@@ -80,7 +82,7 @@ class TableSource:
             self.stats.skip(Skip.TOO_LONG, f"line {self._line}: {line.end - line.start} bytes")
             return None
         text = line.data.decode("utf-8-sig", "replace")
-        if not text.strip() or text == self._header:
+        if not text.strip() or text == self._header or RULER.issuperset(text):
             return None
         if not self._header:
             self._header = text
@@ -117,13 +119,13 @@ class TableSource:
 
 
 def delimiter_of(header: str) -> str:
-    """What parts the header's cells: the one of comma, tab and semicolon that stands in it most."""
+    """What parts the header's cells: the one of comma, tab, semicolon and bar that stands in it most."""
     return max(DELIMITERS, key=header.count)
 
 
 def cells_of(text: str, delimiter: str) -> list[str]:
     """The cells of one line; none for a line that is no CSV."""
     try:
-        return next(csv.reader([text], delimiter=delimiter), [])
+        return next(csv.reader([text.strip(" |") if delimiter == "|" else text], delimiter=delimiter), [])
     except csv.Error:
         return []

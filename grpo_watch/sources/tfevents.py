@@ -43,6 +43,7 @@ class TfeventsSource:
         self._feed = StepFeed(name, ChannelKind.TFEVENTS, segment, cursor)
         ending = rows.whole(cursor.state.get("ending")) if cursor is not None else None
         self._ending = NOT_YET if ending is None else ending
+        self._last = NOT_YET
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield the rows that were completed."""
@@ -52,13 +53,14 @@ class TfeventsSource:
         """Yield the newest step."""
         yield from self._read(None, ended=True)
         self._feed.flush(self._feed.read_to)
-        if self._ending != NOT_YET:
-            self._end(self._feed.read_to, self._feed.read_to, None)
+        if self._ending != NOT_YET and self._last == NOT_YET:
+            self._end(self._ending, self._feed.read_to, None)
         yield from self._give()
 
     def cursor(self) -> Cursor:
-        """The first record of the step held back."""
-        position, state = self._feed.position({"ending": self._ending})
+        """The first record of the step held back, and where the end of training began if it was not told yet."""
+        ended = self._last != NOT_YET and self._feed.told(self._last)
+        position, state = self._feed.position({"ending": NOT_YET if ended else self._ending})
         return self._file.cursor(self.name, position, state)
 
     def close(self) -> None:
@@ -70,7 +72,7 @@ class TfeventsSource:
         if self._file.ready(self._feed.read_to):
             if self._file.restarted:
                 self._feed.restart()
-                self._ending = NOT_YET
+                self._ending = self._last = NOT_YET
             for frame in tfrecord.frames(self._file.read, self._feed.read_to, ended=ended):
                 self._feed.read_to = frame.end
                 self._take(frame, seen)
@@ -107,6 +109,8 @@ class TfeventsSource:
             self._scalars(event, frame, seen)
 
     def _scalars(self, event: tf_event.Event, frame: Frame, seen: float | None) -> None:
+        if self._last != NOT_YET:
+            self._ending = self._last = NOT_YET
         if END in event.scalars:
             self._ending = frame.start
         if NOT_YET < self._ending <= frame.start and LAST in event.scalars:
@@ -117,7 +121,7 @@ class TfeventsSource:
         self._feed.add(frame.start, event.step, values, event.time, seen)
 
     def _end(self, at: int, following: int, seen: float | None) -> None:
-        self._ending = NOT_YET
+        self._last = at
         event = RunEvent(self.name, EventKind.FINISHED, self._feed.last, segment=self.segment, seen=seen)
         self._feed.say(at, event, following)
 

@@ -104,7 +104,13 @@ class TrainerStateSource:
             return None
         self.stats.bytes += len(data)
         state = {"log_history": state} if isinstance(state, list) else state
-        return state if isinstance(state, dict) and isinstance(state.get("log_history"), list) else None
+        if isinstance(state, dict) and isinstance(state.get("log_history"), list):
+            return state
+        self._read[path.as_posix()] = _stamp(path) or (0, 0, 0)
+        if state:
+            held = f"its keys: {', '.join(map(repr, list(state)[:6]))}" if isinstance(state, dict) else "no JSON object"
+            self.stats.skip(Skip.NOT_A_ROW, f"{path.parent.name}/{path.name}: no list log_history in it ({held})")
+        return None
 
     def _refuse(self, path: Path, error: Exception) -> None:
         if isinstance(error, SourceError):

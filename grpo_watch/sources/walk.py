@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_watch.sources.dump_dialects import may_be_dump
 from grpo_watch.sources.files import inside
 
 if TYPE_CHECKING:
@@ -17,19 +18,29 @@ MAX_DEPTH = 6
 MAX_ENTRIES = 20_000
 
 CHECKPOINT = re.compile(r"checkpoint-\d{1,12}")
+OWN_CHECKPOINT = re.compile(r"global_step_\d{1,12}")
+"""verl's (and SkyRL's), which have no state of a trainer in them."""
+MOST_DUMPS = 20
+"""Files of one folder that may be dumps of rollouts and are looked at; there is one per step."""
 COMPLETIONS = re.compile(r"completions_\d{1,12}\.parquet")
+LINKED_OUT = frozenset({"debug-core.log"})
+"""Links out of the folder that every run of wandb's client has, to a log of its own."""
 SKIPPED = frozenset({"node_modules", "__pycache__", "media", "artifacts", "site-packages", "venv"})
 
 
 @dataclass(slots=True)
 class Folder:
-    """One listed folder; ``checkpoints`` and ``parquet`` say what it holds that was not descended into."""
+    """One listed folder; ``checkpoints`` and ``parquet`` say what it holds that was not descended into.
+
+    ``states``: the checkpoints hold a ``trainer_state.json``.
+    """
 
     path: Path
     files: list[Path] = field(default_factory=list)
     folders: list[Folder] = field(default_factory=list)
     checkpoints: bool = False
     parquet: bool = False
+    states: bool = False
 
 
 class Walk:
@@ -58,6 +69,8 @@ class Walk:
     def _add_folder(self, listed: Folder, entry: os.DirEntry[str], depth: int) -> None:
         path = Path(entry.path)
         if CHECKPOINT.fullmatch(entry.name):
+            listed.checkpoints = listed.states = True
+        elif OWN_CHECKPOINT.fullmatch(entry.name):
             listed.checkpoints = True
         elif entry.name in SKIPPED:
             return
@@ -68,13 +81,16 @@ class Walk:
 
     def _entries(self, path: Path) -> list[os.DirEntry[str]]:
         found: list[os.DirEntry[str]] = []
-        dumps = 0
+        tables = dumps = 0
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
-                    dumps += entry.name.startswith("completions_")
-                    if entry.name.startswith("completions_") and dumps > 1:
-                        continue  # one dump per step: the first says that they are there
+                    tables += entry.name.startswith("completions_")
+                    dumps += may_be_dump(entry.name)
+                    if (entry.name.startswith("completions_") and tables > 1) or (
+                        may_be_dump(entry.name) and dumps > MOST_DUMPS
+                    ):
+                        continue  # one file per step: the first say that they are there
                     if self._left <= 0:
                         self.problems.append((path, f"search ended after {MAX_ENTRIES} entries; name the run's folder"))
                         break
@@ -94,6 +110,8 @@ class Walk:
     def _stays_inside(self, entry: os.DirEntry[str], path: Path) -> bool:
         if not entry.is_symlink() or inside(path, self._roots):
             return True
+        if entry.name in LINKED_OUT:
+            return False
         self.problems.append((path, "a link leads out of the folder; list its target under allow_roots to read it"))
         return False
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 from pathlib import Path
 
 from grpo_watch.errors import UsageError
+from grpo_watch.mounts import MOUNTS, network_type
 
 FILE = "state.db"
 VERSION = 1
 CHECKED_BYTES = 64 * 1024 * 1024
 """Larger databases are not checked page by page at the start (0.1 s per 50 MB); damage then shows when it is met."""
-
-NETWORK = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "afs", "glusterfs", "wekafs", "9p"}
-)
-"""File systems on which SQLite's shared-memory WAL index does not work."""
 
 SCHEMA = """
 CREATE TABLE runs (
@@ -42,7 +37,7 @@ CREATE TABLE deliveries (
 log = logging.getLogger("grpo_watch.store")
 
 
-def open_database(folder: Path, now: float, mounts: Path = Path("/proc/self/mounts")) -> sqlite3.Connection:
+def open_database(folder: Path, now: float, mounts: Path = MOUNTS) -> sqlite3.Connection:
     """The state database of ``folder``, made if it is not there. A damaged one is renamed and a new one begun.
 
     Args:
@@ -54,7 +49,7 @@ def open_database(folder: Path, now: float, mounts: Path = Path("/proc/self/moun
         UsageError: it can't be opened or written (full, read-only, written by a newer version).
     """
     path = folder / FILE
-    journal = "DELETE" if _on_network(folder, mounts) else "WAL"
+    journal = "DELETE" if network_type(folder, mounts) else "WAL"
     if journal == "DELETE":
         log.warning("state is on a network file system; a local --state-dir is faster", extra=_fields(path))
     try:
@@ -106,23 +101,6 @@ def _put_aside(path: Path, now: float) -> Path:
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     return aside
-
-
-def _on_network(folder: Path, mounts: Path) -> bool:
-    """Whether the innermost mount above ``folder`` is a network file system (False where mounts can't be listed)."""
-    try:
-        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return False
-    real = os.path.realpath(folder)
-    best, network = "", False
-    for fields in (line.split() for line in lines):
-        if len(fields) > 2:  # noqa: PLR2004  device, mount point, type
-            point = fields[1].replace("\\040", " ")
-            inside = real == point or real.startswith(point.rstrip("/") + "/")
-            if inside and len(point) >= len(best):
-                best, network = point, fields[2] in NETWORK or fields[2].startswith("fuse.sshfs")
-    return network
 
 
 def _fields(path: Path, **more: str) -> dict[str, dict[str, str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from grpo_watch.cli import sources
 from grpo_watch.cli.main import run_cli
 from grpo_watch.cli.sources import GIVES, _gave
 from grpo_watch.sources.base import Skip, SourceStats
@@ -43,7 +44,6 @@ def test_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["unknown_keys"] == ["my_own"]
     channels = {channel["kind"]: channel for channel in found["channels"] if channel["records"] or not channel["read"]}
     assert channels["metrics jsonl"]["skipped"] == {"not-json": 1}
-    assert channels["tensorboard events"]["read"] is False
     rules = {rule["rule"]: rule for rule in found["rules"]}
     assert rules["kl-stuck-at-zero"]["status"] == "ok"
     assert rules["parameters-unchanged"]["status"] == "blind"
@@ -56,9 +56,32 @@ def test_text(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert text.startswith("exp  ms-swift 4.6.0")
     assert "output/v0-20261121-084049/logging.jsonl\n" in text
-    assert "tensorboard events: not read yet" in text
+    assert "tensorboard events: metric rows, settings, 0 records" in text
     assert "raw:<key>): my_own" in text
     assert "\x1b[" not in text
+
+
+def test_contradicting_channels_are_told_and_are_no_finding(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A console of another job in the folder: its loss of 9.5 at step 3 is not the JSON lines' 0.0 to four digits."""
+    (run / "train.log").write_text(
+        "[INFO:swift] start\n{'loss': 9.5, 'reward': 0.1, 'global_step/max_steps': '3/60'}\n", encoding="utf-8"
+    )
+    assert run_cli(["sources", str(run)]) == 0
+    told = capsys.readouterr().out.replace("\n", " ")
+    assert "channels contradict each other in" in told
+    assert "step 3: loss is" in told
+    run_cli(["check", str(run), "--format", "json"])
+    (found,) = json.loads(capsys.readouterr().out)["runs"]
+    assert any("step 3: loss is" in problem for problem in found["problems"])
+    assert not [finding for finding in found["findings"] if "contradict" in finding["summary"]]
+
+
+def test_a_network_file_system_is_told(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "network_type", lambda _: "nfs4")
+    assert run_cli(["sources", str(run)]) == 0
+    assert "on a network file system (nfs4): files are polled" in capsys.readouterr().out
 
 
 def test_nothing_and_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

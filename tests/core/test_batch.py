@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_watch.core.batch import BatchPlan
+from grpo_watch.core.batch import BatchPlan, Counting, release, style_of
+from grpo_watch.core.batch_cause import likely_cause
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,45 @@ def test_a_dataset_without_one_whole_batch_has_no_total() -> None:
 
 def test_the_formula_shows_its_numbers() -> None:
     assert "64 prompts / 1 per generation" in BatchPlan(64, 8, 8).formula
+
+
+def test_versions_are_compared_by_their_numbers() -> None:
+    assert [release(text) for text in ("0.19.1", "1.10.0rc1", "4.6", "main")] == [(0, 19, 1), (1, 10, 0), (4, 6), ()]
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "transformers", "expected"),
+    [
+        ("trl", "0.14.0", None, (Counting.PROMPTS, False, False, True)),
+        ("trl", "0.15.2", None, (Counting.COMPLETIONS, False, False, True)),
+        ("trl", "0.17.0", None, (Counting.COMPLETIONS, True, False, True)),
+        ("trl", "0.17.0", "4.52.4", (Counting.COMPLETIONS, True, False, False)),
+        ("trl", "0.19.1", None, (Counting.COMPLETIONS, True, False, False)),
+        ("trl", "0.20.0", None, (Counting.WHOLE_BATCHES, True, False, False)),
+        ("trl", "0.20.0", "4.51.3", (Counting.WHOLE_BATCHES, True, False, True)),
+        ("trl", None, None, (Counting.WHOLE_BATCHES, True, False, False)),
+        ("trl", "0.13.0", None, (Counting.PROMPTS, False, False, True)),
+        ("ms-swift", "3.5.3", None, (Counting.COMPLETIONS, True, True, True)),
+        ("ms-swift", "3.6.0", None, (Counting.WHOLE_BATCHES, True, False, False)),
+    ],
+)
+def test_how_versions_count(
+    framework: str, version: str | None, transformers: str | None, expected: tuple[object, ...]
+) -> None:
+    """TRL's samplers and transformers' rounding, as read in their sources."""
+    style = style_of(framework, version, transformers)
+    assert (style.counting, style.draws_whole, style.drop_last, style.floor) == expected
+
+
+def test_what_is_counted_and_what_is_drawn() -> None:
+    """19 prompts x 32 in micro-batches of 8 are 76; groups of 10 prompts need 40 each, so that one of them is drawn."""
+    plan = BatchPlan(19, 4, 32, 2, 40, style=style_of("trl", "0.19.1"))
+    assert (plan.prompts, plan.micro_steps, plan.drawn, plan.max_steps) == (10, 76, 40, 2)
+
+
+def test_the_cause_is_a_single_setting() -> None:
+    """64 steps with one process are 32 with two, and nothing makes 61 of them."""
+    plan = BatchPlan(64, 8, 8)
+    assert likely_cause(plan, 32, lambda _: False) == ("world_size", 2)
+    assert likely_cause(plan, 128, lambda name: name == "num_iterations") == ("num_train_epochs", 2.0)
+    assert likely_cause(plan, 61, lambda _: False) is None

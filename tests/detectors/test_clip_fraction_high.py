@@ -42,6 +42,11 @@ def test_high_from_the_start_has_another_bar() -> None:
     assert fed(*[0.7] * 40).changes == [("firing", 12, "warning")]
 
 
+def test_clipping_that_begins_late_was_not_high_from_the_start() -> None:
+    """Forty rows of exactly 0, then 0.4: ten rows with clipping are in at row 50; three breaches."""
+    assert fed(*[0.0] * 40, *[0.4] * 20).changes == [("firing", 52, "warning")]
+
+
 def test_a_new_attempt_finds_its_own_start() -> None:
     run = fed(*[0.02] * 20)
     run.feed_all(row(n, attempt=2, policy_clip_ratio=0.4) for n in range(15, 60))

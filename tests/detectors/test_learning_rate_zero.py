@@ -45,6 +45,22 @@ def test_a_log_that_rounds_the_rate_away_proves_nothing() -> None:
     assert fed([0.0] * 30, resolution=1e-3, learning_rate=0.5).changes == [("firing", 4, "critical")]
 
 
+def test_a_log_that_rounds_a_decayed_rate_away_proves_nothing() -> None:
+    """Three decimals print the peak of 1e-3, but not the 3e-4 that a cosine has left at two thirds of the run."""
+    assert fed([0.001] * 60 + [0.0] * 34, resolution=1e-3, learning_rate=1e-3, max_steps=100).changes == []
+
+
+def test_steps_that_the_loss_scaler_skips_apply_no_rate() -> None:
+    """Six overflows at the start are no fault; a gradient that is finite, or a rate that was there, makes them one."""
+    skipped = [row(s, learning_rate=0.0, grad_norm=float("inf")) for s in range(1, 7)]
+    run = Watched("learning-rate-zero").feed(*skipped, row(7, learning_rate=1e-6, grad_norm=0.5))
+    assert run.changes == []
+    late = [r._replace(step=r.step + 10) for r in skipped]
+    assert run.feed(*late).changes == [("firing", 13, "critical")]
+    real = [row(s, learning_rate=0.0, grad_norm=0.5) for s in range(1, 7)]
+    assert Watched("learning-rate-zero").feed(*real).changes == [("firing", 4, "critical")]
+
+
 def test_rows_without_a_rate_say_nothing() -> None:
     """A missing key is no zero, and neither are NaN and null."""
     rows = [row(1, loss=0.0), row(2, learning_rate=float("nan")), row(3, learning_rate=None), row(4, loss=0.0)]

@@ -50,3 +50,19 @@ def test_the_longest_survives_a_resume() -> None:
     run = Watched(RULE).feed_all(row(n, completion_length_mean=100.0, reward_mean=0.9) for n in range(1, 21))
     run.feed_all(row(n, attempt=2, completion_length_mean=4.0, reward_mean=0.0) for n in range(16, 40))
     assert run.changes == [("firing", 22, "warning")]
+
+
+def test_an_extreme_shrinking_asks_for_less_certainty_of_the_reward() -> None:
+    """The reward of ``test_length_explosion``: six standard errors are never reached, four at row 75.
+
+    A tenth of the length is extreme (15 % at most), a quarter is not.
+    """
+
+    def fed_with(length: float) -> Watched:
+        rewards = [0.3, 0.7] * 20 + [0.0] * 40
+        lengths = [200.0] * 40 + [length] * 40
+        pairs = enumerate(zip(lengths, rewards, strict=True), 1)
+        return Watched(RULE).feed_all(row(n, completion_length_mean=long, reward_mean=r) for n, (long, r) in pairs)
+
+    assert fed_with(20.0).changes == [("firing", 77, "warning")]
+    assert fed_with(50.0).changes == []

@@ -58,3 +58,20 @@ def test_reuse_rows_without_a_length_say_nothing() -> None:
         generated = {"completion_length_mean": 200.0 if n <= 40 else 400.0, "reward_mean": 0.9 if n <= 40 else 0.0}
         run.feed(row(n, **generated) if n % 2 else row(n, kl_reference=0.1))
     assert run.changes == [("firing", 51, "warning")]
+
+
+def test_an_extreme_growth_asks_for_less_certainty_of_the_reward() -> None:
+    """Rewards of 0.3 and 0.7 by turns, then 0 from row 41 on: 0.54 is lost at most (the best of five is 0.54).
+
+    The squared steps add up to 39 x 0.16 + 0.49 = 6.73. At row 75 (74 steps) a row's noise is 0.2133: four standard
+    errors of two means of five are 0.5395, six would be 0.81. Rows 75, 76 and 77. Twice the length is not extreme.
+    """
+
+    def fed_with(length: float) -> Watched:
+        rewards = [0.3, 0.7] * 20 + [0.0] * 40
+        lengths = [200.0] * 40 + [length] * 40
+        pairs = enumerate(zip(lengths, rewards, strict=True), 1)
+        return Watched(RULE).feed_all(row(n, completion_length_mean=long, reward_mean=r) for n, (long, r) in pairs)
+
+    assert fed_with(700.0).changes == [("firing", 77, "warning")]
+    assert fed_with(400.0).changes == []

@@ -61,7 +61,32 @@ def test_it_is_blind_where_something_is_missing(settings: dict[str, Scalar], rea
 
 
 def test_other_counting_is_not_judged() -> None:
-    """verl counts otherwise, and so did TRL before 0.20."""
+    """verl counts otherwise."""
     assert "not known" in (fed(10, "verl", **COMPLETE).blind_reason)
-    assert "0.20" in fed(10, "trl", "0.19.1", **COMPLETE).blind_reason
-    assert fed(10, "trl", "0.20.0", **COMPLETE).changes != []
+
+
+def test_old_trl_counts_what_it_does_not_draw() -> None:
+    """26 prompts x 4 on 2 processes of 4 are 13 micro-steps, 2 to a step: 7 in TRL 0.19, 6 from 0.20 on."""
+    settings = {
+        "dataset_size": 2600, "per_device_train_batch_size": 4, "num_generations": 32, "world_size": 2,
+        "gradient_accumulation_steps": 40,
+    }  # fmt: skip
+    # 83,200 completions: floor(2600 / 10) = 260 steps in both; one prompt more makes the 261st only where it is counted
+    assert fed(260, "trl", "0.20.0", **settings).changes == []
+    short = {**settings, "dataset_size": 19}
+    # 19 prompts: ceil(19 x 32 / 8) = 76 micro-steps, ceil(76 / 40) = 2 steps; 0.20 draws one batch of 10: 1 step
+    assert fed(2, "trl", "0.19.1", **short).changes == []
+    assert fed(4, "trl", "0.20.0", **short).said[-1].reading.evidence["predicted"] == 1
+    assert fed(4, "trl", "0.19.1", **short).said[-1].reading.evidence["predicted"] == 2
+
+
+def test_the_likeliest_setting_is_named() -> None:
+    """Half the steps: a process that nobody counted. Twice the steps: iterations, or epochs where those are known."""
+
+    def named(total: int, **settings: Scalar) -> object:
+        return fed(total, **{**COMPLETE, **settings}).said[-1].reading.evidence.get("explained_by")
+
+    assert named(32) == "world_size = 2"
+    assert named(128) == "num_iterations = 2"
+    assert named(128, num_iterations=1) == "num_train_epochs = 2"
+    assert named(61) is None

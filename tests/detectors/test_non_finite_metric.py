@@ -67,3 +67,16 @@ def test_what_it_does_not_read() -> None:
     run = Watched(RULE).feed(row(1, **{"reward_function_mean[math]": NAN}), row(2, completion_length_mean=NAN))
     assert run.said == []
     assert not run.monitor.evaluated
+
+
+def test_the_search_for_a_loss_scale_is_explained() -> None:
+    """16 halvings at most; after a finite gradient, without fp16, or with a NaN loss two rows are critical."""
+    found = Watched(RULE, fp16=True).feed_all(row(s, grad_norm=INF if s <= 16 else 0.5) for s in range(1, 20))
+    assert found.changes == [("firing", 1, "info"), ("resolved", 17, "info")]
+    never = Watched(RULE, fp16=True).feed_all(row(s, grad_norm=INF) for s in range(1, 20))
+    assert never.changes == [("firing", 1, "info"), ("firing", 17, "critical")]
+    late = Watched(RULE, fp16=True).feed(row(1, grad_norm=0.5), row(2, grad_norm=INF), row(3, grad_norm=INF))
+    assert late.changes == [("firing", 2, "info"), ("firing", 3, "critical")]
+    assert Watched(RULE).feed(row(1, grad_norm=INF), row(2, grad_norm=INF)).changes[-1] == ("firing", 2, "critical")
+    both = Watched(RULE, fp16=True).feed(row(1, grad_norm=INF, loss=NAN), row(2, grad_norm=INF, loss=NAN))
+    assert both.changes == [("firing", 1, "warning"), ("firing", 2, "critical")]

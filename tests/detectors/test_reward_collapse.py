@@ -84,3 +84,22 @@ def test_a_reward_below_zero_has_no_scale() -> None:
     """-0.3 to -0.5 is no collapse; three times the distance is (from row 33 on, whose window begins at 31)."""
     assert fed([-0.3] * 30 + [-0.5] * 30).changes == []
     assert fed([-0.3] * 30 + [-0.9] * 30).changes == [("firing", 41, "warning")]
+
+
+def test_a_run_of_single_groups_is_told_by_means_of_many_rows() -> None:
+    """Rewards of 0.4 to 1.6 around 1.02, then 0: a row's noise is 0.5, so that five rows can't tell.
+
+    At row 80 the mean of 25 rows is 0.20, 0.82 below the best; 6 x 0.47 x sqrt(2 / 25) = 0.80 is needed.
+    """
+    rewards = [1.0, 0.4, 1.6, 0.8, 1.3] * 12 + [0.0] * 40
+    run = Watched("reward-collapse").feed_all(row(n, reward_mean=reward) for n, reward in enumerate(rewards, 1))
+    assert run.changes == [("firing", 80, "warning")]
+    assert run.said[-1].first_step == 64
+
+
+def test_what_has_come_back_is_not_lost_though_the_mean_of_many_rows_is_low() -> None:
+    """Rows 61 to 85 are 0; the first five rows back at 1.02 are in at row 90; ten steps later it is over."""
+    rewards = [1.0, 0.4, 1.6, 0.8, 1.3] * 12 + [0.0] * 25 + [1.0, 0.4, 1.6, 0.8, 1.3] * 12
+    run = Watched("reward-collapse").feed_all(row(n, reward_mean=reward) for n, reward in enumerate(rewards, 1))
+    assert [state for state, _, _ in run.changes] == ["firing", "resolved"]
+    assert run.changes[1][1] <= 100

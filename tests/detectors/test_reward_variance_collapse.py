@@ -76,6 +76,7 @@ def test_says_which_kind() -> None:
     assert "length limit" in said([0.0] * 5, completion_truncated_ratio=1.0)
     constant = {"reward_function_mean[f]": 0.5, "reward_function_std[f]": 0.0}
     assert "same reward" in said([0.5] * 5, **constant)
+    assert "same reward" in said([0.5] * 5)
     assert "members of a group" in said([0.5] * 5, **{**constant, "reward_function_std[f]": 0.4})
     assert "copies of each other" in said([0.5] * 5, completion_duplicate_ratio=0.8)
 

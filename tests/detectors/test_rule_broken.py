@@ -1,37 +1,20 @@
-"""What the watcher says of itself."""
+"""A rule that broke (what is common to all that the watcher says: ``tests/core/test_watcher_says.py``)."""
 
 from __future__ import annotations
 
 from grpo_watch.core.engine import Engine
-from grpo_watch.core.records import EventKind, RunEvent, Tick
+from grpo_watch.core.records import EventKind, RunEvent
+from grpo_watch.detectors.rule_broken import RULE_FILES
 from tests.support.detecting import DETECTORS, SHIPPED, Watched
 from tests.support.records import Scripted, a_rule, row
 
 RULE = "rule-broken"
 
 
-def trouble(name: str, step: int) -> RunEvent:
-    return RunEvent(name, EventKind.RULE_BROKEN, step, "it is so")
-
-
-def test_each_has_an_alert_of_its_own() -> None:
-    """One recovers, the other does not."""
-    run = Watched(RULE).feed(row(1, loss=0.0), trouble("one", 2), trouble("two", 3))
-    run.feed(RunEvent("one", EventKind.RULE_LOADED, 4))
-    assert run.changes == [("firing", 2, "warning"), ("firing", 3, "warning"), ("resolved", 4, "warning")]
-    assert [t.key for t in run.said] == ["one", "two", "one"]
-    assert "it is so" in run.said[0].reading.message
-
-
-def test_a_tick_shows_that_nothing_was_said() -> None:
-    """Only on a run that has begun: an empty folder must not look judged."""
-    assert not Watched(RULE).feed(Tick(100.0)).monitor.evaluated
-    assert Watched(RULE).feed(row(1, loss=0.0), Tick(100.0)).monitor.evaluated
-
-
-def test_other_events_are_not_its_matter() -> None:
-    run = Watched(RULE).feed(RunEvent("log", EventKind.TRACEBACK, 1, "boom"))
-    assert run.said == []
+def test_says_that_old_rules_go_on_where_files_are_at_fault() -> None:
+    trouble = RunEvent(RULE_FILES, EventKind.RULE_BROKEN, 2, "my.yaml:3:5: unknown metric")
+    (said,) = Watched(RULE).feed(row(1, loss=0.0), trouble).said
+    assert "the old rules stay in force: my.yaml:3:5" in said.reading.message
 
 
 def test_the_engine_tells_once_at_the_record_that_broke_it() -> None:

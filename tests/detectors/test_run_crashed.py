@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_watch.core.records import EventKind, MetricRow, RunEvent, RunState, Tick
+from grpo_watch.core.snapshot import RuleStatus, take_snapshot
 from tests.support.detecting import Watched
 from tests.support.records import row
 
@@ -110,3 +111,11 @@ def test_died_before_the_first_row() -> None:
     """Refused settings, an import error: step 0."""
     run = Watched(RULE).feed(event(EventKind.TRACEBACK), Tick(9e4, live=False))
     assert run.changes == [("firing", 0, "critical")]
+
+
+def test_rows_without_an_end_are_blindness_not_health() -> None:
+    """Event files alone: each row was quiet, and yet nothing is known of the end."""
+    run = Watched(RULE, shows_end=False, max_steps=100).feed(row(1), row(2), Tick(9e4, live=False))
+    (view,) = take_snapshot(run.state).rules
+    assert view.status is RuleStatus.BLIND
+    assert "shows in no channel" in view.reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_watch.core.records import Activity, EventKind, MetricRow, Progress, RunEvent, RunState, Tick
+from grpo_watch.core.snapshot import RuleStatus, take_snapshot
 from tests.support.detecting import Watched
 from tests.support.records import row
 
@@ -116,3 +117,11 @@ def test_blind_where_the_end_does_not_show() -> None:
     run = Watched(RULE, shows_end=False).feed_all(rows(20, 1.0)).feed(Tick(9e5))
     assert run.changes == []
     assert "no channel" in run.blind_reason
+
+
+def test_rows_without_an_end_are_blindness_not_health() -> None:
+    """Event files alone: each row was quiet, and yet nothing is known of the end."""
+    run = Watched(RULE, shows_end=False, max_steps=100).feed(row(1), row(2), Tick(9e4, live=False))
+    (view,) = take_snapshot(run.state).rules
+    assert view.status is RuleStatus.BLIND
+    assert "shows in no channel" in view.reason

@@ -1,33 +1,14 @@
-"""What the watcher says of itself."""
+"""A source that can't be read (what is common to all that the watcher says: ``tests/core/test_watcher_says.py``)."""
 
 from __future__ import annotations
 
-from grpo_watch.core.records import EventKind, RunEvent, Tick
+from grpo_watch.core.records import EventKind, RunEvent
 from tests.support.detecting import Watched
 from tests.support.records import row
 
-RULE = "source-unreachable"
 
-
-def trouble(name: str, step: int) -> RunEvent:
-    return RunEvent(name, EventKind.SOURCE_PROBLEM, step, "it is so")
-
-
-def test_each_has_an_alert_of_its_own() -> None:
-    """One recovers, the other does not."""
-    run = Watched(RULE).feed(row(1, loss=0.0), trouble("one", 2), trouble("two", 3))
-    run.feed(RunEvent("one", EventKind.SOURCE_RECOVERED, 4))
-    assert run.changes == [("firing", 2, "warning"), ("firing", 3, "warning"), ("resolved", 4, "warning")]
-    assert [t.key for t in run.said] == ["one", "two", "one"]
-    assert "it is so" in run.said[0].reading.message
-
-
-def test_a_tick_shows_that_nothing_was_said() -> None:
-    """Only on a run that has begun: an empty folder must not look judged."""
-    assert not Watched(RULE).feed(Tick(100.0)).monitor.evaluated
-    assert Watched(RULE).feed(row(1, loss=0.0), Tick(100.0)).monitor.evaluated
-
-
-def test_other_events_are_not_its_matter() -> None:
-    run = Watched(RULE).feed(RunEvent("log", EventKind.TRACEBACK, 1, "boom"))
-    assert run.said == []
+def test_says_which_channel_and_why() -> None:
+    trouble = RunEvent("output/logging.jsonl", EventKind.SOURCE_PROBLEM, 2, "Permission denied")
+    (said,) = Watched("source-unreachable").feed(row(1, loss=0.0), trouble).said
+    assert said.reading.message == "output/logging.jsonl can not be read: Permission denied"
+    assert said.reading.evidence == {"channel": "output/logging.jsonl", "problem": "Permission denied"}

@@ -71,7 +71,7 @@ def vowel_share(completions: list[str], **_: Any) -> list[float]:
     return [sum(letter in "aeiou" for letter in text) / max(len(text), 1) for text in completions]
 
 
-def settings(output: str, max_steps: int) -> GRPOConfig:
+def settings(output: str, max_steps: int, trackers: list[str]) -> GRPOConfig:
     """A row per step, a checkpoint every few, completions dumped."""
     return GRPOConfig(
         output_dir=output,
@@ -80,7 +80,7 @@ def settings(output: str, max_steps: int) -> GRPOConfig:
         max_steps=max_steps,
         logging_steps=1,
         save_steps=SAVE_STEPS,
-        report_to="none",
+        report_to=trackers or "none",
         log_completions=True,
         num_completions_to_print=1,
         per_device_train_batch_size=16,
@@ -100,6 +100,7 @@ def main() -> None:
     parser.add_argument("output")
     parser.add_argument("--frozen", action="store_true")
     parser.add_argument("--max-steps", type=int, default=MAX_STEPS)
+    parser.add_argument("--report-to", action="append", default=[], help="wandb or tensorboard; several times for both")
     options = parser.parse_args()
     torch.manual_seed(7)
     torch.set_num_threads(1)
@@ -115,7 +116,7 @@ def train(options: argparse.Namespace, folder: str) -> None:
     trainer = GRPOTrainer(
         model=policy,
         reward_funcs=vowel_share,
-        args=settings(options.output, options.max_steps),
+        args=settings(options.output, options.max_steps, options.report_to),
         train_dataset=Dataset.from_dict({"prompt": [f"{a}+{b}=" for a in range(10) for b in range(10)]}),
         processing_class=tokens,
         optimizers=(optimizer, None),

@@ -137,8 +137,8 @@ class TailMachine(RuleBasedStateMachine):
         """As logrotate and Python's RotatingFileHandler do: everything moves up by one number."""
         if self._named() is None or self._is_link():
             return
-        self.exact = self.exact and (self.reader.file in self._chain() or not self.names[LOG].content)
         self._append(LOG, old)
+        self.exact = self.exact and (self.reader.file in self._chain() or not self.names[LOG].content)
         for number in range(len(self.names), 0, -1):
             if f"{LOG}.{number}" in self.names:
                 self._rename(f"{LOG}.{number}", f"{LOG}.{number + 1}")
@@ -288,7 +288,7 @@ class TailMachine(RuleBasedStateMachine):
             return due
         reader = self._read(reader, due)
         while (after := self._following(reader)) is not None:
-            if reader.given and after.content.startswith(reader.given):
+            if reader.given and reader.is_in(after, reader.given):
                 reader = replace(reader, file=after)
             else:
                 rest, reader = self._rest(reader), Reader(after, seen=after.content[:HEAD])
@@ -340,7 +340,9 @@ class TailMachine(RuleBasedStateMachine):
             line = found[0][:-1].lstrip(b"\0")
             reader = Reader(reader.file, reader.given + found[0], content[:HEAD])
             due += [(line, reader)] if line or not self.bars else []
-        return replace(reader, seen=content)
+        rest = content[len(reader.given) :]
+        hole = b"\0" * (len(rest) - len(rest.lstrip(b"\0")))
+        return replace(reader, given=reader.given + hole, seen=content)
 
     def _rest(self, reader: Reader) -> bytes:
         return reader.file.content[len(reader.given) :].lstrip(b"\0")

@@ -13,7 +13,9 @@ from grpo_watch.core.records import (
     ChannelElected,
     ChannelKind,
     ChannelOpened,
+    CompletionSummary,
     EventKind,
+    GroupSummary,
     Item,
     MetricRow,
     Progress,
@@ -97,6 +99,56 @@ def test_the_best_opened_channel_gives_the_rows_and_the_other_only_what_it_lacks
 def test_what_is_added_keeps_the_resolution_of_its_channel() -> None:
     (extra,) = (r for r in fed([*BOTH, jsonl(1), console(1)]) if isinstance(r, MetricRow) and r.supplement)
     assert (extra.resolution, extra.seen, extra.attempt) == (5e-5, 1.0, 1)
+
+
+def differing(step: int, reward: float, channel: str = "train.log") -> RawRow:
+    return console(step, channel, values={"reward": reward, "entropy": 2.0, "epoch": 7.0})
+
+
+def test_values_that_contradict_the_primarys_are_counted_and_never_used() -> None:
+    """Step 3: 0.03 and 0.5. Step 4: 0.04 and 0.0400499 lie within the console's rounding (5e-5)."""
+    assembler = Assembler("run")
+    items = [*BOTH, *(jsonl(step) for step in range(1, 6)), differing(3, 0.5), differing(4, 0.0400499)]
+    made = fed(items, assembler)
+    assert assembler.agreement.conflicts == {"train.log": 1}
+    assert assembler.agreement.told() == (
+        "channels contradict each other in 1 value, the first named is used: "
+        "step 3: reward_mean is 0.03 in logging.jsonl and 0.5 in train.log"
+    )
+    assert {values.get("reward_mean") for _, values in added(made)} == {None}
+
+
+def test_a_value_of_the_next_attempt_is_no_contradiction() -> None:
+    """A state file read late holds what was logged last at step 3: in the second attempt."""
+    assembler = Assembler("run")
+    first = [jsonl(step) for step in range(1, 6)]
+    again = [jsonl(step, values={"reward": 0.5, "loss": 0.1}) for step in range(3, 6)]
+    fed([*BOTH, *first, differing(3, 0.5)], assembler)
+    assert assembler.agreement.conflicts.total() == 1
+    fed(again, assembler)
+    assert assembler.agreement.conflicts.total() == 0
+    assert assembler.agreement.told() == ""
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "count"),
+    [(0.1, 0.1001, 0), (0.1, 0.1003, 1), (float("nan"), float("nan"), 0), (float("nan"), 0.1, 1), (None, 0.1, 0)],
+)
+def test_what_is_a_contradiction(own: float | None, other: float, count: int) -> None:
+    """Four significant digits are rounding; a null says nothing; NaN beside a number does."""
+    assembler = Assembler("run")
+    fed([*BOTH, jsonl(1, values={"loss": own}), console(1, values={"loss": other}, resolution=None)], assembler)
+    assert assembler.agreement.conflicts.total() == count
+
+
+def test_contradictions_are_remembered_within_bounds() -> None:
+    """Two jobs' files in one folder: every value differs, and each is counted."""
+    assembler = Assembler("run")
+    items = [item for step in range(1, 3001) for item in (jsonl(step), differing(step, 99.0))]
+    fed([*BOTH, *items], assembler)
+    assert assembler.agreement.conflicts.total() == 3000
+    assert len(assembler.agreement._disputes) == 2000
+    assert len(assembler.agreement._said) == 500
 
 
 def test_the_other_channel_waits_for_the_primary() -> None:
@@ -362,3 +414,22 @@ def test_what_the_end_of_a_run_shows_in_is_known() -> None:
     assert not assembler.shows_end
     fed([ChannelOpened("b", CONSOLE, shows_end=True, in_folder=True), ChannelOpened("c", STATE)], assembler)
     assert assembler.shows_end
+
+
+def test_a_batch_that_comes_through_two_channels_is_one() -> None:
+    """TRL writes completions to Parquet and logs them to wandb; the same text at another step is another batch."""
+    assembler = Assembler("run")
+
+    def dump(channel: str, step: int, text: str) -> CompletionSummary:
+        return CompletionSummary(channel, step, (GroupSummary("p", 2, (0, 1), 2, (1, 1), digest=text),))
+
+    both = [dump("wandb", 1, "a"), dump("wandb", 2, "b"), dump("parquet", 1, "a"), dump("parquet", 2, "b")]
+    more = [dump("parquet", 3, "c"), dump("wandb", 3, "c"), dump("wandb", 4, "c"), dump("parquet", 4, "d")]
+    kept = [item for item in (*both, *more) if item in assembler.feed(item)]
+    assert [(item.channel, item.step) for item in kept] == [
+        ("wandb", 1),
+        ("wandb", 2),
+        ("parquet", 3),
+        ("wandb", 4),
+        ("parquet", 4),
+    ]

@@ -63,6 +63,20 @@ def test_a_write_rings_and_reading_does_not(tmp_path: Path) -> None:
         doorbell.stop()
 
 
+def test_a_folder_on_a_network_file_system_is_polled_only(tmp_path: Path) -> None:
+    """Events of other machines' writes never come there; nothing relies on them."""
+    near, far = tmp_path / "near", tmp_path / "far"
+    near.mkdir()
+    far.mkdir()
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"overlay / overlay rw 0 0\nfiler:/far {far.resolve()} nfs4 rw 0 0\n")
+    doorbell = Doorbell(Bell(), mounts)
+    doorbell.watch([near, far])
+    assert set(doorbell._watches) == {near}
+    doorbell.watch([far])
+    assert not doorbell._watches
+
+
 def test_a_folder_that_cannot_be_watched_is_polled_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is told once, and a folder that can be watched still rings."""
     caplog.set_level("INFO", logger="grpo_watch")

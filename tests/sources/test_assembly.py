@@ -75,7 +75,7 @@ def test_evaluation_is_a_row_of_its_own() -> None:
     rows = fed(pieces)
     assert told(rows[:2]) == [
         (30, None, {"train/loss": 0.5, "train/epoch": 0.1}),
-        (30, Stream.EVAL, {"eval/reward": 1.0}),
+        (30, Stream.EVAL, {"eval/reward": 1.0, "train/epoch": 0.1}),
     ]
     assert [row.after for row in rows] == [Place(0, 1), Place(4), Place(5)]
 

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from grpo_watch.core.records import CompletionSummary, Cursor, Stream
 from grpo_watch.sources.base import Skip, Source
 from grpo_watch.sources.completions import MAX_LINE, CompletionsJsonlSource, CompletionsParquetSource
+from grpo_watch.sources.discover import discover
+from grpo_watch.sources.sniff import What
 
 REAL = Path(__file__).parent / "completions"
 Opener = Callable[..., CompletionsJsonlSource]
@@ -414,3 +416,24 @@ def test_death_of_the_worker_ends_no_watch(tmp_path: Path) -> None:
     assert drain(source) == []
     assert source.stats.skipped == {Skip.UNREADABLE: 2}
     assert "terminated abruptly" in source.stats.first_bad
+
+
+def test_open_instructs_rollouts_are_rows_of_token_numbers(tmp_path: Path) -> None:
+    """One row per sample, appended step after step; equal token lists are equal texts, ids are no rewards."""
+
+    def line(step: int, at: int, prompt: list[int], response: list[int], reward: float) -> str:
+        row = {"step": step, "sample_idx": at, "prompt_idx": at // 2, "prompt_tokens": prompt}
+        row |= {"response_tokens": response, "reward": reward, "advantage": 0.0, "finish_reason": "stop"}
+        return json.dumps({**row, "dataset": "gsm8k", "ground_truth": "4", "logprobs": [-0.1, -0.2]}) + "\n"
+
+    path = tmp_path / "exp_rollouts_000000.jsonl"
+    rows = [([1, 2], [7, 8], 1.0), ([1, 2], [7, 8], 1.0), ([3], [9], 0.0), ([3], [9, 9], 1.0)]
+    lines = [*(line(1, at, *row) for at, row in enumerate(rows)), line(2, 0, [4], [1], 1.0), line(2, 1, [4], [2], 1.0)]
+    path.write_text("".join(lines))
+    source = CompletionsJsonlSource(path.name, path, [tmp_path], lambda: 2)
+    first, second = [item for item in [*source.poll(None), *source.finish()] if isinstance(item, CompletionSummary)]
+    assert (first.step, second.step) == (1, 2)
+    assert [group.pattern for group in first.groups] == [(0, 0), (0, 1)]
+    assert first.groups[1].rewards == {"reward": (0.0, 1.0), "advantage": (0.0, 0.0)}
+    (run,) = discover(tmp_path)
+    assert What.COMPLETIONS_JSONL in {channel.what for channel in run.channels}

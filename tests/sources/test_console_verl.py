@@ -129,3 +129,13 @@ def test_a_restart_at_any_item_loses_and_repeats_nothing(tmp_path: Path, taken: 
     again = the_source(tmp_path / "train.log", cursor)
     assert [*first, *again.poll(None), *again.finish()] == everything
     assert [item.kind for item in everything if isinstance(item, RunEvent)] == [EventKind.TRACEBACK]
+
+
+def test_a_log_of_an_unknown_format_says_so(tmp_path: Path) -> None:
+    """The first line that looks like a row stands in ``sources`` where not one row could be read."""
+    (tmp_path / "train.log").write_text("start\nstep:1 | actor=0.5 | critic=0.1\nstep:2 | actor=0.4\n")
+    source = the_source(tmp_path / "train.log")
+    assert [*source.poll(None), *source.finish()] == []
+    assert source.stats.first_bad == (
+        "not-a-row: no row could be read; the first line that looks like one: step:1 | actor=0.5 | critic=0.1"
+    )

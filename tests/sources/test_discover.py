@@ -305,3 +305,39 @@ def test_bars_alone_or_of_an_unknown_job_are_nothing(tmp_path: Path) -> None:
     write(tmp_path / "two/b.err", bars)
     found = {run.name: set(channels(run)) for run in discover(tmp_path / "two")}
     assert found == {"a": {"a.out"}, "b": {"b.out", "b.err"}}
+
+
+def test_event_files_of_one_folder_follow_each_other(tmp_path: Path) -> None:
+    """A job that is started again writes into the same folder (verl); a second writer of one process does not count."""
+    names = [
+        "events.out.tfevents.1795250001.gpu7.100.0",
+        "events.out.tfevents.1795250002.gpu7.100.1",
+        "events.out.tfevents.1795260000.gpu7.200.0",
+        "events.out.tfevents.1795270000.gpu7.200.0",
+    ]
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    (run,) = discover(tmp_path)
+    order = {channel.name: channel.segment for channel in run.channels if channel.what is What.TFEVENTS}
+    assert order == dict(zip(names, [0, 0, 1, 2], strict=True))
+
+
+def test_wandb_s_runs_follow_each_other_by_time(tmp_path: Path) -> None:
+    """Online and offline runs of one job, whatever their ids."""
+    for folder in ("run-20261121_101010-zzzzzzzz", "offline-run-20261121_111111-aaaaaaaa"):
+        (tmp_path / "wandb" / folder).mkdir(parents=True)
+        (tmp_path / "wandb" / folder / f"run-{folder[-8:]}.wandb").write_bytes(b"")
+    (run,) = discover(tmp_path)
+    order = {channel.path.name: channel.segment for channel in run.channels if channel.what is What.WANDB_OFFLINE}
+    assert order == {"run-zzzzzzzz.wandb": 0, "run-aaaaaaaa.wandb": 1}
+
+
+def test_the_link_to_wandb_s_own_log_is_no_problem(tmp_path: Path) -> None:
+    logs = tmp_path / "run" / "wandb" / "offline-run-20261121_111111-aaaaaaaa" / "logs"
+    logs.mkdir(parents=True)
+    (logs.parent / "run-aaaaaaaa.wandb").write_bytes(b"")
+    outside = tmp_path / "core.log"
+    outside.write_text("{}")
+    (logs / "debug-core.log").symlink_to(outside)
+    (run,) = discover(tmp_path / "run")
+    assert run.problems == ()

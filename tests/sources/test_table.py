@@ -180,3 +180,14 @@ def test_no_text_raises_and_pieces_give_the_same_rows(
         file.write(data[15 + cut :])
     found += rows([*growing.poll(None), *growing.finish()])
     assert repr([(row.step, row.values) for row in found]) == repr([(row.step, row.values) for row in whole])
+
+
+def test_a_table_pasted_as_markdown(tmp_path: Path) -> None:
+    """As people put a notebook's table into an issue, in a text file; the line under the header is no row."""
+    text = "Step | Training Loss | reward | kl\n-- | -- | -- | --\n1 | 0.000000 | -1.500000 | 0.000010\n"
+    path = write(tmp_path / "pasted.txt", text + "| 2 | 0.000100 | 0.500000 | 0.000020 |\n")
+    assert Sniffer().sniff(path, [tmp_path]).what is What.TABLE
+    source = TableSource(path.name, path, [tmp_path])
+    found = rows(everything(source))
+    assert [(row.step, row.values["reward"], row.resolution) for row in found] == [(1, -1.5, 1e-6), (2, 0.5, 1e-6)]
+    assert source.stats.skipped == {}

@@ -111,7 +111,11 @@ def test_files_that_hold_something_else(tmp_path: Path) -> None:
         path.write_text(text)
     source = the_source(tmp_path)
     assert [*source.poll(None), *source.finish()] == []
-    assert source.stats.skipped == {Skip.NO_STEP: 1}
+    assert source.stats.skipped == {Skip.NOT_A_ROW: 2, Skip.NO_STEP: 1}
+    assert (
+        source.stats.first_bad
+        == "not-a-row: checkpoint-1/trainer_state.json: no list log_history in it (no JSON object)"
+    )
 
 
 def test_a_link_out_of_the_folder_is_refused_and_a_deleted_folder_is_normal(tmp_path: Path) -> None:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from grpo_watch.core.records import Setting
 from grpo_watch.errors import UsageError
-from grpo_watch.preflight.inputs.documents import load as load_document
-from grpo_watch.preflight.inputs.documents import put_named_deepspeed, put_trainer, read_beside, read_document
+from grpo_watch.preflight.inputs.documents import put_named_deepspeed, read_beside, read_document
 from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, Draft
 from grpo_watch.preflight.inputs.flags import Flag, Flags, parse_flags, put_flags
 from grpo_watch.preflight.inputs.hydra import put_overrides
 from grpo_watch.preflight.inputs.leaves import Leaf
-from grpo_watch.preflight.inputs.program import LAUNCHERS, Program
+from grpo_watch.preflight.inputs.program import Program
 from grpo_watch.preflight.inputs.python_file import read_python
 from grpo_watch.preflight.inputs.shell_expand import Argument
 from grpo_watch.preflight.inputs.world import default_accelerate_config, find_world
 
 YAML = (".yaml", ".yml", ".json")
+SHIPPED = re.compile(r"ppo(?:_megatron)?_trainer\.yaml")
 TELLING = {"rlhf_type": "ms-swift", "num_generations": "trl", "steps_per_generation": "trl"}
 """Flags by which a script that is not here is taken for a framework's; this is said."""
 TRL_PROFILES: Mapping[str, tuple[int, int | None]] = {
@@ -32,7 +33,6 @@ TRL_PROFILES: Mapping[str, tuple[int, int | None]] = {
     "fsdp2": (8, None),
 }
 """Processes and ZeRO stage of the accelerate configurations that TRL ships for ``--accelerate_config``."""
-ACCELERATE_FLAGS = frozenset({"accelerate_config", "config", "use_deepspeed", "launcher"}) | LAUNCHERS["accelerate"]
 ACCELERATE_VALUES = frozenset(
     {"num_processes", "num_machines", "machine_rank", "main_process_port", "main_process_ip", "config_file"}
     | {"mixed_precision", "gpu_ids", "deepspeed_config_file", "zero_stage", "dynamo_backend"}
@@ -151,12 +151,12 @@ def _hydra(program: Program, draft: Draft) -> None:
     name = flags.get("config_name")
     if name is not None:
         folder = flags["config_path"].text if "config_path" in flags else "config"
-        base = Path(program.name).parent
-        places = [Path(folder), base / folder]
-        path = next((found for place in places if (found := draft.find(f"{place / name.text}.yaml")) is not None), None)
+        places = [Path(folder), Path(program.name).parent / folder]
+        file = f"{name.text.removesuffix('.yaml')}.yaml"
+        path = next((found for place in places if (found := draft.find(str(place / file))) is not None), None)
         if path is not None:
             _document(Argument(str(path), name.origin), draft)
-        else:
+        elif not SHIPPED.fullmatch(file):  # verl's own are known as its defaults
             draft.note(f"{name.origin}: the configuration {name.text} was not found, so its values are not known")
     put_overrides((word for word in program.arguments if not word.text.startswith("--")), draft)
 
@@ -220,5 +220,3 @@ READERS: Mapping[str, Callable[[Program, Draft], None]] = {
     "nemo-rl": _nemo,
     "script": _script,
 }
-
-__all__ = ["load_document", "put_trainer", "read_program"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,15 +13,14 @@ from grpo_watch.core.records import Scalar, Setting
 from grpo_watch.preflight.inputs.values import MAX_TEXT, hidden, is_secret, joined
 from grpo_watch.sources.files import open_regular
 
-UNIMPORTANT = frozenset(
-    {"output_dir", "run_name", "logging_dir", "report_to", "hub_model_id", "reward_funcs", "model_init_kwargs"}
-    | {"project", "trackio_space_id", "chat_template_kwargs", "reward_weights", "vllm_server_host", "model", "seed"}
-    | {"generation_kwargs", "push_to_hub", "use_cpu", "model_name_or_path", "external_plugins", "system", "bf16"}
-    | {"trainer.experiment_name", "trainer.project_name", "trainer.default_local_dir", "wandb_project", "fp16"}
-    | {"actor_rollout_ref.model.path", "pretrain", "save_path", "ckpt_path", "use_wandb", "run_prefix", "load"}
-    | {"vllm_server_port", "model_id_or_path", "base_model", "wandb_run_name", "save", "config", "policy.model_name"}
+UNIMPORTANT = re.compile(
+    r"(?:.*[._])?(?:output_dir|logging_dir|dir|path|url|host|port|ports|run_name|name|model|model_name_or_path|seed|plugins"
+    r"|project|report_to|logger|reward_funcs|reward_weights|system|bf16|fp16|kwargs|entity|pretrain|base_model|load|save"
+    r"|hub_model_id|push_to_hub|use_wandb|wandb_project|rank|addr|tags|callbacks)"
 )
 """Settings that change neither batches nor learning: no word is lost when their value can't be read."""
+
+NAMES_DATA = frozenset({"dataset_name", "dataset_path", "data_path", "dataset_id_or_path"})
 
 MAX_BYTES = 4 << 20
 """Launch files are read up to this size; configurations are a thousandth of it."""
@@ -77,15 +77,16 @@ class Draft:
         if value is None:
             self.settings.pop(name, None)
         elif isinstance(value, (list, tuple)):
-            self.settings[name] = Setting(joined(value), origin)
-        elif isinstance(value, (str, int, float, bool)):
-            self.settings[name] = Setting(value[:MAX_TEXT] if isinstance(value, str) else value, origin)
+            if value:  # an empty list says the same as no list
+                self.settings[name] = Setting(joined(value), origin)
+        elif isinstance(value, (int, float, bool)) or (isinstance(value, str) and len(value) <= MAX_TEXT):
+            self.settings[name] = Setting(value, origin)
 
     def missing(self, name: str, origin: str, why: str) -> None:
         """A setting that was given, but not so that it can be read."""
         if not is_secret(name):
             self.settings[name] = Setting(None, origin)
-        if not is_secret(name) and name not in UNIMPORTANT:
+        if not is_secret(name) and (name in NAMES_DATA or not UNIMPORTANT.fullmatch(name)):
             self.note(f"{origin}: {name} is {hidden(why)}")
 
     def note(self, text: str) -> None:
@@ -111,6 +112,8 @@ class Draft:
 
     def find(self, name: str) -> Path | None:
         """The file or folder that a relative or absolute name means, if there is one."""
+        if name.startswith("~/") and self.environ.get("HOME"):
+            name = self.environ["HOME"] + name[1:]
         places = [folder / name for folder in (self.folder, *self.folders)]
         try:
             return next((place for place in places if place.exists()), None)

@@ -24,6 +24,9 @@ from grpo_watch.preflight.launch import Launch
 ADAPTERS = frozenset({"lora", "qlora", "adapter", "adalora", "longlora", "llamapro", "vera", "boft", "lora_llm"})
 ADAPTER_FLAGS = ("use_peft", "lora_r", "lora_rank", "actor_rollout_ref.model.lora_rank", "ds.lora.rank")
 
+METHODS = ("rlhf_type", "rl")
+"""Settings of ms-swift and axolotl that name the method."""
+
 
 @dataclass(frozen=True, slots=True)
 class Said:
@@ -97,6 +100,7 @@ def _finished(draft: Draft, said: Said) -> Launch:
     """What follows from all settings together: references, datasets, version, and what the user said."""
     if draft.framework in {"verl", "nemo-rl"}:
         resolve_references(draft)
+    _refuse_other_methods(draft)
     resolve_auto(draft)
     find_datasets(draft)
     find_version(draft)
@@ -120,6 +124,18 @@ def _finished(draft: Draft, said: Said) -> Launch:
         unresolved=_open_questions(draft, said),
         text=", ".join(draft.read),
     )
+
+
+def _refuse_other_methods(draft: Draft) -> None:
+    """The rules of GRPO say nothing about DPO or GKD.
+
+    Raises:
+        UsageError: the settings name another method.
+    """
+    for name in METHODS:
+        given = draft.settings.get(name)
+        if given is not None and isinstance(given.value, str) and given.value not in {"grpo", "gdpo"}:
+            raise UsageError(f"{given.origin}: {name} is {given.value}, and preflight judges GRPO only")
 
 
 def _counted(draft: Draft) -> Setting | None:

@@ -19,7 +19,10 @@ MODULES = (
     (re.compile(r"run_(?:vlm_)?grpo\w*"), "nemo-rl"),
     (re.compile(r"axolotl[./]cli[./]train"), "axolotl"),
     (re.compile(r"(?:.*[./])?swift[./]cli[./](?:_megatron[./])?rlhf"), "ms-swift"),
-    (re.compile(r"(?:.*[./])?trl[./](?:cli|commands[./]cli)(?:[./]__main__)?|(?:.*[./])?trl"), "trl"),
+    (
+        re.compile(r"(?:.*[./])?trl[./](?:cli|scripts[./]grpo\w*|commands[./]cli)(?:[./]__main__)?|(?:.*[./])?trl"),
+        "trl",
+    ),
     (re.compile(r"(?:.*[./])?open[-_]r1[./](?:.*[./])?grpo"), "open-r1"),
 )
 WRAPPERS: Mapping[str, frozenset[str]] = {
@@ -49,6 +52,8 @@ LAUNCHERS: Mapping[str, frozenset[str]] = {
     | frozenset({"bind_cores_to_rank", "elastic_training", "no_ssh_check"}),
     "mpirun": frozenset({"allow_run_as_root", "oversubscribe"}),
 }
+INLINE = re.compile(r"-[a-z]*c")
+"""The flag after which a shell takes a script as text."""
 SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 PYTHON = re.compile(r"python[\d.]*")
 TORCH_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
@@ -162,3 +167,17 @@ def _interpreter(
     if module == "deepspeed.launcher.runner":
         return _launched("deepspeed", rest[2:], options)
     return (Argument(f"{module.replace('.', '/')}.py", rest[1].origin), *rest[2:]) if module else None
+
+
+def inner_script(arguments: Sequence[Argument]) -> Argument | None:
+    """The text that ``bash -c TEXT`` or ``eval TEXT`` would run, also behind ``srun`` and the like.
+
+    What of it is unknown stands in it as it was written, and is unknown again when the text is read.
+    """
+    if arguments[0].text == "eval":
+        unknown = next((item.unknown for item in arguments if item.unknown), "")
+        return Argument(" ".join(item.text for item in arguments[1:]), arguments[0].origin, unknown)
+    for shell, flag, text in zip(arguments, arguments[1:], arguments[2:], strict=False):
+        if PurePath(shell.text).name in SHELLS and INLINE.fullmatch(flag.text):
+            return text
+    return None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from grpo_watch.errors import SourceError
-from grpo_watch.preflight.inputs.draft import UNIMPORTANT, Draft, read_text
+from grpo_watch.preflight.inputs.draft import Draft, read_text
 from grpo_watch.preflight.inputs.flags import Flag
 from grpo_watch.preflight.inputs.python_data import find_training_data
 from grpo_watch.preflight.inputs.python_values import Found, Scope, called, evaluate, keywords
@@ -122,7 +122,7 @@ def _put_config(call: ast.Call, scope: Scope, name: str, draft: Draft) -> None:
     for key, value in keywords(call, scope):
         origin = f"{name}:{value.lineno}:{value.col_offset + 1}"
         found = evaluate(value, scope)
-        if found.note and key not in UNIMPORTANT:
+        if found.note:
             draft.note(f"{origin}: {key}={found.value} is {found.note}")
         if not found.why:
             draft.put(key, found.value, origin)

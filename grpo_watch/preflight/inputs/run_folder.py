@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from grpo_watch.core.records import Setting
 from grpo_watch.errors import UsageError
 from grpo_watch.preflight.inputs.documents import read_document
 from grpo_watch.preflight.inputs.draft import Draft
@@ -16,6 +17,9 @@ KNOWN_FILES = (
     "config.yaml",
 )
 """Where runs keep the whole of their configuration, the most exact first."""
+
+DECISIVE = ("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations")
+"""Settings that a folder without arguments may not know; to take their defaults would be a guess."""
 
 
 def read_run_folder(folder: Path, draft: Draft) -> None:
@@ -55,5 +59,11 @@ def _from_checkpoints(folder: Path, draft: Draft) -> None:
                 draft.peft = setting.value is True
             else:
                 draft.put(key, setting.value, setting.origin)
-    if draft.settings:
-        draft.saw(draft.shown(folder))
+    if not draft.settings:
+        return
+    name = draft.shown(folder)
+    draft.saw(name)
+    for key in DECISIVE:
+        if key not in draft.settings:
+            draft.settings[key] = Setting(None, name)
+    draft.note(f"{name}: holds no arguments, only what checkpoints and the model card say")

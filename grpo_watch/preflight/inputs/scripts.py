@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
-from pathlib import Path
+from itertools import pairwise
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.preflight.inputs.commands import read_program
 from grpo_watch.preflight.inputs.draft import Draft, read_text
-from grpo_watch.preflight.inputs.program import Program, recognise
+from grpo_watch.preflight.inputs.program import INLINE, SHELLS, Program, recognise
 from grpo_watch.preflight.inputs.shell import Command, Script
 from grpo_watch.preflight.inputs.shell_expand import Argument, Variables
+from grpo_watch.preflight.inputs.shell_lexer import ASSIGNMENT
+from grpo_watch.preflight.inputs.values import hidden
 
 ORIGIN = "command line"
 MAX_SCRIPTS = 4
@@ -32,10 +36,12 @@ def read_command(words: Sequence[str], draft: Draft) -> None:
         UsageError: it launches nothing that preflight knows, or names a file that can't be read.
     """
     arguments = [Argument(word, ORIGIN) for word in words]
+    if any(PurePath(word).name in SHELLS and INLINE.fullmatch(flag) for word, flag in pairwise(words)):
+        _from_text(shlex.join(words), ORIGIN, draft)
+        return
     program = recognise(arguments)
     if program is None:
-        first = " ".join(words)[:60]
-        raise UsageError(f"{first}: not a launch of a GRPO training (see docs/preflight.md for what is read)")
+        raise UsageError(f"{_short(words)}: not a launch of a GRPO training (see docs/preflight.md for what is read)")
     if program.kind == "shell":
         path = draft.find(program.name)
         if path is None:
@@ -43,6 +49,11 @@ def read_command(words: Sequence[str], draft: Draft) -> None:
         read_script(path, draft, program.arguments)
         return
     read_program(program, draft)
+
+
+def _short(words: Sequence[str]) -> str:
+    """The command's first word: variables and arguments may hold a secret."""
+    return hidden(next((word for word in words if not ASSIGNMENT.match(word)), "the command"))[:60]
 
 
 def read_script(path: Path, draft: Draft, arguments: Sequence[Argument] = (), depth: int = 0) -> None:
@@ -56,12 +67,18 @@ def read_script(path: Path, draft: Draft, arguments: Sequence[Argument] = (), de
         text = read_text(path)
     except (OSError, SourceError, ValueError) as error:
         raise UsageError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+    draft.saw(name)
+    _from_text(text, name, draft, path, arguments, depth)
+
+
+def _from_text(
+    text: str, name: str, draft: Draft, path: Path = Path("-"), arguments: Sequence[Argument] = (), depth: int = 0
+) -> None:
     folder = Path(os.path.abspath(path)).parent  # noqa: PTH100  a link's own folder, not its target's
     script = Script(name, draft.folder, Variables(folder=str(folder)))
     script.begin(draft.environ, arguments)
     candidates = [found for command in script.commands(text) if (found := _candidate(command, draft)) is not None]
     draft.folders.append(folder)
-    draft.saw(name)
     for note in script.notes:
         draft.note(note)
     if not candidates:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from grpo_watch.core.records import Setting
 from grpo_watch.errors import SourceError
 from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, read_text
+from grpo_watch.preflight.inputs.program import inner_script
 from grpo_watch.preflight.inputs.shell_expand import Argument, Value, Variables, expand, single
 from grpo_watch.preflight.inputs.shell_lexer import ASSIGNMENT, Lexer, Part, Word
 
@@ -19,6 +21,7 @@ EXPORTERS = frozenset({"export", "declare", "typeset", "local", "readonly"})
 OPENING = frozenset({"then", "do", "else", "elif", "{"})
 WORDS_BEFORE_A_COMMAND = frozenset({"if", "while", "until", "!", "time"}) | OPENING
 MAX_SOURCED = 4
+NAME = re.compile(r"[\w-]+")
 
 
 class Command(NamedTuple):
@@ -39,6 +42,8 @@ class Script:
     notes: list[str] = field(default_factory=list)
     _saved: list[Variables] = field(default_factory=list)
     _changed: list[set[str]] = field(default_factory=list)
+    _groups: list[bool] = field(default_factory=list)
+    _function: bool = False
     _depth: int = 0
     _maybe: bool = False
 
@@ -51,19 +56,23 @@ class Script:
             self.variables.known[str(number)] = Value(argument.text, argument.unknown)
         self.variables.known["@"] = Value(items=tuple(arguments))
 
-    def commands(self, text: str) -> Iterator[Command]:
+    def commands(self, text: str, line: int = 1) -> Iterator[Command]:
         """The commands of the script from top to bottom, those of branches and functions included."""
         words: list[Word] = []
-        for token in Lexer(text).tokens():
+        for token in Lexer(text, line).tokens():
             if isinstance(token, Word):
                 words.append(token)
                 continue
+            if token.text == "(" and len(words) == 1 and NAME.fullmatch(words[0].source):
+                self._function, words = True, []
             yield from self._command(words)
             words = []
             self._maybe = token.text in {"&&", "||"}
         yield from self._command(words)
 
     def _command(self, words: list[Word]) -> Iterator[Command]:
+        if words and words[0].source == "function":
+            self._function, words = True, words[2:]
         while words and words[0].source in WORDS_BEFORE_A_COMMAND | {"fi", "done", "esac", "}"}:
             self._keyword(words.pop(0).source)
         if not words:
@@ -88,6 +97,19 @@ class Script:
                 self._changed[-1] |= changed
         elif word in {"fi", "done", "esac"}:
             self._leave()
+        elif word == "{":
+            self._groups.append(self._function)
+            if self._function:
+                self._enter()
+                self._hide_arguments()
+            self._function = False
+        elif word == "}" and self._groups and self._groups.pop():
+            self._leave()
+
+    def _hide_arguments(self) -> None:
+        """In a function ``$1`` is not the script's."""
+        for name in [name for name in self.variables.known if name == "@" or name.isdecimal()]:
+            self.variables.known[name] = Value(why="which is an argument of a function")
 
     def _enter(self, changed: set[str] | None = None) -> None:
         """A branch begins: what it changes is known inside it only."""
@@ -171,6 +193,10 @@ class Script:
                 self.variables.known.pop(item.text, None)
         elif name == "set" and any(item.text in {"-a", "allexport"} for item in rest):
             self.variables.exported |= KEPT_VARIABLES
+        elif (inner := inner_script(arguments)) is not None and self._depth < MAX_SOURCED:
+            self._depth += 1
+            yield from self.commands(inner.text, int(inner.origin.rpartition(":")[2]))
+            self._depth -= 1
         else:
             yield Command(tuple(arguments), environment, self.folder)
 

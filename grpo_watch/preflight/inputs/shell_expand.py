@@ -6,12 +6,15 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from grpo_watch.preflight.inputs.shell_lexer import Part, Word
+from grpo_watch.preflight.inputs.shell_lexer import Lexer, Part, Word
 from grpo_watch.preflight.inputs.sums import shell_sum
 
 OWN_FOLDER = re.compile(
     r"""(?:cd\s+(?:--\s+)?"?\$\()?\s*dirname\s+(?:--\s+)?["']?\$(?:0|\{?BASH_SOURCE)[^/]*(?P<rest>.*)""", re.DOTALL
 )
+
+SIGNS = re.compile(r"[$`]")
+"""In a text that is known in part, what is not known stands as it was written."""
 
 
 class Argument(NamedTuple):
@@ -63,9 +66,17 @@ def expand(word: Word, variables: Variables, file: str) -> list[Argument]:
         pieces = re.split(r"\s+", text)
         fields[-1] += pieces[0]
         fields += pieces[1:]
+    if unknown and len(word.parts) == 1 and word.parts[0].kind == "name" and not word.parts[0].quoted:
+        return _in_part(fields[0], origin, unknown)
     if unknown:
         return [Argument(" ".join(fields), origin, unknown)]
     return [Argument(text, origin) for text in fields if text or (started and len(fields) == 1)]
+
+
+def _in_part(text: str, origin: str, why: str) -> list[Argument]:
+    """The words of ``$COMMAND``, of which one is not known."""
+    words = [token.source for token in Lexer(text).tokens() if isinstance(token, Word)]
+    return [Argument(source, origin, why if SIGNS.search(source) else "") for source in words]
 
 
 def _whole_list(word: Word, variables: Variables) -> list[Argument] | None:
@@ -108,7 +119,7 @@ def value_of(part: Part, variables: Variables) -> tuple[str, str]:
 
 def _parameter(part: Part, value: Value | None, variables: Variables) -> tuple[str, str]:
     if value is not None and value.why:
-        return f"${part.text}", f"${part.text}, {value.why}"
+        return value.text or f"${part.text}", f"${part.text}, {value.why}"
     if value is not None and value.items:
         value = Value(value.items[0].text, value.items[0].unknown)
     given = value is not None and (bool(value.text) or not part.operator.startswith(":"))

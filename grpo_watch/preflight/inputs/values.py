@@ -9,7 +9,10 @@ from collections.abc import Iterable
 from grpo_watch.core.records import Scalar
 
 MAX_TEXT = 1000
-"""Longest text value kept (a list of datasets)."""
+"""Longest text value kept; longer ones are whole configurations printed into one."""
+
+MAX_LIST = 100_000
+"""Longest list kept, written out (paths of a dataset's shards)."""
 
 _SECRET_NAME = re.compile(
     r"(?:^|[._-])(?:token|secret|passwd|password|credentials?|api_?key|access_?key|key)$", re.IGNORECASE
@@ -41,4 +44,4 @@ def typed(text: str) -> Scalar:
 
 def joined(values: Iterable[object]) -> str:
     """A list as its items joined by a space, as on a command line; items that are nested are left out."""
-    return " ".join(str(value) for value in values if isinstance(value, (str, int, float, bool)))[:MAX_TEXT]
+    return " ".join(str(value) for value in values if isinstance(value, (str, int, float, bool)))[:MAX_LIST]

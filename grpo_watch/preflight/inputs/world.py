@@ -30,7 +30,11 @@ def find_world(program: Program, draft: Draft) -> None:
     options = program.options
     if program.kind in FACTORS:
         _from_settings(program.kind, draft)
-    elif program.kind in {"ms-swift", "ms-swift-megatron"} and not options.keys() & {"torchrun", "accelerate"}:
+    elif program.kind in {"ms-swift", "ms-swift-megatron"} and not options.keys() & {
+        "torchrun",
+        "accelerate",
+        "deepspeed",
+    }:
         _swift(draft)
     elif "torchrun" in options:
         _torchrun(options["torchrun"], draft)

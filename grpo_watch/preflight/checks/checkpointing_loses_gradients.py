@@ -1,0 +1,31 @@
+"""LoRA with gradient checkpointing in a version that does not make the inputs require gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_watch.core.records import Severity
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Problem
+from grpo_watch.preflight.versions import at_least
+
+NAME = "checkpointing-loses-gradients"
+
+
+def judge(settings: Settings) -> Iterator[Problem]:
+    """One problem for TRL before 0.16; from then on the trainer calls ``enable_input_require_grads`` itself."""
+    if settings.framework != "trl" or at_least(settings.version, "0.16") or not settings.launch.peft:
+        return
+    arguments = settings.word("gradient_checkpointing_kwargs").replace('"', "'")
+    if not settings.flag("gradient_checkpointing") or "'use_reentrant': false" in arguments:
+        return
+    if settings.word("gradient_checkpointing_kwargs.use_reentrant") in {"false", "no"}:
+        return
+    yield Problem(
+        NAME,
+        Severity.CRITICAL,
+        f"TRL {settings.version} with LoRA and re-entrant gradient checkpointing: no gradient reaches the adapter",
+        "set gradient_checkpointing_kwargs to {'use_reentrant': False}, or use TRL 0.16 or newer",
+        settings.where("gradient_checkpointing"),
+        "None of the inputs have requires_grad=True. Gradients will be None",
+    )

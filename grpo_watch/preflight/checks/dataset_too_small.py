@@ -1,0 +1,43 @@
+"""The dataset has fewer prompts than one generation batch, so there is nothing to train on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_watch.core.records import Severity
+from grpo_watch.preflight.arithmetic import batch_of
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Problem
+from grpo_watch.preflight.own_rules import OWN
+from grpo_watch.preflight.refusals import Kind, refusals
+from grpo_watch.preflight.versions import ON_HF
+
+NAME = "dataset-too-small"
+
+
+def judge(settings: Settings) -> Iterator[Problem]:
+    """One problem where the number of rows is known and no whole batch fits."""
+    if settings.framework not in ON_HF:
+        yield from _own(settings)
+        return
+    batch = batch_of(settings)
+    for refusal in refusals(batch) if batch else ():
+        if refusal.kind in {Kind.NO_STEPS, Kind.NOTHING_DRAWN} and batch:
+            silent = refusal.kind is Kind.NOTHING_DRAWN
+            how = "training ends at once, without a step and without an error" if silent else "training does not begin"
+            yield Problem(
+                NAME,
+                Severity.CRITICAL,
+                f"{batch.prompts} prompts are fewer than the {batch.plan().prompts} of one generation batch: {how}",
+                "use more prompts, or lower gradient_accumulation_steps or steps_per_generation",
+                settings.launch.dataset_size.origin if settings.launch.dataset_size else "",
+                refusal.text,
+            )
+
+
+def _own(settings: Settings) -> Iterator[Problem]:
+    prediction = OWN[settings.framework].predict(settings)
+    if prediction is not None and prediction.steps_per_epoch == 0:
+        where = settings.launch.dataset_size.origin if settings.launch.dataset_size else ""
+        message = f"{settings.dataset_size} prompts do not fill one batch: an epoch has no step"
+        yield Problem(NAME, Severity.CRITICAL, message, "use more prompts, or lower the prompts per step", where)

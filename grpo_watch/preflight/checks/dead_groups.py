@@ -1,0 +1,35 @@
+"""At the expected pass rate most groups will have no spread: all answers right, or all wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_watch.core.records import Severity
+from grpo_watch.preflight.dead_groups import dead_share, group_for
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Problem
+from grpo_watch.preflight.group import name_of
+
+NAME = "dead-groups"
+MANY = 0.5
+"""Share of dead groups from which on it is told: half of the generation is then for nothing."""
+
+
+def judge(settings: Settings) -> Iterator[Problem]:
+    """One problem where ``pass_rate`` is given and predicts that half of the groups or more teach nothing."""
+    rate, name = settings.number("pass_rate"), name_of(settings, "group")
+    group = settings.whole(name) if name else None
+    if rate is None or group is None or group <= 1 or not 0 <= rate <= 1:
+        return
+    share = dead_share(rate, group)
+    if share < MANY:
+        return
+    needed = group_for(rate, MANY)
+    wider = f"{settings.own_name(name)} {needed} would bring it under {MANY:.0%}" if needed else "no larger group helps"
+    yield Problem(
+        NAME,
+        Severity.WARNING,
+        f"at a pass rate of {rate:g} at least {share:.0%} of the groups of {group} have no spread and teach nothing",
+        f"{wider}; or choose prompts that are neither always nor never solved",
+        settings.where(name, "pass_rate"),
+    )

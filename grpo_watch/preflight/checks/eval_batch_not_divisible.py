@@ -1,0 +1,31 @@
+"""The evaluation batch does not hold whole groups of completions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_watch.core.records import Severity
+from grpo_watch.preflight.arithmetic import batch_of
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Problem
+from grpo_watch.preflight.refusals import Kind, refusals
+from grpo_watch.preflight.versions import ON_HF
+
+NAME = "eval-batch-not-divisible"
+
+
+def judge(settings: Settings) -> Iterator[Problem]:
+    """One problem where the run evaluates and the version's rule refuses the evaluation batch."""
+    batch = batch_of(settings) if settings.framework in ON_HF else None
+    for refusal in refusals(batch) if batch else ():
+        if refusal.kind is Kind.EVAL_GROUPS and batch:
+            name = settings.own_name("per_device_eval_batch_size")
+            size = f"{batch.eval_per_device} per device x {batch.world_size} processes"
+            yield Problem(
+                NAME,
+                Severity.CRITICAL,
+                f"the evaluation batch of {size} does not hold whole groups; refused {refusal.stage.value}",
+                f"set {name} to {batch.eval_group or batch.group}, or eval_strategy to no",
+                settings.where("per_device_eval_batch_size", "num_generations_eval", "eval_strategy"),
+                refusal.text,
+            )

@@ -1,0 +1,28 @@
+"""verl, OpenRLHF, NeMo-RL or ms-swift's Megatron trainer refuses the combination of batch sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_watch.core.records import Severity
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Problem
+from grpo_watch.preflight.own_rules import OWN
+
+NAME = "framework-constraint"
+
+
+def judge(settings: Settings) -> Iterator[Problem]:
+    """A problem for each rule of the framework that the settings break."""
+    rules = OWN.get(settings.framework)
+    if rules is None or (rules.needs_processes and not settings.world_size):
+        return
+    for broken in rules.broken(settings):
+        yield Problem(
+            NAME,
+            Severity.CRITICAL,
+            f"refused {broken.when}: {broken.text}",
+            broken.fix,
+            settings.where(*broken.settings),
+            broken.text,
+        )

@@ -1,0 +1,30 @@
+"""generation_batch_size and steps_per_generation are both set, and the version takes only one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_watch.core.records import Severity
+from grpo_watch.preflight.arithmetic import batch_of
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Problem
+from grpo_watch.preflight.refusals import Kind, refusals
+from grpo_watch.preflight.versions import ON_HF
+
+NAME = "generation-settings-conflict"
+
+
+def judge(settings: Settings) -> Iterator[Problem]:
+    """One problem where the version refuses the pair; ms-swift from 4.2 on only if they disagree."""
+    batch = batch_of(settings) if settings.framework in ON_HF else None
+    for refusal in refusals(batch) if batch else ():
+        if refusal.kind in {Kind.BOTH_SET, Kind.UNEQUAL}:
+            both = f"{settings.own_name('generation_batch_size')} and {settings.own_name('steps_per_generation')}"
+            yield Problem(
+                NAME,
+                Severity.CRITICAL,
+                f"{both} say the same thing twice; refused {refusal.stage.value}",
+                "leave one of the two out",
+                settings.where("generation_batch_size", "steps_per_generation"),
+                refusal.text,
+            )

@@ -1,0 +1,31 @@
+"""Only one generation batch per logging interval is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_watch.core.records import Severity
+from grpo_watch.preflight.arithmetic import batch_of
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Problem
+from grpo_watch.preflight.versions import ON_HF
+
+NAME = "generations-unlogged"
+
+
+def judge(settings: Settings) -> Iterator[Problem]:
+    """One note where several generations fall into one logging interval and completions are written."""
+    batch = batch_of(settings) if settings.framework in ON_HF and settings.flag("log_completions") else None
+    every = settings.number("logging_steps")
+    if batch is None or every is None or every < 1:
+        return
+    per_generation = batch.plan().micro_batches * batch.iterations / batch.accumulation
+    generations = every / max(per_generation, 1)
+    if generations > 1:
+        yield Problem(
+            NAME,
+            Severity.INFO,
+            f"with logging_steps {every:g} only one of {generations:g} generation batches is written down",
+            f"set logging_steps to {max(1, round(per_generation))}",
+            settings.where("logging_steps"),
+        )

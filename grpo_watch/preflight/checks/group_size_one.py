@@ -1,0 +1,40 @@
+"""A group of one completion has nothing to be compared with: every advantage is 0 or NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_watch.core.records import Severity
+from grpo_watch.preflight.arithmetic import batch_of
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Problem
+from grpo_watch.preflight.group import group_setting
+from grpo_watch.preflight.refusals import refusals
+from grpo_watch.preflight.versions import ON_HF
+
+NAME = "group-size-one"
+
+
+def judge(settings: Settings) -> Iterator[Problem]:
+    """One problem where the group's size is known to be 1 or less; a teacher's signal (ms-swift) needs no group."""
+    name = group_setting(settings)
+    group = settings.number(name) if name else None
+    if group is None or group > 1 or _taught(settings):
+        return
+    batch = batch_of(settings) if settings.framework in ON_HF else None
+    first = next(iter(refusals(batch)), None) if batch else None
+    when = f"refused {first.stage.value}" if first else "nothing stops it, and nothing is learnt"
+    yield Problem(
+        NAME,
+        Severity.CRITICAL,
+        f"{settings.own_name(name)} is {group:g}: an advantage compares the completions of one prompt; {when}",
+        f"set {settings.own_name(name)} to 4 or more (8 is usual)",
+        settings.where(name),
+        first.text if first else "",
+    )
+
+
+def _taught(settings: Settings) -> bool:
+    return settings.framework == "ms-swift" and any(
+        settings.given(name) is not None for name in ("teacher_model", "teacher_model_server")
+    )

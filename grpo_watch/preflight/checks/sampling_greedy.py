@@ -1,0 +1,38 @@
+"""Sampling is greedy in effect: all completions of a prompt are the same, and no group has a spread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_watch.core.records import Severity
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Problem
+from grpo_watch.preflight.group import name_of
+
+NAME = "sampling-greedy"
+COLD = 0.05
+"""Temperature: a logit 1 below the best then has a chance of exp(-20); near-greedy runs were seen at 0.01."""
+NARROW = 0.05
+"""top_p: only tokens inside the first 5 % of the mass are drawn, nearly always one."""
+
+
+def judge(settings: Settings) -> Iterator[Problem]:
+    """A problem for each sampling setting that leaves one choice. top_k 0 or -1 switch it off."""
+    for what, cold in (("temperature", COLD), ("top_p", NARROW)):
+        name = name_of(settings, what)
+        value = settings.number(name) if name else None
+        if value is not None and value <= cold:
+            yield _problem(settings, name, value, "0.9 to 1.0")
+    name = name_of(settings, "top_k")
+    if name and settings.number(name) == 1:
+        yield _problem(settings, name, 1, "0 or -1 (off)")
+
+
+def _problem(settings: Settings, name: str, value: float, usual: str) -> Problem:
+    return Problem(
+        NAME,
+        Severity.CRITICAL,
+        f"{settings.own_name(name)} is {value:g}: the completions of a prompt will be copies, every advantage 0",
+        f"set {settings.own_name(name)} to {usual}",
+        settings.where(name),
+    )

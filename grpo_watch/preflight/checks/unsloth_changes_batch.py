@@ -1,0 +1,28 @@
+"""Unsloth trains with another per-device batch than the one that is set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_watch.core.records import Severity
+from grpo_watch.preflight.arithmetic import batch_of
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Problem
+
+NAME = "unsloth-changes-batch"
+
+
+def judge(settings: Settings) -> Iterator[Problem]:
+    """One problem where Unsloth's patch of the configuration will replace the per-device batch."""
+    batch = batch_of(settings) if settings.framework == "unsloth" else None
+    if batch is None or batch.configured_per_device is None:
+        return
+    old, new = batch.configured_per_device, batch.per_device
+    yield Problem(
+        NAME,
+        Severity.WARNING,
+        f"Unsloth will train with {new} completions per device instead of {old}: memory and max_steps change with it",
+        f"set per_device_train_batch_size to {new}, or make batch x accumulation x processes a multiple of the group",
+        settings.where("per_device_train_batch_size", "num_generations"),
+        f"We will change the batch size of {old} to the `num_generations` of {batch.group}",
+    )

@@ -1,0 +1,37 @@
+"""The warm-up lasts as long as the run: the learning rate never gets where it was set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_watch.core.records import Severity
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Problem
+from grpo_watch.preflight.predict import predict
+from grpo_watch.preflight.versions import ON_HF
+
+NAME = "warmup-longer-than-run"
+MOST = 0.5
+"""Share of the run from which on a warm-up is told."""
+
+
+def judge(settings: Settings) -> Iterator[Problem]:
+    """One problem where the warm-up takes half of the predicted run or more."""
+    if settings.framework not in ON_HF:
+        return
+    ratio, steps = settings.number("warmup_ratio") or 0, settings.number("warmup_steps") or 0
+    prediction = predict(settings)
+    total = prediction.max_steps if prediction else None
+    if 0 < steps < 1:  # newer transformers take a share here
+        ratio, steps = steps, 0
+    share = steps / total if steps and total else ratio
+    if share < MOST:
+        return
+    length = f"{steps:g} of {total} steps" if steps and total else f"{share:.0%} of the run"
+    yield Problem(
+        NAME,
+        Severity.WARNING,
+        f"the warm-up takes {length}: the learning rate is hardly ever what it was set to",
+        "5 to 10 % of the steps are usual",
+        settings.where("warmup_steps", "warmup_ratio"),
+    )

@@ -1,0 +1,58 @@
+"""NeMo-RL: from its settings to the rules that they break and to its number of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_watch.preflight.constraints import Broken
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Prediction
+
+WHEN = "when the trainer is set up"
+PROMPTS, GROUP = "grpo.num_prompts_per_step", "grpo.num_generations_per_prompt"
+GLOBAL, MICRO = "policy.train_global_batch_size", "policy.train_micro_batch_size"
+PENALTY = "loss_fn.reference_policy_kl_penalty"
+
+
+def broken(settings: Settings) -> Iterator[Broken]:
+    """Every rule that the settings break."""
+    completions = (settings.whole(PROMPTS) or 1) * (settings.whole(GROUP) or 1)
+    size = settings.whole(GLOBAL) or 1
+    if settings.flag("loss_fn.force_on_policy_ratio") and size != completions:
+        text = (
+            "force_on_policy_ratio requires train_global_batch_size == num_prompts_per_step * "
+            "num_generations_per_prompt"
+        )
+        yield Broken(text, WHEN, f"set {GLOBAL} to {completions}", (GLOBAL, PROMPTS, GROUP))
+    skips = settings.flag("grpo.skip_reference_policy_logprobs_calculation")
+    if skips and (settings.number(PENALTY) or 0) > 0:
+        text = "grpo.skip_reference_policy_logprobs_calculation=True requires loss_fn.reference_policy_kl_penalty == 0"
+        yield Broken(text, WHEN, f"set {PENALTY} to 0", (PENALTY,))
+
+
+def predict(settings: Settings) -> Prediction | None:
+    """Steps: whole batches of prompts per epoch times the epochs, at most max_num_steps."""
+    if any(broken(settings)):
+        return None
+    prompts, group, size = (settings.whole(name) or 1 for name in (PROMPTS, GROUP, GLOBAL))
+    epochs, most = settings.whole("grpo.max_num_epochs") or 1, settings.whole("grpo.max_num_steps")
+    rows = settings.dataset_size
+    per_epoch = None if rows is None else rows // prompts
+    total = None if per_epoch is None else per_epoch * epochs
+    if most is not None and (total is not None or settings.given("grpo.max_num_steps") is not None):
+        total = most if total is None else min(total, most)
+    formula = (
+        ""
+        if total is None or rows is None
+        else (f"min({most} max_num_steps, {epochs} epochs x floor({rows} prompts / {prompts} per step)) = {total}")
+    )
+    return Prediction(
+        max_steps=total or None,
+        steps_per_epoch=per_epoch,
+        completions_per_step=prompts * group,
+        prompts_per_step=prompts,
+        generation_batch_size=prompts * group,
+        optimizer_steps_per_generation=prompts * group / size,
+        formula=formula,
+        completions=None if not total else total * prompts * group,
+    )

@@ -1,0 +1,30 @@
+"""Finds, for a framework with batch arithmetic of its own, what checks it and what predicts it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from grpo_watch.preflight import megatron, nemo_rl, openrlhf, verl
+from grpo_watch.preflight.constraints import Broken
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Prediction
+
+
+class OwnRules(NamedTuple):
+    """The rules that the settings break, the predicted run, and what has to be known for either."""
+
+    broken: Callable[[Settings], Iterator[Broken]]
+    predict: Callable[[Settings], Prediction | None]
+    needs_processes: bool = False
+
+
+OWN: Mapping[str, OwnRules] = MappingProxyType(
+    {
+        "ms-swift-megatron": OwnRules(megatron.broken, megatron.predict, needs_processes=True),
+        "verl": OwnRules(verl.broken, verl.predict),
+        "openrlhf": OwnRules(openrlhf.broken, openrlhf.predict),
+        "nemo-rl": OwnRules(nemo_rl.broken, nemo_rl.predict),
+    }
+)

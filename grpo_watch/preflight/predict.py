@@ -1,0 +1,93 @@
+"""Turns a launch into the run it would be: steps, completions, tokens, hours, and how many groups teach nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from grpo_watch.preflight.arithmetic import Batch, batch_of
+from grpo_watch.preflight.dead_groups import dead_share
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Prediction
+from grpo_watch.preflight.group import name_of
+from grpo_watch.preflight.own_rules import OWN
+from grpo_watch.preflight.refusals import refusals
+from grpo_watch.preflight.versions import ON_HF
+
+
+def predict(settings: Settings) -> Prediction | None:
+    """The run in numbers; None where the framework would not train, or too little is known to say anything."""
+    framework = settings.framework
+    found = _on_hf(settings) if framework in ON_HF else OWN[framework].predict(settings)
+    return None if found is None else _with_cost(settings, found)
+
+
+def _on_hf(settings: Settings) -> Prediction | None:
+    batch = batch_of(settings)
+    if batch is None or refusals(batch):
+        return None
+    plan = batch.plan()
+    per_generation = plan.micro_batches * batch.iterations / batch.accumulation
+    known = batch.prompts is not None
+    total = batch.max_steps or (plan.max_steps if known else None)
+    per_epoch = plan.steps_per_epoch if known else None
+    drawn = plan.drawn if known else None
+    reached = _reached(batch, total, drawn)
+    return Prediction(
+        max_steps=total,
+        steps_per_epoch=per_epoch,
+        completions_per_step=plan.completions_per_step,
+        prompts_per_step=plan.completions_per_step / batch.group,
+        generation_batch_size=plan.completions,
+        optimizer_steps_per_generation=per_generation,
+        formula=_formula(batch, total),
+        completions=None if reached is None else math.ceil(reached / per_generation) * plan.completions,
+        notes=_notes(batch, total, reached),
+    )
+
+
+def _reached(batch: Batch, total: int | None, drawn: int | None) -> int | None:
+    """Steps that the run really makes: fewer than the total where more rows are counted than drawn."""
+    if total is None or drawn is None or batch.max_steps is not None:
+        return total
+    full, rest = divmod(drawn, batch.accumulation)
+    return min(total, math.ceil(batch.epochs) * (full + (rest > 0)))
+
+
+def _formula(batch: Batch, total: int | None) -> str:
+    if batch.max_steps is not None:
+        return f"max_steps = {batch.max_steps}, as set"
+    return "" if total is None else f"{batch.plan().formula} = {total}"
+
+
+def _notes(batch: Batch, total: int | None, reached: int | None) -> tuple[str, ...]:
+    notes = []
+    if batch.configured_per_device is not None:
+        notes.append(
+            f"Unsloth trains with {batch.per_device} per device, not with the {batch.configured_per_device} that is set"
+        )
+    if total is not None and reached is not None and reached < total:
+        notes.append(
+            f"{batch.framework} {batch.version} counts an incomplete generation batch that it does not draw: "
+            f"the bar says {total}, the run ends at about {reached}"
+        )
+    return tuple(notes)
+
+
+def _with_cost(settings: Settings, found: Prediction) -> Prediction:
+    """The same with tokens, time and dead groups, as far as ``seconds_per_step`` and ``pass_rate`` are given."""
+    length = settings.whole(name_of(settings, "completion_length")) if name_of(settings, "completion_length") else None
+    prompt = settings.whole(name_of(settings, "prompt_length")) if name_of(settings, "prompt_length") else None
+    tokens = None if found.completions is None or not length else found.completions * (length + (prompt or 0))
+    pace = settings.number("seconds_per_step")
+    seconds = None if pace is None or found.max_steps is None else pace * found.max_steps
+    world = settings.world_size
+    rate, group = settings.number("pass_rate"), settings.whole(name_of(settings, "group"))
+    told = rate is not None and 0 <= rate <= 1 and group is not None and group > 0
+    return replace(
+        found,
+        tokens=tokens,
+        seconds=seconds,
+        gpu_hours=None if seconds is None or world is None else seconds * world / 3600,
+        dead_group_share=dead_share(rate, group) if told and rate is not None and group is not None else None,
+    )

@@ -1,0 +1,178 @@
+"""Turns settings that a framework refuses into the nearest ones that it accepts, tried by the same arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from grpo_watch.core.batch import Counting
+from grpo_watch.core.records import Scalar
+from grpo_watch.preflight.arithmetic import Batch, batch_of
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Suggestion
+from grpo_watch.preflight.own_rules import OWN
+from grpo_watch.preflight.refusals import accepts
+from grpo_watch.preflight.versions import ON_HF
+
+SHOWN = 4
+USUAL_GROUP = 8
+"""What a group of one is moved to: TRL's and ms-swift's default."""
+LARGEST_GROUP = 64
+TRIED, TRIED_TOGETHER = 64, 10
+"""How many values of one setting are tried, the nearest first, alone and together with another one."""
+SETTING = {
+    "per_device": "per_device_train_batch_size",
+    "accumulation": "gradient_accumulation_steps",
+    "steps_per_generation": "steps_per_generation",
+    "generation_batch_size": "generation_batch_size",
+    "group": "num_generations",
+    "eval_per_device": "per_device_eval_batch_size",
+    "eval_group": "num_generations_eval",
+}
+"""The field of a batch and the setting that it comes from."""
+
+
+class _Tried(NamedTuple):
+    """A change that is accepted, with how far it is from what was asked for (smaller is nearer)."""
+
+    distance: tuple[float, ...]
+    changes: Mapping[str, Any]
+    batch: Batch
+
+
+def suggest(settings: Settings) -> tuple[Suggestion, ...]:
+    """The nearest valid configurations: fewest changes first, then those that need no more memory per device.
+
+    Empty where nothing is refused, or where too little is known to try.
+    """
+    if settings.framework not in ON_HF:
+        return tuple(_own(settings))[:SHOWN]
+    batch = batch_of(settings)
+    if batch is None or accepts(batch):
+        return ()
+    options = _options(batch)
+    found: list[_Tried] = []
+    for count in (1, 2):
+        if len(found) < SHOWN:
+            nearest = sorted(_accepted(batch, options, count), key=lambda tried: tried.distance)
+            found += [tried for tried in nearest if count == 1 or _offers_more(batch, tried, found)]
+    return tuple(_suggestion(settings, batch, tried) for tried in found[:SHOWN])
+
+
+def _offers_more(batch: Batch, tried: _Tried, found: list[_Tried]) -> bool:
+    """Whether a second change buys something: no smaller change keeps as much."""
+    kept = set(_kept(batch, tried.batch))
+    return not any(kept <= set(_kept(batch, other.batch)) for other in found)
+
+
+def _options(batch: Batch) -> dict[str, tuple[int | None, ...]]:
+    """Values that may be tried for each field."""
+    options: dict[str, tuple[int | None, ...]] = {
+        "per_device": tuple(range(1, 2 * max(batch.per_device, batch.group) + 1)),
+        "accumulation": tuple(range(1, 2 * max(batch.accumulation, batch.group) + 1)),
+        "group": tuple(range(2, min(LARGEST_GROUP, 2 * max(batch.group, USUAL_GROUP)) + 1)),
+    }
+    if batch.steps_per_generation:
+        options["steps_per_generation"] = (None, *range(1, 2 * max(batch.steps_per_generation, batch.group) + 1))
+    if batch.generation_batch_size:
+        whole = math.lcm(batch.global_batch, batch.group)
+        nearest = max(1, round(batch.generation_batch_size / whole))
+        options["generation_batch_size"] = (None, *(whole * times for times in range(max(1, nearest - 2), nearest + 3)))
+    if batch.evaluates:
+        options["eval_per_device"] = tuple(range(1, 2 * max(batch.eval_per_device, batch.group) + 1))
+        if batch.eval_group is not None:
+            options["eval_group"] = (None, *range(2, 2 * batch.group + 1))
+    return options
+
+
+def _accepted(batch: Batch, options: Mapping[str, tuple[int | None, ...]], count: int) -> Iterator[_Tried]:
+    """For each choice of ``count`` fields the nearest values that are accepted."""
+    for fields in combinations(options, count):
+        best: _Tried | None = None
+        for values in _products(batch, fields, options):
+            changes: dict[str, Any] = dict(zip(fields, values, strict=True))
+            changed = replace(batch, **changes)
+            distance = _distance(batch, changed, fields)
+            if (best is None or distance < best.distance) and accepts(changed):
+                best = _Tried(distance, changes, changed)
+        if best is not None:
+            yield best
+
+
+def _products(
+    batch: Batch, fields: tuple[str, ...], options: Mapping[str, tuple[int | None, ...]]
+) -> Iterator[tuple[int | None, ...]]:
+    """Every combination in which each field really changes."""
+    most = TRIED if len(fields) == 1 else TRIED_TOGETHER
+    first, *rest = (_nearest(getattr(batch, field), options[field])[:most] for field in fields)
+    for value in first:
+        if rest:
+            yield from ((value, other) for other in rest[0])
+        else:
+            yield (value,)
+
+
+def _nearest(old: int | None, values: tuple[int | None, ...]) -> list[int | None]:
+    return sorted((value for value in values if value != old), key=lambda value: _apart(old, value))
+
+
+def _distance(batch: Batch, changed: Batch, fields: tuple[str, ...]) -> tuple[float, ...]:
+    """More memory weighs most, then another group, then other completions per step, then how far the values move."""
+    memory = changed.per_device > batch.per_device or changed.eval_per_device > batch.eval_per_device
+    before, after = batch.plan(), changed.plan()
+    group = max(batch.group, 2) if batch.group > 1 else USUAL_GROUP
+    moved = sum(
+        _apart(getattr(batch, field) if field != "group" else group, getattr(changed, field)) for field in fields
+    )
+    return (
+        float(memory),
+        abs(math.log(changed.group / group)) if batch.group > 1 else 0.0,
+        round(abs(math.log(after.completions_per_step / before.completions_per_step)), 6),
+        moved,
+    )
+
+
+def _apart(old: int | None, new: int | None) -> float:
+    return 0.1 if old is None or new is None else abs(math.log(new / old))
+
+
+def _suggestion(settings: Settings, batch: Batch, tried: _Tried) -> Suggestion:
+    changes: dict[str, Scalar] = {settings.own_name(SETTING[field]): value for field, value in tried.changes.items()}
+    kept = tuple(_kept(batch, tried.batch))
+    plan = tried.batch.plan()
+    size = f"{plan.completions} completions per generation = {plan.prompts} x {tried.batch.group}"
+    return Suggestion(changes, f"{size}; keeps {', '.join(kept)}" if kept else size, kept)
+
+
+def _kept(batch: Batch, changed: Batch) -> Iterator[str]:
+    """What stays as it was; memory counts as kept where it shrinks."""
+    before, after = batch.plan(), changed.plan()
+    if changed.per_device <= batch.per_device and changed.eval_per_device <= batch.eval_per_device:
+        yield "memory per device"
+    if changed.group == batch.group:
+        yield "group size"
+    if after.completions == before.completions and batch.style.counting is not Counting.PROMPTS:
+        yield "generation batch"
+    if after.completions_per_step == before.completions_per_step:
+        yield "completions per step"
+
+
+def _own(settings: Settings) -> Iterator[Suggestion]:
+    """For frameworks with rules of their own: the nearest value of one blamed setting that breaks none of them."""
+    rules = OWN[settings.framework]
+    problems = tuple(rules.broken(settings))
+    for name in dict.fromkeys(name for problem in problems for name in problem.settings):
+        old = settings.whole(name)
+        near = sorted(_near(old or 1), key=lambda value: (abs(math.log(value / (old or 1))), value))
+        fitting = next((v for v in near if v != old and not any(rules.broken(settings.changed({name: v})))), None)
+        if fitting is not None:
+            yield Suggestion({settings.own_name(name): fitting}, f"{old} -> {fitting} breaks no rule")
+
+
+def _near(value: int) -> set[int]:
+    powers = {2**power for power in range(13)}
+    multiples = {value * times for times in range(1, 9)} | {value // times for times in range(1, 9)}
+    return {each for each in powers | multiples | set(range(max(1, value - 16), value + 17)) if each > 0}

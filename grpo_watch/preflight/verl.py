@@ -1,0 +1,102 @@
+"""verl: from its settings to the rules that they break and to its number of steps (one step is one rollout batch)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_watch.preflight.constraints import Broken
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Prediction
+from grpo_watch.preflight.versions import at_least
+
+WHEN = "when the configuration is validated, before the workers start"
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+BATCH, GROUP = "data.train_batch_size", f"{ROLLOUT}.n"
+MINI, MICRO = f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_micro_batch_size"
+MEGATRON = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+PER_GPU = f"{MICRO}_per_gpu"
+ULYSSES, DYNAMIC = f"{ACTOR}.ulysses_sequence_parallel_size", f"{ACTOR}.use_dynamic_bsz"
+
+
+def gpus(settings: Settings) -> int | None:
+    """Devices of the whole job."""
+    each, nodes = settings.whole("trainer.n_gpus_per_node"), settings.whole("trainer.nnodes")
+    return None if each is None or nodes is None else each * nodes
+
+
+def broken(settings: Settings) -> Iterator[Broken]:
+    """Every rule that the settings break; dynamic batch sizes have none."""
+    if settings.flag(DYNAMIC):
+        return
+    batch, mini, devices = settings.whole(BATCH) or 1, settings.whole(MINI) or 1, gpus(settings)
+    if devices is not None:
+        yield from _over_devices(settings, batch * (settings.whole(GROUP) or 1), devices)
+    if batch < mini:
+        text = f"train_batch_size ({batch}) must be >= actor.ppo_mini_batch_size ({mini})"
+        yield Broken(text, WHEN, f"lower {MINI} to {batch} or raise {BATCH}", (MINI, BATCH))
+    yield from _micro(settings, mini, devices)
+
+
+def _over_devices(settings: Settings, completions: int, devices: int) -> Iterator[Broken]:
+    """The rollout batch has to spread over the devices, or over Megatron's copies in whole micro-batches."""
+    least = devices
+    if settings.word(f"{ACTOR}.strategy") == "megatron":
+        tensor, pipeline, context = (settings.whole(f"{ACTOR}.megatron.{name}") or 1 for name in MEGATRON)
+        if devices % (tensor * pipeline * context):
+            text = f"n_gpus ({devices}) must be divisible by model_parallel_size ({tensor * pipeline}) times "
+            fix = f"make the product of the three parallel sizes a divisor of {devices}"
+            names = tuple(f"{ACTOR}.megatron.{name}" for name in MEGATRON)
+            yield Broken(f"{text}context_parallel_size ({context})", WHEN, fix, names)
+            return
+        least = devices // (tensor * pipeline * context) * (settings.whole(PER_GPU) or 1)
+    if completions % least:
+        text = f"real_train_batch_size ({completions}) must be divisible by minimal possible batch size ({least})"
+        yield Broken(text, WHEN, f"make {BATCH} x {GROUP} a multiple of {least}", (BATCH, GROUP))
+
+
+def _micro(settings: Settings, mini: int, devices: int | None) -> Iterator[Broken]:
+    micro, per_gpu = settings.whole(MICRO), settings.whole(PER_GPU)
+    if micro is None and per_gpu is None:
+        if settings.unreadable(MICRO) or settings.unreadable(PER_GPU):
+            return
+        text = (
+            "[actor] Please set at least one of 'actor.ppo_micro_batch_size' or 'actor.ppo_micro_batch_size_per_gpu' "
+            "if use_dynamic_bsz is not enabled."
+        )
+        yield Broken(text, WHEN, f"set {PER_GPU}, or {DYNAMIC}=True", (PER_GPU,))
+    elif micro is not None and per_gpu is None:
+        split = settings.whole(ULYSSES) or 1
+        if mini % micro:
+            text = f"ppo_mini_batch_size ({mini}) must be divisible by ppo_micro_batch_size ({micro})"
+            yield Broken(text, WHEN, f"make {MICRO} a divisor of {mini}", (MICRO, MINI))
+        elif devices is not None and micro * split < devices:
+            text = f"ppo_micro_batch_size ({micro}) * ulysses_sequence_parallel_size ({split}) must be >= n_gpus "
+            yield Broken(f"{text}({devices})", WHEN, f"use {PER_GPU} instead", (MICRO,))
+
+
+def predict(settings: Settings) -> Prediction | None:
+    """Steps: whole rollout batches per epoch times the epochs, unless total_training_steps says otherwise."""
+    if any(broken(settings)):
+        return None
+    batch, group = settings.whole(BATCH) or 1, settings.whole(GROUP) or 1
+    drawn = batch if at_least(settings.version, "0.9") else settings.whole("data.gen_batch_size") or batch
+    rows, epochs = settings.dataset_size, settings.whole("trainer.total_epochs") or 1
+    per_epoch = None if rows is None else rows // drawn
+    total, formula = settings.whole("trainer.total_training_steps"), ""
+    if total is not None:
+        formula = f"trainer.total_training_steps = {total}, as set"
+    elif per_epoch is not None:
+        total = per_epoch * epochs
+        formula = f"floor({rows} prompts / {drawn} per step) x {epochs} epochs = {total}"
+    mini, passes = settings.whole(MINI) or 1, settings.whole(f"{ACTOR}.ppo_epochs") or 1
+    return Prediction(
+        max_steps=total or None,
+        steps_per_epoch=per_epoch,
+        completions_per_step=batch * group,
+        prompts_per_step=batch,
+        generation_batch_size=batch * group,
+        optimizer_steps_per_generation=-(-batch // mini) * passes,
+        formula=formula,
+        completions=None if not total else total * batch * group,
+        notes=("prompts longer than data.max_prompt_length are filtered before they are counted",),
+    )

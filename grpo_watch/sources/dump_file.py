@@ -1,0 +1,130 @@
+"""Turns one dump of rollouts (a JSON-lines file) into the groups of one step, row by row, texts reduced at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from grpo_watch.errors import SourceError
+from grpo_watch.extract.completions import Grouping, Sample, group, sample
+from grpo_watch.extract.scattered import group_by_key
+from grpo_watch.sources.base import Skip
+from grpo_watch.sources.completions import decode
+from grpo_watch.sources.completions_parquet import Dump
+from grpo_watch.sources.dump_dialects import DIALECTS, Dialect, DumpRow, dialect_of
+from grpo_watch.sources.files import inside, open_regular
+
+MAX_LINE = 64 << 20
+"""Bytes of a line; rows of NeMo-RL hold their token lists."""
+MAX_ROWS = 65_536
+"""Completions of one step."""
+
+
+class BadDumpError(Exception):
+    """A dump that can't be used as it is; the message names the line."""
+
+
+def read_rollouts(path: Path, roots: Sequence[Path], name: str, group_size: int | None, examples: bool) -> Dump:  # noqa: FBT001  sent to a worker
+    """Read one file; a top-level function of plain values, so that a worker process can run it. Never raises."""
+    try:
+        descriptor = open_regular(path, roots)
+    except FileNotFoundError:
+        return Dump(gone=True)
+    except (SourceError, OSError) as error:
+        return Dump(skip=Skip.UNREADABLE if inside(path, roots) else Skip.OUTSIDE, failure=str(error))
+    dialect = next(one for one in DIALECTS if one.name == name)
+    with os.fdopen(descriptor, "rb") as file:
+        before = _signature(file)
+        try:
+            grouping = _Batch(dialect, examples=examples).read(file).grouping(group_size)
+        except BadDumpError as error:
+            return Dump(signature=before, skip=Skip.TRUNCATED, failure=f"{path.name}: {error}")
+        after = _signature(file)
+    if before != after:
+        return Dump(signature=after, skip=Skip.TRUNCATED, failure=f"{path.name}: changed while it was read")
+    return Dump(grouping, before, size=before[0])
+
+
+class _Batch:
+    """The rows of one file so far."""
+
+    def __init__(self, dialect: Dialect, *, examples: bool) -> None:
+        self._dialect, self._examples = dialect, examples
+        self._samples: list[Sample] = []
+        self._rewards: list[Mapping[str, object]] = []
+        self._groups: list[Hashable] = []
+        self._places: dict[Hashable, tuple[int, int, int]] = {}
+
+    def read(self, file: BinaryIO) -> _Batch:
+        """Take all lines.
+
+        Raises:
+            BadDumpError: a line is none of the dialect's, or the file ends inside one.
+        """
+        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1):
+            if not line.isspace():
+                for row in self._rows(line, number):
+                    self._add(row)
+        return self
+
+    def _rows(self, line: bytes, number: int) -> Iterator[DumpRow]:
+        row = decode(line)
+        if not isinstance(row, dict):
+            reason = "no JSON object" if line.endswith(b"\n") else "not complete yet"
+            raise BadDumpError(f"line {number}: {reason}")
+        if missing := self._dialect.keys - row.keys():
+            raise BadDumpError(f"line {number}: no {', '.join(sorted(missing))} in it")
+        yield from self._dialect.read(row)
+
+    def _add(self, row: DumpRow) -> None:
+        if len(self._samples) >= MAX_ROWS:
+            raise BadDumpError(f"more than {MAX_ROWS} completions")
+        one = sample(row.prompt, row.completion, examples=self._examples)
+        key = (row.group, row.rollout)
+        held = self._places.get(key) if row.group is not None and row.rollout is not None else None
+        if held is not None:
+            self._again(key, held, one, row)
+            return
+        self._places[key] = (len(self._samples), row.turn, row.turn)
+        self._samples.append(one)
+        self._rewards.append(row.rewards)
+        self._groups.append(row.group)
+
+    def _again(self, key: Hashable, held: tuple[int, int, int], one: Sample, row: DumpRow) -> None:
+        """Another turn of the same rollout: the last one's text and rewards, but the first one's prompt."""
+        at, first, last = held
+        before = self._samples[at]
+        if row.turn > last:
+            self._samples[at], self._rewards[at] = replace(one, prompt=before.prompt), row.rewards
+        elif row.turn < first:
+            self._samples[at] = replace(before, prompt=one.prompt)
+        self._places[key] = (at, min(first, row.turn), max(last, row.turn))
+
+    def grouping(self, group_size: int | None) -> Grouping:
+        """The groups of all rows."""
+        names = dict.fromkeys(name for rewards in self._rewards for name in rewards)
+        columns = {name: [rewards.get(name) for rewards in self._rewards] for name in names}
+        if self._dialect.ordered:
+            return group(self._samples, columns, group_size)
+        keys = self._groups if self._groups and None not in self._groups else None
+        return group_by_key(self._samples, keys, columns, group_size)
+
+
+def _signature(file: BinaryIO) -> tuple[int, int]:
+    info = os.fstat(file.fileno())
+    return info.st_size, info.st_mtime_ns
+
+
+def dialect_at(path: Path, roots: Sequence[Path]) -> Dialect | None:
+    """The dialect of one file; None where it is none, or holds no whole line yet.
+
+    Raises:
+        SourceError: it lies outside the roots or is no regular file.
+        OSError: it can't be read.
+    """
+    with os.fdopen(open_regular(path, roots), "rb") as file:
+        row = decode(file.readline(MAX_LINE))
+    return dialect_of(path.name, row) if isinstance(row, dict) else None

@@ -1,0 +1,41 @@
+"""Finds, in a log of which no row was understood, the first line that looks like one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from grpo_watch.errors import SourceError
+from grpo_watch.sources.files import open_regular
+
+LOOKED_AT = 4 << 20
+"""Bytes of the beginning that are looked at: downloads and loading may fill the first megabyte."""
+NAMED = re.compile(
+    r"([A-Za-z_][\w./@-]{0,60})['\"]?\s{0,3}[=:]\s{0,3}['\"]?(-?(?:\d[\d.]{0,30}(?:e[-+]?\d{1,3})?|nan|inf)\b)"
+)
+"""A number by name, as every trainer's own notation has it: ``loss=0.1``, ``"loss": 0.1``, ``kl_div: 1e-3``."""
+OF_TRAINING = re.compile(
+    r"loss|reward|return|score|(?:^|[_/])kl|grad|entropy|learning_rate|(?:^|[_/])lr", re.IGNORECASE
+)
+SHOWN = 4
+
+
+def looks_like_a_row(path: Path, roots: Sequence[Path]) -> str:
+    """Line number and numbers by name of the first line with two of them, one of training; empty where there is none.
+
+    Only names and numbers are told: the rest of the line may be a prompt or a completion.
+    """
+    with suppress(OSError, SourceError):
+        descriptor = open_regular(path, roots)
+        try:
+            text = os.pread(descriptor, LOOKED_AT, 0).decode("utf-8", "replace")
+        finally:
+            os.close(descriptor)
+        for number, line in enumerate(text.splitlines(), 1):
+            found = NAMED.findall(line[:4096])
+            if len(found) > 1 and any(OF_TRAINING.search(name) for name, _ in found):
+                return f"line {number}: " + ", ".join(f"{name}={value}" for name, value in found[:SHOWN])
+    return ""

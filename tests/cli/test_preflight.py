@@ -1,0 +1,300 @@
+"""``grpo-watch preflight``: exit codes, JSON, text, what it imports, and the examples of its documentation."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from grpo_watch.cli.main import run_cli
+from grpo_watch.cli.preflight import as_text
+from grpo_watch.core.records import Setting, Severity
+from grpo_watch.preflight.findings import Assessment, Prediction, Problem, Suggestion
+from grpo_watch.preflight.launch import Launch
+
+ROOT = Path(__file__).parent.parent.parent
+LAUNCHES = ROOT / "tests" / "preflight" / "launches"
+DOCS = (ROOT / "docs" / "preflight.md").read_text()
+
+GOOD = "--num_generations 8 --per_device_train_batch_size 8 --gradient_accumulation_steps 2 --log_completions true"
+BAD = "--num_generations 8 --per_device_train_batch_size 3 --gradient_accumulation_steps 1"
+
+
+@pytest.fixture(autouse=True)
+def _plain_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable and no accelerate configuration of whoever runs the tests takes part."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("NPROC_PER_NODE", "NNODES", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    code = run_cli(["preflight", "--format", "json", *arguments])
+    written = capsys.readouterr()
+    return code, json.loads(written.out) if written.out else {"error": written.err}
+
+
+def swift(flags: str, *ours: str) -> list[str]:
+    return [*ours, "--", "swift", "rlhf", "--rlhf_type", "grpo", *flags.split()]
+
+
+KNOWN = ("--framework-version", "4.6.0", "--dataset-size", "8000")
+
+
+def test_a_launch_that_works_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    """8000 prompts x 8 completions over 1 process x 8 x 2: 16 completions, 2 prompts per step, 4000 steps an epoch."""
+    code, told = ask(capsys, *swift(f"{GOOD} --num_train_epochs 1", *KNOWN))
+    assert (code, told["ok"], told["framework"], told["framework_version"]) == (0, True, "ms-swift", "4.6.0")
+    assert told["prediction"]["max_steps"] == 4000
+    assert told["prediction"]["completions_per_step"] == 16
+    assert told["missing"] == []
+
+
+def test_a_launch_that_will_be_refused_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = ask(capsys, *swift(BAD, *KNOWN))
+    assert (code, told["ok"]) == (1, False)
+    problem = told["problems"][0]
+    assert (problem["check"], problem["severity"]) == ("batch-not-divisible", "critical")
+    assert {"check", "severity", "message", "hint", "where"} <= problem.keys()
+    assert problem["where"] == "command line"
+    assert all("why" in suggestion for suggestion in told["suggestions"])
+
+
+def test_the_document_has_the_keys_of_the_interface(capsys: pytest.CaptureFixture[str]) -> None:
+    _, told = ask(capsys, *swift(GOOD, *KNOWN))
+    assert told["schema"] == "grpo-watch/preflight/1"
+    assert list(told) == [
+        *("schema", "framework", "framework_version", "ok", "problems", "suggestions", "prediction", "missing"),
+    ]
+    steps = (
+        "max_steps",
+        "steps_per_epoch",
+        "completions_per_step",
+        "prompts_per_step",
+        "generation_batch_size",
+        "formula",
+    )
+    assert set(steps) <= told["prediction"].keys()
+
+
+def test_problems_outrank_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(capsys, *swift(BAD))[0] == 1
+
+
+def test_what_is_missing_ends_with_3_and_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = ask(capsys, *swift(GOOD, "--framework-version", "4.6.0"))
+    assert (code, told["ok"]) == (3, False)
+    assert any("--dataset-size" in line for line in told["missing"])
+
+
+def test_a_dataset_that_is_not_here_is_no_problem_once_its_size_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(capsys, *swift(f"{GOOD} --dataset gone.jsonl", *KNOWN))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ([], "name a FILE"),
+        (["gone.sh"], "gone.sh: no such file or folder"),
+        (["--", "ls"], "ls: not a launch"),
+        (["--framework", "keras", "--", "swift", "rlhf"], "--framework keras: not one of trl"),
+        (["--world-size", "0", "--", "swift", "rlhf"], "--world-size 0: must be at least 1"),
+        (["--dataset-size", "x", "--", "swift", "rlhf"], "--dataset-size"),
+    ],
+)
+def test_wrong_use_ends_with_2_and_one_line(
+    arguments: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = ask(capsys, *arguments)
+    assert code == 2
+    assert error in told["error"]
+    assert told["error"].count("\n") == 1
+
+
+def test_all_after_the_first_dashes_belongs_to_the_launch(capsys: pytest.CaptureFixture[str]) -> None:
+    """Flags that we have too, ``--help`` and a second ``--`` among them."""
+    code, told = ask(capsys, *swift(f"{GOOD} --framework x --version --world-size 4 --help -- -v", *KNOWN))
+    assert (code, told["framework"]) == (0, "ms-swift")
+
+
+def test_nothing_heavy_is_imported(tmp_path: Path) -> None:
+    files = [str(LAUNCHES / name) for name in ("swift.sh", "grpo.yaml", "train.py", "verl.sh", "axolotl.yml")]
+    heavy = {"torch", "transformers", "pandas", "pyarrow", "trl", "swift", "wandb", "numpy"}
+    code = (
+        "import sys\nfrom grpo_watch.cli.main import run_cli\n"
+        f"for file in {files!r}: assert run_cli(['preflight', file]) in (1, 3)\n"
+        f"print('loaded:', *sorted({heavy!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "loaded:"
+
+
+LAUNCH = Launch(
+    framework="trl",
+    version="1.16.0",
+    settings={
+        "per_device_train_batch_size": Setting(3, "train.sh:14"),
+        "gradient_accumulation_steps": Setting(2, "train.sh:15"),
+    },
+    world_size=Setting(6, "train.sh:9"),
+    dataset_size=Setting(8000, "data/train.jsonl"),
+    unresolved=("train.sh:16: learning_rate is $RATE, which nothing here sets",),
+    text="train.sh, accelerate train.py",
+)
+ASSESSMENT = Assessment(
+    framework="trl",
+    version="1.16.0",
+    problems=(
+        Problem(
+            check="batch-not-divisible",
+            severity=Severity.CRITICAL,
+            message="refused before the model is loaded: 36 completions can't be shared out in groups of 8",
+            hint="make 6 processes x per_device_train_batch_size x steps_per_generation a multiple of 8",
+            where="train.sh:14",
+            says="generation_batch_size (36) must be divisible by num_generations (8).",
+        ),
+        Problem(
+            "no-checkpoints", Severity.INFO, "save_steps is larger than the run", "save twice early", "train.sh:18"
+        ),
+    ),
+    suggestions=(
+        Suggestion({"per_device_train_batch_size": 4}, "one change; 48 completions per generation"),
+        Suggestion(
+            {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}, "memory per device is lowered"
+        ),
+    ),
+    prediction=Prediction(
+        max_steps=1320, steps_per_epoch=1320, completions_per_step=96, formula="floor(7920 / 12) x 2"
+    ),
+    missing=("the version is not known (--framework-version)",),
+)
+TEXT = """\
+WILL FAIL  train.sh, accelerate train.py  trl 1.16.0 · 6 processes · 8,000 rows
+  critical  batch-not-divisible  train.sh:14
+            refused before the model is loaded: 36 completions can't be shared out in groups of 8
+            it says: generation_batch_size (36) must be divisible by num_generations (8).
+            → make 6 processes x per_device_train_batch_size x steps_per_generation a multiple of 8
+  info      no-checkpoints  train.sh:18
+            save_steps is larger than the run
+            → save twice early
+
+     nearest valid settings
+  1  per_device_train_batch_size 3 → 4  one change; 48 completions per generation
+  2  per_device_train_batch_size 3 → 2  memory per device is lowered
+     gradient_accumulation_steps 2 → 4
+
+  prediction
+    max_steps             1,320
+    steps per epoch       1,320
+    completions per step     96
+    floor(7920 / 12) x 2
+
+  missing
+    the version is not known (--framework-version)
+
+  not read
+    train.sh:16: learning_rate is $RATE, which nothing here sets
+"""
+
+
+def test_the_text_is_aligned_and_short() -> None:
+    assert as_text(LAUNCH, ASSESSMENT, color=False, width=110) == TEXT
+
+
+def test_colours_add_nothing_but_colours() -> None:
+    coloured = as_text(LAUNCH, ASSESSMENT, color=True, width=110)
+    assert "\x1b[1;31mWILL FAIL" in coloured
+    plain = re.sub(r"\x1b\[[\d;]*m", "", coloured)
+    assert [line.rstrip() for line in plain.splitlines()] == TEXT.splitlines()
+
+
+def test_control_characters_of_a_launch_never_reach_the_terminal() -> None:
+    launch = Launch(text="\x1b[2Jevil", unresolved=("a\x07b",))
+    text = as_text(launch, Assessment(None, None, missing=("the framework",)), color=False, width=110)
+    assert "\x1b" not in text
+    assert "\\x1b[2Jevil" in text
+    assert "a\\x07b" in text
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", DOCS, re.DOTALL)
+
+
+def stub(folder: Path, name: str) -> Path:
+    """A program that says its name and arguments; the real one costs a GPU."""
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(f'#!/bin/sh\necho "started {name} $*"\n')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "started"),
+    [
+        (f"swift rlhf --rlhf_type grpo {BAD}", 1, False),
+        (f"swift rlhf --rlhf_type grpo {GOOD}", 0, True),
+        ("swift deploy --model x", 0, True),
+        (f"accelerate launch --num_processes 1 train.py {BAD}", 1, False),
+        (f"accelerate launch --num_processes 2 train.py {GOOD}", 0, True),
+    ],
+)
+def test_the_wrapper_of_the_documentation(line: str, code: int, started: object, tmp_path: Path) -> None:
+    (script,) = blocks("sh")
+    guard, real = tmp_path / "guard", tmp_path / "real"
+    guard.mkdir()
+    (guard / "swift").write_text(script)
+    (guard / "swift").chmod(0o755)
+    (guard / "accelerate").symlink_to("swift")
+    stub(real, "swift")
+    stub(real, "accelerate")
+    path = os.pathsep.join([str(guard), str(real), str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        shlex.split(line),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        executable=str(guard / line.split(maxsplit=1)[0]),
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stdout == (f"started {line}\n" if started else "")
+    off = subprocess.run(
+        [guard / line.split(maxsplit=1)[0], *shlex.split(line)[1:]],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "PREFLIGHT": "off"},
+    )
+    assert off.stdout == f"started {line}\n"
+
+
+def test_the_hook_and_the_action_of_the_documentation(tmp_path: Path) -> None:
+    action, hook = (yaml.safe_load(block) for block in blocks("yaml"))
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "grpo.sh").write_text(f"swift rlhf --rlhf_type grpo {GOOD}\n")
+    (tmp_path / "train" / "bad.sh").write_text(f"swift rlhf --rlhf_type grpo {BAD}\n")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environ = {**os.environ, "PATH": path}
+    entry = hook["repos"][0]["hooks"][0]["entry"]
+    codes = [
+        subprocess.run(
+            [*shlex.split(entry), *files], env=environ, cwd=tmp_path, capture_output=True, check=False
+        ).returncode
+        for files in (["train/grpo.sh"], ["train/grpo.sh", "train/bad.sh"])
+    ]
+    assert codes == [0, 1]
+    command = action["jobs"]["preflight"]["steps"][-1]["run"]
+    done = subprocess.run(["sh", "-c", command], env=environ, cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,89 @@
+"""A file of a known kind in an unknown format: ``sources`` says so with the first offending place, for every kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.cli.main import run_cli
+from grpo_watch.sources.discover import What
+
+BAR = "\r  1%|          | 1/100 [00:00<00:32,  3.05it/s]"
+STEPS = range(1, 20)
+
+
+def text(name: str, content: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, encoding="utf-8")
+
+    return write
+
+
+def lines(*rows: object) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def parquet(folder: Path) -> None:
+    import pyarrow as pa  # noqa: PLC0415  heavy
+    from pyarrow import parquet as files  # noqa: PLC0415  heavy
+
+    (folder / "completions").mkdir()
+    table = pa.table({"question": ["a"] * 4, "answer": ["b"] * 4})
+    files.write_table(table, folder / "completions/completions_00001.parquet")
+
+
+UNKNOWN: list[tuple[What, Callable[[Path], None], str]] = [
+    (
+        What.CONSOLE,
+        text(
+            "train.log", f"GRPOTrainer\n{BAR}\n" + "".join(f"it={n} | policy_loss=0.{n} | kl_div=1e-3\n" for n in STEPS)
+        ),
+        "no metric row was understood; the first that looks like one is line 4: it=1, policy_loss=0.1, kl_div=1e-3",
+    ),
+    (
+        What.JSONL,
+        text("logging.jsonl", lines(*({"iter": n, "all": [["loss", 0.1]]} for n in STEPS))),
+        "no-step: line 1",
+    ),
+    (What.TRAINER_STATE, text("checkpoint-1/trainer_state.json", '{"history": [{"loss": 1}]}'), "no list log_history"),
+    (What.TRAINER_STATE, text("trainer_state.json", '{"log_history": {"loss": [1]}}'), "no list log_history"),
+    (What.TRAINER_STATE, text("trainer_state.json", '{"log_history": [{"at": 1, "l": 2}]}'), "no-step: an entry"),
+    (
+        What.COMPLETIONS_JSONL,
+        text("completions.jsonl", lines(*({"iteration": n, "question": ["p"]} for n in STEPS))),
+        "not-a-row: line at byte 0",
+    ),
+    (What.COMPLETIONS_PARQUET, parquet, "completions_00001.parquet: no columns prompt and completion"),
+    (What.CHECKPOINTS, text("checkpoint-1/pytorch_model.bin", "no tensors"), "checkpoint-1: not understood"),
+    (What.RUN_CONFIG, text("args.json", '["--beta", "0.04"]'), "args.json: not a JSON object"),
+    (What.TFEVENTS, text("events.out.tfevents.1795248848.vm.1.0", "no records at all " * 20), "unreadable: byte 0"),
+    (What.WANDB_OFFLINE, text("run-x.wandb", "SQLite format 3 and so on"), "its first bytes are others"),
+]
+
+
+@pytest.mark.parametrize(("what", "write", "said"), UNKNOWN)
+def test_an_unknown_format_is_told_with_its_place(
+    what: What, write: Callable[[Path], None], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path)
+    if what is What.RUN_CONFIG:
+        text("train.log", "{'loss': 0.1, 'reward': 0.2, 'kl': 0.0}\n")(tmp_path)
+    assert run_cli(["sources", str(tmp_path), "--format", "json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    told = [*run["problems"], *(str(channel[key]) for channel in run["channels"] for key in ("first_bad", "problem"))]
+    assert what.value in {channel["kind"] for channel in run["channels"]}
+    assert any(said in each for each in told), told
+
+
+def test_a_log_without_rows_or_anything_like_them_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job that died while it was loading: no line looks like a row, and none of its text is shown."""
+    text("train.log", f"using trl\nprompt: what is x=3?\n{BAR}\nTraceback (most recent call last):\n")(tmp_path)
+    assert run_cli(["sources", str(tmp_path), "--format", "json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["problems"] == []

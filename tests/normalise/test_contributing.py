@@ -1,0 +1,70 @@
+"""The worked example of CONTRIBUTING does what the text says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from grpo_watch.core.records import ChannelKind, RawRow
+from grpo_watch.normalise import resolve, tables
+from grpo_watch.normalise.tables import frameworks, read_framework
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+
+
+def block(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_example_reads_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row is recognised by its keys among all shipped frameworks; nothing in it is unknown."""
+    table = read_framework(block("yaml"))
+    everyone = {**frameworks(), table.name: table}
+    for module in (resolve, tables):
+        monkeypatch.setattr(module, "frameworks", lambda: everyone)
+    line = json.loads(block("json"))
+    values = {key: value for key, value in line.items() if key != "step"}
+    resolver = resolve.Resolver()
+    before = resolver.resolve(RawRow("c", ChannelKind.JSONL, 11, values))
+    row = resolver.resolve(RawRow("c", ChannelKind.JSONL, line["step"], values))
+    assert resolver.framework == "tiny-grpo"
+    assert resolver.unknown_keys == ()
+    assert "learning_rate" not in before.values
+    assert row.values == {
+        "loss": 0.002,
+        "learning_rate": 1e-06,
+        "reward_mean": 0.5,
+        "kl_reference": 0.0004,
+        "kl_policy_update": 0.0,
+    }
+
+
+def test_a_key_counts_only_beside_its_companion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 0 that is written without a reference model is no KL to one."""
+    table = read_framework(block("yaml"))
+    everyone = {**frameworks(), table.name: table}
+    monkeypatch.setattr(resolve, "frameworks", lambda: everyone)
+    resolver = resolve.Resolver("tiny-grpo")
+    row = resolver.resolve(RawRow("c", ChannelKind.JSONL, 1, {"pg": 0.1, "kl_ref": 0.0}))
+    assert row.values == {"loss": 0.1}
+
+
+@pytest.mark.parametrize("name", sorted(frameworks()))
+def test_every_data_file_says_what_its_channels_show(name: str) -> None:
+    """The documentation's table is made of it; a key named there is one of the file."""
+    folder = ROOT / "grpo_watch" / "normalise" / "frameworks"
+    channels = yaml.safe_load((folder / f"{name}.yaml").read_text("utf-8"))["channels"]
+    assert channels
+    for entry in channels.values():
+        assert set(entry) <= {"only", "lacks", "note", "none"}
+        for key in (*entry.get("only", ()), *entry.get("lacks", ())):
+            found = frameworks()[name].find(key)
+            assert found is not None
+            assert found[1].metric is not None

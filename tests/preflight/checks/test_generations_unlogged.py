@@ -1,0 +1,16 @@
+"""Logging against generating."""
+
+from __future__ import annotations
+
+from tests.preflight.launches import launch, told
+
+CHECK = "generations-unlogged"
+
+
+def test_reused_generations_need_fewer_rows() -> None:
+    """4 micro-steps x 2 iterations / 1 accumulated = 8 optimizer steps per generation."""
+    settings = {"log_completions": True, "steps_per_generation": 4, "num_iterations": 2}
+    assert told(CHECK, launch(logging_steps=8, **settings)) == []
+    problem = told(CHECK, launch(logging_steps=16, **settings))[0]
+    assert "one of 2 generation batches" in problem.message
+    assert problem.hint == "set logging_steps to 8"

@@ -1,0 +1,19 @@
+"""Saving often enough to compare."""
+
+from __future__ import annotations
+
+from tests.preflight.launches import launch, told
+
+CHECK = "no-checkpoints"
+
+
+def test_two_are_needed() -> None:
+    """100 steps."""
+    assert told(CHECK, launch(rows=100, num_train_epochs=1, save_steps=50)) == []
+    assert len(told(CHECK, launch(rows=100, num_train_epochs=1, save_steps=51))) == 1
+
+
+def test_off_is_off() -> None:
+    assert len(told(CHECK, launch(save_strategy="no"))) == 1
+    assert len(told(CHECK, launch("openrlhf", "0.11.0"))) == 1
+    assert told(CHECK, launch("openrlhf", "0.11.0", ckpt__save_steps=20)) == []

@@ -1,0 +1,42 @@
+"""Launches for tests, written in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grpo_watch.core.records import Scalar, Setting
+from grpo_watch.preflight.catalogue import catalogue
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.findings import Problem
+from grpo_watch.preflight.launch import Launch
+
+ORIGIN = "train.sh:3"
+
+
+def launch(
+    framework: str = "trl",
+    version: str | None = "1.16.0",
+    world_size: int | None = 1,
+    rows: int | None = None,
+    *,
+    peft: bool | None = None,
+    zero: dict[str, Scalar] | None = None,
+    **settings: Any,
+) -> Launch:
+    """A launch whose settings all come from the same place; dots in names are written as ``__``; ``zero`` is a
+    DeepSpeed configuration.
+    """
+    return Launch(
+        framework,
+        version,
+        settings={name.replace("__", "."): Setting(value, ORIGIN) for name, value in settings.items()},
+        world_size=None if world_size is None else Setting(world_size, "--world-size"),
+        dataset_size=None if rows is None else Setting(rows, "--dataset-size"),
+        deepspeed={name: Setting(value, "ds.json") for name, value in (zero or {}).items()},
+        peft=peft,
+    )
+
+
+def told(check: str, given: Launch) -> list[Problem]:
+    """What one check says of a launch."""
+    return list(catalogue()[check].judge(Settings(given)))

@@ -1,0 +1,12 @@
+ray job submit --address="http://127.0.0.1:8265" \
+   --runtime-env-json='{"working_dir": "/openrlhf"}' \
+   -- python3 -m openrlhf.cli.train_ppo_ray \
+   --actor_num_nodes 2 \
+   --actor_num_gpus_per_node 8 \
+   --colocate_all_models \
+   --init_kl_coef 1e-3 \
+   --n_samples_per_prompt 8 \
+   --train_batch_size 128 \
+   --rollout_batch_size 128 \
+   --prompt_data data/train.jsonl,data/more.jsonl \
+   --advantage_estimator group_norm

@@ -1,0 +1,396 @@
+"""Files that people launch with: scripts, configurations, Python files, run folders, datasets."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from grpo_watch.core.records import Scalar, Setting
+from grpo_watch.errors import UsageError
+from grpo_watch.preflight.inputs.datasets import NotCounted, count
+from grpo_watch.preflight.inputs.opening import Said, read_launch
+from grpo_watch.preflight.launch import Launch
+from tests.support.bundles import unpack
+
+LAUNCHES = Path(__file__).parent / "launches"
+
+
+def read(name: str, folder: Path = LAUNCHES, environ: Mapping[str, str] | None = None, said: Said = Said()) -> Launch:  # noqa: B008
+    return read_launch(Path(name), (), said, folder, environ or {})
+
+
+def values(settings: Mapping[str, Setting]) -> dict[str, Scalar]:
+    return {name: setting.value for name, setting in settings.items()}
+
+
+def test_a_script_for_ms_swift() -> None:
+    found = read("swift.sh")
+    assert found.framework == "ms-swift"
+    assert found.world_size == Setting(6, "swift.sh:29: NPROC_PER_NODE")
+    assert found.dataset_size == Setting(8000, "swift.sh:34")
+    assert values(found.environment) == {
+        "CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5",
+        "MAX_PIXELS": "602112",
+        "NPROC_PER_NODE": "6",
+    }
+    assert values(found.settings) == {
+        "rlhf_type": "grpo",
+        "model": "Qwen/Qwen2.5-7B-Instruct",
+        "train_type": "lora",
+        "dataset": "AI-MO/NuminaMath-TIR#8000",
+        "split_dataset_ratio": 0.01,
+        "reward_funcs": "accuracy format",
+        "num_generations": 8,
+        "beta": 0.04,
+        "per_device_train_batch_size": 8,
+        "per_device_eval_batch_size": 8,
+        "gradient_accumulation_steps": 2,
+        "num_iterations": 2,
+        "learning_rate": None,
+        "max_completion_length": None,
+        "output_dir": None,
+        "use_vllm": True,
+        "deepspeed": "zero2",
+    }
+    assert found.settings["num_generations"].origin == "swift.sh:19"
+    assert found.settings["per_device_train_batch_size"].origin == "swift.sh:37"
+    assert values(found.deepspeed) == {"zero_optimization.stage": 2}
+    assert found.peft is True
+    assert found.unresolved == (
+        "swift.sh:41: learning_rate is $RATE, which is set under a condition only",
+        "swift.sh:42: max_completion_length is $LENGTH, which nothing here sets",
+    )
+    assert found.text == "swift.sh, swift rlhf"
+
+
+def test_a_variable_of_the_caller_reaches_the_script_only_if_it_is_no_secret() -> None:
+    assert read("swift.sh", environ={"GROUP": "4"}).settings["num_generations"].value == 8
+
+
+def test_the_script_as_a_command_with_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "go.sh").write_text('swift rlhf --rlhf_type grpo --num_generations $1 --beta ${2:-0.1} "${@:3}"\n')
+    found = read_launch(None, ["bash", "go.sh", "16"], Said(), tmp_path, {})
+    assert values(found.settings) == {"rlhf_type": "grpo", "num_generations": 16, "beta": 0.1}
+    assert "arguments in it are not seen" in found.unresolved[0]
+
+
+def test_the_training_is_picked_out_of_a_script(tmp_path: Path) -> None:
+    (tmp_path / "all.sh").write_text(
+        "python prepare.py --out x\ntrl vllm-serve --model m &\n"
+        "accelerate launch --num_processes 4 train_grpo.py --num_generations 8\npython evaluate.py\n"
+    )
+    found = read("all.sh", tmp_path)
+    assert (found.framework, found.world_size) == ("trl", Setting(4, "all.sh:3"))
+    (tmp_path / "two.sh").write_text("trl grpo --num_generations 4\ntrl grpo --num_generations 8\n")
+    found = read("two.sh", tmp_path)
+    assert found.settings["num_generations"].value == 4
+    assert "2 commands train (two.sh:1, two.sh:2); the first is judged" in found.unresolved
+    (tmp_path / "none.sh").write_text("echo hello\n")
+    with pytest.raises(UsageError, match=r"none\.sh: no command in it launches a GRPO training"):
+        read("none.sh", tmp_path)
+
+
+def test_a_script_that_calls_another(tmp_path: Path) -> None:
+    (tmp_path / "outer.sh").write_text("export NPROC_PER_NODE=2\ncd inner\nbash run.sh 8\n")
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "run.sh").write_text("swift rlhf --rlhf_type grpo --num_generations $1\n")
+    found = read("outer.sh", tmp_path)
+    assert found.settings["num_generations"] == Setting(8, "inner/run.sh:1")
+
+
+def test_verl_s_script() -> None:
+    found = read("verl.sh", environ={"HOME": "/home/me"})
+    assert found.framework == "verl"
+    assert found.world_size == Setting(16, "verl.sh:18")
+    kept = values(found.settings)
+    assert kept["data.train_files"] == "/home/me/data/gsm8k/train.parquet"
+    assert kept["actor_rollout_ref.rollout.n"] == 5
+    assert kept["data.max_response_length"] == 2048
+    assert kept["actor_rollout_ref.actor.ppo_mini_batch_size"] == 256
+    assert kept["actor_rollout_ref.actor.use_kl_loss"] is True
+    assert kept["trainer.logger"] == "console wandb"
+
+
+def test_openrlhf_inside_ray(tmp_path: Path) -> None:
+    shutil.copy(LAUNCHES / "openrlhf.sh", tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.jsonl").write_text('{"a": 1}\n' * 5)
+    (tmp_path / "data" / "more.jsonl").write_text('{"a": 1}\n' * 3)
+    found = read("openrlhf.sh", tmp_path)
+    assert (found.framework, found.world_size) == ("openrlhf", Setting(16, "openrlhf.sh:5"))
+    assert found.dataset_size == Setting(8, "data/train.jsonl, data/more.jsonl")
+    assert found.settings["colocate_all_models"].value is True
+
+
+def test_yaml_for_trl_with_places_merges_and_no_secret() -> None:
+    found = read("grpo.yaml")
+    assert found.framework == "trl"
+    assert found.settings["num_generations"] == Setting(16, "grpo.yaml:5:3")
+    assert found.settings["learning_rate"] == Setting(1e-6, "grpo.yaml:9:1")
+    assert found.settings["reward_funcs"].value == "accuracy_reward think_format_reward"
+    assert "max_steps" not in found.settings
+    assert "hub_token" not in found.settings
+    assert found.peft is True
+    assert found.unresolved == (
+        "taken for trl by its settings' names: say --framework if it is another",
+        "grpo.yaml:3:1: dataset data/train.jsonl: there is no such file here: say --dataset-size",
+    )
+
+
+def test_axolotl_s_yaml(tmp_path: Path) -> None:
+    shutil.copy(LAUNCHES / "axolotl.yml", tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.jsonl").write_text("{}\n" * 10)
+    (tmp_path / "data" / "more.jsonl").write_text("{}\n\n{}\n")
+    found = read("axolotl.yml", tmp_path)
+    assert found.framework == "axolotl"
+    assert found.settings["trl.num_generations"] == Setting(8, "axolotl.yml:7:3")
+    assert found.dataset_size == Setting(12, "data/train.jsonl, data/more.jsonl")
+    assert found.peft is True
+
+
+def test_a_wandb_configuration() -> None:
+    assert values(read("wandb-config.yaml").settings) == {"num_generations": 8, "per_device_train_batch_size": 2}
+
+
+def test_a_python_file(tmp_path: Path) -> None:
+    shutil.copy(LAUNCHES / "train.py", tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.jsonl").write_text("{}\n" * 100)
+    found = read("train.py", tmp_path)
+    assert found.framework == "trl"
+    assert values(found.settings) == {
+        "output_dir": None,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "generation_batch_size": 48,
+        "learning_rate": None,
+        "beta": 0.04,
+        "num_generations": 8,
+    }
+    assert found.settings["per_device_train_batch_size"].origin == "train.py:26:33"
+    assert found.settings["num_generations"].origin == "train.py:14:42"
+    assert (found.dataset_size, found.eval_dataset_size) == (
+        Setting(100, "data/train.jsonl"),
+        Setting(64, "train.py:18:15"),
+    )
+    assert found.peft is True
+    assert found.unresolved == (
+        "train.py:27:33: gradient_accumulation_steps=2 is the default that the file has for $ACCUMULATE",
+        "train.py:29:19: learning_rate is choose_rate()",
+    )
+
+
+def test_a_python_file_with_its_own_flags() -> None:
+    found = read_launch(
+        None,
+        ["accelerate", "launch", "--num_processes", "2", "train.py", "--batch", "16", "--group", "4"],
+        Said(),
+        LAUNCHES,
+        {},
+    )
+    assert found.settings["per_device_train_batch_size"].value == 16
+    assert found.settings["num_generations"].value == 4
+    assert "batch" not in found.settings
+
+
+@pytest.mark.parametrize(
+    ("body", "settings", "peft"),
+    [
+        ("cfg = GRPOConfig(beta=2 ** 3)", {"beta": None}, None),
+        ("B = 4\nB = 8\ncfg = GRPOConfig(num_generations=B)", {"num_generations": None}, None),
+        ("S = {'G': 8}\ncfg = GRPOConfig(num_generations=S['G'])", {"num_generations": 8}, None),
+        (
+            "S = {'num_generations': 8}\ncfg = GRPOConfig(**S, beta=-1.5e-3)",
+            {"num_generations": 8, "beta": -0.0015},
+            None,
+        ),
+        ("cfg = trl.GRPOConfig(num_generations=int('8'))", {"num_generations": 8}, None),
+        ("t = GRPOTrainer(args=GRPOConfig(use_vllm=True))", {"use_vllm": True}, False),
+        ("t = GRPOTrainer(args=GRPOConfig(), peft_config=get_peft_config(m))", {}, None),
+        ("model = FastLanguageModel.get_peft_model(model)\nt = GRPOTrainer(args=GRPOConfig())", {}, True),
+    ],
+)
+def test_expressions_in_a_python_file(body: str, settings: dict[str, Scalar], peft: object, tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text(f"import trl\nfrom trl import GRPOConfig, GRPOTrainer\n{body}\n")
+    found = read("x.py", tmp_path)
+    assert (values(found.settings), found.peft) == (settings, peft)
+
+
+@pytest.mark.parametrize(
+    ("load", "rows"),
+    [
+        ("ds = load_dataset('hub/name', split='train[:500]')", 500),
+        ("ds = load_dataset('hub/name').shuffle(seed=1).select(range(300))", 300),
+        ("ds = load_dataset('json', data_files={'train': 't.jsonl'})['train']", 7),
+        ("ds = Dataset.from_json('t.jsonl')", 7),
+        ("ds = load_dataset('json', data_files='t.jsonl')\nds = ds.filter(len)", None),
+        ("ds = load_dataset('hub/name', split='train')", None),
+        ("ds = make()", None),
+    ],
+)
+def test_the_dataset_of_a_python_file(load: str, rows: int | None, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text("{}\n" * 7)
+    (tmp_path / "x.py").write_text(f"from trl import GRPOTrainer\n{load}\nGRPOTrainer(train_dataset=ds)\n")
+    found = read("x.py", tmp_path)
+    assert (found.dataset_size.value if found.dataset_size else None) == rows
+    assert any("--dataset-size" in line for line in found.unresolved) is (rows is None)
+
+
+def test_unsloth_is_told_from_trl_by_its_import(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("import unsloth\nfrom trl import GRPOConfig\nGRPOConfig(num_generations=8)\n")
+    assert read("x.py", tmp_path).framework == "unsloth"
+
+
+def test_a_run_folder_of_ms_swift(tmp_path: Path) -> None:
+    folder = unpack("ms-swift-4.6.0-10-healthy-reuse-spg2-iters2", tmp_path)
+    found = read(str(folder / "output"))
+    raw = json.loads(next(folder.rglob("args.json")).read_text())
+    assert (found.framework, found.version) == ("ms-swift", "4.6.0")
+    assert found.settings["num_generations"].value == raw["num_generations"]
+    assert found.settings["steps_per_generation"].value == raw["steps_per_generation"]
+    assert found.settings["dataset"].value == " ".join(raw["dataset"])
+    assert found.world_size is not None
+    assert found.world_size.value == raw["global_world_size"]
+    assert found.peft is False
+
+
+def test_a_run_folder_of_trl_does_not_know_its_arguments(tmp_path: Path) -> None:
+    """Its trainer state names the batch and the steps; that is not the group, whose default would be a guess."""
+    folder = unpack("trl-1.16.0-04-healthy-lora", tmp_path)
+    found = read(str(folder / "output"))
+    assert (found.framework, found.version) == ("trl", "1.16.0")
+    assert found.settings["max_steps"].value == 100
+    assert found.settings["num_generations"].value is None
+    assert found.unresolved == (
+        f"{folder / 'output'}: holds no arguments, only what checkpoints and the model card say",
+    )
+
+
+def test_a_run_folder_without_a_configuration(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no configuration of a run in it"):
+        read(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        ("x.yaml", "a: [1\nb: 2", "x.yaml:2:2: did not find expected"),
+        ("x.yaml", "- 1\n", "x.yaml: holds no settings"),
+        ("x.yaml", "", "x.yaml: holds no settings"),
+        ("x.json", '{"a": }', "x.json:1:7: Expecting value"),
+        ("x.json", "[1]", "x.json: not a JSON object"),
+        ("x.py", "def f(:\n", "x.py:1: no valid Python"),
+        ("x.yaml", "a: &a [*a, *a]\nb: 1\n", None),
+        ("x.yaml", "a: \x00\n", "x.yaml: "),
+        ("x.json", "[" * 100_000, "x.json: nested too deeply"),
+    ],
+)
+def test_bad_files_are_one_line_with_the_place(name: str, text: str, error: str | None, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    if error is None:
+        read(name, tmp_path)
+        return
+    with pytest.raises(UsageError) as raised:
+        read(name, tmp_path)
+    assert str(raised.value).startswith(error)
+    assert "\n" not in str(raised.value)
+
+
+def test_aliases_that_explode_are_refused(tmp_path: Path) -> None:
+    lines = ["a0: &a0 {x: 1, y: 2}"] + [f"a{n}: &a{n} {{p: *a{n - 1}, q: *a{n - 1}}}" for n in range(1, 30)]
+    (tmp_path / "x.yaml").write_text("\n".join(lines))
+    with pytest.raises(UsageError, match="more than 20000 values"):
+        read("x.yaml", tmp_path)
+
+
+def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    import os  # noqa: PLC0415
+
+    os.mkfifo(tmp_path / "x.yaml")
+    with pytest.raises(UsageError, match="not a regular file"):
+        read("x.yaml", tmp_path)
+
+
+TABLE = pa.table({"prompt": ["a", "b", "c"]})
+
+
+def write_arrow(path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, TABLE.schema) as writer:
+        writer.write_table(TABLE)
+
+
+def test_counting_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n\n{"x": 2}')
+    (tmp_path / "a.json").write_text(json.dumps([{"x": 1}, {"x": 2}, {"x": 3}, {"x": 4}]))
+    (tmp_path / "lines.json").write_text('{"x": 1}\n{"x": 2}\n')
+    (tmp_path / "a.csv").write_text('x,y\n1,"two\nlines"\n3,4\n')
+    pq.write_table(TABLE, tmp_path / "a.parquet")
+    write_arrow(tmp_path / "a.arrow")
+    rows = {
+        name: count(tmp_path / name) for name in ("a.jsonl", "a.json", "lines.json", "a.csv", "a.parquet", "a.arrow")
+    }
+    assert rows == {"a.jsonl": 2, "a.json": 4, "lines.json": 2, "a.csv": 2, "a.parquet": 3, "a.arrow": 3}
+
+
+def test_a_folder_counts_its_training_shards(tmp_path: Path) -> None:
+    for name in ("train-00000-of-00002.parquet", "train-00001-of-00002.parquet", "test-00000-of-00001.parquet"):
+        pq.write_table(TABLE, tmp_path / name)
+    assert count(tmp_path) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("a.json", '{"x": [1,\n2]}', "one JSON object"),
+        ("a.json", "[1,", "no valid JSON"),
+        ("a.parquet", "PAR1 no", "no valid Parquet"),
+        ("a.arrow", "ARROW?", "no valid Arrow"),
+        ("a.bin", "x", "format .bin"),
+    ],
+)
+def test_what_cannot_be_counted_says_why(name: str, text: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(NotCounted, match=why):
+        count(tmp_path / name)
+
+
+def test_versions_come_from_pins_beside_the_launch(tmp_path: Path) -> None:
+    shutil.copy(LAUNCHES / "swift.sh", tmp_path)
+    (tmp_path / "requirements.txt").write_text("# ms-swift==1.0\ntorch==2.6\nms_swift[llm]==3.9.1  # pinned\n")
+    found = read("swift.sh", tmp_path)
+    assert (found.version, found.version_origin) == ("3.9.1", "ms-swift pinned in requirements.txt")
+
+
+def test_an_open_version_range_is_said(tmp_path: Path) -> None:
+    shutil.copy(LAUNCHES / "swift.sh", tmp_path)
+    (tmp_path / "requirements.txt").write_text("ms-swift>=3.6\n")
+    found = read("swift.sh", tmp_path)
+    assert found.version is None
+    assert "requirements.txt: ms-swift>=3.6 names no single version: say --framework-version" in found.unresolved
+
+
+def test_an_installed_version_is_found_without_importing_it(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    info = site / "ms_swift-4.6.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ms-swift\nVersion: 4.6.0\n")
+    (site / "swift").mkdir()
+    (site / "swift" / "__init__.py").write_text("raise SystemExit('imported')")
+    code = (
+        "import sys; from pathlib import Path; from grpo_watch.preflight.inputs.opening import *; "
+        f"x = read_launch(Path('swift.sh'), (), Said(), Path({str(LAUNCHES)!r}), {{}}); "
+        "print(x.version, x.version_origin)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(site)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "4.6.0 ms-swift as installed here\n"

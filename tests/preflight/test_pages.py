@@ -1,0 +1,95 @@
+"""A check is a trio: module, page and tests; the page's examples are judged, a missing part is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from grpo_watch.core.records import Setting
+from grpo_watch.preflight.catalogue import HEADINGS, Check, catalogue
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.launch import Launch
+
+CHECKS = catalogue()
+TESTS = Path(__file__).with_name("checks")
+BLOCK = re.compile(r"^```launch\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+every_check = pytest.mark.parametrize("check", [pytest.param(check, id=name) for name, check in CHECKS.items()])
+
+
+def examples(check: Check) -> Iterator[dict[str, Any]]:
+    for match in BLOCK.finditer(check.page.read_text(encoding="utf-8")):
+        yield yaml.safe_load(match[1])
+
+
+def launched(example: dict[str, Any]) -> Launch:
+    rows = example.get("dataset_size")
+    return Launch(
+        example["framework"],
+        str(example["version"]),
+        settings={name: Setting(value, "example") for name, value in example["settings"].items()},
+        world_size=Setting(example["world_size"], "example"),
+        dataset_size=None if rows is None else Setting(rows, "example"),
+        peft=example.get("peft"),
+    )
+
+
+@every_check
+def test_the_page_has_its_title_and_headings(check: Check) -> None:
+    lines = check.page.read_text(encoding="utf-8").splitlines()
+    assert lines[0] == f"# {check.name}"
+    assert lines[2].endswith(".")
+    assert tuple(line[3:] for line in lines if line.startswith("## ")) == HEADINGS
+
+
+@every_check
+def test_the_examples_on_the_page_are_true(check: Check) -> None:
+    """At least one launch that is told, and one that is not."""
+    outcomes = set()
+    for example in examples(check):
+        problems = list(check.judge(Settings(launched(example))))
+        expect = example["expect"]
+        outcomes.add(expect.get("quiet", False))
+        if expect.get("quiet"):
+            assert problems == [], example
+        else:
+            assert {problem.severity.value for problem in problems} == {expect["severity"]}, example
+            assert expect.get("says", "") in problems[0].says
+    assert outcomes == {True, False}
+
+
+@every_check
+def test_a_check_has_tests_of_its_own(check: Check) -> None:
+    assert (TESTS / f"test_{check.page.stem}.py").is_file()
+
+
+def test_no_orphans_stay_behind() -> None:
+    """A page or a test without its check."""
+    folder = next(iter(CHECKS.values())).page.parent
+    stems = {check.page.stem for check in CHECKS.values()}
+    assert {path.stem for path in folder.iterdir() if path.suffix in {".py", ".md"}} - {"__init__"} == stems
+    assert {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")} == stems
+
+
+@every_check
+def test_a_check_names_itself_and_the_place(check: Check) -> None:
+    """And gives one sentence and a fix."""
+    for example in examples(check):
+        for problem in check.judge(Settings(launched(example))):
+            assert problem.check == check.name
+            assert problem.hint
+            assert "\n" not in problem.message
+            assert problem.where in {"", "example"}
+
+
+@every_check
+def test_a_check_is_quiet_about_frameworks_that_are_not_its_own(check: Check) -> None:
+    """A bare launch of any framework is judged without an error."""
+    from grpo_watch.preflight.launch import FRAMEWORKS  # noqa: PLC0415
+
+    for framework in FRAMEWORKS:
+        list(check.judge(Settings(Launch(framework))))

@@ -1,0 +1,174 @@
+"""Databases with the tables of trackio 0.43, as real jobs fill them, beside a writer that is still at it."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_watch.core.records import CompletionSummary, EventKind, Item, RunConfig, RunEvent, Stream
+from grpo_watch.sources.discover import What, discover
+from grpo_watch.sources.trackio import TrackioSource
+from tests.support.channel import Opens, restarted, rows, whole
+
+TABLES = """
+CREATE TABLE metrics (id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, timestamp TEXT NOT NULL,
+  run_name TEXT NOT NULL, step INTEGER NOT NULL, metrics TEXT NOT NULL, log_id TEXT, space_id TEXT);
+CREATE TABLE configs (id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, run_name TEXT NOT NULL,
+  config TEXT NOT NULL, created_at TEXT NOT NULL, UNIQUE(run_id));
+"""
+"""As trackio 0.43 makes them; trackio itself would bring a web server into the development tools."""
+CONFIG = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 1, "num_generations": 2, "beta": 0.04}
+
+
+class Writer:
+    """Logs as trackio does: write-ahead log, JSON as bytes, a counter of calls in ``step``."""
+
+    def __init__(self, path: Path) -> None:
+        self.database = sqlite3.connect(path)
+        self.database.execute("PRAGMA journal_mode = WAL")
+        self.database.executescript(TABLES)
+        self.calls = 0
+
+    def config(self, run: str, config: dict[str, Any]) -> None:
+        row = (run, run, json.dumps(config).encode(), "2026-11-21T08:00:00+00:00")
+        with self.database:
+            self.database.execute(
+                "INSERT OR REPLACE INTO configs (run_id, run_name, config, created_at) VALUES (?, ?, ?, ?)", row
+            )
+
+    def log(self, run: str = "one", **values: Any) -> None:
+        metrics = json.dumps({name.replace("__", "/"): value for name, value in values.items()}).encode()
+        row = (run, f"2026-11-21T08:00:{self.calls % 60:02}+00:00", run, self.calls, metrics)
+        self.calls += 1
+        with self.database:
+            self.database.execute(
+                "INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?, ?)", row
+            )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "huggingface.db"
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[Writer]:
+    made = Writer(path)
+    with closing(made.database):
+        yield made
+
+
+def opens(path: Path, run: str = "one") -> Opens:
+    return lambda cursor: TrackioSource("trackio", path, [path.parent], run, lambda: 2, cursor=cursor)
+
+
+def batch(step: int, *texts: str) -> dict[str, Any]:
+    lines = [
+        {"step": str(step), "prompt": "2+2?", "completion": text, "accuracy": float(index), "advantage": 0.5}
+        for index, text in enumerate(texts)
+    ]
+    return {"_type": "trackio.table", "_value": lines}
+
+
+def logs_steps(writer: Writer) -> None:
+    writer.config("one", {**CONFIG, "hub_token": "hf_abc"})
+    for step in (1, 2, 3):
+        writer.log(**{"profiling/Time taken: Trainer.compute_loss": 0.5})
+        writer.log(train__loss=0.25 * step, train__reward=None, train__global_step=step)
+        writer.log(completions=batch(step, "4", "5" * step), train__global_step=step)
+        writer.log(run="other", train__loss=9.0, train__global_step=step)
+    writer.log(eval__reward="NaN", train__epoch=1.0, train__global_step=3)
+    writer.log(train__train_runtime=9.5, train__train_loss=0.5, train__epoch=1.0, train__global_step=3)
+
+
+def test_rows_settings_completions_and_the_end(path: Path, writer: Writer) -> None:
+    logs_steps(writer)
+    items = whole(opens(path))
+    assert [(row.step, row.stream) for row in rows(items)] == [(1, None), (2, None), (3, None), (3, Stream.EVAL)]
+    assert [row.values for row in rows(items)[:3]] == [
+        {"train/loss": 0.25 * step, "train/reward": None} for step in (1, 2, 3)
+    ]
+    assert math.isnan(rows(items)[3].values["eval/reward"] or 0.0)
+    assert rows(items)[0].time == 1_795_248_001.0  # 2026-11-21 08:00:01 UTC, the second call
+    (config,) = [item for item in items if isinstance(item, RunConfig)]
+    assert {name: config.settings[name].value for name in CONFIG} == CONFIG
+    tables = [item for item in items if isinstance(item, CompletionSummary)]
+    assert [(table.step, table.groups[0].lengths) for table in tables] == [(1, (1, 1)), (2, (1, 2)), (3, (1, 3))]
+    assert items[-1] == RunEvent("trackio", EventKind.FINISHED, 3)
+    assert "hf_abc" not in repr(items)
+
+
+def test_a_restart_after_any_item_changes_nothing(path: Path, writer: Writer) -> None:
+    logs_steps(writer)
+    assert repr(restarted(opens(path))) == repr(whole(opens(path)))  # a NaN is among the values
+
+
+def test_a_writer_is_followed_without_being_held_up(path: Path, writer: Writer) -> None:
+    source = opens(path)(None)
+    got: list[Item] = []
+    for step in (1, 2, 3):
+        writer.log(train__loss=0.5, train__global_step=step)
+        got += source.poll(float(step))
+    assert [row.step for row in rows(got)] == [1, 2]
+    assert writer.database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0  # no reader is in the way
+    assert [row.step for row in rows([*got, *source.finish()])] == [1, 2, 3]
+
+
+def test_a_closed_database_is_read_without_a_trace(path: Path, writer: Writer) -> None:
+    """SQLite would make two files beside it, in a folder that is the job's."""
+    logs_steps(writer)
+    writer.database.close()
+    before = sorted(path.parent.iterdir())
+    assert len(rows(whole(opens(path)))) == 4
+    assert sorted(path.parent.iterdir()) == before == [path]
+
+
+def test_a_run_without_a_step_of_its_own_counts_by_trackio_s(path: Path, writer: Writer) -> None:
+    writer.log(critic__score=0.5)
+    writer.log(critic__score=0.75)
+    assert [(row.step, row.values) for row in rows(whole(opens(path)))] == [
+        (0, {"critic/score": 0.5}),
+        (1, {"critic/score": 0.75}),
+    ]
+
+
+def test_each_run_of_a_project_is_a_run(path: Path, writer: Writer) -> None:
+    logs_steps(writer)
+    found = discover(path.parent)
+    assert [(run.name.rsplit("/", 1)[-1], [c.what for c in run.channels]) for run in found] == [
+        ("one", [What.TRACKIO]),
+        ("other", [What.TRACKIO]),
+    ]
+    assert [run.name for run in discover(path)] == [run.name for run in found]
+
+
+def test_the_only_run_beside_a_log_is_the_log_s(path: Path, writer: Writer) -> None:
+    writer.log(train__loss=0.5, train__global_step=1)
+    (path.parent / "train.log").write_text("{'loss': 0.5, 'reward': 1.0, 'kl': 0.0}\n")
+    (run,) = discover(path.parent)
+    assert {channel.what for channel in run.channels} >= {What.CONSOLE, What.TRACKIO}
+
+
+def test_another_database_is_none_of_our_business(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "optuna.db")) as database:
+        database.execute("CREATE TABLE trials (id INTEGER)")
+        database.commit()
+    assert discover(tmp_path) == []
+
+
+def test_rows_that_are_no_json_are_counted_with_their_number(path: Path, writer: Writer) -> None:
+    writer.log(train__loss=0.5, train__global_step=1)
+    with writer.database:
+        writer.database.execute(
+            "INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) VALUES ('one', 'x', 'one', 1, '{')"
+        )
+    source = opens(path)(None)
+    assert len(rows([*source.poll(None), *source.finish()])) == 1
+    assert source.stats.first_bad == "not-json: row 2: no JSON object"

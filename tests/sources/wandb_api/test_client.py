@@ -1,0 +1,227 @@
+"""wandb's own client against a server: what it asks, what comes back, and what its failures are taken for."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.errors import UsageError
+from grpo_watch.sources.wandb_api.process import ClientProcess
+from grpo_watch.sources.wandb_api.remote import RemoteError, RemotePlace, TableRef, Trouble, parse_place
+from tests.support.wandb_runs import PLACE, calls, metrics, table
+from tests.support.wandb_server import KEY, Fault, ServedRun, WandbServer, served
+
+
+def test_history_comes_by_pages_and_from_a_counter_on_unsampled(server: WandbServer, client: ClientProcess) -> None:
+    run = server.add("ada/grpo", ServedRun("r1"))
+    run.rows = calls(*(metrics(step) for step in range(2_400)))
+    client.details(PLACE)
+    server.asked.clear()
+    server.variables.clear()
+    found, spent = client.pieces(PLACE, 300, 5_000)
+    assert [piece.order for piece in found.rows] == list(range(300, 2_400))
+    assert (found.after, found.last) == (2_400, 2_399)
+    pages = [asked for asked in server.variables if "minStep" in asked]
+    assert [(page["minStep"], page["maxStep"]) for page in pages] == [(300, 1300), (1300, 2300), (2300, 2400)]
+    assert "SampledHistoryPage" not in server.asked
+    assert spent == len(server.asked)
+
+
+def test_an_idle_run_costs_one_question(server: WandbServer, client: ClientProcess) -> None:
+    server.add("ada/grpo", ServedRun("r1", rows=calls(metrics(1))))
+    client.details(PLACE)
+    server.asked.clear()
+    assert client.pieces(PLACE, 1, 5_000)[1] == 1
+    assert server.asked == ["RunHistoryKeys"]
+
+
+def test_a_long_history_is_read_in_stretches_over_gaps(server: WandbServer, client: ClientProcess) -> None:
+    server.add("ada/grpo", ServedRun("r1", rows=[{"_step": 0, "train/loss": 1.0}, {"_step": 9_000, "train/loss": 2.0}]))
+    client.details(PLACE)
+    first, _ = client.pieces(PLACE, 0, 5_000)
+    second, _ = client.pieces(PLACE, first.after, 5_000)
+    assert ([p.order for p in first.rows], first.after) == ([0], 5_000)
+    assert ([p.order for p in second.rows], second.after) == ([9_000], 9_001)
+
+
+def test_values_as_the_server_writes_them(server: WandbServer, client: ClientProcess) -> None:
+    row = metrics(7, **{"train/kl": None, "train/grad_norm": math.nan})
+    row |= {"train/entropy": "NaN", "train/note": "text", "train/hist": {"_type": "histogram"}, "_runtime": 3.5}
+    server.add("ada/grpo", ServedRun("r1", rows=calls(row)))
+    piece = client.pieces(PLACE, 0, 10)[0].rows[0]
+    assert (piece.step, piece.key, piece.time) == (7, "train/global_step", 1.795e9)
+    assert piece.values["train/kl"] is None
+    assert math.isnan(piece.values["train/grad_norm"] or 0.0)
+    assert math.isnan(piece.values["train/entropy"] or 0.0)
+    assert sorted(piece.values) == ["train/entropy", "train/grad_norm", "train/kl", "train/loss", "train/reward"]
+
+
+def test_configuration_keeps_settings_and_no_secret(server: WandbServer, client: ClientProcess) -> None:
+    config = {
+        "beta": 0.04,
+        "num_generations": 8,
+        "max_steps": -1,
+        "hub_token": "hf_abcdefghijklmnop",
+        "vllm_server_base_url": "http://user:pass@host",
+        "hidden_size": 64,
+        "peft_config": {"default": {"peft_type": "LORA", "init_lora_weights": True, "base_model_name_or_path": "q"}},
+    }
+    server.add("ada/grpo", ServedRun("r1", config=config))
+    details, _ = client.details(PLACE)
+    settings = {name: setting.value for name, setting in details.config.settings.items()}
+    assert settings == {
+        "beta": 0.04,
+        "num_generations": 8,
+        "adapter": True,
+        "peft_type": "LORA",
+        "adapter_init": "default",
+    }
+    assert details.info == ("r1", "brave-fox-1", "running", 1_795_248_000.0, 1_795_248_000.0)
+
+
+def test_a_project_lists_its_newest_runs_over_pages(server: WandbServer, client: ClientProcess) -> None:
+    for hour in range(12):
+        server.add("ada/grpo", ServedRun(f"r{hour}", created=f"2026-11-21T{hour:02d}:00:00Z"))
+    listed, _ = client.runs(RemotePlace("ada", "grpo"), 5)
+    assert [info.id for info in listed] == ["r11", "r10", "r9", "r8", "r7"]
+
+
+def test_a_table_comes_as_groups_without_texts(server: WandbServer, client: ClientProcess) -> None:
+    run = server.add("ada/grpo", ServedRun("r1"))
+    columns = {
+        "step": ["3"] * 4,
+        "prompt": ["p", "p", "q", "q"],
+        "completion": ["SECRET a", "SECRET a", "b", "c"],
+        "fn": [1.0, 1.0, 0.0, math.nan],
+        "advantage": [0.0, 0.0, 0.5, -0.5],
+    }
+    ref = table(run, 5, columns)
+    (summary,), spent = client.tables(PLACE, [TableRef(ref["path"], ref["size"])], 2, examples=False)
+    assert not isinstance(summary, str)
+    assert spent == 1
+    assert summary.step == 3
+    assert [group.pattern for group in summary.grouping.groups] == [(0, 0), (0, 1)]
+    assert summary.grouping.groups[1].rewards == {"fn": (0.0, None), "advantage": (0.5, -0.5)}
+    assert "SECRET" not in repr(summary)
+
+
+def test_a_table_that_claims_to_be_huge_is_not_fetched(server: WandbServer, client: ClientProcess) -> None:
+    server.add("ada/grpo", ServedRun("r1"))
+    ref = TableRef("media/table/completions_0_x.table.json", 1 << 40)
+    (lost,), _ = client.tables(PLACE, [ref], 2, examples=False)
+    assert "more than are read" in str(lost)
+    assert "GET" not in server.asked
+
+
+@pytest.mark.parametrize(
+    ("fault", "trouble"),
+    [
+        (Fault(401, json.dumps({"errors": [{"message": "user is not logged in"}]}).encode()), Trouble.REFUSED),
+        (Fault(403, b'{"errors": [{"message": "permission denied"}]}'), Trouble.REFUSED),
+        (Fault(404, b"{}"), Trouble.GONE),
+        (Fault(429, b'{"error": "rate limit exceeded"}', {"Retry-After": "0"}), Trouble.LIMITED),
+        (Fault(500, b"<html>boom</html>"), Trouble.FAILED),
+        (Fault(200, b"<html>a proxy's page</html>"), Trouble.FAILED),
+        (Fault(200, b'{"data": {"project": {"run": {"name": 5}}}}'), Trouble.FAILED),
+        (Fault(hang=True), Trouble.TIMEOUT),
+    ],
+    ids=["expired key", "forbidden", "not found", "rate limit", "server error", "no json", "odd json", "hangs"],
+)
+def test_failures_are_told_apart(server: WandbServer, client: ClientProcess, fault: Fault, trouble: Trouble) -> None:
+    server.add("ada/grpo", ServedRun("r1", rows=calls(metrics(1))))
+    server.standing = fault
+    with pytest.raises(RemoteError) as caught:
+        client.details(RemotePlace("ada", "grpo", "r1"))
+    assert caught.value.trouble is trouble
+    assert "\n" not in str(caught.value)
+    server.standing = None
+    server.released.set()
+    server.released.clear()
+    assert client.details(PLACE)[0].info.id == "r1", "the same client goes on"
+
+
+def test_a_deleted_run_and_an_unknown_project(server: WandbServer, client: ClientProcess) -> None:
+    server.add("ada/grpo", ServedRun("other"))
+    for question in (
+        lambda: client.details(RemotePlace("ada", "grpo", "nix")),
+        lambda: client.runs(RemotePlace("ada", "nix"), 5),
+    ):
+        with pytest.raises(RemoteError) as caught:
+            question()
+        assert caught.value.trouble is Trouble.GONE
+
+
+def test_without_a_key_nothing_is_asked_and_nobody_is_prompted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    with served() as server:
+        client = ClientProcess(server.url, http_seconds=(1, 8))
+        with pytest.raises(RemoteError, match="WANDB_API_KEY") as caught:
+            client.details(PLACE)
+        client.close()
+        assert caught.value.trouble is Trouble.NO_KEY
+        assert server.asked == []
+
+
+def test_key_from_netrc_and_no_settings_from_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served() as server, served() as thief:
+        netrc = tmp_path / "netrc"
+        netrc.write_text(f"machine 127.0.0.1:{server.url.rsplit(':', 1)[1]}\n login user\n password {KEY}\n")
+        netrc.chmod(0o600)
+        planted = tmp_path / "run" / "wandb"
+        planted.mkdir(parents=True)
+        (planted / "settings").write_text(f"[default]\nbase_url = {thief.url}\n")
+        monkeypatch.chdir(planted.parent)
+        monkeypatch.delenv("WANDB_API_KEY", raising=False)
+        monkeypatch.setenv("NETRC", str(netrc))
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        monkeypatch.setenv("WANDB_DIR", str(planted.parent))
+        server.add("ada/grpo", ServedRun("r1"))
+        client = ClientProcess(http_seconds=(1, 8))
+        before = sorted(tmp_path.rglob("*"))
+        assert client.details(PLACE)[0].info.id == "r1"
+        client.close()
+        assert thief.asked == []
+        assert sorted(tmp_path.rglob("*")) == before, "nothing is written into a run's folder"
+        assert Path.cwd() == planted.parent
+        assert "WANDB_SERVICE" not in os.environ
+
+
+def test_a_client_that_dies_is_replaced(server: WandbServer, client: ClientProcess) -> None:
+    server.add("ada/grpo", ServedRun("r1"))
+    client.details(PLACE)
+    client.interrupt()
+    with pytest.raises(RemoteError) as caught:
+        client.details(PLACE)
+    assert caught.value.trouble is Trouble.FAILED
+    assert client.details(PLACE)[0].info.id == "r1"
+
+
+def test_a_refused_key_is_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    with served() as server:
+        server.standing = Fault(401, json.dumps({"errors": [{"message": f"bad key {KEY}"}]}).encode())
+        client = ClientProcess(server.url, http_seconds=(1, 8))
+        with pytest.raises(RemoteError) as caught:
+            client.details(PLACE)
+        client.close()
+    assert caught.value.trouble is Trouble.REFUSED
+    assert KEY not in str(caught.value)
+    assert KEY not in repr(caught.value)
+
+
+@pytest.mark.parametrize("text", ["wandb://e", "wandb://e/p/r/x", "wandb://e//r", "wandb://e/p?x=1", "http://e/p"])
+def test_an_address_written_otherwise_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="ENTITY/PROJECT"):
+        parse_place(text)
+
+
+def test_addresses() -> None:
+    assert parse_place("wandb://my-team/grpo 2".replace(" ", "_")) == RemotePlace("my-team", "grpo_2")
+    assert str(parse_place("wandb://e/p/abc123/")) == "wandb://e/p/abc123"
