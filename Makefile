@@ -1,6 +1,6 @@
 # Every target is one script in scripts/; without make, run the script itself.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench robustness soak channels docs golden test-frameworks system-deps setup
+.PHONY: help demo test check bench robustness soak channels docs golden test-frameworks preflight-differential system-deps setup
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
@@ -12,6 +12,8 @@ check: ## lint, types, import contracts, docs, tests: what CI runs
 	@scripts/check
 test-frameworks: ## train a tiny model with real TRL on the CPU beside the daemon (installs torch)
 	@scripts/test-frameworks
+preflight-differential: ## hold preflight against six versions of real TRL, 600 random launches each (half an hour)
+	@scripts/preflight-differential
 bench: ## measure, beside mtail and xxhsum
 	@scripts/bench
 robustness: ## measure false alarms and detection over 3,500 synthetic runs, write docs/robustness.md

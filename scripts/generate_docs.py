@@ -10,11 +10,13 @@ import frameworks_page
 
 from grpo_watch.config.rules import load_rules
 from grpo_watch.core.detector import Rule, catalogue
+from grpo_watch.preflight.catalogue import catalogue as preflight_checks
 from grpo_watch.runtime.runbook import parameter_table, runbook_of
 from grpo_watch.sinks.prometheus import METRIC_TABLE
 
 ROOT = Path(__file__).resolve().parent.parent
-BEGIN, END = "<!-- rules:begin -->", "<!-- rules:end -->"
+RULES = ("<!-- rules:begin -->", "<!-- rules:end -->")
+CHECKS = ("<!-- checks:begin -->", "<!-- checks:end -->")
 SEVERITIES = ("critical", "warning", "info")
 METRICS_HEAD = """# Metrics
 
@@ -31,14 +33,26 @@ def documents() -> Iterator[tuple[Path, str]]:
         runbook = runbook_of(detector)
         yield runbook.path, runbook.with_table(parameter_table(detector.params))
     yield ROOT / "README.md", between((ROOT / "README.md").read_text(), rules_table(load_rules()))
+    preflight = ROOT / "docs" / "preflight.md"
+    yield preflight, between(preflight.read_text(), checks_table(), CHECKS)
     yield ROOT / "docs" / "metrics.md", metrics_page()
     yield ROOT / "docs" / "frameworks.md", frameworks_page.page(BY_SCRIPT)
 
 
-def between(text: str, table: str) -> str:
+def between(text: str, table: str, markers: tuple[str, str] = RULES) -> str:
     """The text with the part between the markers replaced."""
-    before, _, rest = text.partition(BEGIN)
-    return f"{before}{BEGIN}\n{table}{END}{rest.partition(END)[2]}"
+    begin, end = markers
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n{table}{end}{rest.partition(end)[2]}"
+
+
+def checks_table() -> str:
+    """Preflight's checks with the first sentence of their pages."""
+    pages = (
+        (check.name, check.page.stem, check.page.read_text().split("\n")[2]) for check in preflight_checks().values()
+    )
+    rows = ((f"[`{name}`](../grpo_watch/preflight/checks/{stem}.md)", sentence) for name, stem, sentence in pages)
+    return table(("check", "what it says"), rows)
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from grpo_watch.cli.remote import discovering, local_paths
 from grpo_watch.config.rules import load_rules
+from grpo_watch.config.schema import Settings
 from grpo_watch.core.detector import catalogue
 from grpo_watch.core.records import Tick
 from grpo_watch.core.snapshot import RuleStatus, RunSnapshot
@@ -25,7 +27,7 @@ from grpo_watch.runtime.open import open_run
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.runtime.replay import replay
 from grpo_watch.sources.base import SourceStats
-from grpo_watch.sources.discover import Discoverer, FoundChannel, FoundRun, What
+from grpo_watch.sources.discover import FoundChannel, FoundRun, What
 from grpo_watch.sources.unread import looks_like_a_row
 
 SCHEMA = "grpo-watch/sources/1"
@@ -70,11 +72,12 @@ def sources_command(paths: list[str], output_format: str, color: bool) -> int:
     Raises:
         UsageError: a path does not exist.
     """
-    for path in paths:
+    local = local_paths(paths)
+    for path in local:
         if not any(char in path for char in "*?[") and not Path(path).exists():
             raise UsageError(f"{path}: no such file or folder")
-    discoverer = Discoverer()
-    examined = [examine(found) for found in discoverer.discover(*map(Path, paths))]
+    with discovering(paths, Settings()) as discoverer:
+        examined = [examine(found) for found in discoverer.discover(*map(Path, local))]
     if output_format == "json":
         encoded = msgspec.json.encode(document(examined, discoverer.problems))
         sys.stdout.write(msgspec.json.format(encoded, indent=1).decode() + "\n")
@@ -123,7 +126,7 @@ def _run(one: Examined) -> dict[str, Any]:
     snapshot = one.snapshot
     return {
         "run": one.found.name,
-        "root": str(one.found.root),
+        "root": one.found.remote or str(one.found.root),
         "framework": snapshot.framework or one.found.framework,
         "framework_version": snapshot.version,
         "steps": snapshot.step,
@@ -177,7 +180,8 @@ def _lines(one: Examined) -> Iterator[tuple[str, str]]:
     """Text and style of each line of one run's block."""
     snapshot, found = one.snapshot, one.found
     name = " ".join(part for part in (snapshot.framework or found.framework, snapshot.version) if part)
-    yield f"{printable(found.name)}  {name or 'unknown framework'}  {printable(str(found.root))}", "bold"
+    place = printable(found.remote or str(found.root))
+    yield f"{printable(found.name)}  {name or 'unknown framework'}  {place}", "bold"
     for channel in found.channels:
         stats = one.stats.get(channel.name)
         if _worth_showing(channel, stats):

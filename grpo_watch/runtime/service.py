@@ -79,7 +79,8 @@ class Service:
                 else:
                     return
             dead = next((thread.name for thread in (*self._threads, *others) if not thread.is_alive()), None)
-            if dead is not None and not self._stopping.is_set():
+            # A thread that ended because all is done said so before it died.
+            if dead is not None and self.inbox.empty() and not self._stopping.is_set():
                 self._fail(dead)
 
     def close(self) -> None:

@@ -158,6 +158,8 @@ def _add_of_verl(listing: Listing, path: Path, step: int, tracker: tuple[int, in
         listing.not_read.append(
             f"{path.name}: PyTorch shards are not read yet; add hf_model to checkpoint.save_contents for safetensors"
         )
+    elif (path / "policy").is_dir():  # SkyRL
+        listing.not_read.append(f"{path.name}: not read yet: no safetensors under {', '.join(WITHIN)}")
 
 
 def _weights_in(folder: Path) -> tuple[tuple[str, int, int], ...]:

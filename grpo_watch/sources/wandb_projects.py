@@ -149,7 +149,7 @@ def following(runs: Sequence[RunInfo]) -> list[list[RunInfo]]:
     open_groups: dict[str, list[list[RunInfo]]] = {}
     for info in sorted(runs, key=lambda info: (info.created, info.id)):
         same = open_groups.setdefault(info.name, [])
-        ended = [group for group in same if group[-1].state in OVER and group[-1].heartbeat <= info.created]
+        ended = [group for group in same if group[-1].state in OVER and group[-1].heartbeat < info.created]
         if len(same) == 1 and ended and info.created > 0:
             ended[0].append(info)
             continue

@@ -75,7 +75,7 @@ class TailMachine(RuleBasedStateMachine):
         self._create(LOG, [])
         self.reader = Reader(self.names[LOG], live=False)
         self.tail = self._tail(None)
-        self.poll([5])
+        self.poll([45])
         self.commit()
 
     # the writer
@@ -109,6 +109,14 @@ class TailMachine(RuleBasedStateMachine):
         self._put(LOG, b"")
         self._append(LOG, [max(1, length - size), 0])
         self._put(LOG, self.names[LOG].content[:length])
+
+    @precondition(lambda self: self._named() is not None and self._named().content)
+    @rule(sizes=SIZES)
+    def rewrite_the_beginning(self, sizes: Sequence[int]) -> None:
+        """The same length, the same end: only the first bytes tell."""
+        self.exact = False
+        self._put(LOG, b"#" + self.names[LOG].content[1:])
+        self._append(LOG, sizes)
 
     @precondition(lambda self: self._named() is not None)
     @rule(between=SIZES, after=SIZES)

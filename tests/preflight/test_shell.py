@@ -170,6 +170,15 @@ def test_a_text_that_is_known_in_part_is_read_in_part() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "bomb",
+    ["A=$A$A\n" * 60, 'A+="$A"\n' * 60, 'L+=("${L[@]}")\n' * 60, "A=$A$A$A\n" * 9 + "B=$A\nA=" + "$B" * 3000 + "\n"],
+)
+def test_a_text_that_doubles_again_and_again_is_given_up(bomb: str) -> None:
+    last = commands(f"A=abcdefgh\nL=(a b)\n{bomb}run $A $L")[-1]
+    assert sum(len(argument.text) for argument in last) < 1_000_000
+
+
 def test_a_file_that_sources_itself_ends(tmp_path: Path) -> None:
     (tmp_path / "x.sh").write_text("source x.sh\nrun a")
     script = Script("x.sh", tmp_path)

@@ -90,6 +90,14 @@ def test_shards_are_told_and_no_fault(tmp_path: Path) -> None:
     assert one.stats.problem == ""
 
 
+def test_another_layout_under_the_same_names_is_told(tmp_path: Path) -> None:
+    """SkyRL's folders are called like verl's."""
+    (tmp_path / "global_step_10" / "policy").mkdir(parents=True)
+    one = source(tmp_path)
+    assert digests(one) == []
+    assert one.stats.skipped == {Skip.NOT_READ: 1}
+
+
 def test_the_folder_that_a_deleted_checkpoint_leaves(tmp_path: Path) -> None:
     (tmp_path / "global_step_10").mkdir()
     (tmp_path / "global_step_10" / "data.pt").write_bytes(b"")

@@ -12,7 +12,16 @@ from grpo_watch.core.records import Setting
 from grpo_watch.errors import SourceError
 from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, read_text
 from grpo_watch.preflight.inputs.program import inner_script
-from grpo_watch.preflight.inputs.shell_expand import Argument, Value, Variables, expand, single
+from grpo_watch.preflight.inputs.shell_expand import (
+    MAX_ITEMS,
+    MAX_TEXT,
+    TOO_LONG,
+    Argument,
+    Value,
+    Variables,
+    expand,
+    single,
+)
 from grpo_watch.preflight.inputs.shell_lexer import ASSIGNMENT, Lexer, Part, Word
 
 PASSED_ON = frozenset({"HOME", "PWD"}) | KEPT_VARIABLES
@@ -152,6 +161,8 @@ class Script:
         if append and before is not None:
             items = (*before.items, *(value.items or ())) if before.items is not None else None
             value = Value(before.text + value.text, before.why or value.why, items, value.origin)
+        if len(value.text) > MAX_TEXT or len(value.items or ()) > MAX_ITEMS:
+            value = Value(why=TOO_LONG)
         if self._maybe and before != value:
             value = Value(why="which is set under a condition only")
         self.variables.known[name] = value

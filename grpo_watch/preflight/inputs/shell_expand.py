@@ -16,6 +16,12 @@ OWN_FOLDER = re.compile(
 SIGNS = re.compile(r"[$`]")
 """In a text that is known in part, what is not known stands as it was written."""
 
+MAX_TEXT = 200_000
+MAX_ITEMS = 20_000
+MAX_WHY = 300
+TOO_LONG = "a text that grows too long"
+"""``A=$A$A`` a few dozen times is more than any memory holds; no launch comes near these."""
+
 
 class Argument(NamedTuple):
     """One argument of a command.
@@ -60,6 +66,8 @@ def expand(word: Word, variables: Variables, file: str) -> list[Argument]:
     for part in word.parts:
         text, why = value_of(part, variables)
         unknown = unknown or why
+        if len(fields[-1]) + len(text) > MAX_TEXT or len(fields) > MAX_ITEMS:
+            return [Argument("", origin, TOO_LONG)]
         if part.quoted or part.kind == "text" or why:
             fields[-1] += text
             continue
@@ -90,11 +98,14 @@ def _whole_list(word: Word, variables: Variables) -> list[Argument] | None:
 
 def single(parts: tuple[Part, ...], variables: Variables) -> tuple[str, str]:
     """The text of an assignment's right side, and why it can't be known (else empty)."""
-    texts, why = [], ""
+    texts, why, length = [], "", 0
     for part in parts:
         text, reason = value_of(part, variables)
         texts.append(text)
         why = why or reason
+        length += len(text)
+        if length > MAX_TEXT:
+            return "", TOO_LONG
     return "".join(texts), why
 
 
@@ -119,7 +130,7 @@ def value_of(part: Part, variables: Variables) -> tuple[str, str]:
 
 def _parameter(part: Part, value: Value | None, variables: Variables) -> tuple[str, str]:
     if value is not None and value.why:
-        return value.text or f"${part.text}", f"${part.text}, {value.why}"
+        return value.text or f"${part.text}", f"${part.text}, {value.why}"[:MAX_WHY]
     if value is not None and value.items:
         value = Value(value.items[0].text, value.items[0].unknown)
     given = value is not None and (bool(value.text) or not part.operator.startswith(":"))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 NAME = re.compile(r"[A-Za-z_]\w*")
 PLAIN_END = re.compile(r"[\s;|&()<>'\"$`\\]")
+QUOTED_END = re.compile(r"[\"\\$`]")
 SHORT_NAME = re.compile(r"\$([A-Za-z_]\w*|[@*#?0-9$!])")
 PARAMETER = re.compile(
     r"(?P<name>[A-Za-z_]\w*|[@*#?0-9])(?P<list>\[[@*]\])?(?:(?P<op>:?[-=+?])(?P<word>.*))?", re.DOTALL
@@ -182,9 +183,10 @@ class Lexer:
             elif char in "$`":
                 parts.append(self._expansion(quoted=True))
             else:
-                self._at += 1
-                self._line += char == "\n"
-                parts.append(Part("text", char, quoted=True))
+                found = QUOTED_END.search(self._text, self._at + 1)
+                begin, self._at = self._at, found.start() if found else len(self._text)
+                self._line += self._text.count("\n", begin, self._at)
+                parts.append(Part("text", self._text[begin : self._at], quoted=True))
         self._at += 1
         return parts
 

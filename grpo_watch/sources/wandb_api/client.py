@@ -79,7 +79,9 @@ class WandbClient:
         """The newest runs of a project, newest first."""
         per_page = min(most, 50)
         with self._asking():
-            found = self._opened().runs(f"{place.entity}/{place.project}", order="-created_at", per_page=per_page)
+            api = self._opened()
+            api.flush()  # it would give the list it gave before
+            found = api.runs(f"{place.entity}/{place.project}", order="-created_at", per_page=per_page)
             listed = tuple(_info(run) for run in islice(found, most))
         return listed, 1 + len(listed) // per_page
 

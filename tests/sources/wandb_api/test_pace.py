@@ -1,0 +1,142 @@
+"""How often a server is asked, and what a hub does with failures, without a server."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_watch.core.records import EventKind, RunConfig, RunEvent
+from grpo_watch.sources.wandb_api.hub import Hub
+from grpo_watch.sources.wandb_api.pace import BURST, LONGEST_PAUSE, Backoff, Budget
+from grpo_watch.sources.wandb_api.remote import (
+    Details,
+    Pieces,
+    RemoteError,
+    RemotePlace,
+    RunInfo,
+    TableSummary,
+    Trouble,
+)
+from tests.support.wandb_runs import PLACE, Reading
+
+
+class Failing:
+    """A client that fails for some runs as it is told, and has nothing new of the others."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.trouble: dict[str, Trouble] = {}
+
+    def _ask(self, place: RemotePlace) -> None:
+        self.asked.append(place.run)
+        if place.run in self.trouble:
+            raise RemoteError(self.trouble[place.run])
+
+    def runs(self, place: RemotePlace, most: int) -> tuple[tuple[RunInfo, ...], int]:  # noqa: ARG002
+        self._ask(place)
+        return (), 1
+
+    def details(self, place: RemotePlace) -> tuple[Details, int]:
+        self._ask(place)
+        return Details(RunInfo(place.run, "n", "running", 0, 0), RunConfig(None, None, {}), one_per_prompt=False), 1
+
+    def pieces(self, place: RemotePlace, first: int, most: int) -> tuple[Pieces, int]:  # noqa: ARG002
+        self._ask(place)
+        return Pieces((), first, first - 1), 1
+
+    def tables(self, *_: object) -> tuple[tuple[TableSummary | str, ...], int]:
+        raise NotImplementedError
+
+    def interrupt(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@given(
+    per_minute=st.floats(1, 600),
+    wishes=st.lists(st.tuples(st.floats(0, 30), st.integers(1, 8)), min_size=1, max_size=60),
+)
+def test_no_stretch_of_time_sees_more_than_the_budget(per_minute: float, wishes: list[tuple[float, int]]) -> None:
+    budget, now, spent = Budget(per_minute, 0.0), 0.0, []
+    for idle, requests in wishes:
+        now += idle
+        now += budget.wait(now)
+        budget.spend(requests, now)
+        spent.append((now, requests))
+    for begin in range(len(spent)):
+        for end in range(begin, len(spent)):
+            seconds = spent[end][0] - spent[begin][0]
+            # The bucket may be full at the beginning, and the last question may cost more than was left.
+            most = min(BURST, max(1.0, per_minute)) + seconds * per_minute / 60 + spent[end][1]
+            assert sum(requests for _, requests in spent[begin : end + 1]) <= most + 1e-6
+
+
+@given(st.integers(0, 2**32), st.integers(1, 40))
+def test_pauses_grow_to_a_limit_and_differ(seed: int, failures: int) -> None:
+    backoff = Backoff(random.Random(seed))
+    pauses = [backoff.pause() for _ in range(failures)]
+    for number, pause in enumerate(pauses):
+        full = min(LONGEST_PAUSE, 5.0 * 2**number)
+        assert full / 2 <= pause <= full
+    backoff.reset()
+    assert backoff.pause() <= 5.0
+
+
+def test_a_failing_run_is_told_at_the_third_time_and_others_go_on() -> None:
+    client = Failing()
+    reading = Reading(client)
+    bad, good = reading.source(), reading.source(place=RemotePlace("ada", "grpo", "r2"))
+    client.trouble["r1"] = Trouble.FAILED
+    said = []
+    for _ in range(30):
+        reading.turn(1.0)
+        said += [item for item in bad.poll(None) if isinstance(item, RunEvent)]
+        if said:
+            break
+    assert [event.kind for event in said] == [EventKind.SOURCE_PROBLEM]
+    assert client.asked.count("r1") == 3
+    assert good.stats.problem == ""
+    assert client.asked.count("r2") >= 2
+    assert not bad.behind, "a run that can't be read holds nothing up"
+
+
+def test_a_rate_limit_pauses_all_runs() -> None:
+    client = Failing()
+    reading = Reading(client)
+    sources = [reading.source(place=RemotePlace("ada", "grpo", run)) for run in ("r1", "r2")]
+    client.trouble["r1"] = Trouble.LIMITED
+    assert reading.hub.step() == 0.0
+    assert client.asked == ["r1"]
+    reading.turn(2.4)
+    assert client.asked == ["r1"], "the first pause is 2.5 s at least"
+    reading.turn(3.0)
+    assert "r2" in client.asked
+    assert len(sources) == 2
+
+
+def test_a_run_that_is_left_is_asked_for_no_more() -> None:
+    client = Failing()
+    reading = Reading(client)
+    source = reading.source()
+    reading.turn()
+    before = len(client.asked)
+    source.close()
+    reading.turn(600)
+    assert len(client.asked) == before
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_mistake_in_the_thread_ends_it_so_that_the_daemon_ends() -> None:
+    class Broken(Failing):
+        def details(self, place: RemotePlace) -> tuple[Details, int]:  # noqa: ARG002
+            raise ZeroDivisionError
+
+    hub = Hub(Broken(), timer=lambda: 0.0, chance=random.Random(1))
+    hub.follow(PLACE, 0, -1, examples=False)
+    hub.start()
+    hub.thread.join(10)
+    assert not hub.thread.is_alive()
+    hub.close()
