@@ -26,7 +26,7 @@ Read = Callable[[int, int], bytes]
 
 def masked(data: bytes) -> int:
     """The CRC32C as TFRecord stores it: rotated right by 15 bits plus a constant."""
-    check = crc32c(data)
+    check: int = crc32c(data)
     return ((check >> 15 | check << 17) + _MASK) & 0xFFFFFFFF
 
 
