@@ -26,6 +26,8 @@ class StepFeed:
     def __init__(self, channel: str, kind: ChannelKind, segment: int, cursor: Cursor | None) -> None:
         self.channel, self.kind, self.segment = channel, kind, segment
         state: Mapping[str, Scalar] = cursor.state if cursor is not None else {}
+        self.last: int | None
+        self._last_given: int | None
         self.restart(cursor.position if cursor is not None else 0, rows.whole(state.get("given")) or 0)
         told = rows.whole(state.get("told"))
         self._told = -1 if told is None else told
@@ -34,8 +36,7 @@ class StepFeed:
     def restart(self, position: int = 0, given: int = 0) -> None:
         """Forget everything and begin at ``position``: the file is another one."""
         self.read_to, self._told = position, -1
-        self.last: int | None = None
-        self._last_given: int | None = None
+        self.last = self._last_given = None
         self._assembly = StepAssembly(Place(position, given))
         self._ready: deque[tuple[Item | None, Place, int]] = deque()
         self._after = Place(position, given)

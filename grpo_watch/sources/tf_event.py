@@ -57,7 +57,8 @@ def _values(summary: bytes) -> Iterator[tuple[str, float | str]]:
     for number, value in wire.fields(summary):
         if number != 1 or not isinstance(value, bytes):
             continue
-        tag, found = "", None
+        tag = ""
+        found: float | str | None = None
         for field, content in wire.fields(value):
             if field == _TAG:
                 tag = wire.text(content)
