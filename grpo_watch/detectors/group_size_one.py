@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView, no_data
-from grpo_watch.core.records import CompletionSummary, EventKind, Reading, RunConfig, RunEvent, Scalar, Tick, Verdict
+from grpo_watch.core.records import CompletionSummary, EventKind, Reading, RunConfig, RunEvent, Tick, Verdict
 
 SIGNS = ("at least 2 generations per prompt", "num_generations must be greater than 1", "generations per prompt (1)")
 """Fragments of the refusals of TRL 0.15 to 1.16 and ms-swift 3.1 to 4.6 (ms-swift#3980)."""
@@ -29,10 +29,18 @@ class GroupSizeOne(Detector):
         if size is None:
             return no_data("num_generations is not known")
         if size == 1:
-            return (_breach("one completion per prompt: every advantage is 0 or undefined", "num_generations=1"),)
+            return (_breach("one completion per prompt: every advantage is 0 or undefined", "num_generations=1", 1),)
         return QUIET
 
 
-def _breach(message: str, error: str) -> Reading:
-    evidence: dict[str, Scalar] = {"num_generations": 1, "error": error[:300]}
-    return Reading(Verdict.BREACH, value=1.0, threshold=2.0, message=message[:300], evidence=evidence, immediate=True)
+def _breach(message: str, error: str, first_step: int | None = None) -> Reading:
+    """A configuration holds from the first step on, whenever it is looked at."""
+    return Reading(
+        Verdict.BREACH,
+        value=1.0,
+        threshold=2.0,
+        message=message[:300],
+        evidence={"num_generations": 1, "error": error[:300]},
+        first_step=first_step,
+        immediate=True,
+    )

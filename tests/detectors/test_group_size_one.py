@@ -61,3 +61,10 @@ def test_a_second_launch_that_runs_ends_it() -> None:
     run.feed(RunEvent("log", EventKind.CONFIG_ERROR, text="num_generations must be greater than 1"))
     run.feed(row(1), Tick(100.0))
     assert run.changes == [("firing", 0, "critical"), ("resolved", 1, "critical")]
+
+
+def test_a_configuration_holds_since_the_first_step() -> None:
+    """However late it is looked at: all steps were wasted."""
+    run = Watched("group-size-one", num_generations=1).feed_all(row(s, loss=0.0) for s in range(1, 55))
+    run.feed(Tick(100.0))
+    assert (run.said[-1].step, run.said[-1].first_step) == (54, 1)
