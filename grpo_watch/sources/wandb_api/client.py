@@ -47,13 +47,12 @@ MISSING = re.compile(r"[Cc]ould not find|not found|does not exist")
 NOT_LET_IN = re.compile(r"not logged in|[Pp]ermission denied|verify credentials|[Uu]nauthori[sz]ed|relogin|API key")
 
 
-def seclude(base_url: str | None) -> None:
+def seclude(folder: str, base_url: str | None) -> None:
     """Prepare this process: no settings, folders or modes of wandb but those set here; the key stays where it is.
 
     The server's address comes from ``base_url`` or ``WANDB_BASE_URL``, never from a settings file: one in a run's
-    folder could send the key elsewhere.
+    folder could send the key elsewhere. What wandb wants to write goes into ``folder``.
     """
-    folder = tempfile.mkdtemp(prefix="grpo-watch-wandb-")
     os.chdir(folder)
     address, key = base_url or os.environ.get("WANDB_BASE_URL"), os.environ.get("WANDB_API_KEY")
     for name in [name for name in os.environ if name.startswith("WANDB")]:

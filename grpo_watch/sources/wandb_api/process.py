@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -45,6 +46,7 @@ class ClientProcess:
         self._patience = patience
         self._process: Any = None
         self._line: Connection | None = None
+        self._folder = ""
 
     def runs(self, place: RemotePlace, most: int) -> tuple[tuple[RunInfo, ...], int]:
         """The newest runs of a project, newest first."""
@@ -92,6 +94,8 @@ class ClientProcess:
             if process.is_alive():
                 process.kill()
                 process.join(3.0)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _ask(self, name: str, *arguments: Any) -> Any:
         line = self._started()
@@ -112,7 +116,9 @@ class ClientProcess:
         if self._line is None:
             context = multiprocessing.get_context("spawn")
             ours, theirs = context.Pipe()
-            self._process = context.Process(target=serve, args=(theirs, *self._arguments), name="wandb", daemon=True)
+            self._folder = tempfile.mkdtemp(prefix="grpo-watch-wandb-")
+            arguments = (theirs, self._folder, *self._arguments)
+            self._process = context.Process(target=serve, args=arguments, name="wandb", daemon=True)
             self._process.start()
             theirs.close()
             self._line = ours
@@ -124,13 +130,13 @@ class ClientProcess:
         self.close()
 
 
-def serve(line: Connection, base_url: str | None, http_seconds: tuple[float, float] | None) -> None:
+def serve(line: Connection, folder: str, base_url: str | None, http_seconds: tuple[float, float] | None) -> None:
     """Answer questions until the other end is closed. Nothing that wandb prints is shown: it may hold an address."""
     from grpo_watch.sources.wandb_api.client import WandbClient, seclude  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C of the terminal is the watcher's
     _mute()
-    seclude(base_url)
+    seclude(folder, base_url)
     client = WandbClient(*http_seconds) if http_seconds is not None else WandbClient()
     with suppress(EOFError, OSError):
         while (question := line.recv()) is not None:
@@ -140,7 +146,7 @@ def serve(line: Connection, base_url: str | None, http_seconds: tuple[float, flo
             except RemoteError as error:
                 answer = error
             line.send(answer)
-    shutil.rmtree(os.environ["WANDB_DIR"], ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _mute() -> None:

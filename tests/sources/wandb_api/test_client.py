@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,9 @@ def test_key_from_netrc_and_no_settings_from_the_working_folder(
         netrc = tmp_path / "netrc"
         netrc.write_text(f"machine 127.0.0.1:{server.url.rsplit(':', 1)[1]}\n login user\n password {KEY}\n")
         netrc.chmod(0o600)
+        scratch = tmp_path / "scratch"
+        scratch.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(scratch))
         planted = tmp_path / "run" / "wandb"
         planted.mkdir(parents=True)
         (planted / "settings").write_text(f"[default]\nbase_url = {thief.url}\n")
@@ -184,11 +188,13 @@ def test_key_from_netrc_and_no_settings_from_the_working_folder(
         monkeypatch.setenv("WANDB_DIR", str(planted.parent))
         server.add("ada/grpo", ServedRun("r1"))
         client = ClientProcess(http_seconds=(1, 8))
-        before = sorted(tmp_path.rglob("*"))
+        before = sorted(planted.parent.rglob("*"))
         assert client.details(PLACE)[0].info.id == "r1"
+        client.interrupt()
         client.close()
+        assert list(scratch.iterdir()) == [], "nor left anywhere else"
         assert thief.asked == []
-        assert sorted(tmp_path.rglob("*")) == before, "nothing is written into a run's folder"
+        assert sorted(planted.parent.rglob("*")) == before, "nothing is written into a run's folder"
         assert Path.cwd() == planted.parent
         assert "WANDB_SERVICE" not in os.environ
 
