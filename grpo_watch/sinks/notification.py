@@ -1,0 +1,95 @@
+"""What is told to receivers, and what a receiver answers: the contract between the delivery and every sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from grpo_watch.core.records import Scalar
+from grpo_watch.sinks.base import Picture
+
+FIRING, RESOLVED, STOPPED = "firing", "resolved", "stopped"
+"""Values of ``Notification.status``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """One message: an alert that fires, one that resolved, or a digest of many.
+
+    ``id`` is the transition's, the same after any restart; a digest's is a hash of its parts. ``key`` separates the
+    alerts of one rule. ``step`` is where it fired or resolved, ``first_step`` the episode's first breaching step.
+    ``cause`` is the likely cause in words (empty: unknown), ``caused_by`` the rule that explains this one.
+    ``started`` is when the episode fired, ``ended`` when it resolved, ``at`` when this was made (Unix seconds).
+    ``labels`` are the user's, ``page`` and ``runbook`` absolute addresses or empty. ``series`` holds at most 3 metrics
+    of at most 24 points each, oldest first, for a sparkline. ``parts`` makes it a digest; a part has none itself.
+    """
+
+    id: str
+    status: str
+    run: str
+    attempt: int
+    rule: str
+    key: str
+    severity: str
+    step: int
+    first_step: int
+    max_steps: int | None
+    summary: str
+    message: str
+    evidence: Mapping[str, Scalar]
+    hint: str
+    cause: str
+    caused_by: str | None
+    started: float
+    ended: float | None
+    at: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+    page: str = ""
+    runbook: str = ""
+    series: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    parts: tuple[Notification, ...] = ()
+
+
+class Result(Enum):
+    """What became of one attempt to send."""
+
+    DELIVERED = "delivered"
+    RETRY = "retry"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A receiver's answer. ``detail`` is one line without any secret; ``retry_after`` is in seconds."""
+
+    result: Result
+    detail: str
+    retry_after: float | None = None
+    status: int | None = None
+
+
+class Receiver(Protocol):
+    """One configured sink, called by one thread only; its calls block, for at most 10 seconds, and never raise."""
+
+    @property
+    def name(self) -> str:
+        """A name without any secret, unique among the configured ones: the ``sink`` label of the metrics."""
+
+    @property
+    def pace(self) -> float:
+        """Least seconds between two messages."""
+
+    @property
+    def refresh_every(self) -> float | None:
+        """Seconds after which ``refresh`` wants to be called again; None: never."""
+
+    def send(self, notification: Notification) -> Outcome:
+        """Deliver one message."""
+
+    def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:
+        """Tell again what fires, or push the metrics; ``now`` is Unix seconds."""
+
+    def close(self) -> None:
+        """Free connections."""
