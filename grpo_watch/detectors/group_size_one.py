@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView, no_data
-from grpo_watch.core.records import CompletionSummary, EventKind, Reading, RunConfig, RunEvent, Tick, Verdict
+from grpo_watch.core.detector import ANY, QUIET, SILENT, Detector, RunView, no_data
+from grpo_watch.core.records import CompletionSummary, EventKind, MetricRow, Reading, RunConfig, RunEvent, Tick, Verdict
 
 SIGNS = ("at least 2 generations per prompt", "num_generations must be greater than 1", "generations per prompt (1)")
 """Fragments of the refusals of TRL 0.15 to 1.16 and ms-swift 3.1 to 4.6 (ms-swift#3980)."""
 
 
 class GroupSizeOne(Detector):
-    """Reads the refusal's text, or the configuration of a framework that lets it pass."""
+    """Reads the refusal's text, or the configuration of a framework that lets it pass (verl), once rows come."""
 
-    reads = (RunEvent, RunConfig, CompletionSummary, Tick)
+    reads = (RunEvent, RunConfig, CompletionSummary, MetricRow, Tick)
 
-    def observe(self, record: RunEvent | RunConfig | CompletionSummary | Tick, run: RunView) -> Iterable[Reading]:
-        """Judge a configuration error, or the group size once rows came."""
+    def observe(
+        self, record: RunEvent | RunConfig | CompletionSummary | MetricRow | Tick, run: RunView
+    ) -> Iterable[Reading]:
+        """Judge a configuration error, or the configured group size."""
+        self.quiet_while = ANY if run.rows else None  # one row says that training goes on; more say nothing new
         if isinstance(record, RunEvent):
             refused = record.kind is EventKind.CONFIG_ERROR and any(sign in record.text for sign in SIGNS)
             return (_breach(f"refused at start: {record.text}", record.text),) if refused else SILENT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_watch.core.records import EventKind, RunEvent, Tick
+from grpo_watch.core.records import EventKind, RunConfig, RunEvent, Setting, Tick
 from tests.support.detecting import Watched
 from tests.support.records import row
 
@@ -63,8 +63,14 @@ def test_a_second_launch_that_runs_ends_it() -> None:
     assert run.changes == [("firing", 0, "critical"), ("resolved", 1, "critical")]
 
 
-def test_a_configuration_holds_since_the_first_step() -> None:
-    """However late it is looked at: all steps were wasted."""
+def test_a_configuration_is_judged_at_the_first_row() -> None:
+    """verl trains with it; what the run is missing is known before anything else of it."""
     run = Watched("group-size-one", num_generations=1).feed_all(row(s, loss=0.0) for s in range(1, 55))
-    run.feed(Tick(100.0))
-    assert (run.said[-1].step, run.said[-1].first_step) == (54, 1)
+    assert (run.said[0].step, run.said[0].first_step) == (1, 1)
+
+
+def test_a_configuration_holds_since_the_first_step() -> None:
+    """However late it becomes known: all steps were wasted."""
+    run = Watched("group-size-one").feed_all(row(s, loss=0.0) for s in range(1, 55))
+    run.feed(RunConfig("verl", None, {"num_generations": Setting(1, "config.yaml")}))
+    assert (run.said[0].step, run.said[0].first_step) == (54, 1)
