@@ -9,6 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_watch.normalise.tables import frameworks
 from grpo_watch.sources.grouping import Draft, Part, drafts, job_name, segments
 from grpo_watch.sources.rotated import Names
 from grpo_watch.sources.sniff import Sniffed, Sniffer, What
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Discoverer", "FoundChannel", "FoundRun", "What", "discover"]
 
 HOLDS_NO_CONFIG = frozenset({"runs", "wandb", "completions", "logs", "log", "tensorboard", "tb"})
-
-RANKED_FRAMEWORKS = ("ms-swift", "unsloth", "axolotl", "trl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +155,22 @@ class Discoverer:
         channels = [_channel(part, draft, order[part]) for part in parts]
         if not draft.lone:
             channels += _config_channels(parts, draft, order)
-        told = {part.framework for part in parts}
         links = {part.path.resolve().parent for part in parts} if draft.lone else set()
         return FoundRun(
             root=draft.root,
             name=name,
-            framework=next((framework for framework in RANKED_FRAMEWORKS if framework in told), None),
+            framework=_nearest({part.framework for part in parts}),
             channels=tuple(sorted(channels, key=lambda channel: channel.name)),
             problems=(*problems, *(f"{part.path}: {part.problem}" for part in parts if part.problem)),
             roots=(draft.root, *sorted(links - {draft.root}), *self._allow),
         )
+
+
+def _nearest(told: set[str | None]) -> str | None:
+    """The framework that the channels name; one that others are built on (its marks show in their logs) comes last."""
+    tables = frameworks()
+    bases = {table.based_on for table in tables.values()}
+    return next((name for name in sorted(tables, key=lambda name: name in bases) if name in told), None)
 
 
 def _channel(part: Part, draft: Draft, segment: int) -> FoundChannel:

@@ -341,3 +341,21 @@ def test_the_link_to_wandb_s_own_log_is_no_problem(tmp_path: Path) -> None:
     (logs / "debug-core.log").symlink_to(outside)
     (run,) = discover(tmp_path / "run")
     assert run.problems == ()
+
+
+@pytest.mark.parametrize(
+    "lines", sorted((Path(__file__).parents[1] / "normalise/lines").glob("*.log")), ids=lambda path: path.stem
+)
+def test_the_framework_whose_rows_a_log_prints_is_named(lines: Path, tmp_path: Path) -> None:
+    """Before any row is resolved; what is built on TRL and prints the same rows is named by its rows."""
+    write(tmp_path / "run/train.log", lines.read_text("utf-8"))
+    (run,) = discover(tmp_path)
+    built_on_trl = {"axolotl", "open-r1", "unsloth", "trl"}
+    assert run.framework == ("trl" if lines.stem in built_on_trl else lines.stem)
+
+
+def test_a_framework_outranks_the_one_it_is_built_on(tmp_path: Path) -> None:
+    """Unsloth's log and the table of completions that TRL's trainer writes beside it."""
+    write(tmp_path / "train.log", "Unsloth: Will patch your computer\n" + CONSOLE)
+    write(tmp_path / "completions/completions_00001.parquet")
+    assert [run.framework for run in discover(tmp_path)] == ["unsloth"]
