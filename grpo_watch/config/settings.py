@@ -14,19 +14,15 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from grpo_watch.config.document import Document, first_problem, nearest, read_document
-from grpo_watch.config.schema import (
+from grpo_watch.config.schema import Mute, Privacy, Retention, RunEntry, Settings, WandbServer, Web
+from grpo_watch.config.sinks import (
     AlertmanagerSink,
     AppriseSink,
-    Mute,
-    Privacy,
+    HeartbeatSink,
     PushgatewaySink,
-    Retention,
-    RunEntry,
-    Settings,
     SlackSink,
+    StopSink,
     TextfileSink,
-    WandbServer,
-    Web,
     WebhookSink,
 )
 from grpo_watch.config.values import wrong_value
@@ -68,6 +64,8 @@ _MODELS: tuple[type[BaseModel], ...] = (
     PushgatewaySink,
     TextfileSink,
     AppriseSink,
+    HeartbeatSink,
+    StopSink,
 )
 _KEYS = frozenset(name for model in _MODELS for name in model.model_fields)
 

@@ -23,10 +23,10 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_text_names_value_and_origin(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """File and line, variable, or default; no secret."""
     assert run_cli(["config"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "listen            = :0  (grpo-watch.yaml:1)" in lines
-    assert "retention.days    = 3.0  (GRPO_WATCH_RETENTION_DAYS)" in lines
-    assert "notify_backlog    = live  (default)" in lines
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "listen = :0 (grpo-watch.yaml:1)" in lines
+    assert "retention.days = 3.0 (GRPO_WATCH_RETENTION_DAYS)" in lines
+    assert "notify_backlog = live (default)" in lines
     assert any("http://***@h/" in line for line in lines)
     assert not any("geheim" in line for line in lines)
 

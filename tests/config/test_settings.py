@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from grpo_watch.config.schema import Settings, SlackSink, WebhookSink, split_listen
+from grpo_watch.config.schema import Settings, split_listen
 from grpo_watch.config.secrets import SecretFile, Url
 from grpo_watch.config.settings import default_state_dir, effective, load_settings, parse_assignments
+from grpo_watch.config.sinks import SlackSink, WebhookSink
 from grpo_watch.config.unserved import refuse_unserved, unserved_lines
 from grpo_watch.config.values import BOOLEANS, NUMBERS
 from grpo_watch.core.names import SETTINGS

@@ -1,0 +1,130 @@
+"""The shape of ``sinks:`` in ``grpo-watch.yaml``: one frozen model per kind of receiver."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, Field, model_validator
+
+from grpo_watch.config.fields import Address, FilePath, Model, Secret
+from grpo_watch.core.records import Severity
+
+HeaderName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
+
+
+class BaseSink(Model):
+    """What every receiver has; ``name`` is what metrics and logs call it, made from the address when empty."""
+
+    name: str = ""
+    min_severity: Severity = Severity.WARNING
+
+
+class HttpSink(BaseSink):
+    """A receiver asked over HTTP.
+
+    ``header_files`` are headers (``Authorization``, say) whose values are read from files for each request; ``ca_file``
+    is trusted instead of the system's authorities.
+    """
+
+    header_files: dict[HeaderName, Secret] = Field(default_factory=dict)
+    ca_file: FilePath | None = None
+
+
+class AlertmanagerSink(HttpSink):
+    """Alertmanager's own API, version 2; ``heartbeat`` adds an alert that always fires, ``GrpoWatchAlive``."""
+
+    type: Literal["alertmanager"]
+    url: Address
+    heartbeat: bool = False
+
+
+class SlackSink(BaseSink):
+    """A Slack incoming webhook, whose URL is a secret."""
+
+    type: Literal["slack"]
+    webhook_url_file: Secret
+    ca_file: FilePath | None = None
+
+
+class WebhookSink(HttpSink):
+    """Any HTTP endpoint; ``secret_file`` signs the body (HMAC); ``format: alertmanager`` speaks as Alertmanager does.
+
+    An address that is itself a secret stands in ``url_file``.
+    """
+
+    type: Literal["webhook"]
+    url: Address | None = None
+    url_file: Secret | None = None
+    secret_file: Secret | None = None
+    format: Literal["grpo-watch", "alertmanager"] = "grpo-watch"
+
+    @model_validator(mode="after")
+    def _one_address(self) -> WebhookSink:
+        if (self.url is None) == (self.url_file is None):
+            raise ValueError("give either url or url_file")
+        return self
+
+
+class PushgatewaySink(HttpSink):
+    """A Prometheus Pushgateway; ``instance`` names the group, by default after the state directory."""
+
+    type: Literal["pushgateway"]
+    url: Address
+    instance: str = ""
+    every: Annotated[float, Field(ge=1)] = 15
+
+
+class TextfileSink(BaseSink):
+    """A file for node_exporter's textfile collector."""
+
+    type: Literal["textfile"]
+    path: FilePath
+    every: Annotated[float, Field(ge=1)] = 15
+
+
+class AppriseSink(BaseSink):
+    """Every service that apprise knows; its URL holds the credentials."""
+
+    type: Literal["apprise"]
+    url_file: Secret
+
+
+class HeartbeatSink(BaseSink):
+    """An address that is asked while the watcher is well, and that tells people when it was not (healthchecks)."""
+
+    type: Literal["heartbeat"]
+    url_file: Secret
+    every: Annotated[float, Field(ge=5)] = 60
+
+
+def _plain_name(name: str) -> str:
+    if "/" in name or "\0" in name or name in {"", ".", ".."}:
+        raise ValueError("the name of a file in the run's folder, without /")
+    return name
+
+
+class StopSink(BaseSink):
+    """Asks a run to stop: makes a file when one of ``rules`` fired as critical for ``grace_seconds``.
+
+    ``file`` is made in the run's folder, or in ``folder`` as ``RUN.FILE``. ``dry_run`` only says that it would.
+    """
+
+    type: Literal["stop"]
+    rules: Annotated[tuple[str, ...], Field(min_length=1)]
+    grace_seconds: Annotated[float, Field(ge=0)] = 600
+    file: Annotated[str, AfterValidator(_plain_name)] = "grpo-watch.stop"
+    folder: FilePath | None = None
+    dry_run: bool = False
+
+
+Sink: TypeAlias = Annotated[
+    AlertmanagerSink
+    | SlackSink
+    | WebhookSink
+    | PushgatewaySink
+    | TextfileSink
+    | AppriseSink
+    | HeartbeatSink
+    | StopSink,
+    Field(discriminator="type"),
+]
