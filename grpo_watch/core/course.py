@@ -9,14 +9,12 @@ from collections import deque
 from enum import Enum
 from math import isfinite, sqrt
 
+from grpo_watch.core.long_mean import NOISE_FACTOR, LongMean, scale_of
 from grpo_watch.core.records import CompletionSummary, MetricRow
 from grpo_watch.core.window import ROWS_AHEAD, History
 
 WIDTH = 5
 """Values of which the newest mean, the first one and the extremes are taken (rows that carry the metric)."""
-NOISE_FACTOR = 6.0
-"""A fall of the reward must exceed this many standard errors of the difference of two means: the extremes of 100,000
-noisy rows lie about 8 standard errors of one mean apart."""
 
 LEAST_STEPS = 7
 """Steps between rows from which the noise of the reward is known well enough."""
@@ -159,7 +157,7 @@ class Course:
     """The tracks of one run, fed with every train row and every dumped batch, and the signs they show."""
 
     def __init__(self) -> None:
-        self.reward = RewardTrack()
+        self.reward, self.long_reward = RewardTrack(), LongMean()
         self.silent, self.entropy, self.kl = Track(), Track(), Track()
         self.length, self.truncated, self.repeated = Track(), Track(), Track()
         self._plain = (
@@ -190,6 +188,7 @@ class Course:
         reward = values.get("reward_mean")
         if reward is not None and (finite or isfinite(reward)):
             self.reward.push(reward)
+            self.long_reward.push(reward)
         if silent is not None:
             self.silent.push(silent)
         if self._rows < WIDTH:
@@ -208,7 +207,7 @@ class Course:
             return Course()
         for track in (self.reward, self.silent, *(track for _, track in self._plain)):
             track.rewind()
-        self.entropy_by_step = History(ROWS_AHEAD)
+        self.entropy_by_step, self.long_reward = History(ROWS_AHEAD), LongMean()
         return self
 
     def cut_off(self) -> bool:
@@ -229,14 +228,6 @@ class Course:
             Sign.KL_HIGH: self.kl.mean is not None and abs(self.kl.mean) >= KL_HIGH,
         }
         return frozenset(sign for sign, shows in found.items() if shows)
-
-
-def scale_of(best: float, gain: float, share: float) -> float:
-    """How far a reward must fall to have lost ``share`` of its best (or of its gain since the start).
-
-    A best at or below zero has no natural scale: it must at least double, or lose ``share`` of the gain.
-    """
-    return share * max(best, gain) if best > 0.0 else max(-best, share * gain)
 
 
 def grown(length: Track, times: float) -> bool:

@@ -106,6 +106,9 @@ class Detector:
     rows of the primary channel whose values are all finite and within these bounds would be answered with SILENT, QUIET
     or the same ``no_data``, and nothing later would depend on having seen them. They may then not be shown to it
     (``core/sleep.py``); all other records are. None: no such promise. ``keys_matter`` ends it at a row with other keys.
+    With ``looks_back`` later answers may depend on that many of those rows, of the newest that carry a promised metric:
+    they are shown before the next record that is, late but in their order, and what is answered is disregarded. So
+    ``observe`` must take them in without asking the run.
     """
 
     reads: ClassVar[tuple[type, ...]] = (MetricRow,)
@@ -114,6 +117,7 @@ class Detector:
     survives_attempts: ClassVar[bool] = False
     params: ClassVar[Mapping[str, Param]] = MappingProxyType({})
     keys_matter: ClassVar[bool] = False
+    looks_back: ClassVar[int] = 0
     quiet_while: Bounds | None = None
 
     def __init__(self, params: Mapping[str, Any] | None = None) -> None:

@@ -8,9 +8,10 @@ from math import sqrt
 from statistics import median
 from typing import ClassVar
 
-from grpo_watch.core.course import MOST, WIDTH, Course, RewardTrack, Sign, Track, named, scale_of, shown
+from grpo_watch.core.course import MOST, WIDTH, Course, RewardTrack, Sign, Track, named, shown
 from grpo_watch.core.detector import QUIET, SILENT, Bounds, Detector, RunView, no_data
 from grpo_watch.core.evidence import number
+from grpo_watch.core.long_mean import scale_of
 from grpo_watch.core.records import MetricRow, Reading, Verdict
 
 ERRORS = 4.0

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from math import sqrt
 
-from grpo_watch.core.course import NOISE_FACTOR, scale_of
-
+NOISE_FACTOR = 6.0
+"""A fall of the reward must exceed this many standard errors of the difference of two means: the extremes of 100,000
+noisy rows lie about 8 standard errors of one mean apart."""
 ROWS = 25
 """Rows of the mean. One group of a few completions per row (the usual single-GPU run) has a noise of the size of the
 reward itself: 0.76 at a best of 2.4, 0.23 at 0.78 in two public runs. A mean of 5 rows can't tell its loss."""
@@ -36,6 +37,14 @@ class LongMean:
                 self._start = mean
             self.highest = max(self.highest, mean)
 
+    def safe(self, share: float, high: float) -> float | None:
+        """The least value that keeps ``fell`` false as long as none exceeds ``high``; None where it may become true."""
+        if self._start is None:
+            return None
+        scale = scale_of(high, high - self._start, share)
+        low = high - scale + 1e-9 * abs(high)
+        return low if scale > 0.0 and min(self._values) >= low and max(self._values) <= high else None
+
     def fell(self, share: float, noise: float, newest: float) -> bool:
         """Whether ``share`` of the best mean (or of the gain) is lost, beyond what ``noise`` of a row explains.
 
@@ -47,3 +56,11 @@ class LongMean:
         return scale > 0.0 and self.highest - max(self.mean, newest) >= max(
             scale, NOISE_FACTOR * noise * sqrt(2.0 / ROWS)
         )
+
+
+def scale_of(best: float, gain: float, share: float) -> float:
+    """How far a reward must fall to have lost ``share`` of its best (or of its gain since the start).
+
+    A best at or below zero has no natural scale: it must at least double, or lose ``share`` of the gain.
+    """
+    return share * max(best, gain) if best > 0.0 else max(-best, share * gain)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from grpo_watch.core.alerts import Alert, Change, advance, rewind
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Rule
-from grpo_watch.core.records import AlertState, Reading, Record, Severity, Verdict
+from grpo_watch.core.records import AlertState, MetricRow, Reading, Record, Severity, Stream, Verdict
 from grpo_watch.core.when import WhenDetector
 
 if TYPE_CHECKING:
@@ -51,8 +52,9 @@ class Monitor:
     ``active`` says whether any alert is pending or firing; ``evaluated`` turns true at the first OK or BREACH;
     ``at_rest`` means evaluated and not active, so that a quiet row costs nothing; ``reason`` is the last NO_DATA's and
     ``unseeing`` that answer itself, which says nothing new when it is given again; ``quiet_rows`` counts rows with
-    nothing to say, until it may sleep. A detector that raises makes the monitor ``broken``: its alerts freeze and the
-    other rules go on.
+    nothing to say, until it may sleep; ``behind`` is the row up to which a detector that looks back was shown rows,
+    once it has slept, and ``promised`` the metrics of its promise. A detector that raises makes the monitor ``broken``:
+    its alerts freeze and the other rules go on.
     """
 
     __slots__ = (
@@ -60,11 +62,13 @@ class Monitor:
         "alerts",
         "ask",
         "at_rest",
+        "behind",
         "broken",
         "detector",
         "detectors",
         "episodes",
         "evaluated",
+        "promised",
         "quiet_rows",
         "reason",
         "rule",
@@ -87,6 +91,8 @@ class Monitor:
 
     def renew(self) -> None:
         """Begin with new windows. ``ask`` is the detector's ``observe``, found once instead of at every row."""
+        self.behind: int | None = None
+        self.promised: frozenset[str] = frozenset()
         self.detector = self._build()
         self.ask = self.detector.observe
 
@@ -100,6 +106,11 @@ class Monitor:
         self.rule = rule
         self.renew()
         return self
+
+    def sleep(self, row: int) -> None:
+        """Note what was shown last, for a detector that looks back."""
+        if self.detector.looks_back:
+            self.behind, self.promised = row, frozenset(self.detector.quiet_while or ())
 
     def begin_attempt(self, step: int) -> None:
         """Rewind the windows; pending alerts drop, firing ones wait for a reading that clears them."""
@@ -120,6 +131,8 @@ class Monitor:
         if self.broken is not None:
             return ()
         try:
+            if self.behind is not None:
+                self._catch_up(record, run)
             answer = self.ask(record, run)
             if answer is SILENT or answer is self.unseeing or (answer is QUIET and self.at_rest):
                 self.quiet_rows += 1
@@ -132,6 +145,17 @@ class Monitor:
         blind = len(readings) == 1 and readings[0].verdict is Verdict.NO_DATA
         self.unseeing = answer if blind else None
         return [change for reading in readings for change in self._judge(reading, run, step)]
+
+    def _catch_up(self, record: Record, run: RunState) -> None:
+        """Show the detector the rows that it slept through."""
+        here = isinstance(record, MetricRow) and record.stream is Stream.TRAIN and not record.supplement
+        missed = run.rows - here - (self.behind or 0)
+        self.behind = run.rows
+        if missed:
+            rows = islice(reversed(run.recent), here, here + missed)
+            telling = (row for row in rows if not self.promised.isdisjoint(row.values))
+            for row in reversed(list(islice(telling, self.detector.looks_back))):
+                self.ask(row, run)
 
     def _judge(self, reading: Reading, run: RunState, step: int) -> Iterator[Judged]:
         if reading.verdict is Verdict.NO_DATA:

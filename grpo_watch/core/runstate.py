@@ -123,6 +123,8 @@ class RunState:
         """Let those sleep that had nothing to say for a while."""
         tired = [m for m in shown if m.quiet_rows >= NAP_AFTER and m.detector.quiet_while is not None and not m.active]
         if tired:
+            for monitor in tired:
+                monitor.sleep(self.rows)
             self._sleepers.add(tired, row)
             self._awake = None
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 NAP_AFTER = 16
 """Rows in a row with nothing to say before a monitor falls asleep: falling asleep costs as much as a few rows."""
+LONGEST = 400
+"""Rows after which all are woken: fewer than a run remembers for monitors that look back."""
 
 
 class Sleepers:
@@ -22,13 +24,14 @@ class Sleepers:
     keys where keys matter, or printed at another resolution, wakes those that it concerns.
     """
 
-    __slots__ = ("_bounds", "_layout", "_promised", "_resolution")
+    __slots__ = ("_bounds", "_layout", "_promised", "_resolution", "_rows")
 
     def __init__(self) -> None:
         self._promised: dict[Monitor, Bounds] = {}
         self._bounds: tuple[tuple[str, float, float], ...] = ()
         self._layout: tuple[str, ...] | None = None
         self._resolution: float | None = None
+        self._rows = 0
 
     def __contains__(self, monitor: Monitor) -> bool:
         return monitor in self._promised
@@ -51,6 +54,9 @@ class Sleepers:
 
     def woken_by(self, row: MetricRow) -> bool:
         """Whether any monitor is woken by this row, whose values are all finite."""
+        self._rows += 1
+        if self._rows > LONGEST:
+            return self.rouse()
         values = row.values
         for metric, low, high in self._bounds:
             value = values.get(metric)
@@ -73,6 +79,7 @@ class Sleepers:
 
     def rouse(self) -> bool:
         """Wake all; whether there were any."""
+        self._rows = 0
         return self._keep({})
 
     def _wake(self, row: MetricRow) -> bool:

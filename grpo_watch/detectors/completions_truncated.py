@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
@@ -24,6 +25,7 @@ class CompletionsTruncated(Detector):
             "silent": Param(0.9, "share of groups without spread at which nothing can be learnt", 0, 1),
         }
     )
+    looks_back = 64
     share: float
     rows: int
     falling: float
@@ -43,6 +45,8 @@ class CompletionsTruncated(Detector):
         mean = self.cut.mean()
         if not self.cut.full or mean is None:
             return no_data("too few generation rows yet")
+        few = self.share - 1e-6
+        self.quiet_while = {"completion_truncated_ratio": (-inf, few)} if max(self.cut.values) <= few else None
         if mean < self.share:
             return QUIET
         values, half = list(self.cut.values), self.rows // 2

@@ -33,6 +33,7 @@ class KlExplosion(Detector):
             "tiny_beta": Param(1e-3, "beta up to which a high KL alone is the plan", minimum=0),
         }
     )
+    looks_back = 64
     level: float
     limit: float
     jump: float
@@ -58,6 +59,9 @@ class KlExplosion(Detector):
         self.newest.append((record.step, kl))
         bar = self._bar()
         self.calm_rows = self.calm_rows + 1 if kl < bar else 0
+        low = min(self.level, self.jump_floor) * (1.0 - 1e-9)
+        calm = self.calm_rows >= self.rows and max(value for _, value in self.newest) <= low
+        self.quiet_while = {"kl_reference": (-low, low)} if calm else None
         if self.calm_rows >= self.rows:
             self.calm.push(kl)
             return QUIET

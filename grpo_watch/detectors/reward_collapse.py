@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 from types import MappingProxyType
 
-from grpo_watch.core.course import Sign, named, shown
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.course import RewardTrack, Sign, named, shown
+from grpo_watch.core.detector import QUIET, SILENT, Bounds, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import number
 from grpo_watch.core.long_mean import ROWS, LongMean
 from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
@@ -27,31 +27,31 @@ class RewardCollapse(Detector):
     )
     share: float
 
-    def setup(self) -> None:
-        """No row yet."""
-        self.steps: deque[int] = deque(maxlen=ROWS)
-        self.long = LongMean()
-
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries the reward."""
-        value = number(record, "reward_mean")
-        if value is None:
+        if number(record, "reward_mean") is None:
             return SILENT
-        self.steps.append(record.step)
-        self.long.push(value)
-        reward = run.course.reward
+        reward, long = run.course.reward, run.course.long_reward
+        self.quiet_while = self._harmless(reward, long)
         if reward.mean is None:
             return no_data("too few rows with a reward yet")
         if reward.fell(self.share):
-            return self._breach(run, reward.mean, reward.highest, self.steps[max(0, len(self.steps) - 3)])
-        if self.long.mean is not None and self.long.fell(
-            self.share, reward.noise, reward.mean
-        ):  # a fall fills `share` of the rows
-            return self._breach(run, self.long.mean, self.long.highest, self.steps[int((1 - self.share) * (ROWS - 1))])
+            return self._breach(run, reward.mean, reward.highest, 3)
+        if long.mean is not None and long.fell(self.share, reward.noise, reward.mean):
+            return self._breach(run, long.mean, long.highest, ROWS - int((1 - self.share) * (ROWS - 1)))
         return QUIET
 
+    def _harmless(self, reward: RewardTrack, long: LongMean) -> Bounds | None:
+        """Rewards that leave both means well above the line, after nothing but such rewards."""
+        bounds = reward.safe(self.share)
+        if bounds is None or not reward.within(*bounds):
+            return None
+        low = long.safe(self.share, bounds[1])
+        return None if low is None else {"reward_mean": (max(low, bounds[0]), bounds[1])}
+
     @staticmethod
-    def _breach(run: RunView, now: float, best: float, first_step: int) -> Iterable[Reading]:
+    def _breach(run: RunView, now: float, best: float, rows: int) -> Iterable[Reading]:
+        """A mean has fallen so far that so many of its newest rows are low."""
         signs = run.course.signs() & AGREEING
         also = f"; {named(signs)}" if signs else ""
         return (
@@ -66,6 +66,12 @@ class RewardCollapse(Detector):
                     "best": shown(best),
                     "noise": shown(run.course.reward.noise),
                 },
-                first_step=first_step,
+                first_step=_step_of_row(run, rows),
             ),
         )
+
+
+def _step_of_row(run: RunView, number: int) -> int:
+    """The step of the row with a reward that is so many back, the newest being 1."""
+    steps = (row.step for row in reversed(run.recent) if row.values.get("reward_mean") is not None)
+    return list(islice(steps, number))[-1]

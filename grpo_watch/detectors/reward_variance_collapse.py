@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf, nextafter
 from types import MappingProxyType
 
 from grpo_watch.core.course import Sign, named
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.evidence import number
+from grpo_watch.core.detector import NEVER, QUIET, SILENT, Bounds, Detector, Param, RunView, no_data
+from grpo_watch.core.evidence import FLOAT_NOISE, no_signal_ratio, number
 from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.core.spreadless import COPIES, why
 from grpo_watch.core.window import Window
@@ -29,6 +30,7 @@ class RewardVarianceCollapse(Detector):
             "dead_rows": Param(5, "generation rows without any spread that suffice", minimum=3),
         }
     )
+    looks_back = 64
     share: float
     rows: int
     dead_rows: int
@@ -42,17 +44,27 @@ class RewardVarianceCollapse(Detector):
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that tells about groups."""
-        ratio = run.silent
+        ratio = no_signal_ratio(record)
         if ratio is None:
             return SILENT
         self._count(ratio, record.step)
         reward = number(record, "reward_mean")
         if reward is not None:
             self.lowest, self.highest = min(self.lowest, reward), max(self.highest, reward)
+        self.quiet_while = None
         dead = self.dead >= self.dead_rows and (self.several or not self.alive)
         if dead or (self.silent.full and self.silent.total >= self.share * self.rows - 1e-9):
             return (self._breach(record, reward, self.dead_since if dead else None, run),)
+        self.quiet_while = self._harmless()
         return QUIET if len(self.silent) >= self.dead_rows else no_data("too few generation rows yet")
+
+    def _harmless(self) -> Bounds | None:
+        """Rows most of whose groups have spread, after nothing but such rows."""
+        few, spread = self.share - 1e-6 if self.several else 0.0, (nextafter(FLOAT_NOISE, 1.0), inf)
+        if not (self.silent.full and self.alive) or max(self.silent.values) > few:
+            return None
+        told = {"reward_zero_std_ratio": (-inf, few), "reward_group_std": spread, "reward_batch_std": spread}
+        return {**told, "advantage_max": NEVER, "reward_mean": (self.lowest, self.highest)}
 
     def _count(self, ratio: float, step: int) -> None:
         """Rows of a single group are dead by luck, and a few in a row too: where some live, only their mean counts."""

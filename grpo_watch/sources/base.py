@@ -75,4 +75,4 @@ class Source(Protocol):
 
 
 Opens: TypeAlias = Callable[[str, Callable[[], "int | None"], int, "Cursor | None", bool], Source]
-"""Makes the source of a channel that is no file: its name, what tells the group size, segment, cursor, excerpts or not."""
+"""Makes the source of a channel that is no file: name, what tells the group size, segment, cursor, excerpts or not."""
