@@ -1,4 +1,4 @@
-"""Prints how often preflight and real TRL agree: a line per environment of ``preflight-envs``, then differences.
+"""Prints how often preflight and the real thing agree: a line per environment of ``preflight-envs``, then differences.
 
 ``python scripts/preflight_differential.py [--count N] [--seed N] ENVIRONMENT…``; 1 if anything differs.
 """
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.frameworks.differential import compare
+from tests.frameworks.swift_differential import compare_swift
 
 HEAD = "| environment | launches | accepted by both | refused by both, same text | differences |\n|---|---|---|---|---|"
 
@@ -24,13 +25,14 @@ def main() -> int:
     print(HEAD)
     differences = 0
     for environment in options.environments:
-        name, cases = compare(str(environment / "bin" / "python"), options.count, options.seed)
+        ask = compare_swift if "swift" in environment.name else compare
+        name, cases = ask(str(environment / "bin" / "python"), options.count, options.seed)
         differ = [case for case in cases if case.ours != case.theirs]
         accepted = sum(case.ours == case.theirs and case.ours.verdict == "accepted" for case in cases)
         refused = len(cases) - len(differ) - accepted
         print(f"| {name} | {len(cases)} | {accepted} | {refused} | {len(differ)} |", flush=True)
         for case in differ[:10]:
-            print(f"  {case.launch}\n    TRL: {case.theirs}\n    preflight: {case.ours}")
+            print(f"  {case.launch}\n    theirs: {case.theirs}\n    preflight: {case.ours}")
         differences += len(differ)
     return 1 if differences else 0
 

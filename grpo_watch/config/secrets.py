@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,11 +26,13 @@ class SecretFile:
         """The content without surrounding white space.
 
         Raises:
-            ConfigError: the file can't be read, is empty, larger than 16 KB or not text.
+            ConfigError: the file can't be read, is open to every user of the machine, not a regular file, empty,
+                larger than 16 KB or not text.
         """
         place = Place(str(self.path))
         try:
-            with self.path.open("rb") as stream:
+            with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+                _refuse_open_files(os.fstat(stream.fileno()).st_mode, place)
                 content = stream.read(MAX_BYTES + 1)
         except OSError as problem:
             raise ConfigError(f"the secret can't be read: {problem.strerror or problem}", place) from None
@@ -39,6 +43,25 @@ class SecretFile:
         if not text or len(content) > MAX_BYTES:
             raise ConfigError("the secret is empty" if not text else f"is larger than {MAX_BYTES} bytes", place)
         return text
+
+    def read_url(self) -> Url:
+        """The content as an address.
+
+        Raises:
+            ConfigError: as ``read``, or it is no address.
+        """
+        try:
+            return Url(self.read())
+        except ValueError as problem:
+            raise ConfigError(f"the secret is not an address: {problem}", Place(str(self.path))) from None
+
+
+def _refuse_open_files(mode: int, place: Place) -> None:
+    """A group may read a secret (Kubernetes gives files to one), everybody may not."""
+    if not stat.S_ISREG(mode):
+        raise ConfigError("the secret can't be read: not a regular file", place)
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise ConfigError("the secret can be read or written by every user", place, f"chmod 600 {place.file}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +79,10 @@ class Url:
     def reveal(self) -> str:
         """The URL as it was given."""
         return self.full
+
+    def place(self) -> str:
+        """Host and port: what the receiver may be called."""
+        return urlsplit(self.full).netloc.rpartition("@")[2]
 
     def __str__(self) -> str:
         parts = urlsplit(self.full)

@@ -6,17 +6,16 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
-from grpo_watch.config.fields import Address, FilePath, Model, Secret
-from grpo_watch.core.records import Severity
+from grpo_watch.config.fields import Address, FilePath, Secret
+from grpo_watch.config.routing import Routing
 
 HeaderName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
 
 
-class BaseSink(Model):
+class BaseSink(Routing):
     """What every receiver has; ``name`` is what metrics and logs call it, made from the address when empty."""
 
     name: str = ""
-    min_severity: Severity = Severity.WARNING
 
 
 class HttpSink(BaseSink):

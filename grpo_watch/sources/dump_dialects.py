@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from grpo_watch.sources.completion_table import is_reward
@@ -43,6 +45,7 @@ class Dialect:
     evaluation: Callable[[str, Iterable[int]], bool] = lambda name, steps: False  # noqa: ARG005
 
 
+FOLDER = re.compile(r"rollout|generation|completion|dump", re.IGNORECASE)
 NO_REWARDS = frozenset({"input", "output", "gts", "step", "uid", "request_id"})
 VALIDATION = re.compile(r"(?:^|[._-])(?:val|valid|validation|eval)(?:$|[._-])", re.IGNORECASE)
 UID = re.compile(r"(.{1,200})_(\d{1,9})_(\d{1,9})", re.DOTALL)
@@ -123,3 +126,27 @@ def dialect_of(name: str, row: Mapping[str, object]) -> Dialect | None:
 def may_be_dump(name: str) -> bool:
     """Whether a file of this name may be a dump."""
     return any(dialect.file.fullmatch(name) for dialect in DIALECTS)
+
+
+def holds_dump(path: Path, head: bytes) -> tuple[bool, str | None]:
+    """Whether a file that begins with ``head`` is a dump, and whose: None for rows that no framework is known to write.
+
+    Those count as one in a folder that is called like it, so that they are told of and not passed over.
+    """
+    row = _first_row(head) if may_be_dump(path.name) else None
+    if row is None:
+        return False, None
+    dialect = dialect_of(path.name, row)
+    texts = sum(isinstance(value, str) or value is None for value in row.values())
+    called = FOLDER.search(path.parent.name) is not None
+    return dialect is not None or (called and texts > 1), dialect.framework if dialect is not None else None
+
+
+def _first_row(head: bytes) -> Mapping[str, object] | None:
+    """The first line decoded, or the keys that can be seen of one that is longer than what was read."""
+    line = head.split(b"\n", 1)[0]
+    try:
+        row: object = json.loads(line)
+    except (ValueError, RecursionError):
+        row = {key.decode(): None for key in re.findall(rb'"([a-z_]{1,20})": ?[\["\d-]', line)}
+    return row if isinstance(row, dict) else None

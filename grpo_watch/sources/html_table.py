@@ -40,6 +40,7 @@ class HtmlTableSource:
         self._first = str(state.get("first") or "")
         self._over = state.get("over") is True
         self._stamp: tuple[int, int, int] | None = None
+        self._unread = ""
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield the rows that the file has more than before."""
@@ -48,6 +49,7 @@ class HtmlTableSource:
             return
         parser = TableParser()
         parser.feed(text)
+        self._unread = parser.unread()
         if not parser.lines:
             return
         yield from self._begin(parser)
@@ -67,7 +69,9 @@ class HtmlTableSource:
             yield RunEvent(self.name, EventKind.FINISHED, done, segment=self.segment, seen=seen)
 
     def finish(self) -> Iterator[Item]:
-        """Nothing is held back."""
+        """Nothing is held back; tell of a table that could not be read."""
+        if not self._given and self._unread:
+            self.stats.skip(Skip.NOT_A_ROW, self._unread)
         return iter(())
 
     def cursor(self) -> Cursor:
@@ -145,6 +149,13 @@ class TableParser(HTMLParser):
         self._cells: list[str] = []
         self._cell: str | None = None
         self._done = False
+        self._uneven = 0
+
+    def unread(self) -> str:
+        """Why there are no lines, if any were written."""
+        if not self.header:
+            return "no table whose header has a cell Step"
+        return "" if self.lines or not self._uneven else f"its rows have not the {len(self.header)} cells of the header"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """A line or a cell begins."""
@@ -176,3 +187,5 @@ class TableParser(HTMLParser):
             self.header = self._cells if "Step" in self._cells else []
         elif len(self._cells) == len(self.header):
             self.lines.append(self._cells)
+        else:
+            self._uneven += 1

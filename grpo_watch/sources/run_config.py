@@ -217,6 +217,8 @@ class RunConfigSource:
             self.stats.skip(Skip.BAD_VALUE, f"{path}: {error}")
             return None
         if not found.settings and found.framework is None:
+            if kind.read is config_files.arguments:
+                self.stats.skip(Skip.BAD_VALUE, f"{path}: none of its keys is a setting that is known")
             return None
         return RunConfig(found.framework, found.version, found.settings, self.name, self._segment, kind.precedence)
 

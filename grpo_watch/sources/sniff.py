@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_watch.errors import SourceError
 from grpo_watch.sources import completion_table as table
-from grpo_watch.sources.dump_dialects import Dialect, dialect_of, may_be_dump
+from grpo_watch.sources.dump_dialects import holds_dump
 from grpo_watch.sources.files import open_regular
 from grpo_watch.sources.framework_lines import framework_of
 from grpo_watch.sources.rows import unwrapped
@@ -142,7 +142,7 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> Sniffed:
     except (OSError, SourceError) as error:
         return Sniffed(None, problem=str(getattr(error, "strerror", None) or error))
     if name.endswith((".jsonl", ".json")):
-        return _jsonl(name, head, named=named) if name.endswith(".jsonl") else _json(name, head)
+        return _jsonl(path, head, named=named) if name.endswith(".jsonl") else _json(name, head)
     if name.endswith((".db", *TABLES)):
         trackio = Sniffed(What.TRACKIO if is_database(path, head, roots) else None)
         return trackio if name.endswith(".db") else _table(name, head, named=named)
@@ -169,9 +169,11 @@ def _ends(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
         os.close(descriptor)
 
 
-def _jsonl(name: str, head: bytes, *, named: bool) -> Sniffed:
-    if (dialect := _dump_dialect(name, head)) is not None:
-        return Sniffed(What.COMPLETION_DUMPS, dialect.framework)
+def _jsonl(path: Path, head: bytes, *, named: bool) -> Sniffed:
+    name = path.name
+    dumped, whose = holds_dump(path, head)
+    if dumped:
+        return Sniffed(What.COMPLETION_DUMPS, whose)
     if name == "metrics.jsonl" and PRIME_RL.search(head) is not None:
         return Sniffed(What.JSONL_PIECES, "prime-rl")
     framework = "ms-swift" if name == "logging.jsonl" else _framework(head)
@@ -183,18 +185,6 @@ def _jsonl(name: str, head: bytes, *, named: bool) -> Sniffed:
         problem = "" if not head.strip() else "no row of metrics or completions in its first lines"
         return Sniffed(what, framework, problem)
     return Sniffed(None)
-
-
-def _dump_dialect(name: str, head: bytes) -> Dialect | None:
-    """The framework that dumps its rollouts into files of this name with such first lines."""
-    if not may_be_dump(name):
-        return None
-    line = head.split(b"\n", 1)[0]
-    try:
-        row: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        row = {key.decode(): None for key in re.findall(rb'"([a-z_]{1,20})": ?[\["\d-]', line)}
-    return dialect_of(name, row) if isinstance(row, dict) else None
 
 
 def _line(line: bytes) -> What | None:

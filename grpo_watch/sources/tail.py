@@ -20,23 +20,19 @@ class Tail:
     """Reads the lines of one file by polling; holds the last, unfinished line back until its end arrives.
 
     No line is lost and none comes twice when the file grows, is rotated by renaming (also several times between two
-    polls, if the old files are numbered, and while no reader runs), is deleted and created again (with the same inode
-    too), is replaced by a grown copy (rsync), is led elsewhere by a link inside the roots, or appears later. A
-    successor counts once it holds a byte: until then the old file is read on. ``problem`` says in one line why it
-    can't be read.
-
-    What the file system does not permit:
+    polls, if the old files are numbered, and while no reader runs), is deleted and created again, is replaced by a
+    grown copy (rsync), is led elsewhere by a link inside the roots, or appears later. A successor counts once it holds
+    a byte. ``problem``: why it can't be read. What the file system does not permit:
 
     - Truncation in place: what was written since the last poll is gone. After copytruncate, only what was written
       between the copy and the truncation, as long as the copy lies beside the file under a name that begins like it.
-    - A file that was truncated and has grown past the position is only noticed by its first 256 bytes and the 32
-      before the position: where these are the same, the lines between them are taken to be those that were read.
+    - A file that was truncated and has grown past the position is noticed by its first 256 bytes and the 32 before the
+      position alone: where these are the same, the lines between them are taken to be those that were read.
     - A file that was cut back but not to nothing is read anew from its beginning (``generation`` tells).
     - A file that was deleted or replaced twice between two polls without being kept under another name.
 
     Args:
-        path: the file.
-        roots: folders that links may not lead out of.
+        path, roots: the file, and the folders that links may not lead out of.
         cursor: where an earlier reader stopped; ignored (and ``generation`` starts at 1) when the file is another one.
         bars: split at carriage returns too, as consoles with progress bars need it; empty pieces are passed over.
         max_line: longest line in bytes; longer ones are skipped without being held in memory.
@@ -57,7 +53,7 @@ class Tail:
         self._roots, self._bars, self._max_line, self._chunk = tuple(roots), bars, max_line, chunk
         self._expected = (cursor.identity, cursor.position) if cursor is not None and cursor.identity else None
         self._descriptor: int | None = None
-        self._node = (0, 0)
+        self._node, self._left = (0, 0), ("", 0)
         self._begin()
 
     def _begin(self, position: int = 0, passed: bytes = b"") -> None:
@@ -100,6 +96,10 @@ class Tail:
             return Cursor(source, *self._expected)
         here = self._split.position if position is None else position
         return Cursor(source, self._identity(here), here)
+
+    def before(self, source: str, line: Line) -> Cursor:
+        """Where reading would go on with the line given out last; it may be the last one of the file that was left."""
+        return self.cursor(source, line.start) if line.generation == self.generation else Cursor(source, *self._left)
 
     def close(self) -> None:
         """Free the file handle."""
@@ -186,7 +186,8 @@ class Tail:
         if descriptor is None:
             return None
         old, position = self._split, self._split.position
-        if self._goes_on(descriptor, self._identity(position), position):
+        self._left = (self._identity(position), position)
+        if self._goes_on(descriptor, *self._left):
             self._take(descriptor, position)
             return []
         self._take(descriptor, anew=True)

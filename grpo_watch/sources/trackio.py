@@ -20,9 +20,6 @@ from grpo_watch.sources.trackio_runs import query
 
 BATCH = 500
 """Rows per query: the database is open for some milliseconds only, so that a checkpoint of its log is not held up."""
-NAMES = (
-    "SELECT run_name FROM configs UNION SELECT run_name FROM (SELECT run_name FROM metrics ORDER BY id DESC LIMIT 99)"
-)
 ROWS = "SELECT id, timestamp, step, metrics FROM metrics WHERE run_name = ? AND id >= ? ORDER BY id LIMIT ?"
 CONFIG = "SELECT config FROM configs WHERE run_name = ? ORDER BY id DESC LIMIT 1"
 NOT_YET = -1
@@ -127,6 +124,8 @@ class TrackioSource:
             step = rows.whole(counter)
         values = {key: value for key, value in rows.numbers(row).items() if key not in AT_END}
         ends = END in row
+        if not values and not any(isinstance(value, dict) and "_type" in value for value in row.values()):
+            self.stats.skip(Skip.NOT_A_ROW, f"row {order}: no number in it")
         if order != self._ended and not (ends and values.keys() <= BOTH):
             self._feed.add(order, step, values, _seconds(logged), seen)
         self._take_tables(order, row, step, seen)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,6 +39,18 @@ def parquet(folder: Path) -> None:
     files.write_table(table, folder / "completions/completions_00001.parquet")
 
 
+def trackio(folder: Path, column: str, metrics: str) -> None:
+    """A database with trackio's tables, but other contents."""
+    with closing(sqlite3.connect(folder / "project.db")) as database:
+        database.execute(
+            f"CREATE TABLE metrics (id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT, step INTEGER, {column})"
+        )
+        database.execute("CREATE TABLE configs (id INTEGER PRIMARY KEY, run_name TEXT, config TEXT)")
+        database.execute("INSERT INTO configs VALUES (1, 'a', '{}')")
+        database.execute("INSERT INTO metrics VALUES (1, '2026-11-21T08:00:00', 'a', 1, ?)", (metrics,))
+        database.commit()
+
+
 UNKNOWN: list[tuple[What, Callable[[Path], None], str]] = [
     (
         What.CONSOLE,
@@ -60,6 +75,27 @@ UNKNOWN: list[tuple[What, Callable[[Path], None], str]] = [
     (What.COMPLETIONS_PARQUET, parquet, "completions_00001.parquet: no columns prompt and completion"),
     (What.CHECKPOINTS, text("checkpoint-1/pytorch_model.bin", "no tensors"), "checkpoint-1: not understood"),
     (What.RUN_CONFIG, text("args.json", '["--beta", "0.04"]'), "args.json: not a JSON object"),
+    (
+        What.RUN_CONFIG,
+        text("args.json", '{"kl": 1, "deep": {"beta": 0.1}}'),
+        "args.json: none of its keys is a setting",
+    ),
+    (What.TRACKIO, partial(trackio, column="payload", metrics='{"loss": 1}'), "no such column: metrics"),
+    (What.TRACKIO, partial(trackio, column="metrics", metrics="loss=1"), "not-json: row 1"),
+    (What.TRACKIO, partial(trackio, column="metrics", metrics='{"all": {"loss": 1}}'), "not-a-row: row 1: no number"),
+    (What.TABLE, text("m.csv", "step,loss\n" + "s1,0.1\n" * 9), "no-step: line 2: no column holds its step"),
+    (What.TABLE, text("m.csv", "step,loss\n" + "1,x\n" * 9), "not-a-row: line 2: no number in it"),
+    (
+        What.TABLE,
+        text("m.html", "<table><tr><th>Step</th><th>Loss</th></tr><tr><td>1</td></tr></table>"),
+        "not-a-row: its rows have not the 2 cells of the header",
+    ),
+    (What.TABLE, text("m.html", "<th>Step</th><p>1</p>"), "not-a-row: no table whose header has a cell Step"),
+    (
+        What.COMPLETION_DUMPS,
+        text("rollouts/1.jsonl", lines(*({"question": "a", "answer": str(n)} for n in STEPS))),
+        "not-a-row: rollouts: no file begins like a dump of a known framework",
+    ),
     (What.TFEVENTS, text("events.out.tfevents.1795248848.vm.1.0", "no records at all " * 20), "unreadable: byte 0"),
     (What.WANDB_OFFLINE, text("run-x.wandb", "SQLite format 3 and so on"), "its first bytes are others"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +17,7 @@ from grpo_watch.config.unserved import refuse_unserved, unserved_lines
 from grpo_watch.config.values import BOOLEANS, NUMBERS
 from grpo_watch.core.names import SETTINGS
 from grpo_watch.errors import ConfigError, UsageError
+from tests.support.receiving import secret_file
 
 FULL = """\
 runs:
@@ -166,7 +168,7 @@ def test_mistakes_in_variables_and_flags_are_named(
 
 def test_secrets_appear_nowhere(file: Path) -> None:
     """Neither in repr, nor in str, nor in what `grpo-watch config` prints; reveal() and read() give them."""
-    (file.parent / "slack").write_text("https://hooks.slack.com/services/T0/B0/topsecret\n")
+    secret_file(file.parent / "slack", "https://hooks.slack.com/services/T0/B0/topsecret\n")
     loaded = load_settings(config=file, environ=NOTHING)
     shown = repr(loaded) + str(loaded.settings) + repr(effective(loaded, NOTHING))
     for secret in ("geheim", "abc", "topsecret"):
@@ -175,6 +177,7 @@ def test_secrets_appear_nowhere(file: Path) -> None:
     assert isinstance(slack, SlackSink)
     assert isinstance(webhook, WebhookSink)
     assert slack.webhook_url_file.read() == "https://hooks.slack.com/services/T0/B0/topsecret"
+    assert webhook.url is not None
     assert webhook.url.reveal() == "https://me:geheim@host:8080/hook?token=abc"
     assert str(webhook.url) == "https://***@host:8080/hook?***"
 
@@ -185,9 +188,32 @@ def test_unusable_secret_files(tmp_path: Path, content: bytes | None, problem: s
     path = tmp_path / "secret"
     if content is not None:
         path.write_bytes(content)
+        path.chmod(0o600)
     with pytest.raises(ConfigError, match=problem) as refused:
         SecretFile(path).read()
     assert str(refused.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    ("mode", "refused"), [(0o600, False), (0o440, False), (0o644, True), (0o604, True), (0o602, True)]
+)
+def test_a_secret_that_everybody_can_read_is_refused(tmp_path: Path, mode: int, refused: bool) -> None:  # noqa: FBT001
+    """Its owner and a group may read it; the message holds the fix and not the secret."""
+    path = secret_file(tmp_path / "secret", "geheim")
+    path.chmod(mode)
+    if not refused:
+        assert SecretFile(path).read() == "geheim"
+        return
+    with pytest.raises(ConfigError, match="every user") as problem:
+        SecretFile(path).read()
+    assert f"chmod 600 {path}" in str(problem.value)
+    assert "geheim" not in str(problem.value)
+
+
+def test_a_secret_that_is_a_pipe_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "secret", 0o600)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        SecretFile(tmp_path / "secret").read()
 
 
 def test_urls_without_secrets_are_shown_as_they_are() -> None:

@@ -366,3 +366,69 @@ def test_a_rotated_log_goes_on_with_the_same_attempt(tmp_path: Path) -> None:
     items += [*source.poll(None), *source.finish()]
     assert steps(items) == [1, 2]
     assert events(items) == []
+
+
+WAITS = START + logged(1) + WIPE + ROW % 2 + "\n"
+"""The bar that shows the second row's step has not come when the log is rotated."""
+TABLED = "".join((ROW % number) + "\n" for number in (1, 2, 3))
+"""Rows that TRL's titles will place, the last one without its line end."""
+BEGINNINGS = ["", logged(3) + "\n", WIPE + ROW % 3 + "\n", f"{logged(3)}\n{logged(4)}\n{WIPE}{ROW % 5}\n"]
+
+
+@pytest.mark.parametrize("new", BEGINNINGS)
+@pytest.mark.parametrize(
+    "old", [WAITS, WAITS[:-1], WAITS + WIPE + ROW % 3 + "\n", START + TABLED[:-1], START + logged(1)]
+)
+@pytest.mark.parametrize("polled", ["", "all of it"])
+def test_a_kill_at_any_item_around_a_rotation_loses_and_repeats_nothing(
+    old: str, new: str, polled: str, tmp_path: Path
+) -> None:
+    """Rows that the old file left waiting are given out when the new one begins; a reader may end between any two."""
+    whole = rotated(tmp_path / "whole", old, new, polled=bool(polled), kill_after=None)
+    assert len(rows(whole)) == len(re.findall("loss", old + new))
+    for kill_after in range(len(whole) + 1):
+        assert rotated(tmp_path / str(kill_after), old, new, polled=bool(polled), kill_after=kill_after) == whole
+
+
+def rotated(folder: Path, old: str, new: str, *, polled: bool, kill_after: int | None) -> list[Item]:
+    """What is read of a log that is rotated, by a reader that another one follows after so many items.
+
+    Before the rotation it has read all (``polled``) or only the beginning.
+    """
+    folder.mkdir()
+    path, items = folder / "train.log", []
+    path.write_text(old if polled else old[: len(START)])
+    source = the_source(path)
+    for change in ("rotate", "end"):
+        stream = source.poll(None)
+        while (item := next(stream, None)) is not None:
+            items.append(item)
+            if len(items) == kill_after:
+                cursor = source.cursor()
+                source.close()
+                source = the_source(path, cursor)
+                stream = source.poll(None)
+        if change == "rotate":
+            path.write_text(old)
+            path.rename(folder / "train.log.1")
+            path.write_text(new)
+    items += source.finish()
+    source.close()
+    return items
+
+
+def test_a_kill_while_the_log_is_away_repeats_nothing(tmp_path: Path) -> None:
+    """What the cursor says was given stays said until the file is there again."""
+    path = tmp_path / "train.log"
+    path.write_text(WAITS + logged(3) + WIPE + ROW % 4)
+    whole = read(path)
+    first = the_source(path)
+    given = [next(first.poll(None)) for _ in range(3)]
+    cursor = first.cursor()
+    path.rename(tmp_path.parent / "away.log")
+    second = the_source(path, cursor)
+    assert list(second.poll(None)) == []
+    again = second.cursor()
+    (tmp_path.parent / "away.log").rename(path)
+    third = the_source(path, again)
+    assert [*given, *third.poll(None), *third.finish()] == whole

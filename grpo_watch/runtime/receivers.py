@@ -1,0 +1,125 @@
+"""Turns the settings of sinks into receivers, each with what it wants to be told."""
+
+from __future__ import annotations
+
+import ssl
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from pathlib import Path
+from typing import Any
+
+from grpo_watch.config.routing import Routing
+from grpo_watch.config.secrets import SecretFile, Url
+from grpo_watch.config.sinks import AlertmanagerSink, AppriseSink, HttpSink, Sink, SlackSink, WebhookSink
+from grpo_watch.errors import ConfigError, Place
+from grpo_watch.sinks.alertmanager import AlertmanagerReceiver
+from grpo_watch.sinks.http import Access
+from grpo_watch.sinks.notification import Notification, Receiver
+from grpo_watch.sinks.route import Quiet, Route, Routed
+from grpo_watch.sinks.webhook import WebhookReceiver, alertmanager_document, own_document
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What receivers need of the daemon.
+
+    Args:
+        clock: Unix seconds.
+        instance: names this watcher where several push to one place.
+        late: by how many seconds the engine is late; None when it is not.
+        folder_of: the folder of a run by its name; None when it is not known or not on this machine.
+        announce: tells the other receivers that a run was asked to stop.
+    """
+
+    clock: Callable[[], float]
+    instance: str = "grpo-watch"
+    late: Callable[[], float | None] = lambda: None
+    folder_of: Callable[[str], Path | None] = lambda _: None
+    announce: Callable[[Notification], None] = lambda _: None
+
+
+def build(sinks: Sequence[Sink], around: Around) -> list[Routed]:
+    """A receiver for each sink, in their order.
+
+    Raises:
+        ConfigError: a secret can't be read, or a library that the sink needs is not installed.
+    """
+    names = _names(sinks)
+    return [Routed(_receiver(sink, name, around), route_of(sink)) for sink, name in zip(sinks, names, strict=True)]
+
+
+def route_of(routing: Routing) -> Route:
+    """What a sink's settings say of the messages that it wants."""
+    hours = routing.quiet_hours
+    zone: tzinfo | None = hours.timezone if hours else None
+    chats = isinstance(routing, (SlackSink, AppriseSink))
+    return Route(
+        min_severity=routing.min_severity,
+        runs=routing.only_runs,
+        rules=routing.only_rules,
+        labels=routing.only_labels,
+        quiet=Quiet(hours.start, hours.end, zone, hours.unless) if hours else None,
+        per_minute=routing.per_minute,
+        digest=chats if routing.digest is None else routing.digest,
+    )
+
+
+def _names(sinks: Sequence[Sink]) -> list[str]:
+    """A name for each, unique: what the settings call it, else its type and address, numbered from the second on."""
+    seen: Counter[str] = Counter()
+    names = []
+    for sink in sinks:
+        name = sink.name or _name(sink)
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return names
+
+
+def _name(sink: Any) -> str:
+    url = getattr(sink, "url", None)
+    return f"{sink.type}:{url.place()}" if isinstance(url, Url) else str(sink.type)
+
+
+def _receiver(sink: Sink, name: str, around: Around) -> Receiver:
+    if isinstance(sink, AlertmanagerSink):
+        instance = around.instance if sink.heartbeat else ""
+        return AlertmanagerReceiver(name, sink.url.reveal(), _access(sink), instance, around.clock)
+    if isinstance(sink, WebhookSink):
+        shape = alertmanager_document if sink.format == "alertmanager" else own_document
+        address = _address(sink.url, sink.url_file)
+        return WebhookReceiver(name, address, _access(sink), _readable(sink.secret_file), shape, around.clock)
+    raise NotImplementedError(sink.type)
+
+
+def _access(sink: HttpSink) -> Access:
+    for file in sink.header_files.values():
+        _readable(file)
+    return Access(sink.header_files, _authorities(sink.ca_file))
+
+
+def _authorities(file: Path | None) -> Path | None:
+    try:
+        ssl.create_default_context(cafile=file) if file else None
+    except OSError as problem:  # an SSLError is one
+        raise ConfigError("ca_file holds no certificate that can be read", Place(str(file))) from problem
+    return file
+
+
+def _address(url: Url | None, file: SecretFile | None) -> Callable[[], str]:
+    """Gives the address; one that is a secret is read each time, so that a new one counts at once."""
+    if url is not None:
+        return url.reveal
+    if file is None:
+        raise ValueError("neither an address nor its file")
+
+    file.read_url()
+    return lambda: file.read_url().reveal()
+
+
+def _readable(file: SecretFile | None) -> SecretFile | None:
+    """The file, once it was seen that it can be read: a mistake is told at the start, not when it matters."""
+    if file is not None:
+        file.read()
+    return file

@@ -1,0 +1,199 @@
+"""What a receiver's answer, or its silence, means; and that no secret gets into what is said of it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import trustme
+
+from grpo_watch.config.secrets import SecretFile
+from grpo_watch.sinks import http as module
+from grpo_watch.sinks.http import MAX_RETRY_AFTER, Access, Http, outcome_of
+from grpo_watch.sinks.notification import Result
+from tests.support.receiving import Answer, receiving, secret_file
+
+NOW = 1_795_000_000.0  # Wed, 18 Nov 2026 11:06:40 GMT
+DELIVERED, RETRY, REFUSED = Result.DELIVERED, Result.RETRY, Result.REFUSED
+
+
+def http(ca_file: Path | None = None, **headers: SecretFile) -> Http:
+    return Http(Access(headers, ca_file), lambda: NOW)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "result"),
+    [
+        ((200, 201, 202, 204), DELIVERED),
+        ((301, 302, 303, 307, 308), RETRY),
+        ((401, 403, 404, 407, 408, 409, 421, 423, 425, 429), RETRY),
+        ((400, 402, 405, 406, 410, 411, 413, 414, 415, 418, 422, 451), REFUSED),
+        ((500, 502, 503, 504, 507, 520, 599), RETRY),
+        ((501, 505), REFUSED),
+    ],
+)
+def test_the_table_of_outcomes(statuses: tuple[int, ...], result: Result) -> None:
+    for status in statuses:
+        outcome = outcome_of(status)
+        assert (outcome.result, outcome.status) == (result, status)
+        assert str(status) in outcome.detail
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        ("0", 0.0),
+        ("-3", 0.0),
+        ("99999", MAX_RETRY_AFTER),
+        ("Wed, 18 Nov 2026 11:07:10 GMT", 30.0),
+        ("Wed, 18 Nov 2026 11:00:00 GMT", 0.0),
+        ("soon", None),
+        ("nan", None),
+        ("", None),
+    ],
+)
+def test_retry_after(header: str, seconds: float | None) -> None:
+    with receiving(Answer(429, {"Retry-After": header})) as server:
+        outcome = http().send("POST", server.url)
+    assert (outcome.result, outcome.retry_after, outcome.status) == (RETRY, seconds, 429)
+
+
+def test_a_redirect_is_not_followed() -> None:
+    with receiving() as elsewhere, receiving(Answer(302, {"Location": f"{elsewhere.url}/?a"})) as server:
+        outcome = http().send("POST", server.url, b"x")
+        assert outcome.result is RETRY
+        assert "redirects are not followed" in outcome.detail
+        assert len(server.sent) == 1
+        assert elsewhere.sent == []
+
+
+def test_the_status_is_the_answer_even_when_the_body_breaks_off() -> None:
+    head = b"HTTP/1.1 %s\r\nContent-Length: 1000\r\n\r\nbeg"
+    with receiving(Answer(raw=head % b"200 OK"), Answer(raw=head % b"503 Busy")) as server:
+        assert http().send("POST", server.url).result is DELIVERED
+        assert http().send("POST", server.url).result is RETRY
+
+
+@pytest.mark.parametrize("raw", [b"\x00garbage\r\n\r\n", b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 abc\r\n\r\n"])
+def test_garbage_is_tried_again(raw: bytes) -> None:
+    with receiving(Answer(raw=raw)) as server:
+        outcome = http().send("POST", server.url)
+    assert (outcome.result, outcome.status) == (RETRY, None)
+    assert outcome.detail == "the answer is not HTTP or broke off"
+
+
+def test_only_one_word_of_an_answer_is_repeated() -> None:
+    with receiving(Answer(400, body=b"invalid_payload"), Answer(400, body=b"you sent token=geheim")) as server:
+        assert http().send("POST", server.url).detail == "HTTP 400 invalid_payload"
+        assert http().send("POST", server.url).detail == "HTTP 400"
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    outcome = http().send("POST", f"http://127.0.0.1:{port}/geheim")
+    assert (outcome.result, outcome.detail) == (RETRY, "the connection is refused")
+
+
+def test_a_name_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    outcome = http().send("POST", "http://receiver.invalid/geheim")
+    assert (outcome.result, outcome.detail) == (RETRY, "the host's name can't be resolved")
+
+
+@contextmanager
+def dripping(piece: bytes) -> Iterator[str]:
+    """A server that sends the same piece for ever, every 20 ms, and never ends its answer."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\n")
+            with suppress(OSError):
+                while not over.wait(0.02):
+                    connection.sendall(piece)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        over.set()
+        thread.join()
+        listener.close()
+
+
+def test_an_answer_that_drips_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes well within the time allowed for one; the request as a whole is bounded all the same."""
+    monkeypatch.setattr(module, "TOTAL_SECONDS", 0.3)
+    with dripping(b"X") as url:
+        began = time.monotonic()
+        outcome = http().send("POST", url)
+        assert outcome.result is RETRY
+        assert 0.2 < time.monotonic() - began < 3
+
+
+def test_silence_is_not_waited_for_longer_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        outcome = http().send("POST", f"http://127.0.0.1:{silent.getsockname()[1]}")
+    assert (outcome.result, outcome.detail) == (RETRY, "no answer in time")
+
+
+def test_certificates_are_checked(tmp_path: Path) -> None:
+    """An unknown authority is refused, the named one trusted, and only for the host that it names."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    other = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("elsewhere.example").configure_cert(other)
+    ca_file = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(ca_file)
+    with receiving(tls=context) as server, receiving(tls=other) as impostor:
+        refused = http().send("POST", server.url)
+        assert (refused.result, refused.detail) == (RETRY, "the certificate is not trusted")
+        assert http(ca_file).send("POST", server.url).result is DELIVERED
+        assert http(ca_file).send("POST", impostor.url).detail == "the certificate is not trusted"
+        assert http().send("POST", server.url.replace("https", "http")).result is RETRY
+        assert [sent.method for sent in server.sent] == ["POST"]
+
+
+def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with receiving() as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        monkeypatch.setenv("http_proxy", proxy.url)
+        assert http().send("POST", "http://receiver.invalid/hook").result is DELIVERED
+        assert proxy.sent[0].path == "http://receiver.invalid/hook"
+
+
+def test_headers_come_from_files_each_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A new token counts at once; a file that is gone, or holds two lines, is said without its content."""
+    caplog.set_level(logging.DEBUG, "grpo_watch")
+    file = secret_file(tmp_path / "token", "Bearer geheim-1\n")
+    with receiving() as server:
+        client = http(Authorization=SecretFile(file))
+        assert client.send("POST", server.url).result is DELIVERED
+        secret_file(file, "Bearer geheim-2")
+        assert client.send("POST", server.url).result is DELIVERED
+        assert [sent.headers["authorization"] for sent in server.sent] == ["Bearer geheim-1", "Bearer geheim-2"]
+        secret_file(file, "Bearer\ngeheim-3")
+        two_lines = client.send("POST", server.url)
+        file.unlink()
+        gone = client.send("POST", server.url)
+    assert two_lines.result is gone.result is RETRY
+    assert str(file) in gone.detail
+    assert "geheim" not in two_lines.detail + gone.detail + caplog.text

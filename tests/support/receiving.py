@@ -1,0 +1,134 @@
+"""A real HTTP server on this machine that plays a receiver: keeps what it was sent, answers what a test tells it."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from grpo_watch.core.records import Scalar
+from grpo_watch.sinks.notification import Notification
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One request."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass
+class Answer:
+    """What to answer; ``raw`` replaces the whole answer, byte for byte."""
+
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b"ok"
+    raw: bytes | None = None
+
+
+class Receiving:
+    """``answers`` are given one after the other, the last one again and again."""
+
+    def __init__(self, answers: Sequence[Answer] = (Answer(),)) -> None:
+        self.answers = list(answers)
+        self.sent: list[Sent] = []
+        self.came = threading.Condition()
+        self.url = ""
+
+    def take(self, handler: BaseHTTPRequestHandler) -> Answer:
+        length = int(handler.headers.get("content-length") or 0)
+        headers = {name.lower(): value for name, value in handler.headers.items()}
+        with self.came:
+            self.sent.append(Sent(handler.command, handler.path, headers, handler.rfile.read(length)))
+            self.came.notify_all()
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+@contextmanager
+def receiving(*answers: Answer, tls: ssl.SSLContext | None = None) -> Iterator[Receiving]:
+    """A server on a free port of the loopback address."""
+    state = Receiving(answers or (Answer(),))
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            given = state.take(self)
+            if given.raw is not None:
+                self.wfile.write(given.raw)
+                self.close_connection = True
+                return
+            self.send_response(given.status)
+            for name, value in {"Content-Length": str(len(given.body)), **given.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(given.body)
+
+        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = answer  # noqa: N815
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    class Quiet(ThreadingHTTPServer):
+        def handle_error(self, *_: Any) -> None:
+            pass  # a client that gave up is what some tests are about
+
+    server = Quiet(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    state.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def told(**changed: Any) -> Notification:
+    """A frozen run's alert; times are of November 2026."""
+    evidence: dict[str, Scalar] = {"kl_reference": 0.0, "reward_zero_std_ratio": 0.125}
+    return Notification(
+        **{
+            "id": "f00d",
+            "status": "firing",
+            "run": "v0-run",
+            "attempt": 1,
+            "rule": "kl-stuck-at-zero",
+            "key": "",
+            "severity": "critical",
+            "step": 10,
+            "first_step": 2,
+            "max_steps": 80,
+            "summary": "KL to the reference is exactly 0.",
+            "message": "KL has been exactly 0 for 9 steps although rewards differ.",
+            "evidence": evidence,
+            "hint": "Stop the run.",
+            "cause": "The optimizer does not hold the model's parameters.",
+            "caused_by": None,
+            "started": 1_795_000_000.0,
+            "ended": None,
+            "at": 1_795_000_001.0,
+            "labels": {"team": "math"},
+            "page": "http://127.0.0.1:9853/",
+            "runbook": "",
+            "series": {"kl_reference": (0.0, 0.0, 0.0), "reward_mean": (0.1, 0.2, 0.4, 0.8)},
+            **changed,
+        }
+    )
+
+
+def secret_file(path: Path, content: str) -> Path:
+    """A file that only its owner can read."""
+    path.write_text(content)
+    path.chmod(0o600)
+    return path
