@@ -96,7 +96,12 @@ def examine(found: FoundRun) -> Examined:
     stats = {source.name: source.source.stats for source in opened.sources}
     opened.close()
     assembler = pipeline.assembler(found.name)
-    notes = tuple(filter(None, [assembler.agreement.told(), _network(found), *_unread(found, assembler.given)]))
+    notes = tuple(
+        filter(
+            None,
+            [assembler.agreement.told(), assembler.overlap.told, _network(found), *_unread(found, assembler.given)],
+        )
+    )
     return Examined(found, pipeline.snapshot(found.name), stats, assembler.resolver.unknown_keys, notes)
 
 

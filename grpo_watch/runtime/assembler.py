@@ -28,6 +28,7 @@ from grpo_watch.core.records import (
 from grpo_watch.normalise.resolve import Resolved, Resolver
 from grpo_watch.runtime.agreement import Agreement
 from grpo_watch.runtime.ledger import Entry, Ledger
+from grpo_watch.runtime.overlap import Overlap
 from grpo_watch.runtime.shares import ChangedShare, duplicate_ratio
 
 BUFFERED_ROWS = 2_000
@@ -68,6 +69,7 @@ class Assembler:
         self._step_times: deque[float] = deque(maxlen=21)
         self._changed = ChangedShare()
         self._told_interleaved = False
+        self.overlap = Overlap()
         self._batches: deque[tuple[tuple[int, tuple[str, ...]], str]] = deque(maxlen=RECENT_BATCHES)
         self._max_steps: int | None = None
 
@@ -160,7 +162,11 @@ class Assembler:
         if row.kind is not self.primary:
             return self._secondary(row)
         leader = self._leaders.setdefault((row.kind, row.segment), row.channel)
-        return self._primary(row) if leader == row.channel else ()
+        if leader != row.channel:
+            return ()
+        if not self.overlap.take(row):
+            return self._primary(row)
+        return (*self._primary(row), _problem(row, self.overlap.told))
 
     def _choose(self, row: RawRow) -> None:
         """The first row settles who is primary; a better kind takes over where it goes on."""
@@ -190,7 +196,7 @@ class Assembler:
         if self.ledger.interleaved and not self._told_interleaved:
             self._told_interleaved = True
             text = "two jobs write to this log: two rising sequences of steps are interleaved; give each its own file"
-            made.append(RunEvent(row.channel, EventKind.SOURCE_PROBLEM, text=text, seen=row.seen))
+            made.append(_problem(row, text))
         return made
 
     def _clock(self, row: RawRow) -> None:
@@ -277,6 +283,10 @@ class Assembler:
 
 
 _NEVER = (sys.maxsize, 0)
+
+
+def _problem(row: RawRow, text: str) -> RunEvent:
+    return RunEvent(row.channel, EventKind.SOURCE_PROBLEM, text=text, seen=row.seen)
 
 
 def _place(waiting: tuple[int, RawRow]) -> tuple[int, ChannelKind, str]:

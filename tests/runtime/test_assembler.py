@@ -337,6 +337,30 @@ def test_two_jobs_in_one_log_are_said_once() -> None:
     assert said[0].text.startswith("two jobs write to this log")
 
 
+def events(step: int, segment: int, begun: float) -> RawRow:
+    """A row of an event file, one every ten seconds since it was begun."""
+    return RawRow(f"events.{segment}", TFEVENTS, step, {"reward": 0.5}, segment=segment, time=begun + 10.0 * step)
+
+
+@pytest.mark.parametrize("order", ["one after the other", "as written"])
+def test_event_files_written_at_the_same_time_are_told_once(order: str) -> None:
+    """Two jobs in one TENSORBOARD_DIR, the second begun a minute later; each writes twenty rows."""
+    written = [events(step, segment, 60.0 * segment) for segment in (0, 1) for step in range(1, 21)]
+    if order == "as written":
+        written.sort(key=lambda row: row.time or 0.0)
+    told = [record for record in fed(written) if isinstance(record, RunEvent)]
+    assert [event.kind for event in told] == [EventKind.SOURCE_PROBLEM]
+    assert told[0].text.startswith("events.0 and events.1 were written at the same time: two jobs, not two attempts")
+
+
+@pytest.mark.parametrize(("begun", "restart_step"), [(200.0, 15), (175.0, 1), (10_000.0, 1)])
+def test_a_resumed_job_follows_the_one_before(begun: float, restart_step: int) -> None:
+    """Also where the dying one flushed two rows (of 190 and 200 s) after the next had written its first."""
+    written = [events(step, 0, 0.0) for step in range(1, 21)]
+    written += [events(step, 1, begun) for step in range(restart_step, restart_step + 20)]
+    assert not any(isinstance(record, RunEvent) for record in fed(written))
+
+
 def test_evaluation_rows_are_no_attempt_and_carry_their_stream() -> None:
     """ms-swift and TRL log an evaluation under the step of the last training row."""
     evaluation = jsonl(2, values={"eval_reward": 0.5, "eval_loss": 0.1}, stream=Stream.EVAL)
