@@ -1,0 +1,226 @@
+"""The real Alertmanager under the shipped configuration: fire, repeat, resolve, silence, inhibit, restarts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from grpo_watch.sinks.alertmanager import EXPIRES_SECONDS, AlertmanagerReceiver
+from grpo_watch.sinks.base import Picture
+from grpo_watch.sinks.http import Access
+from grpo_watch.sinks.notification import Notification, Result
+from tests.support.process import until
+from tests.support.receiving import Receiving, receiving, told
+from tests.support.servers import Served, free_port, serving
+
+SHIPPED = Path("deploy/alertmanager/alertmanager.yml")
+Start = Callable[[], AbstractContextManager[Served]]
+pytestmark = pytest.mark.system("alertmanager")
+
+
+@pytest.fixture
+def people() -> Iterator[Receiving]:
+    """Where Alertmanager sends what it groups."""
+    with receiving() as server:
+        yield server
+
+
+@pytest.fixture
+def start(tmp_path: Path, program: Callable[[str], str], people: Receiving) -> Start:
+    """Starts Alertmanager under the shipped configuration, always on the same port and storage."""
+    config = tmp_path / "alertmanager.yml"
+    config.write_text(SHIPPED.read_text().replace("http://127.0.0.1:8080", people.url))
+    port = free_port()
+    command = [
+        program("alertmanager"),
+        f"--config.file={config}",
+        f"--storage.path={tmp_path / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--cluster.listen-address=",
+    ]
+    return lambda: serving(command, port, "/-/ready")
+
+
+def receiver(server: Served, instance: str = "") -> AlertmanagerReceiver:
+    return AlertmanagerReceiver("alertmanager", server.url, Access({}), instance, time.time)
+
+
+def firing(**changed: Any) -> Notification:
+    return told(started=time.time() - 30, **changed)
+
+
+def over(notification: Notification) -> Notification:
+    return replace(notification, id=f"{notification.id}-over", status="resolved", ended=time.time())
+
+
+def alerts(server: Served) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = httpx.get(f"{server.url}/api/v2/alerts").json()
+    return sorted(found, key=lambda alert: (alert["labels"].get("run", ""), alert["labels"].get("rule", "")))
+
+
+def named(server: Served) -> list[tuple[str, str]]:
+    return [(alert["labels"]["run"], alert["labels"]["rule"]) for alert in alerts(server)]
+
+
+def delivered(*outcomes: Any) -> None:
+    assert [outcome.result for outcome in outcomes] == [Result.DELIVERED] * len(outcomes), outcomes
+
+
+def states(server: Served) -> dict[str, str]:
+    return {f"{a['labels']['run']} {a['labels']['rule']}": a["status"]["state"] for a in alerts(server)}
+
+
+def seconds(moment: str) -> float:
+    return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
+
+
+def got(people: Receiving, path: str) -> Sequence[dict[str, Any]]:
+    return [json.loads(sent.body) for sent in people.sent if sent.path == path]
+
+
+def test_fires_repeats_and_resolves(start: Start, people: Receiving) -> None:
+    """Labels and annotations as in the public interface; a repeat is the same alert; a person is told."""
+    with start() as server:
+        sink, alert = receiver(server), firing()
+        delivered(sink.send(alert))
+        (first,) = alerts(server)
+        assert first["labels"] == {
+            "alertname": "GrpoRunAlert",
+            "rule": "kl-stuck-at-zero",
+            "run": "v0-run",
+            "severity": "critical",
+            "team": "math",
+        }
+        assert first["annotations"] == {
+            "summary": "KL has been exactly 0 for 9 steps although rewards differ.",
+            "evidence": "kl_reference 0 · reward_zero_std_ratio 0.125",
+            "cause": "The optimizer does not hold the model's parameters.",
+            "fix": "Stop the run.",
+            "page": "http://127.0.0.1:9853/",
+        }
+        assert seconds(first["startsAt"]) == pytest.approx(alert.started, abs=0.01)
+        assert seconds(first["endsAt"]) == pytest.approx(time.time() + EXPIRES_SECONDS, abs=15)
+        (call,) = until(lambda: got(people, "/on-call"))
+        assert (call["status"], call["alerts"][0]["labels"]["run"]) == ("firing", "v0-run")
+        delivered(sink.refresh([alert], Picture(), time.time()))
+        (again,) = alerts(server)
+        assert (again["fingerprint"], again["startsAt"]) == (first["fingerprint"], first["startsAt"])
+        assert again["updatedAt"] > first["updatedAt"]
+        delivered(sink.send(over(alert)))
+        until(lambda: alerts(server) == [])
+
+
+def test_one_alert_for_many_keys_ends_with_the_last(start: Start) -> None:
+    """Two reward functions under one rule share their labels."""
+    with start() as server:
+        sink, one, two = receiver(server), firing(key="a"), firing(key="b", id="beef")
+        delivered(sink.send(one), sink.send(two), sink.send(over(one)))
+        assert len(alerts(server)) == 1
+        delivered(sink.send(over(two)))
+        until(lambda: alerts(server) == [])
+
+
+def test_what_fires_no_more_ends_with_the_next_repeat(start: Start) -> None:
+    """A finding that diagnosis made a warning has other labels; the critical one must not page on."""
+    with start() as server:
+        sink, alert = receiver(server), firing()
+        delivered(sink.send(alert))
+        delivered(sink.refresh([replace(alert, severity="warning")], Picture(), time.time()))
+        until(lambda: [a["labels"]["severity"] for a in alerts(server)] == ["warning"])
+
+
+def test_silence(start: Start, people: Receiving) -> None:
+    now = datetime.now(timezone.utc)
+    with start() as server:
+        silence = {
+            "matchers": [{"name": "run", "value": "v0-run", "isRegex": False, "isEqual": True}],
+            "startsAt": now.isoformat(),
+            "endsAt": (now + timedelta(hours=1)).isoformat(),
+            "createdBy": "someone",
+            "comment": "known",
+        }
+        assert httpx.post(f"{server.url}/api/v2/silences", json=silence).is_success
+        delivered(receiver(server).send(firing()), receiver(server).send(firing(run="v1-run", id="beef")))
+        until(lambda: states(server).get("v0-run kl-stuck-at-zero") == "suppressed")
+        calls = until(lambda: got(people, "/on-call"))
+        assert {alert["labels"]["run"] for call in calls for alert in call["alerts"]} == {"v1-run"}
+
+
+def test_a_frozen_policy_inhibits_what_follows_from_it(start: Start) -> None:
+    """On its own run only; and of two causes of the same standstill the nearer one calls."""
+    with start() as server:
+        sink = receiver(server)
+        frozen = firing(rule="parameters-unchanged")
+        parts = (
+            frozen,
+            firing(id="2", rule="kl-stuck-at-zero"),
+            firing(id="3", rule="entropy-collapse", severity="warning"),
+            firing(id="4", rule="entropy-collapse", severity="warning", run="v1-run"),
+        )
+        delivered(sink.send(replace(frozen, id="digest", parts=parts)))
+        until(lambda: len(alerts(server)) == 4)
+        until(lambda: states(server)["v0-run entropy-collapse"] == "suppressed")
+        until(lambda: states(server)["v0-run kl-stuck-at-zero"] == "suppressed")
+        until(lambda: states(server)["v0-run parameters-unchanged"] == "active")
+        until(lambda: states(server)["v1-run entropy-collapse"] == "active")
+
+
+def test_alertmanager_restarts(start: Start) -> None:
+    """It forgets alerts; the next repeat gives them back. Meanwhile sending is to be tried again."""
+    alert = firing()
+    with start() as server:
+        sink = receiver(server)
+        delivered(sink.send(alert))
+    assert sink.send(alert).result is Result.RETRY
+    with start() as server:
+        assert alerts(server) == []
+        delivered(sink.refresh([alert], Picture(), time.time()))
+        assert named(server) == [("v0-run", "kl-stuck-at-zero")]
+
+
+def test_the_watcher_restarts(start: Start) -> None:
+    """A new process knows nothing of what it posted: what fires stays one alert, and resolves."""
+    alert, other = firing(), firing(id="beef", run="v1-run")
+    with start() as server:
+        delivered(receiver(server).send(alert), receiver(server).send(other))
+        fresh = receiver(server)
+        delivered(fresh.refresh([alert, other], Picture(), time.time()))
+        assert named(server) == [("v0-run", "kl-stuck-at-zero"), ("v1-run", "kl-stuck-at-zero")]
+        delivered(fresh.send(over(alert)))
+        until(lambda: named(server) == [("v1-run", "kl-stuck-at-zero")])
+
+
+def test_many_alerts_and_hostile_text(start: Start) -> None:
+    """Five hundred in three requests; text that is no UTF-8, and control characters, are taken."""
+    with start() as server:
+        sink = receiver(server)
+        parts = tuple(firing(id=str(n), run=f"run-{n:03}", message="\x1b[31m<!channel> \ud83d") for n in range(500))
+        delivered(sink.send(replace(parts[0], id="digest", parts=parts)))
+        assert len(alerts(server)) == 500
+        assert alerts(server)[0]["annotations"]["summary"] == "\\x1b[31m<!channel> \\ud83d"
+
+
+def test_the_heartbeat_always_fires(start: Start, people: Receiving) -> None:
+    with start() as server:
+        delivered(receiver(server, "gpu7").refresh([], Picture(), time.time()))
+        (alive,) = alerts(server)
+        assert alive["labels"] == {"alertname": "GrpoWatchAlive", "instance": "gpu7", "severity": "none"}
+        assert until(lambda: got(people, "/alive"))
+
+
+@pytest.mark.system("amtool")
+def test_shipped_configurations_are_valid(program: Callable[[str], str]) -> None:
+    files = sorted(SHIPPED.parent.glob("*.yml"))
+    assert files
+    for file in files:
+        subprocess.run([program("amtool"), "check-config", str(file)], check=True, capture_output=True)
