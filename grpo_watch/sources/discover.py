@@ -15,6 +15,7 @@ from grpo_watch.sources.rotated import Names
 from grpo_watch.sources.sniff import Sniffed, Sniffer, What
 from grpo_watch.sources.trackio_runs import channel_name, per_run
 from grpo_watch.sources.walk import Walk
+from grpo_watch.sources.wandb_apart import Apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -84,7 +85,7 @@ class Discoverer:
     def __init__(self, allow_roots: Sequence[Path] = ()) -> None:
         self._allow = tuple(allow_roots)
         self._sniffer = Sniffer()
-        self._names = Names()
+        self._names, self._apart = Names(), Apart()
         self.problems: tuple[str, ...] = ()
 
     def discover(self, *paths: Path) -> list[FoundRun]:
@@ -97,7 +98,7 @@ class Discoverer:
         for path in paths:
             for place in _expand(path):
                 for made, problems in self._at(place, loose, named=place == path):
-                    for draft in per_run(made, (made.root, *self._allow)):
+                    for draft in self._per_run(made):
                         found.setdefault((draft.root, draft.lone), (draft, problems))
         self._sniffer.forget_others()
         self._names.forget_others()
@@ -124,6 +125,11 @@ class Discoverer:
         for draft in made:
             yield draft, tuple(text for where, text in texts if where.is_relative_to(draft.root))
         loose += [text for where, text in texts if not any(where.is_relative_to(draft.root) for draft in made)]
+
+    def _per_run(self, made: Draft) -> Iterable[Draft]:
+        roots = (made.root, *self._allow)
+        for draft in per_run(made, roots):
+            yield from self._apart.runs(draft, roots)
 
     def _sniff(self, path: Path, roots: Sequence[Path]) -> Sniffed:
         """What a file holds; what was rotated away is told of the log that it was a part of."""
