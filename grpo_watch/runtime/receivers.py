@@ -12,12 +12,29 @@ from typing import Any
 
 from grpo_watch.config.routing import Routing
 from grpo_watch.config.secrets import SecretFile, Url
-from grpo_watch.config.sinks import AlertmanagerSink, AppriseSink, HttpSink, Sink, SlackSink, WebhookSink
+from grpo_watch.config.sinks import (
+    AlertmanagerSink,
+    AppriseSink,
+    HeartbeatSink,
+    HttpSink,
+    PushgatewaySink,
+    Sink,
+    SlackSink,
+    StopSink,
+    TextfileSink,
+    WebhookSink,
+)
 from grpo_watch.errors import ConfigError, Place
 from grpo_watch.sinks.alertmanager import AlertmanagerReceiver
+from grpo_watch.sinks.apprise_sink import AppriseReceiver
+from grpo_watch.sinks.heartbeat import HeartbeatReceiver
 from grpo_watch.sinks.http import Access
 from grpo_watch.sinks.notification import Notification, Receiver
+from grpo_watch.sinks.pushgateway import PushgatewayReceiver, group_url
 from grpo_watch.sinks.route import Quiet, Route, Routed
+from grpo_watch.sinks.slack import SlackReceiver
+from grpo_watch.sinks.stop import StopPlan, StopReceiver
+from grpo_watch.sinks.textfile import TextfileReceiver
 from grpo_watch.sinks.webhook import WebhookReceiver, alertmanager_document, own_document
 
 
@@ -90,7 +107,27 @@ def _receiver(sink: Sink, name: str, around: Around) -> Receiver:
         shape = alertmanager_document if sink.format == "alertmanager" else own_document
         address = _address(sink.url, sink.url_file)
         return WebhookReceiver(name, address, _access(sink), _readable(sink.secret_file), shape, around.clock)
-    raise NotImplementedError(sink.type)
+    if isinstance(sink, SlackSink):
+        address = _address(None, sink.webhook_url_file)
+        return SlackReceiver(name, address, Access({}, _authorities(sink.ca_file)), around.clock)
+    if isinstance(sink, AppriseSink):
+        return AppriseReceiver(name, sink.url_file.read)
+    return _without_messages(sink, name, around)
+
+
+def _without_messages(sink: Sink, name: str, around: Around) -> Receiver:
+    """A receiver that is told what there is again and again, and not what changed."""
+    if isinstance(sink, PushgatewaySink):
+        url = group_url(sink.url.reveal(), sink.instance or around.instance)
+        return PushgatewayReceiver(name, url, _access(sink), sink.every, around.clock)
+    if isinstance(sink, TextfileSink):
+        return TextfileReceiver(name, sink.path, sink.every, around.clock)
+    if isinstance(sink, HeartbeatSink):
+        return HeartbeatReceiver(name, _address(None, sink.url_file), sink.every, around.late, around.clock)
+    if isinstance(sink, StopSink):
+        plan = StopPlan(frozenset(sink.rules), sink.grace_seconds, sink.file, sink.folder, sink.dry_run)
+        return StopReceiver(name, plan, around.folder_of, around.announce)
+    raise TypeError(f"no receiver for {sink.type}")
 
 
 def _access(sink: HttpSink) -> Access:

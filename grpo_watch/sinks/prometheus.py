@@ -61,6 +61,10 @@ METRIC_TABLE: Mapping[str, Family] = {
     "grpo_watch_source_lag_seconds": Family("gauge", _SOURCE, "seconds since all that was there was last read"),
     "grpo_watch_records_total": Family("counter", ("source",), "records read, by kind of channel"),
     "grpo_watch_record_errors_total": Family("counter", ("source", "reason"), "pieces of input passed over"),
+    "grpo_watch_deliveries_total": Family(
+        "counter", ("sink", "outcome"), "messages by receiver and what became of them"
+    ),
+    "grpo_watch_delivery_queue_length": Family("gauge", ("sink",), "messages that wait for the receiver"),
     "grpo_watch_state_bytes": Family("gauge", (), "size of the state on disk"),
     "grpo_watch_state_ok": Family("gauge", (), "0 while the state can't be written and is kept in memory"),
     "grpo_watch_config_last_reload_successful": Family("gauge", (), "0 while a broken file leaves the old in force"),
@@ -78,12 +82,14 @@ class Exporter:
     Args:
         picture: gives the newest picture; called at each scrape.
         clock: Unix seconds, for lags.
+        process: whether the metrics of the process are exported too.
     """
 
-    def __init__(self, picture: Callable[[], Picture], clock: Callable[[], float]) -> None:
+    def __init__(self, picture: Callable[[], Picture], clock: Callable[[], float], *, process: bool = True) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(_Runs(picture, clock))
-        ProcessCollector(registry=self.registry)
+        if process:
+            ProcessCollector(registry=self.registry)
 
     def render(self, accept: str, accept_encoding: str) -> tuple[bytes, dict[str, str]]:
         """The body in the format that the headers ask for (text 0.0.4 or OpenMetrics, gzip), and its headers."""
@@ -214,6 +220,10 @@ def _watcher_samples(picture: Picture) -> Iterator[Sample]:
         yield "grpo_watch_records_total", (source,), count
     for labels, count in picture.errors.items():
         yield "grpo_watch_record_errors_total", labels, count
+    for labels, count in picture.deliveries.items():
+        yield "grpo_watch_deliveries_total", labels, count
+    for sink, length in picture.queues.items():
+        yield "grpo_watch_delivery_queue_length", (sink,), length
     if picture.state_bytes is not None:
         yield "grpo_watch_state_bytes", (), picture.state_bytes
     yield "grpo_watch_state_ok", (), float(picture.state_ok)

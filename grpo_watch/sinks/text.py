@@ -11,6 +11,7 @@ from grpo_watch.core.records import Scalar
 from grpo_watch.sinks.notification import RESOLVED, STOPPED, Notification
 
 BARS = "▁▂▃▄▅▆▇█"
+_TOP = len(BARS) - 1
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Unicode categories that are shown as escapes: controls, marks that turn the direction of text, halves of pairs."""
 
@@ -55,9 +56,9 @@ def sparkline(values: Iterable[float]) -> str:
     finite = [value for value in row if math.isfinite(value)]
     if not finite:
         return ""
-    low, high = min(finite), max(finite)
-    scale = (len(BARS) - 1) / (high - low) if high > low and math.isfinite(high - low) else 0.0
-    return "".join(BARS[round((value - low) * scale)] if math.isfinite(value) else " " for value in row)
+    low = min(finite) / 2  # halves: the difference of two numbers may be none
+    span = max(finite) / 2 - low or 1.0
+    return "".join(BARS[round((value / 2 - low) / span * _TOP)] if math.isfinite(value) else " " for value in row)
 
 
 def trends(told: Notification) -> list[str]:

@@ -1,0 +1,114 @@
+"""Hands notifications to apprise, which knows over a hundred services: DingTalk, Feishu, WeCom, Discord, email."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from grpo_watch.errors import ConfigError
+from grpo_watch.sinks.base import Picture
+from grpo_watch.sinks.notification import RESOLVED, Notification, Outcome, Result
+from grpo_watch.sinks.text import clean, evidence_line, headline, trends
+
+MAX_BODY = 1_700
+"""Bytes: Discord takes 2,000 characters, WeCom's robots 2,048 bytes of text with the title."""
+SHOWN_PARTS = 10
+PACE_SECONDS = 1.0
+INSTALL = "apprise is not installed: pip install 'grpo-watch[apprise]'"
+
+
+class AppriseReceiver:
+    """One service.
+
+    Args:
+        name: what metrics call it.
+        url: gives apprise's address of the service; raises ``ConfigError``.
+
+    Raises:
+        ConfigError: apprise is not installed, or knows no service of this address.
+    """
+
+    pace = PACE_SECONDS
+    refresh_every: float | None = None
+
+    def __init__(self, name: str, url: Callable[[], str]) -> None:
+        self.name, self._url = name, url
+        _keep_quiet()
+        _service(url())
+
+    def send(self, notification: Notification) -> Outcome:
+        """Send one message; apprise says whether the service took it, not why it did not."""
+        try:
+            service = _service(self._url())
+            taken = service.notify(title=headline(notification), body=body_of(notification), **_kind(notification))
+        except ConfigError as problem:
+            return Outcome(Result.RETRY, str(problem))
+        except Exception as problem:  # noqa: BLE001  a plugin's mistake must not end the thread, nor its text be told
+            return Outcome(Result.RETRY, f"apprise failed ({type(problem).__name__})")
+        if taken:
+            return Outcome(Result.DELIVERED, "taken")
+        return Outcome(Result.RETRY, "the service did not take the message, or was not reached")
+
+    def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:  # noqa: ARG002
+        """Nothing: each message is sent once."""
+        return Outcome(Result.DELIVERED, "nothing to refresh")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def body_of(told: Notification) -> str:
+    """The text of a message, at most ``MAX_BODY`` bytes; nobody is mentioned by what a completion says."""
+    if told.parts:
+        lines = [f"{headline(part)}: {clean(part.summary, 200)}" for part in told.parts[:SHOWN_PARTS]]
+        more = len(told.parts) - SHOWN_PARTS
+        lines += [f"… and {more} more"] if more > 0 else []
+    else:
+        lines = [clean(told.message or told.summary, 500)]
+        if told.status != RESOLVED:
+            lines += [f"Likely: {clean(told.cause, 300)}"] if told.cause else []
+            lines += [f"What to do: {clean(told.hint, 400)}"] if told.hint else []
+        lines += [evidence_line(told.evidence, 400), *trends(told)]
+    lines += [clean(url, 300) for url in (told.page, told.runbook) if url]
+    text = "\n".join(line for line in lines if line).replace("@", "@\u2060")
+    written = text.encode("utf-8", "replace")
+    return text if len(written) <= MAX_BODY else written[: MAX_BODY - 3].decode("utf-8", "ignore") + "…"
+
+
+def _kind(told: Notification) -> dict[str, Any]:
+    """Success, failure or warning, which services show as colours; the text is text, and no markup."""
+    import apprise  # noqa: PLC0415  an extra
+
+    kinds = apprise.NotifyType
+    if told.status == RESOLVED:
+        kind = kinds.SUCCESS
+    else:
+        kind = {"critical": kinds.FAILURE, "warning": kinds.WARNING}.get(told.severity, kinds.INFO)
+    return {"notify_type": kind, "body_format": apprise.NotifyFormat.TEXT}
+
+
+def _service(url: str) -> Any:
+    """An apprise object with one service.
+
+    Raises:
+        ConfigError: apprise is not installed, or knows no service of this address.
+    """
+    try:
+        import apprise  # noqa: PLC0415  an extra, and slow to import
+    except ImportError:
+        raise ConfigError(INSTALL) from None
+    asset = apprise.AppriseAsset(app_id="grpo-watch", secure_logging=True, async_mode=False, http_redirects=False)
+    service = apprise.Apprise(asset=asset)
+    if not service.add(url):
+        raise ConfigError("apprise knows no service of this address, or something in it is missing")
+    return service
+
+
+def _keep_quiet() -> None:
+    """Its log lines, and those of the HTTP client under it, hold addresses, which are secrets."""
+    for name in ("apprise", "urllib3"):
+        logger = logging.getLogger(name)
+        logger.propagate = False
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())

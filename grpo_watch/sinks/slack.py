@@ -1,0 +1,127 @@
+"""Turns notifications into Slack messages: blocks within Slack's limits, nothing in them that Slack would act on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from grpo_watch.errors import ConfigError
+from grpo_watch.sinks.base import Picture
+from grpo_watch.sinks.http import Access, Http
+from grpo_watch.sinks.notification import RESOLVED, STOPPED, Notification, Outcome, Result
+from grpo_watch.sinks.text import clean, evidence_line, headline, trends
+
+PACE_SECONDS = 1.0
+"""Slack takes one message per second and webhook; more are answered with 429."""
+MAX_TEXT = 3_000
+"""Characters of one section's text; Slack refuses the whole message above."""
+SHOWN_PARTS = 20
+"""Alerts of a digest that are listed; the rest is a number."""
+_COLOURS: Mapping[str, str] = {"critical": "#c0392b", "warning": "#d68910", "info": "#5d6d7e"}
+_GOOD = "#1e8449"
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+"""What Slack's documentation asks to be escaped: without ``<`` nobody can write ``<!channel>`` or a link."""
+
+
+class SlackReceiver:
+    """One incoming webhook.
+
+    Args:
+        name: what metrics call it.
+        url: gives the address; raises ``ConfigError``.
+        access: authorities to trust.
+        clock: Unix seconds.
+    """
+
+    pace = PACE_SECONDS
+    refresh_every: float | None = None
+
+    def __init__(self, name: str, url: Callable[[], str], access: Access, clock: Callable[[], float]) -> None:
+        self.name = name
+        self._url = url
+        self._http = Http(access, clock)
+
+    def send(self, notification: Notification) -> Outcome:
+        """Post one message."""
+        try:
+            url = self._url()
+        except ConfigError as problem:
+            return Outcome(Result.RETRY, str(problem))
+        body = json.dumps(message(notification)).encode()
+        return self._http.send("POST", url, body, {"Content-Type": "application/json"})
+
+    def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:  # noqa: ARG002
+        """Nothing: each message is sent once."""
+        return Outcome(Result.DELIVERED, "nothing to refresh")
+
+    def close(self) -> None:
+        """Free the connections."""
+        self._http.close()
+
+
+def message(told: Notification) -> dict[str, Any]:
+    """The body that Slack's incoming webhooks take; ``text`` is what notifications on phones show."""
+    blocks = _digest(told) if told.parts else _single(told)
+    colour = _GOOD if told.status == RESOLVED else _COLOURS.get(_worst(told), _COLOURS["info"])
+    return {"text": escaped(headline(told)), "attachments": [{"color": colour, "blocks": blocks}]}
+
+
+def escaped(text: str, limit: int = MAX_TEXT) -> str:
+    """Text that Slack shows as it is, at most ``limit`` characters after escaping; no escape is cut in two."""
+    shown: list[str] = []
+    length = 0
+    for char in clean(text, limit):
+        piece = char.translate(_ESCAPES)
+        length += len(piece)
+        if length >= limit:
+            return "".join(shown) + "…"
+        shown.append(piece)
+    return "".join(shown)
+
+
+def _single(told: Notification) -> list[dict[str, Any]]:
+    lines = [told.message or told.summary]
+    if told.status != RESOLVED:
+        lines += [f"Likely: {told.cause}"] if told.cause else []
+        lines += [f"Explained by {told.caused_by}"] if told.caused_by else []
+        lines += [f"What to do: {told.hint}"] if told.hint and told.status != STOPPED else []
+    found = [f"*{escaped(headline(told), 200)}*", *(escaped(line, 700) for line in lines)]
+    blocks = [_section("\n".join(found))]
+    details = [evidence_line(told.evidence, 700), *trends(told)]
+    if any(details):
+        blocks.append(_section("\n".join(escaped(line, 700) for line in details if line)))
+    links = [_link(told.page, "status page"), _link(told.runbook, "runbook")]
+    context = [*(f"{name}={value}" for name, value in sorted(told.labels.items()))]
+    foot = [*filter(None, links), escaped(" · ".join(context), 500)]
+    return [*blocks, *([_context(" · ".join(filter(None, foot)))] if any(foot) else [])]
+
+
+def _digest(told: Notification) -> list[dict[str, Any]]:
+    """A head, and one line per alert, as many sections as they need."""
+    lines = [f"• {escaped(headline(part), 200)}: {escaped(part.summary, 300)}" for part in told.parts[:SHOWN_PARTS]]
+    more = len(told.parts) - SHOWN_PARTS
+    lines += [f"… and {more} more"] if more > 0 else []
+    sections = [_section("\n".join(lines[start : start + 5])) for start in range(0, len(lines), 5)]
+    foot = _link(told.page, "status page")
+    return [_section(f"*{escaped(headline(told), 200)}*"), *sections, *([_context(foot)] if foot else [])]
+
+
+def _worst(told: Notification) -> str:
+    order = ["info", "warning", "critical"]
+    severities = [part.severity for part in told.parts or (told,)]
+    return max(severities, key=lambda severity: order.index(severity) if severity in order else 0)
+
+
+def _section(text: str) -> dict[str, Any]:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": text[:MAX_TEXT], "verbatim": True}}
+
+
+def _context(text: str) -> dict[str, Any]:
+    return {"type": "context", "elements": [{"type": "mrkdwn", "text": text[:MAX_TEXT], "verbatim": True}]}
+
+
+def _link(url: str, name: str) -> str:
+    """A link of our own; an address that could break out of it is not one."""
+    usable = url.startswith(("http://", "https://")) and not set(url) & set("<>|\n ")
+    return f"<{url.replace('&', '&amp;')}|{name}>" if usable else ""
