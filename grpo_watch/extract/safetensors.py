@@ -5,36 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, TypeGuard
+from typing import Any
 
 from grpo_watch.errors import TensorFileError
+from grpo_watch.extract.extents import BITS, Extent, human, naturals
 
 MAX_HEADER = 100_000_000
 """Bytes; the limit of the safetensors library (0.8.0, ``MAX_HEADER_SIZE``)."""
-
-MAX_DIMENSIONS = 64
-"""Of a tensor; numpy's own limit."""
-
-BITS: Mapping[str, int] = MappingProxyType(
-    {"BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32, "F32": 32}
-    | {"U64": 64, "I64": 64, "F64": 64, "C64": 64, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4}
-    | {"F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6}
-)
-"""Bits per element of the data types that safetensors 0.8.0 writes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """Where one tensor lies: ``start`` and ``end`` are byte offsets in the file."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    start: int
-    end: int
 
 
 def read_header(descriptor: int, name: str) -> tuple[Extent, ...]:
@@ -65,13 +42,6 @@ def read_header(descriptor: int, name: str) -> tuple[Extent, ...]:
     return tuple(extents)
 
 
-def human(size: int) -> str:
-    """A number of bytes for people: ``10 GB``, ``12 KB``."""
-    units = ("bytes", "KB", "MB", "GB", "TB", "PB", "EB")
-    power = max(0, min((len(str(size)) - 1) // 3, len(units) - 1))
-    return f"{size / 1000**power:.3g} {units[power]}"
-
-
 def _entries(name: str, raw: bytes) -> list[tuple[str, Any]]:
     try:
         pairs = json.loads(raw.decode("utf-8"), object_pairs_hook=_Pairs)
@@ -91,22 +61,13 @@ class _Pairs(list[tuple[str, Any]]):
 def _extent(name: str, tensor: str, entry: Any, base: int) -> Extent:
     fields = dict(entry) if isinstance(entry, _Pairs) else {}
     dtype, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
-    if not isinstance(dtype, str) or not _naturals(shape) or not _naturals(offsets) or len(offsets) != 2:  # noqa: PLR2004
+    if not isinstance(dtype, str) or not naturals(shape) or not naturals(offsets) or len(offsets) != 2:  # noqa: PLR2004
         raise TensorFileError(f"{name}: the header entry of {tensor[:80]!r} is not understood")
     begin, end = offsets
     bits = BITS.get(dtype)
     if end < begin or (bits is not None and (end - begin) * 8 != bits * math.prod(shape)):
         raise TensorFileError(f"{name}: offsets of {tensor[:80]!r} do not fit its shape")
     return Extent(tensor, dtype, tuple(shape), base + begin, base + end)
-
-
-def _naturals(value: Any) -> TypeGuard[list[int]]:
-    """A short list of numbers that fit a file offset: products of longer or larger ones could take for ever."""
-    return (
-        isinstance(value, list)
-        and len(value) <= MAX_DIMENSIONS
-        and all(type(number) is int and 0 <= number < 1 << 63 for number in value)
-    )
 
 
 def _check_layout(name: str, extents: list[Extent], base: int, size: int) -> None:

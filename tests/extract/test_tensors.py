@@ -19,7 +19,8 @@ from safetensors import numpy as library
 
 from grpo_watch.core.records import TensorDigest
 from grpo_watch.errors import ChangedWhileReadError, TensorFileError
-from grpo_watch.extract.safetensors import human, read_header
+from grpo_watch.extract.extents import human
+from grpo_watch.extract.safetensors import read_header
 from grpo_watch.extract.tensors import CHUNK, digest_file
 
 NAN_BF16, INF_BF16, ONE_BF16 = 0x7FC0, 0xFF80, 0x3F80

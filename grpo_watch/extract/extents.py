@@ -1,0 +1,55 @@
+"""Where tensors lie in a file: the common form of what the readers of headers find."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeGuard
+
+MAX_DIMENSIONS = 64
+"""Of a tensor; numpy's own limit."""
+
+WHOLE_FILE = "FILE"
+"""Stands for the data type where a file is hashed as a whole because its tensors can't be told apart."""
+
+BITS: Mapping[str, int] = MappingProxyType(
+    {"BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32, "F32": 32}
+    | {"U64": 64, "I64": 64, "F64": 64, "C64": 64, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4}
+    | {"F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6}
+)
+"""Bits per element of the data types that safetensors 0.8.0 writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Where one tensor lies: ``start`` and ``end`` are byte offsets in the file.
+
+    ``strides`` (in elements) are given only where the elements don't follow each other in the order of their indices;
+    the bytes are then those that the tensor spans. ``replicated``: every rank that saved the tensor must hold the same
+    (None: the file does not say).
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+    strides: tuple[int, ...] = ()
+    replicated: bool | None = None
+
+
+def naturals(value: Any) -> TypeGuard[list[int] | tuple[int, ...]]:
+    """A short list of numbers that fit a file offset: products of longer or larger ones could take for ever."""
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) <= MAX_DIMENSIONS
+        and all(type(number) is int and 0 <= number < 1 << 63 for number in value)
+    )
+
+
+def human(size: int) -> str:
+    """A number of bytes for people: ``10 GB``, ``12 KB``."""
+    units = ("bytes", "KB", "MB", "GB", "TB", "PB", "EB")
+    power = max(0, min((len(str(size)) - 1) // 3, len(units) - 1))
+    return f"{size / 1000**power:.3g} {units[power]}"

@@ -1,0 +1,60 @@
+"""The names that torch's own pickles of tensors hold, and what each stands for; every other name is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+DTYPES: Mapping[str, str] = MappingProxyType(
+    {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32"}
+    | {"int16": "I16", "int8": "I8", "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64", "bool": "BOOL"}
+    | {"complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
+    | {"float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ"}
+)
+"""torch's data types, called as safetensors calls them: the same weights then compare equal in both formats."""
+
+STORAGES: Mapping[str, str] = MappingProxyType(
+    {"DoubleStorage": "F64", "FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16"}
+    | {"LongStorage": "I64", "IntStorage": "I32", "ShortStorage": "I16", "CharStorage": "I8", "ByteStorage": "U8"}
+    | {"BoolStorage": "BOOL", "ComplexFloatStorage": "C64"}
+)
+"""Typed storages by class name; ``UntypedStorage`` counts bytes."""
+
+UNTYPED = "torch.storage.UntypedStorage"
+REBUILD, REBUILD_OLD, REBUILD_TYPED = (f"torch._utils._rebuild_tensor{end}" for end in ("_v2", "", "_v3"))
+PARAMETERS = frozenset({"torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state"})
+OF_TYPE = "torch._tensor._rebuild_from_type_v2"
+WRAPPER = "torch._utils._rebuild_wrapper_subclass"
+ORDERED = "collections.OrderedDict"
+SIZE = "torch.Size"
+
+_INERT = frozenset(
+    {ORDERED, "collections.defaultdict", "_codecs.encode", SIZE, "torch.device", "torch.serialization._get_layout"}
+    | {f"{module}.{kind}" for module in ("builtins", "__builtin__") for kind in ("set", "frozenset", "dict", "list")}
+    | {f"{module}.{kind}" for module in ("builtins", "__builtin__") for kind in ("bytearray", "complex", "slice")}
+    | {"deepspeed.runtime.zero.config.ZeroStageEnum", "deepspeed.utils.tensor_fragment.fragment_address"}
+    | {f"deepspeed.runtime.fp16.loss_scaler.{kind}LossScaler" for kind in ("", "Dynamic")}
+    | {f"torch.storage.{kind}Storage" for kind in ("Untyped", "Typed", "_Legacy")}
+)
+"""Containers and settings beside tensors; none of them is made, they only stand for themselves."""
+_SHARDED = re.compile(
+    r"torch\.distributed\.(?:tensor|_tensor)(?:\.api|\._api|\._dtensor_spec|\.placement_types)?\."
+    r"(?:DTensor|DTensorSpec|TensorMeta|ShardOrderEntry|Shard|_StridedShard|Replicate|Partial|_Partial)"
+    r"|torch\.distributed\.device_mesh\.DeviceMesh|torch\.distributed\._mesh_layout\.(?:_MeshLayout|_FlatLayout)"
+)
+"""What a DTensor says of its mesh and placement (torch 2.2 to 2.13; verl's and FSDP2's shards)."""
+
+
+def may_occur(path: str) -> bool:
+    """Whether a name may stand in the pickle of a weight file."""
+    known = {REBUILD, REBUILD_OLD, REBUILD_TYPED, OF_TYPE, WRAPPER} | PARAMETERS | _INERT
+    if path in known or _SHARDED.fullmatch(path) is not None:
+        return True
+    module, _, last = path.rpartition(".")
+    return module == "torch" and (last in DTYPES or last in STORAGES)
+
+
+def is_sharded_tensor(path: str) -> bool:
+    """Whether a name is that of DTensor."""
+    return path.endswith(".DTensor") and may_occur(path)

@@ -1,0 +1,178 @@
+"""Turns the nodes of a torch pickle into its tensors: name, type, shape, strides and place in a storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from grpo_watch.errors import TensorFileError
+from grpo_watch.extract import torch_names as known
+from grpo_watch.extract.extents import BITS, naturals
+from grpo_watch.extract.pickle_opcodes import Call, Foreign, Name, Node, Pairs, Sequence, read_pickle
+
+MAX_NAME = 500
+"""Characters of a tensor's name, the path of keys that leads to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """One tensor of a pickle. ``offset`` and ``strides`` count elements, ``held`` is the size of its storage in bytes.
+
+    ``replicated``: a DTensor of which each rank holds the whole (True) or a shard (False); None for a plain tensor.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    storage: str
+    offset: int
+    held: int
+    replicated: bool | None = None
+
+    @property
+    def span(self) -> int:
+        """Elements from its first to its last, both counted; 0 where it has none."""
+        if 0 in self.shape:
+            return 0
+        return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements follow each other in the order of their indices."""
+        expected = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if size != 1 and stride != expected:
+                return 0 in self.shape
+            expected *= size
+        return True
+
+
+def read_tensors(raw: bytes, name: str) -> list[StoredTensor]:
+    """The tensors that a pickle of ``torch.save`` describes, in its order; named by their keys, joined with dots.
+
+    Raises:
+        TensorFileError: damaged, refused, or a tensor does not fit its storage.
+    """
+    found: dict[str, StoredTensor] = {}
+    try:
+        for path, tensor in _walk(read_pickle(raw, name, known.may_occur), name):
+            if path in found:
+                raise TensorFileError(f"{name}: the pickle names a tensor twice, {path[:80]!r}")
+            found[path] = replace(tensor, name=path)
+    except RecursionError:
+        raise TensorFileError(f"{name}: refused: tensors nested in each other without end") from None
+    return list(found.values())
+
+
+def _walk(root: Node, file: str) -> Iterator[tuple[str, StoredTensor]]:
+    """Every tensor below a node; each container once, so that neither a loop nor shared parts take for ever."""
+    waiting: list[tuple[str, Node]] = [("", root)]
+    seen: set[int] = set()
+    while waiting:
+        path, node = waiting.pop()
+        if isinstance(node, Call) and (tensor := _tensor(node, file)) is not None:
+            yield path or "tensor", tensor
+            continue
+        if not isinstance(node, (Call, Pairs, Sequence, tuple)) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        below = [(_joined(path, key), inner) for key, inner in _children(node)]
+        waiting.extend(reversed(below))
+
+
+def _children(node: Call | Pairs | Sequence | tuple[Node, ...]) -> Iterator[tuple[Any, Node]]:
+    if isinstance(node, Call):
+        for argument in node.arguments if node.function == known.ORDERED else ():
+            yield from _children(argument) if isinstance(argument, (Pairs, Sequence)) else ()
+        yield from node.items
+    elif isinstance(node, Pairs):
+        yield from node.items
+    else:
+        yield from enumerate(node.items if isinstance(node, Sequence) else node)
+
+
+def _joined(path: str, key: Node) -> str:
+    last = key if isinstance(key, str) else str(key) if naturals((key,)) else "?"
+    return (f"{path}.{last}" if path else last)[:MAX_NAME]
+
+
+def _tensor(call: Call, file: str) -> StoredTensor | None:
+    """The tensor that a call rebuilds; None where it rebuilds something else."""
+    function, arguments = call.function, call.arguments
+    if function in known.PARAMETERS:
+        inner = arguments[0] if arguments else None
+        return _tensor(inner, file) if isinstance(inner, Call) else None
+    if function == known.OF_TYPE and len(arguments) > 3:  # noqa: PLR2004  function, type, arguments, state
+        return _of_type(call, file)
+    if function not in {known.REBUILD, known.REBUILD_OLD, known.REBUILD_TYPED}:
+        return None
+    if len(arguments) < 4 or not isinstance(arguments[0], Foreign):  # noqa: PLR2004  storage, offset, size, strides
+        raise TensorFileError(f"{file}: a tensor of its pickle is not understood")
+    typed = arguments[6] if function == known.REBUILD_TYPED and len(arguments) > 6 else None  # noqa: PLR2004
+    return _placed(arguments[0], arguments[1:4], typed, file)
+
+
+def _placed(storage: Foreign, place: tuple[Node, ...], typed: Node, file: str) -> StoredTensor:
+    kind, key, count = _storage(storage, file)
+    offset, shape, strides = place[0], _shape(place[1]), _shape(place[2])
+    dtype = known.DTYPES.get(typed.path.rpartition(".")[2]) if isinstance(typed, Name) else kind
+    if dtype is None or not naturals((offset,)) or not naturals(shape) or not naturals(strides):
+        raise TensorFileError(f"{file}: a tensor of its pickle is not understood")
+    bits = BITS[dtype]
+    held = count * (BITS[kind] if kind else 8) // 8
+    tensor = StoredTensor("", dtype, tuple(shape), tuple(strides), key, int(offset), held)
+    if len(shape) != len(strides) or (tensor.span and (tensor.offset + tensor.span) * bits > held * 8):
+        raise TensorFileError(f"{file}: a tensor of shape {list(shape)} reaches out of its storage {key[:40]!r}")
+    return tensor
+
+
+def _storage(storage: Foreign, file: str) -> tuple[str | None, str, int]:
+    """Type (None: bytes), key and number of elements of ``("storage", class, key, device, count)``."""
+    what = storage.what
+    if isinstance(what, tuple) and len(what) >= 5 and what[0] == "storage" and isinstance(what[1], Name):  # noqa: PLR2004
+        _, kind, key, _, count = what[:5]
+        short = kind.path.rpartition(".")[2]
+        if isinstance(key, str) and naturals((count,)) and (short in known.STORAGES or kind.path == known.UNTYPED):
+            return known.STORAGES.get(short), key, int(count)
+    raise TensorFileError(f"{file}: a storage of its pickle is not understood")
+
+
+def _shape(node: Node) -> tuple[Any, ...]:
+    """A tuple of sizes, bare or as ``torch.Size``."""
+    if isinstance(node, Call) and node.function == known.SIZE and len(node.arguments) == 1:
+        node = node.arguments[0]
+    if isinstance(node, Sequence):
+        node = tuple(node.items)
+    return node if isinstance(node, tuple) else (None,)
+
+
+def _of_type(call: Call, file: str) -> StoredTensor | None:
+    """A tensor of a class of its own: DTensor, with this rank's part in its state; or one rebuilt as usual."""
+    function, kind, arguments, state = call.arguments[:4]
+    if not isinstance(function, Name) or not isinstance(kind, Name) or not isinstance(arguments, tuple):
+        raise TensorFileError(f"{file}: a tensor of its pickle is not understood")
+    if function.path != known.WRAPPER:
+        return _tensor(Call(function.path, arguments), file)
+    fields = _fields(state)
+    local = fields.get("_local_tensor")
+    tensor = _tensor(local, file) if isinstance(local, Call) and known.is_sharded_tensor(kind.path) else None
+    if tensor is None:
+        raise TensorFileError(f"{file}: tensors of the class {kind.path[:80]} are not understood")
+    return replace(tensor, replicated=_replicated(fields.get("_spec")))
+
+
+def _replicated(spec: Node) -> bool:
+    """Whether a DTensorSpec places the whole tensor on every rank."""
+    placements = _fields(spec.state).get("placements") if isinstance(spec, Call) else None
+    if not isinstance(placements, tuple) or not placements:
+        return False
+    return all(isinstance(one, Call) and one.function.endswith(".Replicate") for one in placements)
+
+
+def _fields(state: Node) -> dict[str, Node]:
+    """The attributes that a state sets: a dictionary, or a pair of one and of slots."""
+    parts = state if isinstance(state, tuple) else (state,)
+    pairs = [pair for part in parts if isinstance(part, Pairs) for pair in part.items]
+    return {key: value for key, value in pairs if isinstance(key, str)}

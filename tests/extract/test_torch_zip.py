@@ -1,0 +1,378 @@
+"""Files of torch.save are read without unpickling: hand-written archives, honest and malicious."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_watch.core.records import TensorDigest
+from grpo_watch.errors import TensorFileError
+from grpo_watch.extract.extents import WHOLE_FILE, Extent
+from grpo_watch.extract.layout import read_layout
+from grpo_watch.extract.tensors import digest_file
+from tests.support import torch_file as torch
+
+WEIGHT = np.arange(12, dtype=np.float32).reshape(3, 4)
+BIAS = np.array([1.5, -2.0, np.nan], np.float16)
+BITS = np.array([0x3F80, 0x7FC0], np.uint16)
+"""One and NaN as bfloat16."""
+
+
+def digest(path: Path, threads: int = 1) -> dict[str, TensorDigest]:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return digest_file(descriptor, path.name, threads=threads)
+    finally:
+        os.close(descriptor)
+
+
+def layout(path: Path) -> tuple[Extent, ...]:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return read_layout(descriptor, path.name)
+    finally:
+        os.close(descriptor)
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(TensorFileError) as caught:
+        digest(path)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{path.name}: ")
+    return str(caught.value)
+
+
+def checksum(array: np.ndarray[Any, Any]) -> str:
+    return str(xxhash.xxh3_128_hexdigest(array.tobytes()))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_state_dict(tmp_path: Path, threads: int) -> None:
+    path = torch.state_dict(tmp_path / "m.bin", {"a.weight": WEIGHT, "a.bias": BIAS, "b": BITS})
+    assert digest(path, threads) == {
+        "a.weight": TensorDigest("F32", (3, 4), checksum(WEIGHT)),
+        "a.bias": TensorDigest("F16", (3,), checksum(BIAS), nonfinite=1),
+        "b": TensorDigest("BF16", (2,), checksum(BITS), nonfinite=1),
+    }
+
+
+def test_names_are_the_keys_on_the_way(tmp_path: Path) -> None:
+    part = torch.tensor("0", WEIGHT)
+    body = torch.mapping({"module": torch.ordered({"w": part}), "groups": b"]" + part + b"a", "step": torch.number(3)})
+    path = torch.archive(tmp_path / "m.pt", torch.whole(body), {"0": WEIGHT.tobytes()})
+    assert digest(path).keys() == {"module.w", "groups.0"}
+
+
+def test_tied_tensors_share_their_place(tmp_path: Path) -> None:
+    parts = torch.ordered({"embed": torch.tensor("0", WEIGHT), "head": torch.tensor("0", WEIGHT)})
+    path = torch.archive(tmp_path / "m.pt", torch.whole(parts), {"0": WEIGHT.tobytes()})
+    embed, head = layout(path)
+    assert (embed.start, embed.end) == (head.start, head.end)
+    assert len({one.checksum for one in digest(path).values()}) == 1
+
+
+def test_views_into_one_storage(tmp_path: Path) -> None:
+    """The second row, and the transposed matrix, of one storage."""
+    row = torch.tensor("0", WEIGHT, shape=(4,), strides=(1,), offset=4, count=12)
+    turned = torch.tensor("0", WEIGHT, shape=(4, 3), strides=(1, 4), count=12)
+    path = torch.archive(
+        tmp_path / "m.pt", torch.whole(torch.ordered({"row": row, "turned": turned})), {"0": WEIGHT.tobytes()}
+    )
+    found = digest(path)
+    assert found["row"].checksum == checksum(WEIGHT[1])
+    assert found["turned"].shape == (4, 3)
+    assert found["turned"].checksum == xxhash.xxh3_128_hexdigest(WEIGHT.tobytes() + b"((4, 3), (1, 4))")
+
+
+def test_parameters_and_old_tensors(tmp_path: Path) -> None:
+    inner = torch.tensor("0", WEIGHT)
+    old = torch.called(
+        "torch._utils._rebuild_tensor",
+        torch.storage("0", "FloatStorage", 12),
+        torch.number(0),
+        torch.sizes((12,)),
+        torch.sizes((1,)),
+    )
+    parts = {"p": torch.called("torch._utils._rebuild_parameter", inner, b"\x88", torch.ordered({})), "old": old}
+    path = torch.archive(tmp_path / "m.pt", torch.whole(torch.ordered(parts)), {"0": WEIGHT.tobytes()})
+    assert {name: one.shape for name, one in digest(path).items()} == {"p": (3, 4), "old": (12,)}
+
+
+@pytest.mark.parametrize(
+    ("placements", "replicated"),
+    [(("Shard",), False), (("Replicate",), True), (("Replicate", "Shard"), False), (("Replicate", "Replicate"), True)],
+)
+def test_distributed_tensors(tmp_path: Path, placements: tuple[str, ...], replicated: bool) -> None:  # noqa: FBT001
+    path = torch.state_dict(tmp_path / "m.pt", {"w": WEIGHT}, placements)
+    (extent,) = layout(path)
+    assert (extent.name, extent.shape, extent.replicated) == ("w", (3, 4), replicated)
+    assert digest(path)["w"].checksum == checksum(WEIGHT)
+
+
+def test_tensor_without_elements(tmp_path: Path) -> None:
+    """ZeRO-3 leaves such placeholders."""
+    path = torch.state_dict(tmp_path / "m.pt", {"w": np.zeros((0,), np.float32)})
+    assert digest(path)["w"].elements == 0
+
+
+def test_file_in_the_legacy_format_is_one_piece(tmp_path: Path) -> None:
+    path = tmp_path / "m.pt"
+    path.write_bytes(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.rest")
+    assert digest(path) == {"m.pt": TensorDigest(WHOLE_FILE, (19,), xxhash.xxh3_128_hexdigest(path.read_bytes()))}
+
+
+def test_distributed_checkpoint_is_one_piece(tmp_path: Path) -> None:
+    path = torch.state_dict(tmp_path / "__0_0.pt", {"w": WEIGHT}).rename(tmp_path / "__0_0.distcp")
+    assert [one.dtype for one in digest(path).values()] == [WHOLE_FILE]
+
+
+class Canary:
+    """Would be seen if anything in a file were run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "it-was-run"
+
+    @property
+    def command(self) -> bytes:
+        return torch.text(f"touch {self.path}")
+
+
+def malicious(canary: Canary) -> dict[str, bytes]:
+    run = torch.called("os.system", canary.command)
+    nested = torch.ordered({"w": torch.called("torch._utils._rebuild_parameter", run, b"\x88", torch.ordered({}))})
+    memo = (
+        torch.text("os")
+        + b"q\x00"
+        + torch.text("system")
+        + b"q\x01"
+        + b"00"
+        + b"h\x00h\x01\x93"
+        + torch.group(canary.command)
+        + b"R"
+    )
+    state = torch.ordered({}) + torch.mapping({"x": run}) + b"b"
+    hooked = torch.tensor("0", WEIGHT)[: -len(torch.ordered({}) + b"tR")] + run + b"tR"
+    return {
+        "reduce": run,
+        "posix": torch.called("posix.system", canary.command),
+        "builtin": torch.called("builtins.eval", canary.command),
+        "getattr": torch.called("builtins.getattr", torch.named("collections.OrderedDict"), torch.text("__init__")),
+        "nested": nested,
+        "stack global from the memo": memo,
+        "state": state,
+        "backward hook": hooked,
+        "old instance": torch.MARK + canary.command + b"ios\nsystem\n",
+        "object": torch.MARK + torch.named("collections.OrderedDict") + canary.command + b"o",
+        "new object": torch.named("subprocess.Popen") + torch.group(canary.command) + b"\x81",
+        "storage class": torch.group(
+            torch.text("storage"), torch.named("os.system"), torch.text("0"), torch.text("cpu"), torch.number(1)
+        )
+        + b"Q",
+        "extension": b"\x82\x01",
+        "module of torch": torch.called("torch.load", canary.command),
+        "dotted": torch.named("torch.storage.os.system"),
+        "line end in the name": "cos\x85\nsystem\n".encode(),
+    }
+
+
+@pytest.mark.parametrize("case", sorted(malicious(Canary(Path()))))
+def test_malicious_pickle_is_refused_and_not_run(tmp_path: Path, case: str) -> None:
+    canary = Canary(tmp_path)
+    path = torch.archive(tmp_path / "pytorch_model.bin", torch.whole(malicious(canary)[case]), {"0": WEIGHT.tobytes()})
+    assert "refused: " in refusal(path)
+    assert not canary.path.exists()
+
+
+def test_refusal_says_what_was_asked_for(tmp_path: Path) -> None:
+    path = torch.archive(tmp_path / "m.bin", torch.whole(torch.called("os.system", torch.text("true"))), {})
+    assert refusal(path) == (
+        "m.bin: refused: its pickle asks for os.system, which no tensor needs; nothing of it was run"
+    )
+
+
+PICKLES = {
+    "empty": b"",
+    "no end": torch.MARK,
+    "two opcodes for nothing": b"\x80\x02tt.",
+    "text longer than the file": b"\x80\x02X\xff\xff\xff\x7fabc",
+    "frame longer than the file": b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f}.",
+    "memo that is not there": b"\x80\x02h\x07.",
+    "mark as a value": b"\x80\x02(.",
+    "pairs that do not pair": b"\x80\x02}(K\x01u.",
+    "item of a number": b"\x80\x02K\x01K\x02K\x03s.",
+    "number of 5000 digits": b"\x80\x02I" + b"9" * 5000 + b"\n.",
+    "unknown opcode": b"\x80\x02\xfe.",
+}
+
+
+@pytest.mark.parametrize("case", sorted(PICKLES))
+def test_damaged_pickle(tmp_path: Path, case: str) -> None:
+    path = torch.archive(tmp_path / "m.bin", PICKLES[case], {})
+    if case == "frame longer than the file":  # frames are only a hint for readers of streams
+        assert digest(path) == {}
+    else:
+        assert "the pickle is damaged" in refusal(path)
+
+
+def test_containers_that_contain_themselves(tmp_path: Path) -> None:
+    """A dictionary in itself, and 60 pairs that hold the one before twice: 2^60 ways, walked once."""
+    loop = b"}q\x00" + torch.text("self") + b"h\x00s" + torch.text("w") + torch.tensor("0", WEIGHT) + b"s"
+    bombs = b"}" + b"2\x86" * 60
+    path = torch.archive(tmp_path / "m.bin", torch.whole(torch.group(loop, bombs)), {"0": WEIGHT.tobytes()})
+    assert digest(path).keys() == {"0.w"}
+
+
+def test_parameters_nested_without_end(tmp_path: Path) -> None:
+    opening = torch.named("torch._utils._rebuild_parameter")
+    body = (opening + torch.MARK) * 5000 + b"N" + b"tR" * 5000
+    assert "nested" in refusal(torch.archive(tmp_path / "m.bin", torch.whole(body), {}))
+
+
+LIES: dict[str, dict[str, Any]] = {
+    "offset behind the storage": {"offset": 1},
+    "more elements than the storage": {"shape": (3, 5), "strides": (5, 1)},
+    "strides out of the storage": {"strides": (40, 1)},
+    "negative offset": {"offset": -1},
+    "negative stride": {"strides": (-4, 1)},
+    "more dimensions than strides": {"shape": (3, 4, 1)},
+    "huge shape": {"shape": (1 << 62, 1 << 62), "strides": (1 << 62, 1)},
+    "storage larger than the member": {"count": 1000, "shape": (1000,), "strides": (1,)},
+    "type of another size": {"kind": "DoubleStorage"},
+    "unknown type": {"kind": "QInt8Storage"},
+    "a hundred dimensions": {"shape": (1,) * 100, "strides": (1,) * 100},
+}
+
+
+@pytest.mark.parametrize("case", sorted(LIES))
+def test_tensor_that_does_not_fit_its_storage(tmp_path: Path, case: str) -> None:
+    part = torch.tensor("0", WEIGHT, **LIES[case])
+    refusal(torch.archive(tmp_path / "m.bin", torch.whole(torch.ordered({"w": part})), {"0": WEIGHT.tobytes()}))
+
+
+def test_storage_that_is_missing(tmp_path: Path) -> None:
+    path = torch.archive(tmp_path / "m.bin", torch.whole(torch.ordered({"w": torch.tensor("../0", WEIGHT)})), {})
+    assert "the storage '../0' of 'w' is not in it" in refusal(path)
+
+
+def test_zip_bomb(tmp_path: Path) -> None:
+    """16 MB of zeros in 16 KB: refused by its directory, not inflated."""
+    part = torch.tensor("0", WEIGHT, shape=(4_000_000,), strides=(1,), count=4_000_000)
+    path = torch.archive(
+        tmp_path / "m.bin", torch.whole(torch.ordered({"w": part})), {"0": bytes(16_000_000)}, zipfile.ZIP_DEFLATED
+    )
+    assert "is compressed (" in refusal(path)
+
+
+@pytest.mark.parametrize("name", ["../evil", "/etc/passwd", "archive/../../evil", "a\\b"])
+def test_member_that_leads_out(tmp_path: Path, name: str) -> None:
+    path = torch.state_dict(tmp_path / "m.bin", {"w": WEIGHT})
+    with zipfile.ZipFile(path, "a") as zipped:
+        zipped.writestr(name, b"x")
+    assert "a path out of the archive" in refusal(path)
+
+
+def test_code_of_torchscript_is_refused(tmp_path: Path) -> None:
+    path = torch.archive(tmp_path / "m.pt", torch.whole(torch.ordered({})), {}, **{"constants.pkl": b"."})
+    assert "TorchScript" in refusal(path)
+
+
+def test_big_endian_is_refused(tmp_path: Path) -> None:
+    assert "big-endian" in refusal(
+        torch.archive(tmp_path / "m.pt", torch.whole(torch.ordered({})), {}, byteorder=b"big")
+    )
+
+
+def test_zip_of_something_else(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "m.bin", "w") as zipped:
+        zipped.writestr("notes.txt", b"x")
+    assert "none of torch.save" in refusal(tmp_path / "m.bin")
+
+
+def patched(path: Path, signature: bytes, at: int, content: bytes, number: int = 0) -> Path:
+    """The ``number``-th record that begins with ``signature``, changed ``at`` bytes behind its beginning."""
+    raw = bytearray(path.read_bytes())
+    where = -1
+    for _ in range(number + 1):
+        where = raw.index(signature, where + 1)
+    raw[where + at : where + at + len(content)] = content
+    path.write_bytes(raw)
+    return path
+
+
+ENTRY, END = b"PK\1\2", b"PK\5\6"
+DIRECTORIES = {
+    "header behind the file": (ENTRY, 42, struct.pack("<I", 1 << 30)),
+    "header where none is": (ENTRY, 42, struct.pack("<I", 7)),
+    "member longer than the file": (ENTRY, 20, struct.pack("<2I", 1 << 29, 1 << 29)),
+    "encrypted": (ENTRY, 8, b"\x01\x00"),
+    "signature of an entry": (ENTRY, 0, b"XX"),
+    "directory behind the file": (END, 16, struct.pack("<I", 1 << 30)),
+    "directory longer than the file": (END, 12, struct.pack("<I", 1 << 30)),
+    "more entries than there are": (END, 10, struct.pack("<H", 60_000)),
+    "no end": (END, 0, b"XX"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(DIRECTORIES))
+def test_directory_that_contradicts_the_file(tmp_path: Path, case: str) -> None:
+    refusal(patched(torch.state_dict(tmp_path / "m.bin", {"w": WEIGHT}), *DIRECTORIES[case]))
+
+
+def test_members_that_overlap(tmp_path: Path) -> None:
+    """The second member's entry points to the first one's header."""
+    path = torch.state_dict(tmp_path / "m.bin", {"a": WEIGHT, "b": WEIGHT})
+    assert "overlaps" in refusal(patched(path, ENTRY, 42, struct.pack("<I", 0), number=1))
+
+
+def test_member_that_is_twice_there(tmp_path: Path) -> None:
+    path = torch.state_dict(tmp_path / "m.bin", {"w": WEIGHT})
+    with zipfile.ZipFile(path, "a") as zipped, pytest.warns(UserWarning, match="Duplicate"):
+        zipped.writestr("archive/data/0", bytes(48))
+    assert "is twice in the zip directory" in refusal(path)
+
+
+def test_sizes_of_64_bits(tmp_path: Path) -> None:
+    """As torch writes them for files beyond 4 GB."""
+    path = tmp_path / "m.bin"
+    with zipfile.ZipFile(path, "w") as zipped:
+        with zipped.open("a/data.pkl", "w", force_zip64=True) as member:
+            member.write(torch.whole(torch.ordered({"w": torch.tensor("0", WEIGHT)})))
+        with zipped.open("a/data/0", "w", force_zip64=True) as member:
+            member.write(WEIGHT.tobytes())
+    assert digest(path)["w"].checksum == checksum(WEIGHT)
+
+
+def test_half_a_file(tmp_path: Path) -> None:
+    path = torch.state_dict(tmp_path / "m.bin", {"w": WEIGHT})
+    os.truncate(path, path.stat().st_size // 2)
+    assert refusal(path) == "m.bin: truncated: a zip archive without its directory at the end"
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return torch.state_dict(tmp_path_factory.mktemp("sound") / "m.bin", {"a": WEIGHT, "b": BIAS}, ("Shard",))
+
+
+@settings(derandomize=True, max_examples=500, deadline=None)
+@given(st.data())
+def test_random_damage_never_reads_out_of_the_file(sound: Path, data: st.DataObject) -> None:
+    content = bytearray(sound.read_bytes())
+    for _ in range(data.draw(st.integers(1, 6))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(content)))
+    damaged = sound.with_name("damaged.bin")
+    damaged.write_bytes(content if cut % 4 else content[:cut])
+    try:
+        assert all(0 <= one.start <= one.end <= len(content) for one in layout(damaged))
+        digest(damaged)
+    except TensorFileError:
+        pass
