@@ -50,7 +50,8 @@ class BatchCopies:
 
     ``pattern`` is the commonest one and ``alike`` the share of the ``groups`` judged that have it; ``repeated`` is the
     share of completions that repeat another one of their group; ``digest`` tells a re-dumped table. ``characters`` is
-    the median length of the judged texts; the rewards are totals over the reward functions, None where none was dumped.
+    the median length of the judged texts; ``counts_alike`` is the share of groups whose texts come as often as in most,
+    in whatever places; the rewards are totals over the reward functions, None where none was dumped.
     """
 
     step: int
@@ -63,6 +64,16 @@ class BatchCopies:
     characters: float = 0.0
     lowest_reward: float | None = None
     highest_reward: float | None = None
+    counts_alike: float = 0.0
+
+    def regular(self, alike: float) -> bool:
+        """Whether nearly all groups repeat their texts in the same places."""
+        return self.alike >= alike and self.layout is not Layout.DISTINCT
+
+    def scattered(self, alike: float, template: int) -> bool:
+        """Whether nearly all groups repeat as many of their texts, in other places: some dumps keep no order."""
+        orderless = self.counts_alike >= alike > self.alike and self.groups >= GROUPS_FOR_IRREGULAR
+        return orderless and self.repeated > 0 and self.characters >= template
 
     @property
     def distinct(self) -> int:
@@ -71,7 +82,7 @@ class BatchCopies:
 
     @property
     def rank_shaped(self) -> bool:
-        """Whether the copies lie as ranks or engines with one seed lay them (a collapse has no such order)."""
+        """Whether the copies of one batch lie as ranks or engines with one seed lay them (a collapse has no order)."""
         orderly = self.layout in (Layout.STRIDE, Layout.ROUND_ROBIN)
         return orderly or (self.layout is Layout.IRREGULAR and self.groups >= GROUPS_FOR_IRREGULAR)
 
@@ -114,6 +125,10 @@ class CopyHistory:
         if batch.highest_reward is not None:
             self.best_reward = max(self.best_reward, batch.highest_reward)
 
+    def groups_alike(self, batch: BatchCopies) -> int:
+        """So many groups showed its pattern, in batches that follow each other."""
+        return self.alike * batch.groups
+
     def extend(self, batch: BatchCopies) -> None:
         """A batch that repeats its texts; one that was dumped again counts once."""
         before, self._newest = self._newest, batch
@@ -148,7 +163,12 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
         characters=median(length for group in groups for length in group.lengths),
         lowest_reward=min(rewards, default=None),
         highest_reward=max(rewards, default=None),
+        counts_alike=max(Counter(_counts(group) for group in groups).values()) / len(groups),
     )
+
+
+def _counts(group: GroupSummary) -> tuple[int, ...]:
+    return tuple(sorted(Counter(group.pattern).values()))
 
 
 def _totals(group: GroupSummary) -> Iterator[float]:

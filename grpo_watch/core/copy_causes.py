@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from grpo_watch.core.copies import BatchCopies, CopyHistory, Layout
 from grpo_watch.core.records import Severity
@@ -34,6 +35,11 @@ GREEDY_FROM_START = Cause(
     "one text per group from the start (no entropy is logged): decoding is greedy, or every request has one seed",
     GREEDY.hint,
 )
+SCATTERED_SEED = Cause(
+    Severity.WARNING,
+    "as many copies in every group, so ranks or engines share a seed (the dump keeps no order that would prove it)",
+    SHARED_SEED.hint,
+)
 NEAR_GREEDY = Cause(
     Severity.WARNING,
     "texts repeat without a rule: near-greedy sampling or a collapse",
@@ -47,27 +53,49 @@ COLLAPSE = Cause(
 )
 
 
-def cause_of(
-    batch: BatchCopies, history: CopyHistory, *, regular: bool, low: bool | None, patience: int, template: int
-) -> Cause | None:
+class Limits(NamedTuple):
+    """When what is seen counts.
+
+    ``alike``: share of groups that must be; ``patience``: batches of one pattern that outweigh a low entropy;
+    ``template``: characters below which texts that repeat without a rule may be answers in tags.
+    """
+
+    alike: float
+    patience: int
+    template: int
+
+
+def cause_of(batch: BatchCopies, history: CopyHistory, limits: Limits, *, low: bool | None) -> Cause | None:
     """The cause of a batch's copies; None for solved prompts and for short answers in tags.
 
     Args:
         batch: the copies.
         history: what batches before it showed.
-        regular: whether nearly all groups repeat in the same way.
+        limits: when what is seen counts.
         low: whether the entropy is low; None where none is logged.
-        patience: batches of one pattern that outweigh a low entropy.
-        template: characters below which texts that repeat without a rule may be answers in tags.
     """
-    if regular and batch.rank_shaped and (not low or history.alike >= patience):
+    regular = batch.regular(limits.alike)
+    ranks = batch.rank_shaped or _repeats_itself(batch, history, limits.patience)
+    if regular and ranks and (not low or history.alike >= limits.patience):
         return SHARED_SEED
     if low:
         return COLLAPSE
     if history.was_diverse and batch.lowest_reward is not None and batch.lowest_reward >= history.best_reward:
         return None
     if not regular or batch.layout is not Layout.ONE_TEXT:
-        return NEAR_GREEDY if batch.characters >= template else None
+        return _without_rule(batch, limits)
     if low is None:
         return COLLAPSE if history.was_diverse else GREEDY_FROM_START
     return GREEDY
+
+
+def _without_rule(batch: BatchCopies, limits: Limits) -> Cause | None:
+    if batch.scattered(limits.alike, limits.template):
+        return SCATTERED_SEED
+    return NEAR_GREEDY if batch.characters >= limits.template else None
+
+
+def _repeats_itself(batch: BatchCopies, history: CopyHistory, patience: int) -> bool:
+    """Whether small batches show one partial pattern again and again: chance puts the copies elsewhere."""
+    partial = batch.layout is Layout.IRREGULAR
+    return partial and history.alike >= patience and history.groups_alike(batch) >= 2 * patience

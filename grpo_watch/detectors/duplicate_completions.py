@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from types import MappingProxyType
 
-from grpo_watch.core.copies import BatchCopies, CopyHistory, Layout, copies_in
-from grpo_watch.core.copy_causes import Cause, cause_of
+from grpo_watch.core.copies import BatchCopies, CopyHistory, copies_in
+from grpo_watch.core.copy_causes import Cause, Limits, cause_of
 from grpo_watch.core.detector import ANY, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import CompletionSummary, MetricRow, Reading, Severity, Tick, Verdict
 from grpo_watch.core.window import BATCHES_AHEAD, History
@@ -67,14 +67,15 @@ class DuplicateCompletions(Detector):
             yield self.waiting.popleft()
 
     def _judge(self, batch: BatchCopies, entropies: History) -> Reading:
-        regular = batch.alike >= self.alike and batch.layout is not Layout.DISTINCT
-        if not regular and batch.repeated < self.many:
+        limits = Limits(self.alike, self.batches, self.template)
+        entropy = entropies.at(batch.step)
+        low = self._is_low(entropy, entropies.highest(batch.step))
+        scattered = not low and batch.scattered(self.alike, self.template)
+        if not (batch.regular(self.alike) or scattered or batch.repeated >= self.many):
             self.history.take_diverse(batch)
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
         self.history.extend(batch)
-        entropy = entropies.at(batch.step)
-        low = self._is_low(entropy, entropies.highest(batch.step))
-        cause = self._cause(batch, low=low, regular=regular)
+        cause = cause_of(batch, self.history, limits, low=low)
         if cause is None:
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
         proof = batch.groups > 1 and cause.severity is Severity.CRITICAL
@@ -84,9 +85,6 @@ class DuplicateCompletions(Detector):
 
     def _is_low(self, entropy: float | None, highest: float) -> bool | None:
         return None if entropy is None else entropy < max(self.low_entropy, self.fallen_entropy * highest)
-
-    def _cause(self, batch: BatchCopies, *, low: bool | None, regular: bool) -> Cause | None:
-        return cause_of(batch, self.history, regular=regular, low=low, patience=self.batches, template=self.template)
 
     def _breach(self, batch: BatchCopies, cause: Cause, entropy: float | None) -> Reading:
         return Reading(

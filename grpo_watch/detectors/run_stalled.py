@@ -95,7 +95,7 @@ class RunStalled(Detector):
         return max(least, usual, self.wait_factor * run.pace.longest_wait())
 
     def _breach(self, tick: Tick, run: RunView, silence: float, limit: float) -> Reading:
-        told = run.in_folder and run.max_steps is not None
+        told = run.in_folder and run.max_steps is not None and run.rows > 1  # one row is an excerpt: it has no pace
         severity = Severity.CRITICAL if tick.live else Severity.WARNING if told else Severity.INFO
         goal = f" of {run.max_steps}" if run.max_steps else ""
         return Reading(

@@ -106,6 +106,40 @@ def test_many_copies_without_a_rule() -> None:
     assert Watched(RULE).feed_all(steps(*batches)).changes == [("firing", 3, "warning")]
 
 
+PAIR, ELSEWHERE = (0, 1, 2, 1), ((0, 1, 2, 1), (0, 0, 1, 2), (0, 1, 2, 0), (0, 1, 1, 2))
+
+
+@pytest.mark.parametrize("step", range(1, 6))
+def test_small_batches_that_show_one_partial_pattern_again_and_again(step: int) -> None:
+    """Two groups of four with one copy each, in the same place: six places are possible, so six groups are proof."""
+    batches = [a_batch(s, PAIR, PAIR) for s in range(1, step + 1)]
+    assert Watched(RULE).feed_all(steps(*batches)).changes == ([("firing", 3, "critical")] if step >= 3 else [])
+
+
+def test_small_batches_whose_copies_move_are_no_shared_seed() -> None:
+    moving = [a_batch(s, ELSEWHERE[s % 4], ELSEWHERE[s % 4]) for s in range(1, 20)]
+    assert Watched(RULE).feed_all(steps(*moving)).changes == []
+
+
+def test_one_copy_in_every_group_of_a_dump_without_order() -> None:
+    """verl balances its batch over ranks before it dumps it: which completion was copied is lost, how many is not."""
+    batches = [sized(a_batch(s, *ELSEWHERE), 200) for s in (1, 2, 3)]
+    run = Watched(RULE).feed_all(steps(*batches))
+    assert run.changes == [("firing", 3, "warning")]
+    assert "seed" in hint(run)
+
+
+@pytest.mark.parametrize(
+    ("batch", "entropy"), [((*ELSEWHERE, (0, 1, 2, 3)), 2.0), (ELSEWHERE, 0.05), (ELSEWHERE[:2], 2.0)]
+)
+def test_copies_in_some_groups_at_low_entropy_or_in_few_groups_are_no_seed(
+    batch: tuple[tuple[int, ...], ...], entropy: float
+) -> None:
+    """Four of five groups; a policy that is sure; two groups per batch."""
+    batches = [sized(a_batch(s, *batch), 200) for s in range(1, 9)]
+    assert Watched(RULE).feed_all(steps(*batches, entropy=entropy)).changes == []
+
+
 def test_answers_in_tags_repeat_and_are_no_fault() -> None:
     """``<answer>yes</answer>`` over and over: 20 characters each, no rule in it."""
     assert Watched(RULE).feed_all(steps(*[short(batch) for batch in IRREGULAR])).changes == []

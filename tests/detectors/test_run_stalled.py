@@ -105,6 +105,12 @@ def test_offline_it_is_milder(in_folder: bool, severity: str) -> None:  # noqa: 
     assert run.changes == [("firing", 20, severity)]
 
 
+def test_a_single_row_in_a_folder_is_an_excerpt() -> None:
+    """Somebody's paste of one line: nothing shows how fast the run was."""
+    run = Watched(RULE, max_steps=100).feed_all(rows(1, 1.0, start=1000.0)).feed(Tick(9e5, live=False))
+    assert run.changes == [("firing", 1, "info")]
+
+
 @pytest.mark.parametrize("state", [RunState.RUNNING, RunState.ENDED])
 def test_the_user_knows_better_than_the_clock(state: RunState) -> None:
     """--running and --ended."""
