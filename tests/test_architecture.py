@@ -19,7 +19,7 @@ HOMES = {
     "apprise": ("sinks/*",),
     "google_crc32c": ("sources/tfrecord.py",),
     "httpx": ("sinks/*",),
-    "msgspec": ("sources/*", "store/*", "report/*", "cli/*", "extract/*"),
+    "msgspec": ("sources/*", "store/*", "report/*", "cli/*", "extract/*", "runtime/delivery/packing.py"),
     "pandas": ("report/*", "extract/parquet.py"),
     "prometheus_client": ("sinks/*",),
     "pyarrow": ("report/*", "extract/parquet.py", "preflight/inputs/datasets.py"),

@@ -15,13 +15,14 @@ from functools import partial
 from pathlib import Path
 
 from grpo_watch.cli.piped import Followed, followed
+from grpo_watch.cli.pushing import pushing
 from grpo_watch.cli.remote import Poller, local_paths
 from grpo_watch.cli.spoken import say, summary, verdict
 from grpo_watch.config.entries import entry_for
 from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings, split_listen
 from grpo_watch.config.settings import default_state_dir, load_settings
-from grpo_watch.config.unserved import refuse_unserved, unserved_lines
+from grpo_watch.config.unserved import refuse_unserved
 from grpo_watch.core.detector import catalogue
 from grpo_watch.errors import UsageError
 from grpo_watch.runtime.daemon import Daemon, Plan
@@ -39,10 +40,8 @@ from grpo_watch.web.server import Server, address, bind
 
 log = logging.getLogger("grpo_watch.run")
 
-log = logging.getLogger("grpo_watch.run")
-
 STOPPED, FAILED = 0, 1
-NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "wandb", "allow_roots")
+NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "wandb", "allow_roots", "sinks")
 """Settings that a reload does not change; rules, labels and settings of runs it does."""
 EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, not bound
 
@@ -114,7 +113,10 @@ def running(
     folder = settings.state_dir or given.state or default_state_dir(places, socket.gethostname(), os.environ)
     rules_in_force(settings)  # a mistake in a rule file is told before anything is opened
     listener = bind(*split_listen(settings.listen))
+    daemons: list[Daemon] = []
     try:
+        page = f"http://{address(listener)}/"
+        pushed = pushing(lambda: current.settings, page, folder.name, lambda: daemons[0] if daemons else None)
         keeper = Keeper(Store(folder, time.time()))
     except BaseException:
         listener.close()
@@ -130,7 +132,9 @@ def running(
         timer=time.monotonic,
         plan=plan_of(settings, exit_when_done=exit_when_done),
         report=lambda snapshot: say(*summary(snapshot)),
+        desk=pushed.desk,
     )
+    daemons.append(daemon)
     poller = Poller(places, settings, bell.ring)
     service = Service(
         daemon,
@@ -139,13 +143,11 @@ def running(
         paths=[Path(place) for place in local_paths(places)],
         discoverer=poller.discoverer,
         timer=time.monotonic,
+        couriers=pushed.couriers(daemon, bell.ring),
     )
     host, _ = split_listen(settings.listen)
     server = Server(make_app(daemon, time.time, [*hosts_of(host), *settings.web.allowed_hosts]), listener)
-    unserved = list(unserved_lines(settings))
-    say(f"metrics: http://{address(listener)}/metrics", *unserved, *_missing(places if given.state is None else ()))
-    for line in unserved:
-        log.warning(line)
+    say(f"metrics: http://{address(listener)}/metrics", *_missing(places if given.state is None else ()))
     server.start()
     poller.start()
     service.start()

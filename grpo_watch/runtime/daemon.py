@@ -13,6 +13,7 @@ from typing import Any
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.errors import GrpoWatchError
 from grpo_watch.runtime.census import Tracked, count, identity_of, newest_write, statuses, swallowed
+from grpo_watch.runtime.delivery.desk import Desk
 from grpo_watch.runtime.history import pack, unpack
 from grpo_watch.runtime.keeper import Keeper
 from grpo_watch.runtime.options import Options
@@ -29,6 +30,8 @@ TICK_SECONDS = 1.0
 HOUSEKEEPING_SECONDS = 60.0
 LATE_SECONDS = 10.0
 """An engine that did not begin a turn for so long is ill (``/healthz``)."""
+DRAIN_SECONDS = 60.0
+"""A daemon that ends because all is done waits so long for its messages to be delivered."""
 SETTLE_SECONDS = 60.0
 """An ended run is read for so long after its last write (a last checkpoint, a model card), then let go."""
 
@@ -60,6 +63,7 @@ class Daemon:
         timer: monotonic seconds.
         plan: how to behave.
         report: told once of each run when it was first read (for people at a terminal).
+        desk: takes what is to be sent.
     """
 
     def __init__(  # noqa: PLR0913  what it is connected to
@@ -73,9 +77,12 @@ class Daemon:
         timer: Callable[[], float],
         plan: Plan = DEFAULT,
         report: Callable[[RunSnapshot], None] = lambda _: None,
+        desk: Desk | None = None,
     ) -> None:
         self._keeper, self._load, self._submit, self._options = keeper, rules, submit, options
         self._clock, self._timer, self._plan, self._report = clock, timer, plan, report
+        self._desk = desk or Desk()
+        self._desk.load(keeper.messages())
         self._rules = rules()
         self._runs: dict[str, Tracked] = {}
         self._found: Sequence[FoundRun] | None = None
@@ -92,6 +99,7 @@ class Daemon:
         self._state_bytes = keeper.size()
         self._beat = timer()
         self._busy_look = 0
+        self._drain_until: float | None = None
         self.done = False
         self._restore()
         self._picture = self._paint()
@@ -131,6 +139,11 @@ class Daemon:
         going_on = [t for t in reversed(self._tracked()) if t.watch is not None and t.ended is None and t.is_local]
         sources = [source for tracked in going_on if tracked.watch for source in tracked.watch.opened.sources]
         return list(dict.fromkeys(source.path.parent for source in sources if source.kind is not None))
+
+    def folder_of(self, run: str) -> Path | None:
+        """The folder of a run; None where it is not known, or on a server."""
+        tracked = self._runs.get(run)
+        return tracked.found.root if tracked and tracked.found and tracked.is_local else None
 
     def reload(self) -> None:
         """Load the rules anew at the next turn."""
@@ -178,13 +191,22 @@ class Daemon:
             if ticks and not watch.over(now):
                 watch.tick(now)
             self._beat = self._timer()
+        self._desk.tell(tracked.watch for tracked in self._tracked() if tracked.watch is not None)
         return more
 
     def _store(self, now: float) -> None:
-        made = [(t, t.watch.batch(now)) for t in self._tracked() if t.watch is not None]
-        batches = [batch for _, batch in made if batch is not None]
-        if batches or not self._keeper.ok:
-            self._keeper.commit(batches, now)
+        batches = []
+        for watch in [tracked.watch for tracked in self._tracked() if tracked.watch is not None]:
+            batch = watch.batch(now)
+            if batch is not None:
+                self._desk.take(watch, batch, now)
+                batches.append(batch)
+            self._desk.arrive(watch, now)
+        self._desk.turn(now, self._timer(), ready=self.ready())
+        sent = self._desk.changes()
+        if batches or sent or not self._keeper.ok:
+            self._keeper.commit(batches, now, sent)
+        self._desk.committed()
         for tracked in self._tracked():
             if tracked.watch is not None and tracked.watch.ready:
                 tracked.snapshot = tracked.watch.picture()
@@ -288,10 +310,19 @@ class Daemon:
         if not tracked or waiting or self._found is not None or any(t.ended is None for t in tracked):
             self._busy_look = self._looks
         elif self._looks >= self._busy_look + 2:
-            for t in tracked:
-                if t.watch is not None:
-                    t.watch.finish()
-            self.done = True
+            self._finish(tracked)
+
+    def _finish(self, tracked: Sequence[Tracked]) -> None:
+        """Take what sources held back, and be done once the messages about it are delivered."""
+        if self._drain_until is None:
+            self._drain_until = self._timer() + DRAIN_SECONDS
+            for watch in [t.watch for t in tracked if t.watch is not None]:
+                watch.finish()
+            self._store(self._clock())
+        late = self._timer() >= self._drain_until
+        self.done = self._desk.idle or late
+        if late and not self._desk.idle:
+            log.error("messages wait that were not delivered", extra={"fields": {"waiting": self._desk.lengths()}})
 
     # rules, state, picture
 
@@ -336,6 +367,8 @@ class Daemon:
             reload_ok=self._reload_ok,
             turns=self._turns,
             problems=self._told_problems(),
+            deliveries=self._desk.counts(),
+            queues=self._desk.lengths(),
         )
 
     def _told_problems(self) -> tuple[str, ...]:

@@ -28,6 +28,11 @@ class History:
             self._points = self._points[::2] + newest
             self._stride *= 2
 
+    def recent(self, name: str, points: int) -> list[float]:
+        """The newest values of one metric, oldest first; rows without a value are passed over."""
+        values = (row.get(name) for _, row in self._points[-2 * points :])
+        return [value for value in values if value is not None][-points:]
+
     def series(self) -> dict[str, list[Any]]:
         """``step`` and each metric, lists of one length; None where a row had no value."""
         points = tuple(self._points)

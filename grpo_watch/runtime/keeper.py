@@ -10,6 +10,7 @@ from grpo_watch.core.alerts import Alert
 from grpo_watch.core.records import Cursor, Item
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.store import codec
+from grpo_watch.store.deliveries import Changes, Kept
 from grpo_watch.store.state import Batch, Store, StoredRun, StoreError
 
 RETRY_SECONDS = 10.0
@@ -32,6 +33,7 @@ class Keeper:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: list[Batch] = []
+        self._unsent = Changes()
         self._bytes = 0
         self._retry_at = 0.0
         self._unregistered: dict[str, str] = {}
@@ -63,16 +65,16 @@ class Keeper:
             self._unregistered[identity] = name
             return name
 
-    def commit(self, batches: Sequence[Batch], now: float) -> None:
-        """Store the batches, or keep them while that is impossible."""
+    def commit(self, batches: Sequence[Batch], now: float, sent: Changes | None = None) -> None:
+        """Store the batches and what changed in the queues of messages, or keep them while that is impossible."""
         if self.ok:
             try:
-                self._store.commit(batches)
+                self._store.commit(batches, sent)
             except StoreError as error:
                 self._failed(error, now)
             else:
                 return
-        self._keep(batches)
+        self._keep(batches, sent)
         if now >= self._retry_at and self._bytes <= KEPT_BYTES:
             self._retry(now)
 
@@ -80,11 +82,11 @@ class Keeper:
         try:
             for identity, name in self._unregistered.items():
                 self._store.register(identity, name, now)
-            self._store.commit(self._waiting)
+            self._store.commit(self._waiting, self._unsent)
         except StoreError:
             self._retry_at = now + RETRY_SECONDS
             return
-        self._waiting, self._bytes, self.ok = [], 0, True
+        self._waiting, self._unsent, self._bytes, self.ok = [], Changes(), 0, True
         self._unregistered.clear()
         log.warning("state is written again")
 
@@ -93,13 +95,17 @@ class Keeper:
             log.error("state can't be written; the watch goes on in memory", extra={"fields": {"error": str(error)}})
         self.ok, self._retry_at = False, now + RETRY_SECONDS
 
-    def _keep(self, batches: Sequence[Batch]) -> None:
+    def _keep(self, batches: Sequence[Batch], sent: Changes | None) -> None:
         if self._bytes > KEPT_BYTES:
             return
         self._waiting += batches
         self._bytes += sum(map(len, (item for batch in batches for item in batch.items)))
+        if sent:
+            self._unsent.add(sent)
+            self._bytes += sum(len(message.data) for message in sent.queued)
         if self._bytes > KEPT_BYTES:
             self._waiting.clear()
+            self._unsent = Changes()
             log.error("too much waits to be stored: nothing more is stored until the next start")
 
     # what is stored of one run, and what waits
@@ -125,9 +131,22 @@ class Keeper:
             found |= batch.alerts
         return found
 
-    def known(self, run: str) -> bool:
-        """Whether the run was read before, by this daemon or one before it."""
-        return bool(self.cursors(run) or self.alerts(run))
+    def looked(self, run: str) -> bool:
+        """Whether all that the run held when it was first seen has been read, by this daemon or one before it."""
+        if any(batch.looked for batch in self._of(run)):
+            return True
+        try:
+            return run not in self._unregistered.values() and self._store.looked(run)
+        except StoreError:
+            return False
+
+    def messages(self) -> Kept:
+        """The messages that wait, the open episodes, and what was sent; nothing where that can't be read."""
+        try:
+            return self._store.messages()
+        except StoreError as error:
+            log.error("what was sent is not known any more", extra={"fields": {"error": str(error)}})  # noqa: TRY400
+            return Kept()
 
     def fingerprints(self, run: str) -> Mapping[str, str]:
         """The rules that the alerts were reached with."""
@@ -173,7 +192,7 @@ class Keeper:
 
     def close(self, now: float) -> None:
         """Store what waits if that is possible now, and close."""
-        if self._waiting:
+        if self._waiting or self._unsent:
             self._retry(now)
         self._store.close()
 

@@ -85,7 +85,8 @@ class RunWatch:
         self._rules, self._keeper, self._submit = means.rules, means.keeper, means.submit
         self._futures: list[Future] = []
         self._announced: list[Item] = []
-        self._batch = Batch(name, now, backlog=not means.keeper.known(name))
+        self._looked = means.keeper.looked(name)
+        self._batch = Batch(name, now, backlog=not self._looked)
         self._iterators: dict[str, Iterator[Item]] = {}
         self._bytes: dict[str, int] = {}
         self._gave: set[str] = set()
@@ -124,6 +125,11 @@ class RunWatch:
             kind = EventKind.RULE_BROKEN if problem else EventKind.RULE_LOADED
             self._told(self.pipeline.feed(self.name, RunEvent(RULE_FILES, kind, text=problem)))
 
+    def hear(self, event: RunEvent) -> None:
+        """Take what the watcher says of itself."""
+        if self.ready:
+            self._feed(event)
+
     def update(self, found: FoundRun) -> None:
         """Discovery looked again: open the channels that are new."""
         self._new = found
@@ -133,11 +139,13 @@ class RunWatch:
     def batch(self, now: float) -> Batch | None:
         """What is to be stored since the last call; None when there is nothing, or nothing that agrees yet."""
         moved = self._moved() and now - self._cursors_at >= CURSOR_SECONDS
-        if not self._safe or not (self._batch.items or self._batch.transitions or moved):
+        looks = self.ready and not self._looked
+        if not self._safe or not (self._batch.items or self._batch.transitions or moved or looks):
             return None
         batch, self._batch = self._batch, Batch(self.name, now)
         batch.at, batch.snapshot = now, self.picture()
         if self.ready:
+            batch.looked = self._looked = True
             batch.cursors |= {source.name: source.source.cursor() for source in self._touched()}
         else:
             self._batch.backlog = batch.backlog
@@ -267,12 +275,10 @@ class RunWatch:
         fresh = tuple(channel for channel in self._new.channels if channel.name not in known)
         if known and not fresh:
             return False
-        found = replace(self._new, name=self.name, channels=fresh)
-        settings = None if known else self.options.settings
         opened = open_run(
-            found,
+            replace(self._new, name=self.name, channels=fresh),
             self.pipeline,
-            settings,
+            None if known else self.options.settings,
             self._keeper.cursors(self.name),
             self._tracked,
             examples=self.options.examples,

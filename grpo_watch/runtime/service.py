@@ -1,4 +1,4 @@
-"""Gives the daemon its threads: the engine, discovery and the doorbell; the death of any ends the process."""
+"""Gives the daemon its threads: engine, discovery, doorbell, one per receiver; the death of any ends the process."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from grpo_watch.runtime.daemon import Daemon
+from grpo_watch.runtime.delivery.courier import Courier
 from grpo_watch.runtime.waker import Doorbell, Waker
 from grpo_watch.runtime.worker import Worker
 from grpo_watch.sources.discover import Discoverer
@@ -39,9 +40,10 @@ class Service:
         paths: what to watch; may appear later.
         discoverer: finds the runs.
         timer: monotonic seconds.
+        couriers: one for each receiver.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all that runs
         self,
         daemon: Daemon,
         worker: Worker,
@@ -50,12 +52,15 @@ class Service:
         paths: Sequence[Path],
         discoverer: Discoverer | RemoteDiscoverer,
         timer: Callable[[], float],
+        couriers: Sequence[Courier] = (),
     ) -> None:
         self._daemon, self._worker, self._waker, self._timer = daemon, worker, waker, timer
         self._paths, self._discoverer = tuple(paths), discoverer
         self._doorbell = Doorbell(waker)
         self._stopping = threading.Event()
         self._threads = [self._thread("engine", self._engine), self._thread("discovery", self._discovery)]
+        self._couriers = tuple(couriers)
+        self._threads += [self._thread(f"sink {courier.outbox.name}", courier.run) for courier in couriers]
         self.inbox: SimpleQueue[int] = SimpleQueue()
         self.failed = False
 
@@ -87,10 +92,13 @@ class Service:
         """End the threads and store what is left; a few seconds at most, even if a read hangs."""
         self._stopping.set()
         self._waker.ring()
+        for courier in self._couriers:
+            courier.stop()
         self._worker.stop()
         self._doorbell.stop()
+        until = self._timer() + STOP_SECONDS
         for thread in self._threads:
-            thread.join(STOP_SECONDS)
+            thread.join(max(0.0, until - self._timer()))
         if not self._threads[0].is_alive():
             self._daemon.close()
 

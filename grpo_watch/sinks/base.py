@@ -49,7 +49,8 @@ class Picture:
     """Everything at one moment: the runs, and how the watcher itself does.
 
     ``records`` counts by channel kind, ``errors`` by channel kind and reason; ``problems`` are one-line texts for
-    people. ``state_bytes`` None: no state is kept.
+    people. ``state_bytes`` None: no state is kept. ``deliveries`` counts messages by receiver and outcome, ``queues``
+    those that wait by receiver.
     """
 
     runs: tuple[RunPicture, ...] = ()
@@ -60,3 +61,5 @@ class Picture:
     reload_ok: bool = True
     turns: Histogram = Histogram()
     problems: tuple[str, ...] = ()
+    deliveries: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    queues: Mapping[str, int] = field(default_factory=dict)

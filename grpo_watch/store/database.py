@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from grpo_watch.errors import UsageError
 from grpo_watch.mounts import MOUNTS, network_type
+from grpo_watch.store import deliveries
 
 FILE = "state.db"
-VERSION = 1
+VERSION = 2
 CHECKED_BYTES = 64 * 1024 * 1024
 """Larger databases are not checked page by page at the start (0.1 s per 50 MB); damage then shows when it is met."""
 
-SCHEMA = """
+SCHEMA = f"""
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, identity TEXT NOT NULL UNIQUE, first_seen REAL NOT NULL,
-    ended REAL, noted REAL, verdict TEXT, archived INTEGER NOT NULL DEFAULT 0, snapshot BLOB, history BLOB);
+    ended REAL, noted REAL, verdict TEXT, archived INTEGER NOT NULL DEFAULT 0, snapshot BLOB, history BLOB,
+    looked INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE items (
     run INTEGER NOT NULL, block INTEGER NOT NULL, count INTEGER NOT NULL, data BLOB NOT NULL,
     PRIMARY KEY (run, block)) WITHOUT ROWID;
@@ -29,10 +32,17 @@ CREATE INDEX transitions_of_run ON transitions (run, number);
 CREATE TABLE alerts (
     run INTEGER NOT NULL, rule TEXT NOT NULL, key TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (run, rule, key));
 CREATE TABLE fingerprints (run INTEGER NOT NULL, rule TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (run, rule));
-CREATE TABLE deliveries (
-    sink TEXT NOT NULL, transition TEXT NOT NULL, outcome TEXT NOT NULL, tries INTEGER NOT NULL, due REAL,
-    PRIMARY KEY (sink, transition));
+{deliveries.SCHEMA}
 """
+UPGRADES = {
+    1: (
+        "DROP TABLE deliveries",
+        "ALTER TABLE runs ADD COLUMN looked INTEGER NOT NULL DEFAULT 0",
+        "UPDATE runs SET looked = 1",
+        deliveries.SCHEMA,
+    )
+}
+"""What makes a database of this version one of the next."""
 
 log = logging.getLogger("grpo_watch.store")
 
@@ -92,15 +102,24 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
         (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise sqlite3.DatabaseError(found)
+    for older in range(version or VERSION, VERSION):
+        script = "; ".join(UPGRADES[older])
+        database.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {older + 1}; COMMIT")
     database.execute(f"PRAGMA user_version = {VERSION}")  # a read-only or full disk shows here, at the start
 
 
 def _put_aside(path: Path, now: float) -> Path:
-    aside = path.with_name(f"{path.name}.damaged-{int(now)}")
+    aside = put_aside(path.parent, now)
     path.rename(aside)
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
+    with suppress(FileNotFoundError):  # the newest deliveries may stand only there
+        path.with_name(f"{path.name}-wal").rename(f"{aside}-wal")
     return aside
+
+
+def put_aside(folder: Path, now: float) -> Path:
+    """Where a database of ``folder`` that was found damaged at ``now`` is kept."""
+    return folder / f"{FILE}.damaged-{int(now)}"
 
 
 def _fields(path: Path, **more: str) -> dict[str, dict[str, str]]:

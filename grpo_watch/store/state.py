@@ -18,13 +18,15 @@ from grpo_watch.core.alerts import Alert
 from grpo_watch.core.records import Cursor, Item, Transition
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.errors import GrpoWatchError
-from grpo_watch.store import codec
-from grpo_watch.store.database import FILE, open_database
+from grpo_watch.store import codec, deliveries
+from grpo_watch.store.database import FILE, open_database, put_aside
 from grpo_watch.store.lock import StateLock
 
 BLOCK_ITEMS = 512
 BLOCK_BYTES = 32 * 1024
 """A block is sealed when it holds so many items or encoded bytes; until then each commit rewrites it."""
+LEDGER_SECONDS = 30 * 86_400.0
+"""For so long it is remembered which messages were sent."""
 
 
 class StoreError(GrpoWatchError):
@@ -52,7 +54,7 @@ class Batch:
     """What one run adds in one transaction. ``items`` are encoded by ``codec.encode_item``; ``at`` is Unix seconds.
 
     ``alerts`` and ``fingerprints`` replace what is stored under the same keys; ``backlog`` marks the transitions as
-    reached before the run was first seen.
+    reached before the run was first seen; ``looked`` says that all it held when it was first seen is read now.
     """
 
     run: str
@@ -66,6 +68,7 @@ class Batch:
     history: bytes | None = None
     ended: float | None = None
     backlog: bool = False
+    looked: bool = False
 
 
 @dataclass(slots=True)
@@ -95,6 +98,9 @@ class Store:
             raise
         self._numbers: dict[str, int] = dict(self._database.execute("SELECT name, id FROM runs").fetchall())
         self._tails: dict[str, _Tail] = {}
+        damaged = put_aside(folder, now)
+        if damaged.exists():
+            self.commit((), deliveries.salvage(damaged, now))
 
     def close(self) -> None:
         """Close the database and free the directory."""
@@ -161,6 +167,16 @@ class Store:
             rows = self._all("SELECT data, backlog FROM transitions WHERE run = ? ORDER BY number", run)
             return [codec.decode(Transition, data) for data, old in rows if backlog or not old]
 
+    def looked(self, run: str) -> bool:
+        """Whether all that the run held when it was first seen has been read."""
+        with _reading():
+            return bool(self._all("SELECT looked FROM runs WHERE id = ?", run)[0][0])
+
+    def messages(self) -> deliveries.Kept:
+        """The messages that wait, the open episodes and the ids of what is done."""
+        with _reading():
+            return deliveries.read(self._database)
+
     # changing it
 
     def register(self, identity: str, wanted: str, now: float) -> str:
@@ -178,8 +194,8 @@ class Store:
         self._numbers[name] = number or 0
         return name
 
-    def commit(self, batches: Sequence[Batch]) -> None:
-        """Add all batches in one transaction.
+    def commit(self, batches: Sequence[Batch], sent: deliveries.Changes | None = None) -> None:
+        """Add all batches, and what changed in the queues of messages, in one transaction.
 
         Raises:
             StoreError: nothing of it was stored (disk full, read-only, …).
@@ -190,6 +206,8 @@ class Store:
                 if batch.items:
                     tails[batch.run] = self._append(batch.run, batch.items, tails.get(batch.run))
                 self._write(batch)
+            if sent:
+                deliveries.write(self._database, sent)
         self._tails.update(tails)
 
     def forget(self, run: str) -> None:
@@ -207,6 +225,8 @@ class Store:
 
         Returns their names. A run that still goes on is never touched.
         """
+        with _reading():
+            deliveries.prune(self._database, now - LEDGER_SECONDS)
         ended = sorted((run.ended, run.name) for run in self.runs() if run.ended is not None and not run.archived)
         archived: list[str] = []
         for moment, name in ended:
@@ -214,6 +234,7 @@ class Store:
                 break
             with self._transaction():
                 self._drop_items(name, archived=True)
+                deliveries.forget(self._database, name)
             with _reading():
                 self._database.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")
             archived.append(name)
@@ -265,6 +286,8 @@ class Store:
         if batch.snapshot is not None:
             values = (codec.encode(batch.snapshot), batch.snapshot.verdict.value, number)
             self._database.execute("UPDATE runs SET snapshot = ?, verdict = ? WHERE id = ?", values)
+        if batch.looked:
+            self._run("UPDATE runs SET looked = 1 WHERE id = ?", batch.run)
         if batch.ended is not None:
             ended = (batch.ended, batch.at, batch.history, number)
             self._database.execute("UPDATE runs SET ended = ?, noted = ?, history = ? WHERE id = ?", ended)

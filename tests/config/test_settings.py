@@ -13,7 +13,7 @@ from grpo_watch.config.schema import Settings, split_listen
 from grpo_watch.config.secrets import SecretFile, Url
 from grpo_watch.config.settings import default_state_dir, effective, load_settings, parse_assignments
 from grpo_watch.config.sinks import SlackSink, WebhookSink
-from grpo_watch.config.unserved import refuse_unserved, unserved_lines
+from grpo_watch.config.unserved import refuse_unserved
 from grpo_watch.config.values import BOOLEANS, NUMBERS
 from grpo_watch.core.names import SETTINGS
 from grpo_watch.errors import ConfigError, UsageError
@@ -306,13 +306,6 @@ def test_protection_that_is_not_served_is_refused(tmp_path: Path, key: str) -> N
     name = key.split(":", maxsplit=1)[0]
     with pytest.raises(ConfigError, match=rf"grpo-watch.yaml:2: web.{name} is not served by this version: put a"):
         refuse_unserved(load_settings(config=file, environ=NOTHING))
-
-
-def test_what_is_not_served_is_told(file: Path) -> None:
-    """One line per setting; none for defaults."""
-    told = [line.split(":")[0] for line in unserved_lines(load_settings(config=file, environ=NOTHING).settings)]
-    assert told == ["sinks", "mute", "notify_backlog"]
-    assert list(unserved_lines(Settings())) == []
 
 
 def test_columns_of_a_file_of_unknown_origin_are_named_by_canonical_metrics(tmp_path: Path) -> None:

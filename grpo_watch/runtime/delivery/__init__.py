@@ -1,0 +1,1 @@
+"""From transitions to messages that arrive: made, routed, queued, sent, tried again."""

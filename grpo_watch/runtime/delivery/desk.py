@@ -1,0 +1,156 @@
+"""The engine's side of the delivery: takes what runs say, keeps every receiver's queue, and tells how they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from weakref import WeakSet
+
+from grpo_watch.core.records import EventKind, RunEvent
+from grpo_watch.runtime.delivery.episodes import OWN_RULE
+from grpo_watch.runtime.delivery.making import Told as Material
+from grpo_watch.runtime.delivery.making import firing, notifications
+from grpo_watch.runtime.delivery.outbox import Outbox
+from grpo_watch.runtime.runwatch import RunWatch
+from grpo_watch.sinks.notification import Notification
+from grpo_watch.sinks.route import Muted, Routed
+from grpo_watch.store.deliveries import Changes, Kept
+from grpo_watch.store.state import Batch
+
+GATHER_SECONDS = 60.0
+"""What was found firing at the start waits so long at most for the other runs to be read, to go as one digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the settings say of all messages; asked again each time, so that a reload counts.
+
+    ``backlog`` is ``live``, ``all`` or ``none``; ``page`` the address of the status page, or empty.
+    """
+
+    mutes: Callable[[], Sequence[Muted]] = tuple
+    backlog: Callable[[], str] = lambda: "live"
+    page: str = ""
+
+
+class Desk:
+    """All receivers of one daemon; only the engine's thread calls it.
+
+    Args:
+        routed: the receivers.
+        wishes: what holds for all of them.
+        chance: numbers in 0…1.
+        announced: any thread may put in what all receivers are told beside alerts.
+    """
+
+    def __init__(
+        self,
+        routed: Sequence[Routed] = (),
+        wishes: Wishes | None = None,
+        chance: Callable[[], float] = lambda: 1.0,
+        announced: SimpleQueue[Notification] | None = None,
+    ) -> None:
+        self.outboxes = [Outbox(each, chance) for each in routed]
+        self._wishes = wishes or Wishes()
+        self._announced = announced or SimpleQueue()
+        self._gather_until: float | None = 0.0
+        self._arrived: WeakSet[RunWatch] = WeakSet()
+        self._known = {outbox.name for outbox in self.outboxes}
+
+    def load(self, kept: Kept) -> None:
+        """Go on from what was stored."""
+        for outbox in self.outboxes:
+            outbox.load(kept)
+
+    def take(self, watch: RunWatch, batch: Batch, now: float) -> None:
+        """Take what a run's batch says; what was reached before the run was first seen waits for ``arrive``."""
+        if not self.outboxes or batch.backlog or not batch.transitions:
+            return
+        told = notifications(batch.transitions, self._material(watch, now))
+        for outbox in self.outboxes if told else ():
+            outbox.put(told, now, self._muted(now))
+
+    def arrive(self, watch: RunWatch, now: float) -> None:
+        """Once a run was read: tell what fires and is not known."""
+        if not self.outboxes or not watch.ready or watch in self._arrived:
+            return
+        self._arrived.add(watch)
+        transitions = list(firing(watch.pipeline.engine.run(watch.name)))
+        told = notifications(transitions, self._material(watch, now))
+        backlog = self._wishes.backlog()
+        tell = backlog == "all" or (backlog == "live" and not watch.over(now))
+        for outbox in self.outboxes:
+            outbox.find(told, now, self._muted(now), tell=tell)
+        for key in {t.key for t in transitions if t.rule == OWN_RULE} - self._known:
+            watch.hear(RunEvent(key, EventKind.DELIVERY_RECOVERED))
+
+    def turn(self, now: float, timer: float, *, ready: bool) -> None:
+        """What time brings: mutes that end, announcements, and the end of the gathering (``timer``: monotonic)."""
+        muted = self._muted(now)
+        announced = list(self._drain())
+        if self._gather_until == 0.0:
+            self._gather_until = timer + GATHER_SECONDS
+        over = self._gather_until is None or ready or timer >= self._gather_until
+        self._gather_until = None if over else self._gather_until
+        for outbox in self.outboxes:
+            outbox.unmute(now, muted)
+            outbox.put(announced, now, muted)
+            if over:
+                outbox.gathered()
+
+    def tell(self, watches: Iterable[RunWatch]) -> None:
+        """Let runs hear of receivers that get nothing, or that get messages again."""
+        reports = [report for outbox in self.outboxes for report in outbox.reports()]
+        for watch in watches if reports else ():
+            state = watch.pipeline.engine.run(watch.name)
+            troubled = {t.key for t in firing(state) if t.rule == OWN_RULE}
+            for report in reports:
+                if watch.name in report.runs:
+                    watch.hear(RunEvent(report.sink, EventKind.DELIVERY_PROBLEM, text=report.text))
+                elif not report.text and report.sink in troubled:
+                    watch.hear(RunEvent(report.sink, EventKind.DELIVERY_RECOVERED))
+
+    def changes(self) -> Changes:
+        """What is to be stored together with the batches."""
+        changes = Changes()
+        for outbox in self.outboxes:
+            changes.add(outbox.changes())
+        return changes
+
+    def committed(self) -> None:
+        """What was to be stored is, or can't be now: it may be sent."""
+        for outbox in self.outboxes:
+            outbox.committed()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits."""
+        return not any(len(outbox) for outbox in self.outboxes)
+
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """Messages by receiver and what became of them, since the start."""
+        return {(outbox.name, what): count for outbox in self.outboxes for what, count in outbox.counts.copy().items()}
+
+    def lengths(self) -> Mapping[str, int]:
+        """Messages that wait, by receiver."""
+        return {outbox.name: len(outbox) for outbox in self.outboxes}
+
+    def _drain(self) -> Iterator[Notification]:
+        while not self._announced.empty():  # nobody else takes from it
+            yield self._announced.get()
+
+    def _muted(self, now: float) -> Callable[[Notification], bool]:
+        mutes = self._wishes.mutes()
+        return lambda told: any(mute.covers(told, now) for mute in mutes)
+
+    def _material(self, watch: RunWatch, now: float) -> Material:
+        rules = watch.pipeline.engine.rules
+        return Material(
+            watch.picture(),
+            watch.history,
+            now,
+            watch.options.labels,
+            self._wishes.page,
+            {rule.name: rule.summary for rule in rules},
+        )

@@ -1,0 +1,167 @@
+"""Turns transitions of a run's alerts into notifications: what people need to act, and nothing that is explained."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from grpo_watch.core.alerts import Alert, transition_id
+from grpo_watch.core.diagnosis import Finding
+from grpo_watch.core.records import AlertState, Severity, Transition
+from grpo_watch.core.runstate import RunState
+from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.runtime.history import History
+from grpo_watch.sinks.notification import FIRING, RESOLVED, Notification
+
+SERIES, POINTS = 3, 24
+"""At most so many metrics of so many points go with a message."""
+ALWAYS_SHOWN = ("reward_mean", "kl_reference")
+"""Shown beside what the evidence names, where there is room."""
+CAUSES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a run's notifications are made of besides its transitions.
+
+    ``at`` is Unix seconds, ``page`` the address of the status page or empty, ``summaries`` what each rule means.
+    """
+
+    snapshot: RunSnapshot
+    history: History
+    at: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+    page: str = ""
+    summaries: Mapping[str, str] = field(default_factory=dict)
+
+
+def notifications(transitions: Iterable[Transition], told: Told) -> list[Notification]:
+    """The messages that these transitions are worth, in order.
+
+    A finding that another one explains is not told on its own. It may have been told before that one was found; so a
+    resolve is always made, and whoever was never told of the episode is not told of its end.
+    """
+    findings = _by_alert(told.snapshot.findings)
+    made = []
+    for transition in transitions:
+        status = _status(transition)
+        if status is None:
+            continue
+        finding = findings.get((transition.rule, transition.key, transition.attempt))
+        if status == RESOLVED or finding is None or finding.caused_by is None:
+            made.append(_notification(transition, status, finding, told))
+    return made
+
+
+def firing(state: RunState) -> Iterator[Transition]:
+    """For each alert of a run that fires, the transition that made it what it is, with the id that it had."""
+    for monitor in state.monitors:
+        for key, alert in monitor.alerts.items():
+            if alert.state is AlertState.FIRING:
+                yield _fired(state.run, monitor.rule.name, key, alert)
+
+
+def digest(parts: Sequence[Notification], at: float) -> Notification:
+    """One message for many; its id follows from theirs. ``at`` is Unix seconds."""
+    worst = max(parts, key=lambda part: Severity(part.severity).rank)
+    runs = sorted({part.run for part in parts})
+    begun = [part for part in parts if part.status != RESOLVED]
+    told = [f"{len(begun)} firing"] if begun else []
+    told += [f"{len(parts) - len(begun)} resolved"] if len(begun) < len(parts) else []
+    where = runs[0] if len(runs) == 1 else f"{len(runs)} runs"
+    return Notification(
+        id=hashlib.blake2b("\x1f".join(part.id for part in parts).encode(), digest_size=16).hexdigest(),
+        status=FIRING if begun else RESOLVED,
+        run=where,
+        attempt=1,
+        rule="digest",
+        key="",
+        severity=worst.severity,
+        step=0,
+        first_step=0,
+        max_steps=None,
+        summary=f"{len(parts)} alerts of {where}: {', '.join(told)}",
+        message="",
+        evidence={},
+        hint="",
+        cause="",
+        caused_by=None,
+        started=min(part.started for part in parts),
+        ended=None,
+        at=at,
+        page=worst.page,
+        parts=tuple(parts),
+    )
+
+
+def _status(transition: Transition) -> str | None:
+    if transition.to_state is AlertState.FIRING:
+        return FIRING
+    ends = transition.from_state is AlertState.FIRING and transition.to_state is AlertState.RESOLVED
+    return RESOLVED if ends else None
+
+
+def _by_alert(findings: Iterable[Finding]) -> dict[tuple[str, str, int], Finding]:
+    """The newest finding of each alert and attempt."""
+    return {(f.rule, f.key, f.attempt): f for f in sorted(findings, key=lambda f: f.fired_step)}
+
+
+def _notification(transition: Transition, status: str, finding: Finding | None, told: Told) -> Notification:
+    reading = transition.reading
+    at = told.at if transition.time is None else min(transition.time, told.at)
+    summary = told.summaries.get(transition.rule, "")
+    severity = transition.severity if finding is None else finding.severity
+    return Notification(
+        id=transition.id,
+        status=status,
+        run=transition.run,
+        attempt=transition.attempt,
+        rule=transition.rule,
+        key=transition.key,
+        severity=severity.value,
+        step=transition.step,
+        first_step=transition.first_step,
+        max_steps=told.snapshot.max_steps,
+        summary=summary or reading.message,
+        message=reading.message,
+        evidence=dict(reading.evidence),
+        hint=finding.hint if finding else reading.hint,
+        cause="; ".join(finding.causes[:CAUSES]) if finding else "",
+        caused_by=finding.caused_by if finding else None,
+        started=at,
+        ended=at if status == RESOLVED else None,
+        at=told.at,
+        labels=dict(told.labels),
+        page=told.page,
+        series=_series(reading.evidence, told.history),
+    )
+
+
+def _series(evidence: Iterable[str], history: History) -> dict[str, tuple[float, ...]]:
+    """The newest points of the metrics that the evidence names, and of those that say how training goes."""
+    found: dict[str, tuple[float, ...]] = {}
+    for name in dict.fromkeys((*evidence, *ALWAYS_SHOWN)):
+        points = tuple(value for value in history.recent(name, POINTS) if math.isfinite(value))
+        if points and len(found) < SERIES:
+            found[name] = points
+    return found
+
+
+def _fired(run: str, rule: str, key: str, alert: Alert) -> Transition:
+    return Transition(
+        id=transition_id(run, rule, key, alert, AlertState.FIRING),
+        run=run,
+        attempt=alert.attempt,
+        rule=rule,
+        key=key,
+        episode=alert.episode,
+        from_state=AlertState.PENDING,
+        to_state=AlertState.FIRING,
+        step=alert.first_step if alert.fired_step is None else alert.fired_step,
+        first_step=alert.first_step,
+        severity=alert.severity,
+        time=None,
+        reading=alert.reading,
+    )

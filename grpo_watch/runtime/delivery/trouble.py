@@ -1,0 +1,55 @@
+"""Tells when a receiver begins to get nothing, and when messages arrive again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+TROUBLE_TRIES = 5
+"""Attempts in a row without success after which a receiver is said to get nothing (15 s at the shortest waits)."""
+MOST_RUNS = 20
+"""At most so many runs are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A receiver gets nothing (``text`` says why), or gets messages again (empty); the runs whose messages waited."""
+
+    sink: str
+    text: str
+    runs: frozenset[str]
+
+
+class Trouble:
+    """What was said of one receiver."""
+
+    def __init__(self, sink: str) -> None:
+        self._sink = sink
+        self._tries = 0
+        self._said: str | None = None
+        self._reports: list[Report] = []
+
+    def tried(self, why: str, runs: Iterable[str]) -> None:
+        """An attempt had no success."""
+        self._tries += 1
+        if self._tries >= TROUBLE_TRIES:
+            self.begins(why, runs)
+
+    def begins(self, why: str, runs: Iterable[str]) -> None:
+        """A message will not arrive, or none did for a while."""
+        concerned = frozenset(sorted(set(runs))[:MOST_RUNS])
+        if not self._said and concerned:
+            self._said = why or "no answer"
+            self._reports.append(Report(self._sink, self._said, concerned))
+
+    def over(self) -> None:
+        """A message arrived; said once after each trouble, and once at the start for what was said before it."""
+        self._tries = 0
+        if self._said != "":
+            self._said = ""
+            self._reports.append(Report(self._sink, "", frozenset()))
+
+    def reports(self) -> list[Report]:
+        """What is to be said now; handed out once."""
+        reports, self._reports = self._reports, []
+        return reports

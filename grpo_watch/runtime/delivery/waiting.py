@@ -1,0 +1,120 @@
+"""The messages that wait for one receiver: in order within a run, the next one found without looking at all."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from grpo_watch.sinks.notification import Notification
+
+Episode = tuple[str, str, str]
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """One waiting message; ``due`` is when it may be tried (monotonic seconds, 0: at once).
+
+    ``together`` asks for a digest, ``alone`` refuses it (one with it was refused), ``forced`` ignores quiet hours.
+    """
+
+    number: int
+    notification: Notification
+    tries: int = 0
+    bundle: int = 0
+    together: bool = False
+    due: float = 0.0
+    alone: bool = False
+    forced: bool = False
+
+    @property
+    def episode(self) -> Episode:
+        """The alert that it speaks of."""
+        return episode_of(self.notification)
+
+
+def episode_of(notification: Notification) -> Episode:
+    """Run, rule and key."""
+    return notification.run, notification.rule, notification.key
+
+
+class Queue:
+    """Rows by run, each run's in order of their numbers; the heads of all runs in order of when they are due.
+
+    ``together`` and ``alone`` count the rows that are marked so.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[int, Row] = {}
+        self._runs: dict[str, deque[Row]] = {}
+        self._heads: list[tuple[float, int, str]] = []
+        self.together = self.alone = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(sorted(self._rows.values(), key=lambda row: row.number))
+
+    def add(self, row: Row) -> None:
+        """Append a row; its number is the highest so far."""
+        self._enter(row)
+        line = self._runs.setdefault(row.notification.run, deque())
+        line.append(row)
+        if len(line) == 1:
+            self._offer(row)
+
+    def insert(self, rows: Iterable[Row]) -> None:
+        """Put rows where their numbers belong."""
+        lines: dict[str, list[Row]] = {}
+        for row in rows:
+            self._enter(row)
+            lines.setdefault(row.notification.run, []).append(row)
+        for run, more in lines.items():
+            line = self._runs[run] = deque(sorted((*self._runs.get(run, ()), *more), key=lambda one: one.number))
+            self._offer(line[0])
+
+    def head(self) -> Row | None:
+        """The row to be tried next, which may not be due yet."""
+        while self._heads:
+            due, number, run = self._heads[0]
+            line = self._runs.get(run)
+            if line and line[0].number == number and line[0].due == due:
+                return line[0]
+            heapq.heappop(self._heads)
+        return None
+
+    def oldest(self, count: int) -> list[Row]:
+        """The first rows by time of arrival."""
+        return list(islice(self._rows.values(), max(0, count)))
+
+    def runs(self) -> list[str]:
+        """The runs that something waits of."""
+        return list(self._runs)
+
+    def put_off(self, row: Row, due: float) -> None:
+        """Try a run's first row later; the run's others wait behind it."""
+        row.due = due
+        self._offer(row)
+
+    def remove(self, row: Row) -> None:
+        """Take a row out."""
+        del self._rows[row.number]
+        self.together -= row.together
+        self.alone -= row.alone
+        line = self._runs[row.notification.run]
+        line.remove(row)
+        if line:
+            self._offer(line[0])
+        else:
+            del self._runs[row.notification.run]
+
+    def _enter(self, row: Row) -> None:
+        self._rows[row.number] = row
+        self.together += row.together
+        self.alone += row.alone
+
+    def _offer(self, row: Row) -> None:
+        heapq.heappush(self._heads, (row.due, row.number, row.notification.run))

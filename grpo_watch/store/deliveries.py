@@ -1,0 +1,161 @@
+"""Keeps the queue of messages per receiver, what each receiver was told, and the ids it must not be told again."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SCHEMA = """
+CREATE TABLE deliveries (
+    sink TEXT NOT NULL, id TEXT NOT NULL, number INTEGER NOT NULL, run TEXT NOT NULL, outcome TEXT NOT NULL,
+    tries INTEGER NOT NULL, bundle INTEGER NOT NULL, together INTEGER NOT NULL, at REAL NOT NULL, data BLOB,
+    PRIMARY KEY (sink, id));
+CREATE INDEX deliveries_waiting ON deliveries (sink, number) WHERE outcome = 'waiting';
+CREATE TABLE told (
+    sink TEXT NOT NULL, run TEXT NOT NULL, rule TEXT NOT NULL, key TEXT NOT NULL, state TEXT NOT NULL,
+    data BLOB NOT NULL, PRIMARY KEY (sink, run, rule, key));
+"""
+
+Episode = tuple[str, str, str]
+"""Run, rule and key of an alert; at most one episode of it is open at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A message that waits (its stored outcome is ``waiting``; any other is final).
+
+    ``number`` orders a receiver's queue; messages of one ``bundle`` (0: none) go as one. ``together`` asks for a
+    digest; ``at`` is when it was queued (Unix seconds), ``data`` the packed notification.
+    """
+
+    sink: str
+    id: str
+    number: int
+    run: str
+    at: float
+    data: bytes
+    tries: int = 0
+    bundle: int = 0
+    together: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An open episode as a receiver knows it: ``state`` says whether it was told; ``data`` is the notification."""
+
+    sink: str
+    run: str
+    rule: str
+    key: str
+    state: str
+    data: bytes
+
+
+@dataclass(slots=True)
+class Changes:
+    """What one transaction changes, applied in the order of the fields.
+
+    ``changed`` holds sink, id, tries and bundle of waiting messages; ``finished`` sink, id, outcome and time;
+    ``told`` the open episodes by sink and episode, None for one that is over.
+    """
+
+    queued: list[Queued] = field(default_factory=list)
+    changed: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    finished: dict[tuple[str, str], tuple[str, float]] = field(default_factory=dict)
+    told: dict[tuple[str, Episode], Told | None] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.queued or self.changed or self.finished or self.told)
+
+    def add(self, later: Changes) -> None:
+        """Take over what changed after this."""
+        self.queued += later.queued
+        self.changed |= later.changed
+        self.finished |= later.finished
+        self.told |= later.told
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is stored: the messages that wait, in order; the open episodes; (sink, id) of all that is final."""
+
+    queued: tuple[Queued, ...] = ()
+    told: tuple[Told, ...] = ()
+    finished: tuple[tuple[str, str], ...] = ()
+
+
+def write(database: sqlite3.Connection, changes: Changes) -> None:
+    """Apply the changes inside the transaction under way; raises ``sqlite3.Error``."""
+    put = database.executemany
+    put(
+        "INSERT OR IGNORE INTO deliveries (sink, id, number, run, outcome, tries, bundle, together, at, data) "
+        "VALUES (?, ?, ?, ?, 'waiting', ?, ?, ?, ?, ?)",
+        [(q.sink, q.id, q.number, q.run, q.tries, q.bundle, q.together, q.at, q.data) for q in changes.queued],
+    )
+    put(
+        "UPDATE deliveries SET tries = ?, bundle = ? WHERE sink = ? AND id = ?",
+        [(*change, *place) for place, change in changes.changed.items()],
+    )
+    put(
+        "UPDATE deliveries SET outcome = ?, at = ?, data = NULL WHERE sink = ? AND id = ?",
+        [(*end, *place) for place, end in changes.finished.items()],
+    )
+    put(
+        "DELETE FROM told WHERE sink = ? AND run = ? AND rule = ? AND key = ?",
+        [(sink, *episode) for (sink, episode), told in changes.told.items() if told is None],
+    )
+    put(
+        "INSERT OR REPLACE INTO told VALUES (?, ?, ?, ?, ?, ?)",
+        [(t.sink, t.run, t.rule, t.key, t.state, t.data) for t in changes.told.values() if t is not None],
+    )
+
+
+def read(database: sqlite3.Connection) -> Kept:
+    """All that is stored; raises ``sqlite3.Error``."""
+    return Kept(tuple(_queued(database)), tuple(_told(database)), tuple(_finished(database)))
+
+
+def prune(database: sqlite3.Connection, before: float) -> None:
+    """Forget the ids of messages that became final before that time (Unix seconds)."""
+    database.execute("DELETE FROM deliveries WHERE outcome <> 'waiting' AND at < ?", (before,))
+
+
+def forget(database: sqlite3.Connection, run: str) -> None:
+    """Drop the open episodes of a run that is archived."""
+    database.execute("DELETE FROM told WHERE run = ?", (run,))
+
+
+def salvage(path: Path, now: float) -> Changes:
+    """What can still be read in a damaged database, row by row; nothing where nothing can. ``now`` is Unix seconds."""
+    saved = Changes()
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as damaged:
+        with suppress(sqlite3.Error):
+            saved.told.update(((t.sink, (t.run, t.rule, t.key)), t) for t in _told(damaged))
+        with suppress(sqlite3.Error):
+            saved.queued.extend(_queued(damaged))
+        with suppress(sqlite3.Error):
+            for sink, name in _finished(damaged):
+                saved.queued.append(Queued(sink, name, 0, "", now, b""))
+                saved.finished[sink, name] = ("delivered", now)
+    return saved
+
+
+def _queued(database: sqlite3.Connection) -> Iterator[Queued]:
+    query = (
+        "SELECT sink, id, number, run, at, data, tries, bundle, together FROM deliveries "
+        "WHERE outcome = 'waiting' ORDER BY sink, number"
+    )
+    for sink, name, number, run, at, data, tries, bundle, together in database.execute(query):
+        yield Queued(sink, name, number, run, at, data, tries, bundle, bool(together))
+
+
+def _told(database: sqlite3.Connection) -> Iterator[Told]:
+    for row in database.execute("SELECT sink, run, rule, key, state, data FROM told ORDER BY rowid"):
+        yield Told(*row)
+
+
+def _finished(database: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    yield from database.execute("SELECT sink, id FROM deliveries WHERE outcome <> 'waiting' ORDER BY at")
