@@ -128,6 +128,7 @@ def condition(value: str | Mapping[str, Any]) -> str:
     said = {
         "beside": "only beside `{}`",
         "unless": "not beside `{}`",
+        "not_with": "not with the setting `{}`",
         "zero": "an exact 0 is not measured",
         "convert": "{}",
     }

@@ -90,6 +90,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "seed": "random seed",
         "dynamic_sample": "whether groups without spread are re-sampled",
         "mask_truncated_completions": "whether truncated completions are left out of the loss",
+        "rollout_bypass": "whether the engine's log-probabilities stand for those of the old policy",
         "peft_type": "adapter type (LORA, …)",
     }
 )

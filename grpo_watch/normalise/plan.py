@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -67,7 +67,9 @@ def _of_training(key: str, framework: Framework) -> bool:
     return key in OWN_OF_TRAINING or (found is not None and found[1].metric in OWN_METRICS)
 
 
-def compile_plan(keys: Sequence[str], stream: Stream | None, framework: Framework) -> Plan:
+def compile_plan(
+    keys: Sequence[str], stream: Stream | None, framework: Framework, switched_on: Collection[str] = ()
+) -> Plan:
     """The plan for rows with exactly these keys; ``stream`` is set where the channel knows it."""
     stream = stream or stream_of(keys, framework)
     chosen: dict[str, tuple[int, str, KeyRule]] = {}
@@ -81,7 +83,7 @@ def compile_plan(keys: Sequence[str], stream: Stream | None, framework: Framewor
             spread_key = key
         elif found is None:
             unknown += [key] if name is not None and not own_validation else []
-        elif found[1].metric is not None and found[1].holds(names):
+        elif found[1].metric is not None and found[1].holds(names, switched_on):
             rank, rule, label = found
             metric = labelled(rule.metric or "", label) if rule.metric in LABELLED and label else rule.metric or ""
             if metric not in chosen or rank < chosen[metric][0]:

@@ -58,6 +58,9 @@ class _Known:
     def setting(self, name: str) -> Scalar:
         return self.settings.get(name, (0, None))[1]
 
+    def switched_on(self) -> frozenset[str]:
+        return frozenset(name for name, (_, value) in self.settings.items() if value is True)
+
     def groups(self) -> int | None:
         """Groups per generation batch, where both factors are known."""
         batch, size = self.setting("generation_batch_size"), self.setting("num_generations")
@@ -181,7 +184,7 @@ class _Channel:
             self._facts_of_keys = self._facts_of_keys or table.facts_of_keys(trains)
         if len(self._plans) >= MAX_PLANS:
             self._plans.clear()
-        plan = compile_plan(keys, raw.stream, table)
+        plan = compile_plan(keys, raw.stream, table, self._known.switched_on())
         self._plans[keys if raw.stream is None else (raw.stream.value, *keys)] = plan
         self._settle()
         return plan

@@ -23,7 +23,8 @@ PLACEHOLDER = re.compile(r"<[a-z]+>")
 class KeyRule:
     """One raw key (or ``prefix<label>suffix``) and the metric it means; ``metric`` None: known, but no metric.
 
-    ``beside``: it means the metric only in a row that holds this key too; ``unless``: only in a row without it.
+    ``beside``: it means the metric only in a row that holds this key too; ``unless``: only in a row without it;
+    ``not_with``: only in a run without this setting.
     ``zero_is_off``: an exact 0 is written where the quantity is not measured, and counts as absent.
     """
 
@@ -35,10 +36,12 @@ class KeyRule:
     beside: str | None = None
     zero_is_off: bool = False
     unless: str | None = None
+    not_with: str | None = None
 
-    def holds(self, names: Collection[str | None]) -> bool:
-        """Whether the key means its metric in a row with these keys (prefixes stripped)."""
-        return (self.beside is None or self.beside in names) and (self.unless is None or self.unless not in names)
+    def holds(self, names: Collection[str | None], switched_on: Collection[str] = ()) -> bool:
+        """Whether the key means its metric beside these keys (prefixes stripped), with these settings of the run."""
+        beside = self.beside is None or self.beside in names
+        return beside and (self.unless is None or self.unless not in names) and self.not_with not in switched_on
 
     def label(self, key: str) -> str | None:
         """The label inside ``key`` when the pattern matches, else None."""
@@ -221,10 +224,13 @@ def _framework(document: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]
 
 def _settings(entries: Mapping[str, str | Mapping[str, Any]]) -> Iterable[tuple[str, str]]:
     for key, entry in entries.items():
-        name = entry if isinstance(entry, str) else entry["means"]
-        if name not in SETTINGS:
-            raise ValueError(f"framework data: {key} means {name}, which is no canonical setting")
-        yield key, name
+        yield key, _setting(key, entry if isinstance(entry, str) else entry["means"])
+
+
+def _setting(key: str, name: str) -> str:
+    if name not in SETTINGS:
+        raise ValueError(f"framework data: {key} means {name}, which is no canonical setting")
+    return name
 
 
 def _terms(entry: Mapping[str, Any]) -> Terms:
@@ -255,6 +261,7 @@ def _rule(key: str, metric: str | None, entry: Mapping[str, Any]) -> KeyRule:
         beside=entry.get("beside"),
         zero_is_off=entry.get("zero") == "absent",
         unless=entry.get("unless"),
+        not_with=_setting(key, entry["not_with"]) if "not_with" in entry else None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_watch.core.records import ChannelKind, RawRow, Stream
+from grpo_watch.core.records import ChannelKind, RawRow, RunConfig, Stream
 from grpo_watch.normalise.resolve import Resolved, Resolver
 from grpo_watch.normalise.settings import canonical_settings
 from grpo_watch.sources.console_lines.verl import VerlLines
@@ -37,6 +37,19 @@ def test_the_three_kl_stay_three() -> None:
     assert got["kl_policy_update"] == -1e-05
     assert got["kl_rollout"] == 0.0008
     assert got["probability_gap_rollout"] == 0.003
+
+
+@pytest.mark.parametrize("bypass", [True, False])
+def test_with_the_engine_s_log_probabilities_as_the_old_policy_s_there_is_no_kl_to_it(*, bypass: bool) -> None:
+    """``bypass_mode``: ppo_kl then compares the trainer with the engine; it stays usable as ``raw:actor/ppo_kl``."""
+    (line,) = VerlLines().feed(f"step:2{COMMON} - actor/ppo_kl:-0.004".encode())
+    config = {"algorithm": {"rollout_correction": {"bypass_mode": bypass}}}
+    resolver = Resolver()
+    for said in (None, canonical_settings(config, "verl", "log")):  # also where rows came before the configuration
+        if said is not None:
+            resolver.set_config(RunConfig("verl", None, said, "log", precedence=1))
+        got = resolver.resolve(RawRow("log", ChannelKind.CONSOLE, 2, line.values))
+    assert ("kl_policy_update" in got.values, got.raw["actor/ppo_kl"]) == (not bypass, -0.004)
 
 
 def test_the_placeholder_of_a_run_without_reference_is_no_kl() -> None:
