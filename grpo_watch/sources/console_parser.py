@@ -46,11 +46,15 @@ class ConsoleParser(ConsoleRows):
     def __init__(self, name: str, segment: int, stats: SourceStats, state: Mapping[str, Scalar]) -> None:
         super().__init__(name, segment, state)
         self.stats = stats
-        self._envelope, self._lines, self._config = Envelope(), FrameworkLines(), PrintedConfig()
+        self._envelope, self._lines, self._config = Envelope(), FrameworkLines(state), PrintedConfig()
         self._arguments = PrintedArguments()
         self._fragment = b""
         self._trace, self._strange = 0, ""
         self._drawn, self._bar_of = b"", training_bar(b"")
+
+    def state(self) -> dict[str, Scalar]:
+        """What has to be remembered across a restart while idle."""
+        return {**super().state(), **self._lines.state()}
 
     def feed(self, data: bytes, seen: float | None) -> list[Item]:
         """The items of one piece (what stands between two carriage returns or line ends)."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
-from grpo_watch.sources.console_lines import LineReader, MetricLine, readers
+from grpo_watch.core.records import Scalar
+from grpo_watch.sources.console_lines import LineReader, MetricLine, Remembers, readers
 from grpo_watch.sources.envelope import Envelope
+from grpo_watch.sources.rows import whole
 
 LONGEST_ROW = 1000
 """Lines after which a row that does not end is given up (AReaL's and ROLL's take some hundred)."""
@@ -23,10 +26,17 @@ class Taken(NamedTuple):
 
 
 class FrameworkLines:
-    """One reader of each framework. The one that took a line last is asked first."""
+    """One reader of each framework. The one that took a line last is asked first.
 
-    def __init__(self) -> None:
+    Args:
+        state: what ``state`` gave before a restart.
+    """
+
+    def __init__(self, state: Mapping[str, Scalar] = MappingProxyType({})) -> None:
         self._readers: list[LineReader] = list(readers())
+        for reader in self._readers:
+            if isinstance(reader, Remembers):
+                reader.memory = whole(state.get(f"{reader.framework} memory")) or reader.memory
         self._marks = re.compile(b"|".join(re.escape(mark) for reader in self._readers for mark in reader.marks))
         self._holding: LineReader | None = None
         self._lines = 0
@@ -35,6 +45,10 @@ class FrameworkLines:
     def held(self) -> bool:
         """Whether a reader holds an unfinished row."""
         return self._holding is not None
+
+    def state(self) -> dict[str, Scalar]:
+        """What the readers remember from one row to the next."""
+        return {f"{each.framework} memory": each.memory for each in self._readers if isinstance(each, Remembers)}
 
     def may_begin(self, line: bytes) -> bool:
         """Whether a row of any framework might begin in this line."""

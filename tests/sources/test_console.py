@@ -432,3 +432,28 @@ def test_a_kill_while_the_log_is_away_repeats_nothing(tmp_path: Path) -> None:
     (tmp_path.parent / "away.log").rename(path)
     third = the_source(path, again)
     assert [*given, *third.poll(None), *third.finish()] == whole
+
+
+def nemo_block(step: int, loss: float) -> str:
+    """What NeMo-RL prints of a step; two steps make an epoch."""
+    head = f"{'=' * 25} Step {step}/2 {'=' * 25}"
+    return f"{head}\n\U0001f4ca Training Results:\n  \u2022 Loss: {loss}\n  \u2022 Total step time: 60.00s\n"
+
+
+def test_a_restart_in_a_later_epoch_counts_its_steps_on(tmp_path: Path) -> None:
+    """NeMo-RL counts steps anew in every epoch, and says which one it is only once."""
+    path = tmp_path / "train.log"
+    path.write_text(
+        "".join(
+            f"{'=' * 25} Epoch {epoch}/3 {'=' * 25}\n" + nemo_block(1, epoch / 10) + nemo_block(2, epoch / 5)
+            for epoch in (1, 2, 3)
+        )
+    )
+    whole = read(path)
+    assert [step for step in steps(whole) if step is not None] == [1, 2, 3, 4, 5, 6]
+    for kill_after in range(1, len(whole)):
+        source = the_source(path)
+        stream = source.poll(None)
+        items = [next(stream) for _ in range(kill_after)]
+        source = the_source(path, source.cursor())
+        assert [*items, *source.poll(None), *source.finish()] == whole

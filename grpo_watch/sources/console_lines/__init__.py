@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 
-from grpo_watch.sources.console_lines.base import LineReader, MetricLine
+from grpo_watch.sources.console_lines.base import LineReader, MetricLine, Remembers
 
-__all__ = ["LineReader", "MetricLine", "readers"]
+__all__ = ["LineReader", "MetricLine", "Remembers", "readers"]
 
 
 def readers() -> Sequence[LineReader]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from grpo_watch.core.records import Stream
 
@@ -34,7 +34,8 @@ class LineReader(Protocol):
     A row that spans several lines is held (``held`` True: every line comes, other processes' and bars among them) until
     a line ends it; after 1,000 lines it is flushed. It must end by its own last line: while a row is held the source's
     cursor stays before its first line, and a reader that restarts there is a new one. So nothing may be remembered
-    from one row to the next. ``feed`` never raises; ``flush`` gives up or gives out what is held.
+    from one row to the next but the number of a ``Remembers``. ``feed`` never raises; ``flush`` gives up or gives out
+    what is held.
     """
 
     framework: str
@@ -49,3 +50,10 @@ class LineReader(Protocol):
 
     def flush(self) -> Sequence[MetricLine]:
         """The row that is held, if it can stand as it is; nothing is held afterwards."""
+
+
+@runtime_checkable
+class Remembers(LineReader, Protocol):
+    """A reader whose rows depend on one whole number above them in the log; it is kept across a restart."""
+
+    memory: int

@@ -17,16 +17,14 @@ FOUR_DECIMALS = 1e-4
 class NemoRlLines:
     """Holds a block until its total time.
 
-    Steps are counted within an epoch, so the epoch's number is the one thing remembered between rows: a daemon that is
-    restarted in a later epoch (rare: one is the default) counts on from the first and takes the next row for a new
-    attempt.
+    Steps are counted within an epoch, so the epoch's number is the one thing remembered between rows (``memory``).
     """
 
     framework = "nemo-rl"
     marks: Sequence[bytes] = (b"= Step ", b"= Epoch ")
 
     def __init__(self) -> None:
-        self._epoch = 1
+        self.memory = 1
         self._step: tuple[int, int] | None = None
         self._results = False
         self._values: dict[str, float | None] = {}
@@ -52,7 +50,7 @@ class NemoRlLines:
     def _begin(self, word: bytes, number: int, total: int) -> Sequence[MetricLine]:
         done = self.flush()
         if word == b"Epoch":
-            self._epoch = number
+            self.memory = number
         else:
             self._step = (number, total)
         return done
@@ -64,7 +62,7 @@ class NemoRlLines:
         if place is None or not values:
             return ()
         step, total = place
-        return (MetricLine((self._epoch - 1) * total + step, values, max_steps=total, resolution=FOUR_DECIMALS),)
+        return (MetricLine((self.memory - 1) * total + step, values, max_steps=total, resolution=FOUR_DECIMALS),)
 
 
 READER = NemoRlLines
