@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 VERSION_FOLDER = re.compile(r"v(\d{1,6})-(\d{8}-\d{6})")
 MEMBER = re.compile(
-    r"outputs?|runs|wandb|completions|logs?|tensorboard|tb|files|checkpoints|"
+    r"outputs?|runs|wandb|completions|logs?|tensorboard|tb|files|checkpoints|_actor|"
     r"v\d{1,6}-\d{8}-\d{6}|checkpoint-\d+|(?:offline-)?run-\d{8}_\d{6}-\w+|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.+"
 )
 """Folders that belong to the run above them when they hold channels themselves."""

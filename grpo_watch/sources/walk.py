@@ -18,8 +18,15 @@ MAX_DEPTH = 6
 MAX_ENTRIES = 20_000
 
 CHECKPOINT = re.compile(r"checkpoint-\d{1,12}")
-OWN_CHECKPOINT = re.compile(r"global_step_\d{1,12}")
-"""verl's (and SkyRL's), which have no state of a trainer in them."""
+OWN_CHECKPOINT = re.compile(r"global_step_?\d{1,12}(?:_hf)?|iter_\d{7}")
+"""Those of verl, SkyRL, OpenRLHF (under ``_actor``, and its exports) and Megatron: no state of a trainer in them."""
+STEP_FOLDER = re.compile(r"step_\d{1,12}")
+"""Checkpoints of NeMo-RL and prime-rl, if they hold one of ``STEP_MARKS``; anybody's folder otherwise."""
+STEP_MARKS = frozenset({"training_info.json", "STABLE", "policy", "weights"})
+UNFINISHED = re.compile(r"(?:tmp|old)_step_\d{1,12}")
+"""What NeMo-RL writes before it renames it, and what it replaces."""
+STEPS_OF_OTHERS = frozenset({"rollouts", "broadcasts"})
+"""prime-rl's rollouts and the weights on their way to the engine: also one folder per step, and no checkpoints."""
 MOST_DUMPS = 20
 """Files of one folder that may be dumps of rollouts and are looked at; there is one per step."""
 COMPLETIONS = re.compile(r"completions_\d{1,12}\.parquet")
@@ -32,7 +39,8 @@ SKIPPED = frozenset({"node_modules", "__pycache__", "media", "artifacts", "site-
 class Folder:
     """One listed folder; ``checkpoints`` and ``parquet`` say what it holds that was not descended into.
 
-    ``states``: the checkpoints hold a ``trainer_state.json``.
+    ``states``: the checkpoints hold a ``trainer_state.json``; ``steps``: there are folders of steps, of checkpoints or
+    of what is passed on at each of them.
     """
 
     path: Path
@@ -41,6 +49,7 @@ class Folder:
     checkpoints: bool = False
     parquet: bool = False
     states: bool = False
+    steps: bool = False
 
 
 class Walk:
@@ -72,12 +81,24 @@ class Walk:
             listed.checkpoints = listed.states = True
         elif OWN_CHECKPOINT.fullmatch(entry.name):
             listed.checkpoints = True
-        elif entry.name in SKIPPED:
+        elif entry.name in SKIPPED or UNFINISHED.fullmatch(entry.name):
             return
+        elif STEP_FOLDER.fullmatch(entry.name) and (listed.steps or self._is_step(path)):
+            listed.steps = True
+            listed.checkpoints = listed.checkpoints or path.parent.name not in STEPS_OF_OTHERS
         elif depth + 1 > MAX_DEPTH:
             self.problems.append((path, f"not searched: deeper than {MAX_DEPTH} folders; name it directly"))
         else:
             listed.folders.append(self.folder(path, depth + 1))
+
+    def _is_step(self, path: Path) -> bool:
+        """Whether it is the folder of a step; the first one of a folder speaks for those beside it."""
+        try:
+            with os.scandir(path) as entries:
+                names = {entry.name for entry, _ in zip(entries, range(MOST_DUMPS), strict=False)}
+        except OSError:
+            return False
+        return not STEP_MARKS.isdisjoint(names)
 
     def _entries(self, path: Path) -> list[os.DirEntry[str]]:
         found: list[os.DirEntry[str]] = []

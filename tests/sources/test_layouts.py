@@ -146,3 +146,29 @@ def test_a_look_costs_one_visit_per_entry(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(walk.os, "scandir", lambda path: (listed.append(str(path)), real(path))[1])
     assert len(discover(tmp_path)) == 50
     assert len(listed) == len(set(listed)) == 1 + 50 + 50
+
+
+@pytest.mark.parametrize(
+    ("files", "channels"),
+    [
+        (["ckpt/_actor/global_step5/mp_rank_00_model_states.pt", "ckpt/_actor/latest"], ["ckpt/_actor/checkpoint-*"]),
+        (["ckpt/global_step5_hf/model.safetensors"], ["ckpt/checkpoint-*"]),
+        (
+            ["results/grpo/step_10/training_info.json", "results/grpo/tmp_step_20/training_info.json"],
+            ["results/grpo/checkpoint-*"],
+        ),
+        (["results/grpo/tmp_step_20/training_info.json"], []),
+        (
+            ["checkpoints/step_10/STABLE", "rollouts/step_1/STABLE", "broadcasts/step_2/STABLE"],
+            ["checkpoints/checkpoint-*"],
+        ),
+        (["images/step_10/a.png", "images/step_20/a.png"], []),
+    ],
+    ids=["openrlhf", "openrlhf's export", "nemo-rl", "nemo-rl, unfinished", "prime-rl", "anybody's"],
+)
+def test_checkpoints_are_found_where_each_framework_puts_them(
+    files: list[str], channels: list[str], tmp_path: Path
+) -> None:
+    tree(tmp_path, {"train.log": CONSOLE, **dict.fromkeys(files, "")})
+    (run,) = discover(tmp_path)
+    assert [channel.name for channel in run.channels if channel.what is What.CHECKPOINTS] == channels
