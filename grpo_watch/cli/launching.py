@@ -58,7 +58,15 @@ def run_preflight(arguments: Sequence[str], launch: Sequence[str]) -> int:
     from grpo_watch.cli.preflight import preflight_command  # noqa: PLC0415  --help needs no readers
     from grpo_watch.preflight.inputs.opening import Said  # noqa: PLC0415  the same
 
-    said = Said(given.framework, given.framework_version, given.world_size, given.dataset_size)
+    said = Said(
+        framework=given.framework,
+        version=given.framework_version,
+        world_size=given.world_size,
+        dataset_size=given.dataset_size,
+        pass_rate=given.pass_rate,
+        dead_share=given.dead_share,
+        seconds_per_step=given.seconds_per_step,
+    )
     color = begin(given.verbose, given.no_color, LogFormat(given.log_format))
     return preflight_command(given.file, launch, said, given.format, color=color)
 
@@ -77,6 +85,9 @@ def _parser() -> _Parser:
     add("--framework-version", metavar="V", help="Judge for this version, installed or not.")
     add("--world-size", metavar="N", type=int, help="Processes that train, over all nodes.")
     add("--dataset-size", metavar="N", type=int, help="Rows of the training data, before any split.")
+    add("--pass-rate", metavar="P", type=float, help="Share of answers that are right, for the groups without spread.")
+    add("--dead-share", metavar="S", type=float, help="Share of groups without spread that is accepted (with P: 0.5).")
+    add("--seconds-per-step", metavar="T", type=float, help="Measured pace, for wall time and GPU-hours.")
     formats = [one.value for one in OutputFormat]
     add("--format", choices=formats[:2], default="text", help="Output format (default: text).")
     add("-v", "--verbose", action="count", default=0, help="Say more; twice: say all.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -43,13 +44,19 @@ def check_said(said: Said) -> None:
     """Refuse what can't be meant.
 
     Raises:
-        UsageError: the framework is unknown, or a count is not positive.
+        UsageError: the framework is unknown, a count or pace is not positive, or a share is none.
     """
     if said.framework is not None and said.framework not in FRAMEWORKS:
         raise UsageError(f"--framework {said.framework}: not one of {', '.join(FRAMEWORKS)}")
     for name, value in (("--world-size", said.world_size), ("--dataset-size", said.dataset_size)):
         if value is not None and value < 1:
             raise UsageError(f"{name} {value}: must be at least 1")
+    for name, share in (("--pass-rate", said.pass_rate), ("--dead-share", said.dead_share)):
+        if share is not None and not 0 <= share <= 1:
+            raise UsageError(f"{name} {share:g}: must be a share from 0 to 1")
+    pace = said.seconds_per_step
+    if pace is not None and not 0 < pace < math.inf:
+        raise UsageError(f"--seconds-per-step {pace:g}: must be more than 0")
 
 
 def as_text(launch: Launch, assessment: Assessment, *, color: bool, width: int | None = None) -> str:

@@ -13,7 +13,7 @@ from grpo_watch.preflight.launch import Launch
 from grpo_watch.preflight.own_rules import OWN
 from grpo_watch.preflight.predict import predict
 from grpo_watch.preflight.suggest import suggest
-from grpo_watch.preflight.versions import ON_HF
+from grpo_watch.preflight.versions import ON_HF, assumed
 
 __all__ = ["Assessment", "Prediction", "Problem", "Suggestion", "assess"]
 
@@ -36,14 +36,14 @@ def assess(launch: Launch) -> Assessment:
         suggestions=suggest(settings),
         prediction=predict(settings),
         missing=tuple(_missing(settings)),
+        version_origin=launch.version_origin,
     )
 
 
 def _missing(settings: Settings) -> Iterator[str]:
     """What has to be said for a full answer."""
     if settings.launch.version is None:
-        newest = f"the rules of {settings.version}, the newest known, are applied"
-        yield f"the version is not known (--framework-version); {newest}"
+        yield f"the version is not known (--framework-version); the rules of {assumed(settings.framework)} are applied"
     if settings.framework in ON_HF:
         yield from lacking(settings)
     elif OWN[settings.framework].needs_processes and not settings.world_size:

@@ -9,7 +9,7 @@ from grpo_watch.preflight.findings import Assessment, Prediction, Problem
 
 SCHEMA = "grpo-watch/preflight/1"
 FINE, PROBLEMS, MISSING = 0, 1, 3
-OPTIONAL = ("completions", "tokens", "seconds", "gpu_hours", "dead_group_share")
+OPTIONAL = ("completions", "tokens", "seconds", "gpu_hours", "dead_group_share", "group_size_needed")
 """Numbers of a prediction that need more than the batch; left out where they are not known."""
 
 
@@ -26,6 +26,7 @@ def document(assessment: Assessment) -> dict[str, Any]:
         "schema": SCHEMA,
         "framework": assessment.framework,
         "framework_version": assessment.version,
+        "framework_version_from": assessment.version_origin,
         "ok": exit_code(assessment) == FINE,
         "problems": [_problem(problem) for problem in assessment.problems],
         "suggestions": [{**suggestion.changes, "why": suggestion.why} for suggestion in assessment.suggestions],

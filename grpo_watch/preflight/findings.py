@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from grpo_watch.core.records import Scalar, Severity
 
@@ -29,12 +29,14 @@ class Suggestion:
     """Settings that the framework accepts.
 
     ``changes`` maps its own names to new values (None: leave the setting out). ``keeps`` names what stays as it was:
-    ``memory per device`` (or lower), ``group size``, ``generation batch``, ``completions per step``.
+    ``memory per device`` (or lower), ``group size``, ``generation batch``, ``completions per step``. ``was`` says in
+    words what held where nobody gave the setting: ``default 8``, ``not given``.
     """
 
     changes: Mapping[str, Scalar]
     why: str
     keeps: tuple[str, ...] = ()
+    was: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class Prediction:
 
     ``max_steps`` and ``steps_per_epoch`` count what the framework shows as its step; ``optimizer_steps_per_generation``
     how often the weights change per generation batch. ``tokens`` is an upper bound (longest prompt and completion).
-    ``notes`` are sentences on what the numbers leave out.
+    ``group_size_needed`` is the smallest group with the wanted share of dead groups. ``notes`` are sentences on what
+    the numbers leave out.
     """
 
     max_steps: int | None = None
@@ -58,12 +61,17 @@ class Prediction:
     seconds: float | None = None
     gpu_hours: float | None = None
     dead_group_share: float | None = None
+    group_size_needed: int | None = None
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """All of it for one launch; ``missing`` says in one line each which setting would have told more."""
+    """All of it for one launch.
+
+    ``version_origin`` says where the version was read; ``missing`` says in one line each which setting would have told
+    more.
+    """
 
     framework: str | None
     version: str | None
@@ -71,3 +79,4 @@ class Assessment:
     suggestions: tuple[Suggestion, ...] = ()
     prediction: Prediction | None = None
     missing: tuple[str, ...] = ()
+    version_origin: str = ""

@@ -36,9 +36,9 @@ class Launch:
     makes; ``version_origin`` says so. ``environment`` holds the variables that change batches or devices
     (``NPROC_PER_NODE``, ``MAX_PIXELS``, …), ``deepspeed`` a DeepSpeed configuration with dotted names
     (``zero_optimization.stage``; ``"auto"`` stays where the trainer gives no value). ``dataset_size`` and
-    ``eval_dataset_size`` are rows before any split ratio among the settings is applied. ``peft`` is None where the
-    input can't tell. ``unresolved`` says in one line each what could not be read and why; ``text`` says in a few words
-    what was read.
+    ``eval_dataset_size`` are rows before any split ratio among the settings is applied. ``packages`` are versions of
+    other packages (``deepspeed``). ``peft`` is None where the input can't tell. ``unresolved`` says in one line each
+    what could not be read and why; ``text`` says in a few words what was read.
     """
 
     framework: str | None = None
@@ -50,6 +50,7 @@ class Launch:
     dataset_size: Setting | None = None
     eval_dataset_size: Setting | None = None
     deepspeed: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
+    packages: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
     peft: bool | None = None
     unresolved: tuple[str, ...] = ()
     text: str = ""

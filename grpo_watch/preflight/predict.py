@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from grpo_watch.preflight.arithmetic import Batch, batch_of
-from grpo_watch.preflight.dead_groups import dead_share
+from grpo_watch.preflight.dead_groups import dead_share, group_for
 from grpo_watch.preflight.defaults import Settings
 from grpo_watch.preflight.findings import Prediction
 from grpo_watch.preflight.group import name_of
@@ -82,12 +83,22 @@ def _with_cost(settings: Settings, found: Prediction) -> Prediction:
     pace = settings.number("seconds_per_step")
     seconds = None if pace is None or found.max_steps is None else pace * found.max_steps
     world = settings.world_size
-    rate, group = settings.number("pass_rate"), settings.whole(name_of(settings, "group"))
-    told = rate is not None and 0 <= rate <= 1 and group is not None and group > 0
     return replace(
         found,
         tokens=tokens,
         seconds=seconds,
         gpu_hours=None if seconds is None or world is None else seconds * world / 3600,
-        dead_group_share=dead_share(rate, group) if told and rate is not None and group is not None else None,
+        **_dead(settings),
     )
+
+
+def _dead(settings: Settings) -> dict[str, Any]:
+    """The share of dead groups at the expected pass rate, and the group that the wanted share needs."""
+    rate, wanted = settings.number("pass_rate"), settings.number("dead_share")
+    group = settings.whole(name_of(settings, "group"))
+    if rate is None or not 0 <= rate <= 1 or group is None or group < 1:
+        return {}
+    return {
+        "dead_group_share": dead_share(rate, group),
+        "group_size_needed": None if wanted is None else group_for(rate, wanted),
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -144,7 +144,8 @@ def _suggestion(settings: Settings, batch: Batch, tried: _Tried) -> Suggestion:
     kept = tuple(_kept(batch, tried.batch))
     plan = tried.batch.plan()
     size = f"{plan.completions} completions per generation = {plan.prompts} x {tried.batch.group}"
-    return Suggestion(changes, f"{size}; keeps {', '.join(kept)}" if kept else size, kept)
+    why = f"{size}; keeps {', '.join(kept)}" if kept else size
+    return Suggestion(changes, why, kept, _was(settings, [SETTING[field] for field in tried.changes]))
 
 
 def _kept(batch: Batch, changed: Batch) -> Iterator[str]:
@@ -160,6 +161,16 @@ def _kept(batch: Batch, changed: Batch) -> Iterator[str]:
         yield "completions per step"
 
 
+def _was(settings: Settings, names: Iterable[str]) -> dict[str, str]:
+    """In words, what holds for each setting that nobody gave."""
+    found: dict[str, str] = {}
+    for name in names:
+        if settings.given(name) is None:
+            value = settings.value(name)
+            found[settings.own_name(name)] = "not given" if value is None else f"default {value}"
+    return found
+
+
 def _own(settings: Settings) -> Iterator[Suggestion]:
     """For frameworks with rules of their own: the nearest value of one blamed setting that breaks none of them."""
     rules = OWN[settings.framework]
@@ -169,7 +180,9 @@ def _own(settings: Settings) -> Iterator[Suggestion]:
         near = sorted(_near(old or 1), key=lambda value: (abs(math.log(value / (old or 1))), value))
         fitting = next((v for v in near if v != old and not any(rules.broken(settings.changed({name: v})))), None)
         if fitting is not None:
-            yield Suggestion({settings.own_name(name): fitting}, f"{old} -> {fitting} breaks no rule")
+            was = _was(settings, [name])
+            before = next(iter(was.values()), str(old))
+            yield Suggestion({settings.own_name(name): fitting}, f"{before} → {fitting} breaks no rule", was=was)
 
 
 def _near(value: int) -> set[int]:

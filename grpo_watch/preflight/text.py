@@ -13,6 +13,7 @@ from grpo_watch.core.records import Scalar, Severity
 from grpo_watch.preflight.document import FINE, MISSING, exit_code
 from grpo_watch.preflight.findings import Assessment, Prediction, Problem, Suggestion
 from grpo_watch.preflight.launch import Launch
+from grpo_watch.preflight.versions import ON_TRL
 
 STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "cyan"}
 MAX_SUGGESTIONS = 4
@@ -49,13 +50,23 @@ def _headline(launch: Launch, assessment: Assessment) -> Text:
         word, style = ("OK", "bold green") if code == FINE else ("NOT SURE", "bold yellow")
     line = Text(word, style=style)
     line.append(f"  {printable(launch.text)}", style="bold")
-    name = " ".join(part for part in (assessment.framework, assessment.version) if part)
-    facts = [name or "unknown framework"]
+    facts = [_framework(assessment)]
     for setting, unit in ((launch.world_size, "process"), (launch.dataset_size, "row")):
         if setting is not None and isinstance(setting.value, int):
             facts.append(f"{setting.value:,} {unit}{_plural(unit, setting.value)}")
     line.append("  " + " · ".join(facts), style="dim")
     return line
+
+
+def _framework(assessment: Assessment) -> str:
+    """Framework and version, and where the version was found unless the user said it."""
+    framework = assessment.framework or ""
+    maker = f"{framework} on TRL" if framework in ON_TRL - {"trl"} else framework
+    name = " ".join(part for part in (maker, assessment.version) if part)
+    origin = assessment.version_origin
+    if not name or not origin or origin.startswith("--"):
+        return name or "unknown framework"
+    return f"{name} ({printable(origin.removeprefix(f'{assessment.framework} '))})"
 
 
 def _plural(unit: str, count: int) -> str:
@@ -82,15 +93,15 @@ def _suggestions(launch: Launch, suggestions: Sequence[Suggestion]) -> Table:
     table.add_column("nearest valid settings", overflow="fold")
     table.add_column("")
     for number, suggestion in enumerate(suggestions[:MAX_SUGGESTIONS], 1):
-        changes = Text("\n").join(_change(launch, name, value) for name, value in suggestion.changes.items())
+        changes = Text("\n").join(_change(launch, suggestion, name) for name in suggestion.changes)
         table.add_row(str(number), changes, printable(suggestion.why))
     return table
 
 
-def _change(launch: Launch, name: str, value: Scalar) -> Text:
+def _change(launch: Launch, suggestion: Suggestion, name: str) -> Text:
     given = launch.settings[name].value if name in launch.settings else None
-    line = Text(f"{printable(name)} {_cell(given, absent='not set')} → ")
-    return line.append(_cell(value, absent="leave out"), style="bold")
+    line = Text(f"{printable(name)} {_cell(given, absent=suggestion.was.get(name, 'not given'))} → ")
+    return line.append(_cell(suggestion.changes[name], absent="leave out"), style="bold")
 
 
 def _cell(value: Scalar, absent: str) -> str:
@@ -132,6 +143,8 @@ def _numbers(prediction: Prediction) -> Iterator[tuple[str, str]]:
         yield "wall time", f"{prediction.seconds / 3600:,.1f} h"
     if prediction.dead_group_share is not None:
         yield "groups without spread", f"{prediction.dead_group_share:.1%}"
+    if prediction.group_size_needed is not None:
+        yield "group size for the wanted share", str(prediction.group_size_needed)
 
 
 def _open(launch: Launch, assessment: Assessment, console: Console) -> None:

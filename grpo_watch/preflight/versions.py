@@ -24,6 +24,9 @@ NEWEST = MappingProxyType(
 open-r1 and axolotl pin their TRL (0.18.0, 1.8.0), Unsloth patches the one that is installed.
 """
 
+PINNING = frozenset({"axolotl", "open-r1"})
+"""Frameworks whose newest release pins its TRL, so that this version is no guess for that release."""
+
 ON_TRL = frozenset({"trl", "unsloth", "axolotl", "open-r1"})
 ON_HF = ON_TRL | {"ms-swift"}
 """Frameworks whose steps the Hugging Face trainer counts."""
@@ -32,6 +35,12 @@ ON_HF = ON_TRL | {"ms-swift"}
 def known(framework: str, version: str | None) -> str:
     """The version, or the newest one known where nobody said it."""
     return version or NEWEST[framework]
+
+
+def assumed(framework: str) -> str:
+    """The version that is taken where nobody said it, and what it is, in words."""
+    newest = NEWEST[framework]
+    return f"TRL {newest}, which {framework} pins," if framework in PINNING else f"{newest}, the newest known,"
 
 
 def at_least(version: str, bound: str) -> bool:

@@ -19,6 +19,7 @@ from grpo_watch.cli.preflight import as_text
 from grpo_watch.core.records import Setting, Severity
 from grpo_watch.preflight.findings import Assessment, Prediction, Problem, Suggestion
 from grpo_watch.preflight.launch import Launch
+from tests.preflight.launches import hide_installed
 
 ROOT = Path(__file__).parent.parent.parent
 LAUNCHES = ROOT / "tests" / "preflight" / "launches"
@@ -32,6 +33,7 @@ BAD = "--num_generations 8 --per_device_train_batch_size 3 --gradient_accumulati
 def _plain_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No variable and no accelerate configuration of whoever runs the tests takes part."""
     monkeypatch.chdir(tmp_path)
+    hide_installed(monkeypatch)
     for name in ("NPROC_PER_NODE", "NNODES", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
@@ -73,7 +75,8 @@ def test_the_document_has_the_keys_of_the_interface(capsys: pytest.CaptureFixtur
     _, told = ask(capsys, *swift(GOOD, *KNOWN))
     assert told["schema"] == "grpo-watch/preflight/1"
     assert list(told) == [
-        *("schema", "framework", "framework_version", "ok", "problems", "suggestions", "prediction", "missing"),
+        *("schema", "framework", "framework_version", "framework_version_from"),
+        *("ok", "problems", "suggestions", "prediction", "missing"),
     ]
     steps = (
         "max_steps",
@@ -84,6 +87,51 @@ def test_the_document_has_the_keys_of_the_interface(capsys: pytest.CaptureFixtur
         "formula",
     )
     assert set(steps) <= told["prediction"].keys()
+
+
+def test_what_is_expected_of_a_run_is_said_beside_any_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """0.9^8 + 0.1^8 = 43 %; 0.9^11 = 31.4 % and 0.9^12 = 28.2 %; 4000 steps of 36 s are 40 h, and as many GPU-hours."""
+    expected = ("--pass-rate", "0.1", "--dead-share", "0.3", "--seconds-per-step", "36", *KNOWN)
+    (tmp_path / "train.sh").write_text(f"swift rlhf --rlhf_type grpo {GOOD} --num_train_epochs 1\n")
+    command = swift(f"{GOOD} --num_train_epochs 1", *expected)
+    for place, arguments in (("train.sh:1", ["train.sh", *expected]), ("command line", command)):
+        code, told = ask(capsys, *arguments)
+        assert code == 1
+        (problem,) = (problem for problem in told["problems"] if problem["severity"] != "info")
+        assert (problem["check"], problem["where"]) == ("dead-groups", place)
+        prediction = told["prediction"]
+        assert round(prediction["dead_group_share"], 3) == 0.43
+        assert prediction["group_size_needed"] == 12
+        assert (prediction["seconds"], prediction["gpu_hours"]) == (144_000, 40)
+
+
+def test_a_wanted_share_that_is_kept_is_no_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = ask(capsys, *swift(GOOD, "--pass-rate", "0.1", "--dead-share", "0.5", *KNOWN))
+    assert (code, told["prediction"]["group_size_needed"]) == (0, 7)  # 0.9^6 = 53 %, 0.9^7 = 48 %
+
+
+@pytest.mark.parametrize(
+    ("before", "version", "origin"),
+    [
+        ("", "4.6.0", "ms-swift as installed here"),
+        ("env RANK=0", "4.6.0", "ms-swift as installed here"),
+        ("uv run", "4.5.0", "ms-swift pinned in requirements.txt"),
+        ("/opt/train/bin/python -m swift.cli.rlhf", "4.5.0", "ms-swift pinned in requirements.txt"),
+    ],
+)
+def test_what_is_installed_counts_where_the_launch_takes_it(
+    before: str,
+    version: str,
+    origin: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hide_installed(monkeypatch, ms_swift="4.6.0")
+    (tmp_path / "requirements.txt").write_text("ms-swift==4.5.0\n")
+    launch = before.split() if "swift.cli" in before else [*before.split(), "swift", "rlhf"]
+    told = ask(capsys, "--", *launch, "--rlhf_type", "grpo", *GOOD.split())[1]
+    assert (told["framework_version"], told["framework_version_from"]) == (version, origin)
 
 
 def test_problems_outrank_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,6 +157,9 @@ def test_a_dataset_that_is_not_here_is_no_problem_once_its_size_is_said(capsys: 
         (["--framework", "keras", "--", "swift", "rlhf"], "--framework keras: not one of trl"),
         (["--world-size", "0", "--", "swift", "rlhf"], "--world-size 0: must be at least 1"),
         (["--dataset-size", "x", "--", "swift", "rlhf"], "--dataset-size"),
+        (["--pass-rate", "3", "--", "swift", "rlhf"], "--pass-rate 3: must be a share from 0 to 1"),
+        (["--dead-share", "nan", "--", "swift", "rlhf"], "--dead-share nan: must be a share from 0 to 1"),
+        (["--seconds-per-step", "0", "--", "swift", "rlhf"], "--seconds-per-step 0: must be more than 0"),
     ],
 )
 def test_wrong_use_ends_with_2_and_one_line(
@@ -208,6 +259,19 @@ WILL FAIL  train.sh, accelerate train.py  trl 1.16.0 · 6 processes · 8,000 row
 
 def test_the_text_is_aligned_and_short() -> None:
     assert as_text(LAUNCH, ASSESSMENT, color=False, width=110) == TEXT
+
+
+@pytest.mark.parametrize(
+    ("framework", "origin", "shown"),
+    [
+        ("ms-swift", "ms-swift pinned in requirements.txt", "ms-swift 4.6.0 (pinned in requirements.txt)"),
+        ("open-r1", "trl as installed here", "open-r1 on TRL 4.6.0 (trl as installed here)"),
+        ("trl", "--framework-version", "trl 4.6.0"),
+    ],
+)
+def test_the_headline_says_whose_rules_hold(framework: str, origin: str, shown: str) -> None:
+    text = as_text(Launch(), Assessment(framework, "4.6.0", version_origin=origin), color=False, width=110)
+    assert text.splitlines()[0].endswith(f"  {shown}")
 
 
 def test_colours_add_nothing_but_colours() -> None:

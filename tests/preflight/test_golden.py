@@ -207,3 +207,11 @@ def test_what_is_missing_is_asked_for() -> None:
     assert found.prediction is None
     assert assess(Launch()).missing == ("the framework is not known (--framework)",)
     assert "only trl" in assess(Launch("llama-factory")).missing[0]
+
+
+def test_a_version_that_nobody_said_is_called_what_it_is() -> None:
+    def told(framework: str) -> str:
+        return assess(launch(framework, None, rows=100)).missing[0]
+
+    assert "the rules of TRL 0.18.0, which open-r1 pins, are applied" in told("open-r1")
+    assert "the rules of 4.6.0, the newest known, are applied" in told("ms-swift")

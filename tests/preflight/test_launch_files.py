@@ -18,6 +18,7 @@ from grpo_watch.errors import UsageError
 from grpo_watch.preflight.inputs.datasets import NotCounted, count
 from grpo_watch.preflight.inputs.opening import Said, read_launch
 from grpo_watch.preflight.launch import Launch
+from tests.preflight.launches import hide_installed
 from tests.support.bundles import unpack
 
 LAUNCHES = Path(__file__).parent / "launches"
@@ -376,6 +377,44 @@ def test_an_open_version_range_is_said(tmp_path: Path) -> None:
     found = read("swift.sh", tmp_path)
     assert found.version is None
     assert "requirements.txt: ms-swift>=3.6 names no single version: say --framework-version" in found.unresolved
+
+
+def test_a_script_is_judged_by_the_pin_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be for another machine than this one; the difference is said."""
+    hide_installed(monkeypatch, ms_swift="4.6.0")
+    shutil.copy(LAUNCHES / "swift.sh", tmp_path)
+    assert read("swift.sh", tmp_path).version == "4.6.0"
+    (tmp_path / "pyproject.toml").write_text('[tool.poetry.dependencies]\nms-swift = "4.4.1"\n')
+    found = read("swift.sh", tmp_path)
+    assert (found.version, found.version_origin) == ("4.4.1", "ms-swift pinned in pyproject.toml")
+    assert (
+        "ms-swift 4.4.1 is judged (ms-swift pinned in pyproject.toml), not 4.6.0 (ms-swift as installed here): "
+        "say --framework-version if it is the other" in found.unresolved
+    )
+    assert (
+        read("swift.sh", tmp_path, said=Said(version="4.2.0")).unresolved
+        == read("swift.sh", tmp_path, said=Said(version="4.4.1")).unresolved
+    )
+
+
+def test_a_lock_answers_what_a_range_leaves_open(tmp_path: Path) -> None:
+    shutil.copy(LAUNCHES / "swift.sh", tmp_path)
+    (tmp_path / "pyproject.toml").write_text('dependencies = ["ms-swift>=4"]\n')
+    (tmp_path / "uv.lock").write_text('[[package]]\nname = "ms-swift"\nversion = "4.4.1"\n')
+    found = read("swift.sh", tmp_path)
+    assert (found.version, found.version_origin) == ("4.4.1", "ms-swift pinned in uv.lock")
+    assert not any("no single version" in line for line in found.unresolved)
+
+
+def test_deepspeed_s_version_is_looked_up_where_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.sh").write_text("swift rlhf --rlhf_type grpo --deepspeed zero2\n")
+    (tmp_path / "requirements.txt").write_text("deepspeed==0.18.2\n")
+    hide_installed(monkeypatch, deepspeed="0.18.4")
+    assert read("train.sh", tmp_path).packages == {
+        "deepspeed": Setting("0.18.2", "deepspeed pinned in requirements.txt")
+    }
+    (tmp_path / "train.sh").write_text("swift rlhf --rlhf_type grpo\n")
+    assert read("train.sh", tmp_path).packages == {}
 
 
 def test_an_installed_version_is_found_without_importing_it(tmp_path: Path) -> None:

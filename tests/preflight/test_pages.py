@@ -34,6 +34,7 @@ def launched(example: dict[str, Any]) -> Launch:
         settings={name: Setting(value, "example") for name, value in example["settings"].items()},
         world_size=Setting(example["world_size"], "example"),
         dataset_size=None if rows is None else Setting(rows, "example"),
+        packages={name: Setting(version, "example") for name, version in example.get("packages", {}).items()},
         peft=example.get("peft"),
     )
 

@@ -12,6 +12,7 @@ from grpo_watch.preflight.launch import Launch
 from grpo_watch.preflight.own_rules import OWN
 from grpo_watch.preflight.refusals import refusals
 from grpo_watch.preflight.suggest import SHOWN, suggest
+from grpo_watch.preflight.verl import PER_GPU
 from tests.preflight.launches import launch
 
 small = st.integers(1, 16)
@@ -113,3 +114,16 @@ def test_other_frameworks_get_a_value_too() -> None:
     assert {"actor_rollout_ref.actor.ppo_mini_batch_size": 128} in [dict(each.changes) for each in found]
     for each in found:
         assert not any(OWN["verl"].broken(asked.changed(each.changes)))
+
+
+def test_a_default_is_called_a_default() -> None:
+    """verl's mini-batch is 256 unless given, TRL's accumulation 1; a micro-batch that nobody gave has no default."""
+    verl = {"data.train_batch_size": Setting(128, "x"), PER_GPU: Setting(4, "x")}
+    found = suggest(Settings(Launch("verl", "0.9.0", settings=verl)))
+    assert "default 256 → 128 breaks no rule" in [each.why for each in found]
+    found = suggest(Settings(launch(per_device_train_batch_size=6, num_generations=8)))
+    assert {"gradient_accumulation_steps": "default 1"} in [dict(each.was) for each in found]
+    verl = {"data.train_batch_size": Setting(256, "x")}
+    assert "not given → 1 breaks no rule" in [
+        each.why for each in suggest(Settings(Launch("verl", "0.9.0", settings=verl)))
+    ]

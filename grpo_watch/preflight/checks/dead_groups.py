@@ -16,16 +16,17 @@ MANY = 0.5
 
 
 def judge(settings: Settings) -> Iterator[Problem]:
-    """One problem where ``pass_rate`` is given and predicts that half of the groups or more teach nothing."""
+    """One problem where ``pass_rate`` is given and predicts more dead groups than are wanted, or half of them."""
     rate, name = settings.number("pass_rate"), name_of(settings, "group")
     group = settings.whole(name) if name else None
     if rate is None or group is None or group <= 1 or not 0 <= rate <= 1:
         return
-    share = dead_share(rate, group)
-    if share < MANY:
+    share, wanted = dead_share(rate, group), settings.number("dead_share")
+    most = MANY if wanted is None else wanted
+    if share <= most and share != MANY:
         return
-    needed = group_for(rate, MANY)
-    wider = f"{settings.own_name(name)} {needed} would bring it under {MANY:.0%}" if needed else "no larger group helps"
+    needed = group_for(rate, most)
+    wider = f"{settings.own_name(name)} {needed} would bring it to {most:.0%}" if needed else "no larger group helps"
     yield Problem(
         NAME,
         Severity.WARNING,

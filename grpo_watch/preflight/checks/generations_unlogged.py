@@ -25,7 +25,14 @@ def judge(settings: Settings) -> Iterator[Problem]:
         yield Problem(
             NAME,
             Severity.INFO,
-            f"with logging_steps {every:g} only one of {generations:g} generation batches is written down",
+            f"with logging_steps {every:g} {_share(generations)} is written down",
             f"set logging_steps to {max(1, round(per_generation))}",
             settings.where("logging_steps"),
         )
+
+
+def _share(generations: float) -> str:
+    """How much of what is generated is seen: whole numbers are counted, others put as a share."""
+    if generations == round(generations):
+        return f"only one of {generations:.0f} generation batches"
+    return f"only {1 / generations:.0%} of the generation batches"

@@ -7,26 +7,38 @@ from collections.abc import Iterator
 from grpo_watch.core.records import Severity
 from grpo_watch.preflight.defaults import Settings
 from grpo_watch.preflight.findings import Problem
-from grpo_watch.preflight.versions import ON_HF
+from grpo_watch.preflight.versions import ON_HF, within
 
 NAME = "gradients-lost-with-offload"
+WRONG = ("0.17.6", "0.18.3")
+"""First version with wrong ZeRO-2 gradients and the one that mended it (DeepSpeed #7718, trl #4540)."""
+AFFECTED = 2
 
 
 def judge(settings: Settings) -> Iterator[Problem]:
-    """One problem where ZeRO-3 or offload meets gradient accumulation; with a known DeepSpeed version it is named."""
+    """One problem where the version of DeepSpeed is known to be wrong, or else where offload meets accumulation."""
     stage, accumulation = _stage(settings), settings.whole("gradient_accumulation_steps") or 1
     if settings.framework not in ON_HF or stage is None:
         return
-    offloads = _offloads(settings)
-    if not offloads or accumulation <= 1:
-        return
-    yield Problem(
-        NAME,
-        Severity.WARNING,
-        f"ZeRO-{stage} with {offloads} and {accumulation} accumulated steps: such runs were reported to lose gradients",
-        "use ZeRO-2 without offload, or watch the first 10 steps with kl-stuck-at-zero and gradient-lost",
-        settings.where("deepspeed", "offload_optimizer", "offload_model"),
-    )
+    version, offloads = settings.launch.packages.get("deepspeed"), _offloads(settings)
+    if version is not None and stage == AFFECTED and within(str(version.value), *WRONG):
+        yield Problem(
+            NAME,
+            Severity.WARNING,
+            f"DeepSpeed {version.value} computes wrong gradients with ZeRO-2 ({WRONG[0]} and all before {WRONG[1]} do)",
+            f"install DeepSpeed {WRONG[1]} or newer, or use ZeRO-3",
+            version.origin,
+        )
+    elif offloads and accumulation > 1:
+        named = "" if version is None else f", DeepSpeed {version.value}"
+        yield Problem(
+            NAME,
+            Severity.WARNING,
+            f"ZeRO-{stage} with {offloads} and {accumulation} accumulated steps{named}: such runs were reported to "
+            "lose gradients",
+            "use ZeRO-2 without offload, or watch the first 10 steps with kl-stuck-at-zero and gradient-lost",
+            settings.where("deepspeed", "offload_optimizer", "offload_model"),
+        )
 
 
 def _stage(settings: Settings) -> int | None:

@@ -49,7 +49,8 @@ class Draft:
 
     ``folder`` is where the command would run, ``folders`` are all places where a relative path is looked for,
     ``environ`` what the calling process passes on, ``limit`` the most rows that are taken. ``read`` names the inputs
-    in the order they were read.
+    in the order they were read. ``runs_here``: the launch would take what is installed beside us. ``packages`` are
+    versions of other packages.
     """
 
     folder: Path
@@ -69,6 +70,8 @@ class Draft:
     limit: Setting | None = None
     unresolved: list[str] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
+    runs_here: bool = False
+    packages: dict[str, Setting] = field(default_factory=dict)
 
     def put(self, name: str, value: object, origin: str) -> None:
         """Keep a setting (the later one wins); a secret is left out, a null takes back what was said before."""

@@ -15,9 +15,8 @@ from grpo_watch.preflight.inputs.hydra import resolve_references
 from grpo_watch.preflight.inputs.named import find_datasets
 from grpo_watch.preflight.inputs.program import Program
 from grpo_watch.preflight.inputs.python_file import read_python
-from grpo_watch.preflight.inputs.run_folder import read_run_folder
 from grpo_watch.preflight.inputs.scripts import read_command, read_script
-from grpo_watch.preflight.inputs.version import find_version
+from grpo_watch.preflight.inputs.version import find_version, runs_here
 from grpo_watch.preflight.inputs.world import find_world
 from grpo_watch.preflight.launch import Launch
 
@@ -36,6 +35,19 @@ class Said:
     version: str | None = None
     world_size: int | None = None
     dataset_size: int | None = None
+    pass_rate: float | None = None
+    dead_share: float | None = None
+    seconds_per_step: float | None = None
+
+    @property
+    def expectations(self) -> dict[str, Setting]:
+        """What is expected of the run, as settings that no framework has."""
+        said = (
+            ("pass_rate", self.pass_rate),
+            ("dead_share", self.dead_share),
+            ("seconds_per_step", self.seconds_per_step),
+        )
+        return {name: Setting(value, f"--{name.replace('_', '-')}") for name, value in said if value is not None}
 
 
 def read_launch(
@@ -53,7 +65,7 @@ def read_launch(
     Raises:
         UsageError: the file or one that the command names can't be read, or launches no training.
     """
-    draft = Draft(folder, environ, framework=said.framework)
+    draft = Draft(folder, environ, framework=said.framework, runs_here=file is None and runs_here(command))
     if said.version is not None:
         draft.version, draft.version_origin = said.version, "--framework-version"
     if file is not None:
@@ -69,6 +81,8 @@ def _read_file(file: Path, draft: Draft, *, alone: bool) -> None:
     if not path.exists():
         raise UsageError(f"{file}: no such file or folder")
     if path.is_dir():
+        from grpo_watch.preflight.inputs.run_folder import read_run_folder  # noqa: PLC0415  for folders only
+
         read_run_folder(path, draft)
         return
     draft.folders.append(path.parent)
@@ -114,12 +128,13 @@ def _finished(draft: Draft, said: Said) -> Launch:
         framework=draft.framework,
         version=draft.version,
         version_origin=draft.version_origin,
-        settings=dict(draft.settings),
+        settings={**draft.settings, **said.expectations},
         environment=dict(draft.environment),
         world_size=world,
         dataset_size=size,
         eval_dataset_size=count_all(draft.eval_datasets, draft) if said.dataset_size is None else None,
         deepspeed=dict(draft.deepspeed),
+        packages=dict(draft.packages),
         peft=draft.peft if draft.peft is not None else _adapter(draft),
         unresolved=_open_questions(draft, said),
         text=", ".join(draft.read),

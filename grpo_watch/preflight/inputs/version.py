@@ -1,14 +1,17 @@
-"""Finds the version of a framework without importing it: what is installed, else what is pinned beside the launch."""
+"""Finds the versions of packages without importing them: what is installed here, what is pinned beside the launch."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from importlib import metadata
-from pathlib import Path
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
+from typing import NamedTuple
 
+from grpo_watch.core.records import Setting
 from grpo_watch.errors import SourceError
 from grpo_watch.preflight.inputs.draft import Draft, read_text
+from grpo_watch.preflight.inputs.program import RUNNERS
 
 PACKAGES = {
     "trl": "trl",
@@ -26,36 +29,86 @@ PACKAGES = {
 REQUIREMENTS = ("requirements*.txt", "requirements/*.txt", "constraints*.txt")
 PROJECTS = ("pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "Dockerfile*", "uv.lock", "poetry.lock")
 MAX_FILES = 30
+MAX_WORDS = 12
+ELSEWHERE = RUNNERS | {"docker", "podman", "singularity", "apptainer", "enroot", "kubectl", "ray", "sbatch"}
+"""Commands that run another one in an environment of its own."""
+
+
+class _Release(NamedTuple):
+    version: str
+    origin: str
 
 
 def find_version(draft: Draft) -> None:
-    """Set the version that the launch will run with, unless it is known already."""
-    package = PACKAGES.get(draft.framework or "")
-    if draft.version is not None or package is None:
+    """Set the version that the launch will run with, unless it is known already.
+
+    Of what is installed and what is pinned, the installed one counts where the launch would take it: a command that is
+    started from here, and not through a runner with an environment of its own. A script or a configuration may be for
+    another machine: there the pin beside it says more.
+    """
+    if draft.deepspeed and "deepspeed" not in draft.packages and (found := _release("deepspeed", draft)) is not None:
+        draft.packages["deepspeed"] = Setting(*found)
+    package = PACKAGES.get(draft.framework or "", "")
+    if draft.version is not None or not package:
         return
+    found = _release(package, draft, say=True)
+    if found is not None:
+        draft.version, draft.version_origin = found
+
+
+def runs_here(command: Sequence[str]) -> bool:
+    """Whether a command would take the packages that are installed beside us: none of its words leads elsewhere."""
+    paths = [PurePath(word) for word in command[:MAX_WORDS]]
+    interpreters = [path for path in paths if path.is_absolute() and path.parent.name == "bin"]
+    return not any(path.name in ELSEWHERE for path in paths) and all(
+        path.is_relative_to(sys.prefix) for path in interpreters
+    )
+
+
+def _release(package: str, draft: Draft, *, say: bool = False) -> _Release | None:
+    """The version that counts; ``say`` notes the other one where two are known, and a range that is no version."""
+    installed, (pinned, ranges) = _installed(package), _pinned(package, draft)
+    first, second = (installed, pinned) if draft.runs_here else (pinned, installed)
+    if say and first is not None and second is not None and first.version != second.version:
+        draft.note(
+            f"{package} {first.version} is judged ({first.origin}), not {second.version} ({second.origin}): "
+            "say --framework-version if it is the other"
+        )
+    if say and first is None and second is None:
+        for line in ranges:
+            draft.note(f"{line} names no single version: say --framework-version")
+    return first or second
+
+
+def _installed(package: str) -> _Release | None:
+    from importlib import metadata  # noqa: PLC0415  as slow as all readers together, and often not needed
+
     try:
-        draft.version, draft.version_origin = metadata.version(package), f"{package} as installed here"
+        return _Release(metadata.version(package), f"{package} as installed here")
     except metadata.PackageNotFoundError:
-        _pinned(package, draft)
+        return None
 
 
-def _pinned(package: str, draft: Draft) -> None:
+def _pinned(package: str, draft: Draft) -> tuple[_Release | None, list[str]]:
+    """The first exact pin, and the ranges that were read before it."""
     name = package.replace("-", "[-_]")
     pin = re.compile(rf"(?<![\w-]){name}(?:\[[^\]]*\])?\s*===?\s*v?(\d[\w.+]*)", re.IGNORECASE)
+    table = re.compile(rf'^{name}\s*=\s*"(?:==)?(\d[\w.+]*)"', re.IGNORECASE | re.MULTILINE)
     lock = re.compile(rf'^name = "{name}"\nversion = "(\d[\w.+]*)"', re.MULTILINE)
     bound = re.compile(rf"(?<![\w-]){name}(?:\[[^\]]*\])?\s*(?:>=|~=|>|<|<=)\s*[\d.]+[^'\"\n]*", re.IGNORECASE)
+    ranges: list[str] = []
     for file in _files(draft):
         try:
             text = read_text(file)
         except (OSError, SourceError, ValueError):
             continue  # a pin that can't be read is none; what is missing is asked for
         text = re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE)
-        found = (lock if file.suffix == ".lock" else pin).search(text)
+        found = lock.search(text) if file.suffix == ".lock" else pin.search(text) or table.search(text)
         if found is not None:
-            draft.version, draft.version_origin = found[1], f"{package} pinned in {draft.shown(file)}"
-            return
+            return _Release(found[1], f"{package} pinned in {draft.shown(file)}"), ranges
         if (open_bound := bound.search(text)) is not None:
-            draft.note(f"{draft.shown(file)}: {open_bound[0].strip()} names no single version: say --framework-version")
+            ranges.append(f"{draft.shown(file)}: {open_bound[0].strip()}")
+    return None, ranges
 
 
 def _files(draft: Draft) -> Iterator[Path]:
