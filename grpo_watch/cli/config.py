@@ -8,7 +8,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from grpo_watch.config.settings import DEFAULT, Effective, effective, load_settings
-from grpo_watch.config.unserved import is_unserved
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,29 +19,23 @@ def config_command(config: Path | None, output_format: str, color: bool) -> int:
     Raises:
         ConfigError: the settings can't be used.
     """
-    loaded = load_settings(config=config)
-    settings = effective(loaded, os.environ)
+    settings = effective(load_settings(config=config), os.environ)
     if output_format == "json":
-        values = {
-            item.name: {"value": item.value, "origin": item.origin}
-            | ({"served": False} if is_unserved(item.name, loaded.settings) else {})
-            for item in settings
-        }
+        values = {item.name: {"value": item.value, "origin": item.origin} for item in settings}
         sys.stdout.write(json.dumps({"schema": "grpo-watch/config/1", "settings": values}, indent=2) + "\n")
         return 0
     width = max(len(item.name) for item in settings)
     for item in settings:
-        mark = "; not served by this version" if is_unserved(item.name, loaded.settings) else ""
-        sys.stdout.write(_lines(item, width, mark, color))
+        sys.stdout.write(_lines(item, width, color))
     return 0
 
 
-def _lines(item: Effective, width: int, mark: str, color: bool) -> str:
+def _lines(item: Effective, width: int, color: bool) -> str:
     dim, reset = ("\033[2m", "\033[0m") if color and item.origin == DEFAULT else ("", "")
     if isinstance(item.value, list) and item.value and isinstance(item.value[0], dict):
         rows = "".join(f"{'':{width}}   - {_text(row)}\n" for row in item.value)
-        return f"{dim}{item.name:{width}} =  ({item.origin}{mark}){reset}\n{rows}"
-    return f"{dim}{item.name:{width}} = {_text(item.value)}  ({item.origin}{mark}){reset}\n"
+        return f"{dim}{item.name:{width}} =  ({item.origin}){reset}\n{rows}"
+    return f"{dim}{item.name:{width}} = {_text(item.value)}  ({item.origin}){reset}\n"
 
 
 def _text(value: Any) -> str:

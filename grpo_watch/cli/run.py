@@ -22,7 +22,6 @@ from grpo_watch.config.entries import entry_for
 from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings, split_listen
 from grpo_watch.config.settings import default_state_dir, load_settings
-from grpo_watch.config.unserved import refuse_unserved
 from grpo_watch.core.detector import catalogue
 from grpo_watch.errors import UsageError
 from grpo_watch.runtime.daemon import Daemon, Plan
@@ -35,7 +34,9 @@ from grpo_watch.runtime.worker import Worker
 from grpo_watch.sources.discover import FoundRun
 from grpo_watch.sources.wandb_api.remote import is_remote, parse_place
 from grpo_watch.store.state import Store
+from grpo_watch.web.access import is_loopback
 from grpo_watch.web.app import make_app
+from grpo_watch.web.protection import protection_of
 from grpo_watch.web.server import Server, address, bind
 
 log = logging.getLogger("grpo_watch.run")
@@ -82,9 +83,7 @@ def run_command(  # noqa: PLR0917
     flags = {"listen": listen, "state_dir": state_dir, "rules": rules}
 
     def load() -> Settings:
-        loaded = load_settings(flags, config=config)
-        refuse_unserved(loaded)
-        return loaded.settings
+        return load_settings(flags, config=config).settings
 
     with followed(paths) as given, running(given, load, exit_when_done=exit_when_done) as watch:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -112,11 +111,12 @@ def running(
     places = watched_paths(given.paths, settings)
     folder = settings.state_dir or given.state or default_state_dir(places, socket.gethostname(), os.environ)
     rules_in_force(settings)  # a mistake in a rule file is told before anything is opened
+    protection = protection_of(settings.web)
     listener = bind(*split_listen(settings.listen))
+    home = f"{protection.scheme}://{address(listener)}/"
     daemons: list[Daemon] = []
     try:
-        page = f"http://{address(listener)}/"
-        pushed = pushing(lambda: current.settings, page, folder.name, lambda: daemons[0] if daemons else None)
+        pushed = pushing(lambda: current.settings, home, folder.name, lambda: daemons[0] if daemons else None)
         keeper = Keeper(Store(folder, time.time()))
     except BaseException:
         listener.close()
@@ -146,8 +146,13 @@ def running(
         couriers=pushed.couriers(daemon, bell.ring),
     )
     host, _ = split_listen(settings.listen)
-    server = Server(make_app(daemon, time.time, [*hosts_of(host), *settings.web.allowed_hosts]), listener)
-    say(f"metrics: http://{address(listener)}/metrics", *_missing(places if given.state is None else ()))
+    app = make_app(daemon, time.time, [*hosts_of(host), *settings.web.allowed_hosts], protection.keys)
+    server = Server(app, listener, protection.tls)
+    say(
+        f"metrics: {home}metrics",
+        *protection.warnings(loopback=is_loopback(host)),
+        *_missing(places if given.state is None else ()),
+    )
     server.start()
     poller.start()
     service.start()

@@ -93,17 +93,25 @@ class Mute(Model):
 
 
 class Web(Model):
-    """Who may open the status page and the API besides loopback peers."""
+    """Who may open the status page and the API besides loopback peers.
+
+    With ``token_file`` or ``basic_auth_file`` nobody without one, on this machine neither; ``tls_client_ca`` lets in
+    nobody at all (``/metrics`` neither) without a certificate that this authority signed.
+    """
 
     token_file: Secret | None = None
+    basic_auth_file: Secret | None = None
     tls_cert: FilePath | None = None
     tls_key: Secret | None = None
+    tls_client_ca: FilePath | None = None
     allowed_hosts: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _certificate_has_a_key(self) -> Web:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key come together")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError("tls_client_ca needs tls_cert and tls_key")
         return self
 
 

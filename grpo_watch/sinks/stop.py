@@ -63,9 +63,10 @@ class StopReceiver:
         """Nothing: an alert must have fired for a while."""
         return Outcome(Result.DELIVERED, "nothing to send")
 
-    def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:  # noqa: ARG002
-        """Ask the runs whose time has come."""
-        due = [told for told in firing if self._is_due(told, now)]
+    def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:
+        """Ask the runs whose time has come, if they still go on: a file would stop the next attempt of an ended one."""
+        going_on = {run.snapshot.run for run in picture.runs if run.active}
+        due = [told for told in firing if told.run in going_on and self._is_due(told, now)]
         self._asked &= {told.id for told in due}
         problems = []
         for told in due:

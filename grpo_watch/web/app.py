@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -12,13 +11,15 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from grpo_watch.sinks.base import Picture
 from grpo_watch.sinks.prometheus import Exporter
+from grpo_watch.web.access import Guard, Keys
 from grpo_watch.web.documents import alert_documents, answer, run_document
+from grpo_watch.web.limits import Fence
 from grpo_watch.web.page import page, style
 
-LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -54,15 +55,18 @@ def security_headers() -> dict[str, str]:
     }
 
 
-def make_app(watch: Watch, clock: Callable[[], float], allowed_hosts: Iterable[str] = ()) -> Starlette:
+def make_app(
+    watch: Watch, clock: Callable[[], float], allowed_hosts: Iterable[str] = (), keys: Keys | None = None
+) -> ASGIApp:
     """The application over a daemon.
 
     Args:
         watch: the daemon.
         clock: Unix seconds, for lags.
         allowed_hosts: names under which people may open the page, besides those of the loopback address.
+        keys: what opens the page to peers that are not on this machine; None: nothing does.
     """
-    hosts = LOCAL_HOSTS | {host.lower() for host in allowed_hosts}
+    guard = Guard(keys or Keys(), allowed_hosts)
     site = _Site(watch, Exporter(watch.picture, clock))
     for_machines = {"/metrics": site.metrics, "/healthz": site.healthz, "/readyz": site.readyz}
     for_people = {
@@ -71,10 +75,9 @@ def make_app(watch: Watch, clock: Callable[[], float], allowed_hosts: Iterable[s
         "/api/v1/runs/{slug}/series": site.series,
         "/api/v1/alerts": site.alerts,
     }
-    guarded = {path: _guarded(endpoint, hosts) for path, endpoint in for_people.items()}
-    headers = security_headers()
-    routes = [Route(path, _with(headers, endpoint)) for path, endpoint in {**for_machines, **guarded}.items()]
-    return Starlette(routes=routes)
+    guarded = {path: _guarded(endpoint, guard) for path, endpoint in for_people.items()}
+    routes = [Route(path, endpoint) for path, endpoint in {**for_machines, **guarded}.items()]
+    return Fence(Starlette(routes=routes), security_headers())
 
 
 class _Site:
@@ -116,45 +119,9 @@ class _Site:
         return answer({"alerts": [each for some in documents for each in some]})
 
 
-def _guarded(endpoint: Endpoint, hosts: frozenset[str]) -> Endpoint:
+def _guarded(endpoint: Endpoint, guard: Guard) -> Endpoint:
     async def answered(request: Request) -> Response:
-        refused = _refusal(request, hosts)
+        refused = await guard.refusal(request)
         return refused if refused is not None else await endpoint(request)
 
     return answered
-
-
-def _with(headers: Mapping[str, str], endpoint: Endpoint) -> Endpoint:
-    async def answered(request: Request) -> Response:
-        response = await endpoint(request)
-        response.headers.update(headers)
-        return response
-
-    return answered
-
-
-def _refusal(request: Request, hosts: frozenset[str]) -> Response | None:
-    """Why the page and the API don't answer this request: it comes from elsewhere, or by an unknown name.
-
-    The second is what a web page that rebinds its own name to 127.0.0.1 would send.
-    """
-    if request.client is None or not _is_loopback(request.client.host):
-        return PlainTextResponse("the status page answers only on the machine itself; use an SSH tunnel\n", 403)
-    if _host_name(request.headers.get("host", "")) not in hosts:
-        return PlainTextResponse("unknown Host; list it under web: allowed_hosts\n", 421)
-    return None
-
-
-def _is_loopback(peer: str) -> bool:
-    try:
-        address = ipaddress.ip_address(peer.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
-
-
-def _host_name(header: str) -> str:
-    """The ``Host`` header without its port."""
-    name, colon, port = header.lower().rpartition(":")
-    return name if colon and port.isdigit() else header.lower()

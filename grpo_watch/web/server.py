@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from typing import Any
 
 import uvicorn
 
 from grpo_watch.errors import UsageError
+from grpo_watch.web.limits import MAX_CONNECTIONS, MAX_HEAD, Impatient
 
 STOP_SECONDS = 2
 
@@ -43,20 +45,26 @@ class Server:
     Args:
         app: the ASGI application.
         listener: a bound socket; closed by ``stop``.
+        tls: what the connections are encrypted with; None: they are not.
     """
 
-    def __init__(self, app: Any, listener: socket.socket) -> None:
+    def __init__(self, app: Any, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
             lifespan="off",
-            http="h11",
+            http=Impatient,
             ws="none",
             loop="asyncio",
             server_header=False,
+            proxy_headers=False,  # a peer does not say itself who it is
+            limit_concurrency=MAX_CONNECTIONS,
+            h11_max_incomplete_event_size=MAX_HEAD,
             timeout_graceful_shutdown=STOP_SECONDS,
         )
+        config.load()
+        config.ssl = tls  # one whose certificate can change, which uvicorn can't make itself
         self._listener = listener
         self._server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self._serve, name="http", daemon=True)

@@ -44,13 +44,3 @@ def test_a_broken_file_is_2(file: Path, capsys: pytest.CaptureFixture[str]) -> N
     file.write_text("lisen: 1\n")
     assert run_cli(["config"]) == 2
     assert capsys.readouterr().err == "grpo-watch: grpo-watch.yaml:1:1: unknown key 'lisen' (did you mean listen?)\n"
-
-
-def test_what_is_not_served_is_marked(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file.write_text("web: {token_file: token}\nsinks: [{type: webhook, url: 'http://127.0.0.1:1/'}]\n")
-    assert run_cli(["config"]) == 0
-    marked = [line for line in capsys.readouterr().out.splitlines() if "not served by this version" in line]
-    assert [line.split()[0] for line in marked] == ["web.token_file"]
-    assert run_cli(["config", "--format", "json"]) == 0
-    settings = json.loads(capsys.readouterr().out)["settings"]
-    assert [name for name, said in settings.items() if not said.get("served", True)] == ["web.token_file"]

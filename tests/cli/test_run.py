@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 import signal
+import ssl
 import threading
 import time
 from pathlib import Path
 
+import httpx
 import pytest
+import trustme
 
 from grpo_watch.cli.main import run_cli
 from grpo_watch.store.state import Store
 from tests.support.bundles import unpack
 from tests.support.process import Process, until, watching
+from tests.support.receiving import secret_file
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 FIRING = re.compile(r'^grpo_alert_firing\{rule="kl-stuck-at-zero",.*\} 1\.0$', re.MULTILINE)
@@ -140,17 +144,40 @@ def test_sighup_takes_labels_and_says_what_needs_a_restart(frozen: Path, tmp_pat
         assert "settings=retention" in daemon.said()
 
 
-def test_settings_that_are_not_served_are_not_ignored_in_silence(
+def test_a_token_that_can_not_be_read_stops_the_start(
     frozen: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Sinks are said not to push; a token file, which would guard the page, stops the start."""
+    """Rather than a page that is open, or that nobody can open; the same for one that every user can read."""
     config = tmp_path / "grpo-watch.yaml"
-    config.write_text("sinks: [{type: webhook, url: 'http://127.0.0.1:1/hook'}]\n")
+    config.write_text("web: {token_file: token}\n")
+    assert run_cli(["run", str(frozen), "--config", str(config), "--listen", ":0"]) == 2
+    assert f"{tmp_path / 'token'}: the secret can't be read" in capfd.readouterr().err
+    (tmp_path / "token").write_text("geheim")
+    (tmp_path / "token").chmod(0o644)
+    assert run_cli(["run", str(frozen), "--config", str(config), "--listen", ":0"]) == 2
+    assert "every user" in capfd.readouterr().err
+
+
+def test_the_page_behind_a_token_and_tls(frozen: Path, tmp_path: Path) -> None:
+    """The metrics stay open to Prometheus; the address that is said is the one to open."""
+    authority = trustme.CA()
+    made = authority.issue_cert("127.0.0.1")
+    secret_file(tmp_path / "key.pem", made.private_key_pem.bytes().decode())
+    made.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    secret_file(tmp_path / "token", "geheim")
+    config = tmp_path / "grpo-watch.yaml"
+    config.write_text("web: {token_file: token, tls_cert: cert.pem, tls_key: key.pem}\n")
     with watching(frozen, state=tmp_path / "state", options=("--config", str(config))) as daemon:
-        until(lambda: "sinks: this version" in daemon.said(), daemon.child)
-    config.write_text("web: {token_file: /nonexistent/token}\n")
-    assert run_cli(["run", str(frozen), "--config", str(config), "--state-dir", str(tmp_path / "other")]) == 2
-    assert "web.token_file is not served by this version" in capfd.readouterr().err
+        assert daemon.url.startswith("https://127.0.0.1:")
+        trust = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        with httpx.Client(base_url=daemon.url, verify=trust) as client:
+            assert client.get("/").status_code == 401
+            until(lambda: client.get("/readyz").is_success, daemon.child)
+            page = client.get("/", headers={"Authorization": "Bearer geheim"})
+            assert "kl-stuck-at-zero" in page.text
+            assert FIRING.search(client.get("/metrics").text)
+        assert "geheim" not in daemon.said()
 
 
 def test_two_daemons_on_one_state(frozen: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,6 @@ from grpo_watch.config.schema import Settings, split_listen
 from grpo_watch.config.secrets import SecretFile, Url
 from grpo_watch.config.settings import default_state_dir, effective, load_settings, parse_assignments
 from grpo_watch.config.sinks import SlackSink, WebhookSink
-from grpo_watch.config.unserved import refuse_unserved
 from grpo_watch.config.values import BOOLEANS, NUMBERS
 from grpo_watch.core.names import SETTINGS
 from grpo_watch.errors import ConfigError, UsageError
@@ -297,15 +296,6 @@ def test_values_of_the_wrong_kind_are_refused_in_the_file(tmp_path: Path) -> Non
 
 def test_numbers_and_booleans_are_settings() -> None:
     assert SETTINGS.keys() >= NUMBERS | BOOLEANS
-
-
-@pytest.mark.parametrize("key", ["token_file: t", "tls_cert: c, tls_key: k"])
-def test_protection_that_is_not_served_is_refused(tmp_path: Path, key: str) -> None:
-    file = tmp_path / "grpo-watch.yaml"
-    file.write_text(f"listen: ':0'\nweb: {{{key}}}\n")
-    name = key.split(":", maxsplit=1)[0]
-    with pytest.raises(ConfigError, match=rf"grpo-watch.yaml:2: web.{name} is not served by this version: put a"):
-        refuse_unserved(load_settings(config=file, environ=NOTHING))
 
 
 def test_columns_of_a_file_of_unknown_origin_are_named_by_canonical_metrics(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from grpo_watch.config.schema import Settings
 from grpo_watch.runtime.receivers import Around, build
-from grpo_watch.sinks.base import Picture
+from grpo_watch.sinks.base import Picture, RunPicture
 from grpo_watch.sinks.notification import Notification, Outcome, Receiver, Result
+from tests.sinks.test_prometheus import EMPTY
 from tests.support.receiving import told
 
 FIRED = told().started
@@ -28,7 +29,7 @@ class Site:
         wanted = {"type": "stop", "rules": ["kl-stuck-at-zero"], **settings}
         around = Around(
             clock=lambda: 0.0,
-            folder_of=lambda run: self.folder if run == "v0-run" else None,
+            folder_of=lambda run: None if run == "remote" else self.folder,
             announce=self.announced.append,
         )
         (routed,) = build(Settings.model_validate({"sinks": [wanted]}).sinks, around)
@@ -36,7 +37,9 @@ class Site:
 
 
 def look(receiver: Receiver, *firing: Notification, after: float = GRACE) -> Outcome:
-    return receiver.refresh(firing, Picture(), FIRED + after)
+    names = {told.run for told in firing}
+    runs = tuple(RunPicture(replace(EMPTY, run=name), name, active=name != "ended") for name in names)
+    return receiver.refresh(firing, Picture(runs=runs), FIRED + after)
 
 
 @pytest.fixture
@@ -60,7 +63,9 @@ def test_asks_once_after_the_grace_period_and_says_so(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [told(severity="warning"), told(rule="entropy-collapse"), told(status="resolved")], ids=str
+    "other",
+    [told(severity="warning"), told(rule="entropy-collapse"), told(status="resolved"), told(run="ended")],
+    ids=str,
 )
 def test_nothing_else_stops_a_run(site: Site, other: Notification) -> None:
     look(site.stop(), other, after=10 * GRACE)

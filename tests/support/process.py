@@ -59,7 +59,7 @@ def watching(*paths: Path, state: Path, options: tuple[str, ...] = ()) -> Iterat
         child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=state.parent, env=environment)
     process = Process(child, output)
     try:
-        process.url = until(lambda: re.search(r"http://[^/]+", process.said()), child)[0]
+        process.url = until(lambda: re.search(r"https?://[^/]+", process.said()), child)[0]
         yield process
     finally:
         child.kill()

@@ -1,0 +1,144 @@
+"""Decides who is shown the page and the API: by peer, by the name asked for, and by token or password if set."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import ipaddress
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2s
+from typing import Protocol
+
+import anyio
+from anyio.to_thread import run_sync
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from grpo_watch.errors import ConfigError
+from grpo_watch.web.passwords import verified
+
+LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
+FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+"""Headers of proxies: behind one, a peer on this machine may be anybody."""
+REMEMBERED = 64
+"""Passwords that were right and are not worked out again; by a digest that only this process can make."""
+
+log = logging.getLogger("grpo_watch.web")
+
+
+class Secret(Protocol):
+    """Where a secret is read from."""
+
+    def read(self) -> str:
+        """The secret; raises ``ConfigError``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What opens the page besides being on the machine: a token, passwords (``USER:HASH`` lines), or a certificate.
+
+    ``certificates``: TLS lets in nobody without one that a known authority signed.
+    """
+
+    token: Secret | None = None
+    passwords: Secret | None = None
+    certificates: bool = False
+
+
+class Guard:
+    """Refuses requests.
+
+    Args:
+        keys: what opens the page.
+        hosts: names under which it may be opened, besides those of the loopback address.
+    """
+
+    def __init__(self, keys: Keys, hosts: Iterable[str] = ()) -> None:
+        self._keys = keys
+        self._hosts = LOCAL_HOSTS | {host.lower() for host in hosts}
+        self._limiter: anyio.CapacityLimiter | None = None
+        self._salt = secrets.token_bytes(16)
+        self._known: OrderedDict[bytes, None] = OrderedDict()
+
+    async def refusal(self, request: Request) -> Response | None:
+        """Why this request is not answered; None when it is."""
+        locked = self._keys.token is not None or self._keys.passwords is not None
+        if not locked and not self._keys.certificates and not _is_local(request):
+            return PlainTextResponse("the status page answers only on the machine itself; use an SSH tunnel\n", 403)
+        if _host_name(request.headers.get("host", "")) not in self._hosts:
+            return PlainTextResponse("unknown Host; list it under web: allowed_hosts\n", 421)
+        if not locked:
+            return None
+        try:
+            known = await self._knows(request.headers.get("authorization", ""))
+        except ConfigError as problem:
+            log.error("nobody is let in", extra={"fields": {"error": str(problem)}})  # noqa: TRY400  one line
+            return PlainTextResponse("the token or the passwords can't be read; the log says why\n", 503)
+        if known:
+            return None
+        asks = {"WWW-Authenticate": 'Basic realm="grpo-watch", charset="UTF-8"'}
+        return PlainTextResponse("a token or a password is needed\n", 401, asks)
+
+    async def _knows(self, header: str) -> bool:
+        """Whether the header holds the token (as bearer, or as anybody's password) or a user's password."""
+        scheme, _, value = header.strip().partition(" ")
+        if scheme.lower() == "bearer":
+            return self._is_token(value.strip())
+        if scheme.lower() != "basic":
+            return False
+        try:
+            user, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return False
+        return bool(colon) and (self._is_token(password) or await self._is_user(user, password))
+
+    def _is_token(self, given: str) -> bool:
+        if self._keys.token is None:
+            return False
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self._keys.token.read().encode())
+
+    async def _is_user(self, user: str, password: str) -> bool:
+        if self._keys.passwords is None:
+            return False
+        lines = self._keys.passwords.read()
+        mark = blake2s(f"{lines}\0{user}\0{password}".encode(), key=self._salt).digest()
+        if mark in self._known:
+            return True
+        if self._limiter is None:
+            self._limiter = anyio.CapacityLimiter(1)  # each takes 16 MB: one at a time, however many ask
+        if not await run_sync(verified, lines, user, password, limiter=self._limiter):
+            return False
+        self._known[mark] = None
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return True
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or the name ``localhost``, is this machine's own and nobody else's."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host == "localhost"
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+def _is_local(request: Request) -> bool:
+    """Whether the peer is on this machine, and nobody stands behind it."""
+    proxied = any(name in request.headers for name in FORWARDED)
+    return request.client is not None and not proxied and is_loopback(request.client.host)
+
+
+def _host_name(header: str) -> str:
+    """The ``Host`` header without its port.
+
+    Only known names pass: a page of another site whose name leads to this machine sends its own name.
+    """
+    name, colon, port = header.lower().rpartition(":")
+    return name if colon and port.isdigit() else header.lower()

@@ -1,0 +1,83 @@
+"""Bounds what a connection may cost: no bodies, small heads, and nobody keeps one open without asking something."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MAX_HEAD = 16_384
+"""Bytes of a request's line and headers."""
+MAX_CONNECTIONS = 128
+"""At once; further ones are answered 503."""
+PATIENCE = 10.0
+"""Seconds in which a connection must have asked something new and taken the answer."""
+_REFUSED = b"requests have no body here\n"
+
+
+class Impatient(H11Protocol):
+    """Ends a connection that drips its request, or does not read its answer."""
+
+    patience = PATIENCE
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Start to look."""
+        super().connection_made(transport)
+        self._seen: Any = None
+        self._look_again = self.loop.call_later(self.patience, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Look no more."""
+        self._look_again.cancel()
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        """The same request as the last time, or still none: idle connections are closed earlier by uvicorn itself."""
+        if self.cycle is self._seen:
+            self.transport.abort()
+            return
+        self._seen = self.cycle
+        self._look_again = self.loop.call_later(self.patience, self._look)
+
+
+class Fence:
+    """Puts headers on every answer, those of errors too, and refuses requests with a body.
+
+    Args:
+        app: what answers.
+        headers: what is put on.
+    """
+
+    def __init__(self, app: ASGIApp, headers: Mapping[str, str]) -> None:
+        self._app = app
+        self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", []), *self._headers]}
+            await send(message)
+
+        if scope["type"] == "http" and _has_body(scope):
+            await _refuse(sending)
+        else:
+            await self._app(scope, receive, sending)
+
+
+def _has_body(scope: Scope) -> bool:
+    for name, value in scope["headers"]:
+        if name == b"transfer-encoding" or (name == b"content-length" and value.strip() != b"0"):
+            return True
+    return False
+
+
+async def _refuse(send: Send) -> None:
+    length = str(len(_REFUSED)).encode()
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", length), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.body", "body": _REFUSED})

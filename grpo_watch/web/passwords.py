@@ -1,0 +1,65 @@
+"""Turns a password into a line of a password file (``python -m grpo_watch.web.passwords``), and checks passwords."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import hmac
+import secrets
+import sys
+
+COST, BLOCK, PARALLEL = 2**14, 8, 1
+"""scrypt's parameters: 16 MB and some 50 ms for each password that is tried (OWASP's recommendation for scrypt)."""
+MAX_PASSWORD = 1_000
+_NOBODY = "0" * 32
+
+
+def line_for(user: str, password: str, salt: bytes | None = None) -> str:
+    """``USER:scrypt:SALT:HASH``, the line of a password file.
+
+    Raises:
+        ValueError: the user's name holds a colon or a line break, or the password is empty or too long.
+    """
+    if not user or set(user) & set(":\n\r"):
+        raise ValueError("a user's name has no colon and no line break")
+    if not 0 < len(password) <= MAX_PASSWORD:
+        raise ValueError(f"a password has 1 to {MAX_PASSWORD} characters")
+    used = salt if salt is not None else secrets.token_bytes(16)
+    return f"{user}:scrypt:{used.hex()}:{_hash(password, used).hex()}"
+
+
+def verified(lines: str, user: str, password: str) -> bool:
+    """Whether this user has this password; takes as long for users that there are not."""
+    salt, wanted = _NOBODY, ""
+    for line in lines.splitlines():
+        parts = line.strip().split(":")
+        if len(parts) == 4 and parts[:2] == [user, "scrypt"]:  # noqa: PLR2004  the parts of a line
+            salt, wanted = parts[2], parts[3]
+    try:
+        used = bytes.fromhex(salt)
+    except ValueError:
+        return False
+    given = _hash(password[:MAX_PASSWORD], used).hex()
+    return hmac.compare_digest(given, wanted.lower()) and len(password) <= MAX_PASSWORD
+
+
+def _hash(password: str, salt: bytes) -> bytes:
+    return hashlib.scrypt(password.encode("utf-8", "replace"), salt=salt, n=COST, r=BLOCK, p=PARALLEL, dklen=32)
+
+
+def main(arguments: list[str]) -> int:
+    """Ask for a password and print its line."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m grpo_watch.web.passwords USER\n")
+        return 2
+    password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    try:
+        sys.stdout.write(line_for(arguments[0], password) + "\n")
+    except ValueError as problem:
+        sys.stderr.write(f"{problem}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

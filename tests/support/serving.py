@@ -1,0 +1,29 @@
+"""The HTTP side on a real socket, over a daemon that has one run."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from grpo_watch.web.access import Keys
+from grpo_watch.web.app import Watch, make_app
+from grpo_watch.web.server import Server, address, bind
+
+
+@contextmanager
+def web(
+    watch: Watch,
+    keys: Keys | None = None,
+    tls: ssl.SSLContext | None = None,
+    hosts: Iterable[str] = (),
+    listen: str = "127.0.0.1",
+) -> Iterator[str]:
+    """A server on a free port; gives ``HOST:PORT``."""
+    listener = bind(listen, 0)
+    server = Server(make_app(watch, lambda: 1000.0, hosts, keys), listener, tls)
+    server.start()
+    try:
+        yield address(listener)
+    finally:
+        server.stop()

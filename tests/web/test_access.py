@@ -1,0 +1,256 @@
+"""Who is let in, asked over real connections: tokens, passwords, names, proxies; and what a connection may cost."""
+
+from __future__ import annotations
+
+import base64
+import io
+import socket
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from grpo_watch.config.secrets import SecretFile
+from grpo_watch.web.access import Keys
+from grpo_watch.web.limits import MAX_CONNECTIONS, MAX_HEAD, PATIENCE, Impatient
+from grpo_watch.web.passwords import line_for, main, verified
+from tests.support.process import until
+from tests.support.receiving import secret_file
+from tests.support.serving import web
+from tests.web.test_app import Fake
+
+PEOPLE = ["/", "/api/v1/runs", "/api/v1/runs/v0-run/series", "/api/v1/alerts"]
+MACHINES = ["/metrics", "/healthz", "/readyz"]
+TOKEN = "geheim-7f3a"  # noqa: S105  a test's
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> SecretFile:
+    return SecretFile(secret_file(tmp_path / "token", f"{TOKEN}\n"))
+
+
+def test_with_a_token_nobody_is_let_in_without_it(token: SecretFile) -> None:
+    """On this machine neither: others may have accounts there. What machines ask stays open."""
+    with web(Fake(), Keys(token)) as place, httpx.Client(base_url=f"http://{place}") as client:
+        for path in PEOPLE:
+            refused = client.get(path)
+            assert refused.status_code == 401
+            assert refused.headers["www-authenticate"].startswith("Basic realm=")
+            assert "kl-stuck" not in refused.text
+            assert client.get(path, headers=bearer(TOKEN)).status_code == 200
+        for path in MACHINES:
+            assert client.get(path).status_code == 200
+        assert client.get("/", headers=basic("anybody", TOKEN)).status_code == 200  # how a browser gives it
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer"},
+        bearer("geheim-7f3"),
+        bearer(f"{TOKEN}x"),
+        bearer(TOKEN.upper()),
+        {"Authorization": TOKEN},
+        {"Authorization": f"Token {TOKEN}"},
+        {"Authorization": "Basic %%%"},
+        {"Authorization": "Basic " + base64.b64encode(b"\xff:\xff").decode()},
+        {"Authorization": "Basic " + base64.b64encode(TOKEN.encode()).decode()},
+        basic("anybody", "other"),
+    ],
+    ids=str,
+)
+def test_wrong_tokens(token: SecretFile, headers: dict[str, str]) -> None:
+    with web(Fake(), Keys(token)) as place:
+        assert httpx.get(f"http://{place}/", headers=headers).status_code == 401
+
+
+def test_a_new_token_counts_at_once_and_an_unreadable_one_opens_nothing(token: SecretFile) -> None:
+    with web(Fake(), Keys(token)) as place:
+        secret_file(token.path, "other")
+        assert httpx.get(f"http://{place}/", headers=bearer(TOKEN)).status_code == 401
+        assert httpx.get(f"http://{place}/", headers=bearer("other")).status_code == 200
+        token.path.chmod(0o644)
+        refused = httpx.get(f"http://{place}/", headers=bearer("other"))
+        assert refused.status_code == 503
+        assert str(token.path) not in refused.text
+
+
+def test_passwords(tmp_path: Path) -> None:
+    lines = f"{line_for('ada', 'korrekt')}\n{line_for('bob', 'pferd')}\nbroken\nada2:scrypt:zz:zz\n"
+    keys = Keys(passwords=SecretFile(secret_file(tmp_path / "users", lines)))
+    with web(Fake(), keys) as place, httpx.Client(base_url=f"http://{place}") as client:
+        for user, password, status in [
+            ("ada", "korrekt", 200),
+            ("ada", "korrekt", 200),
+            ("bob", "pferd", 200),
+            ("ada", "pferd", 401),
+            ("nobody", "korrekt", 401),
+            ("ada2", "x", 401),
+            ("", "", 401),
+        ]:
+            assert client.get("/", headers=basic(user, password)).status_code == status
+        assert client.get("/", headers=bearer("korrekt")).status_code == 401
+        secret_file(tmp_path / "users", line_for("bob", "pferd"))
+        assert client.get("/", headers=basic("ada", "korrekt")).status_code == 401  # remembered, but of another file
+
+
+def test_password_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line holds the hash only, under a salt of its own."""
+    line = line_for("ada", "korrekt", bytes(16))
+    assert line.startswith("ada:scrypt:" + "00" * 16 + ":")
+    assert "korrekt" not in line
+    assert verified(line, "ada", "korrekt")
+    assert not verified(line, "ada", "Korrekt")
+    assert line_for("ada", "korrekt") != line_for("ada", "korrekt")
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert main(["ada"]) == 2  # no password
+    assert main([]) == 2
+    with pytest.raises(ValueError, match="no colon"):
+        line_for("a:b", "x")
+    capsys.readouterr()
+
+
+def test_rebound_names_are_refused_even_with_the_token(token: SecretFile) -> None:
+    with web(Fake(), Keys(token), hosts=["GPU7"]) as place:
+        for host, status in [("evil.example", 421), ("gpu7:9853", 200), ("localhost", 200)]:
+            headers = {"Host": host, **bearer(TOKEN)}
+            assert httpx.get(f"http://{place}/", headers=headers).status_code == status
+
+
+def own_address() -> str:
+    """An address of this machine that is not loopback; asks the routing table only."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        with suppress(OSError):
+            probe.connect(("192.0.2.1", 9))
+        found: str = probe.getsockname()[0]
+        return found
+
+
+def test_peers_from_elsewhere_need_the_token(token: SecretFile) -> None:
+    """Over an address that is not loopback, as from another machine."""
+    mine = own_address()
+    if mine.startswith(("127.", "0.")):
+        pytest.skip("not run, not installed: a network beside loopback")
+    with web(Fake(), hosts=[mine], listen="0.0.0.0") as place:  # noqa: S104
+        port = place.rpartition(":")[2]
+        assert httpx.get(f"http://{mine}:{port}/").status_code == 403
+        assert httpx.get(f"http://{mine}:{port}/metrics").status_code == 200
+        assert httpx.get(f"http://127.0.0.1:{port}/").status_code == 200
+    with web(Fake(), Keys(token), hosts=[mine], listen="0.0.0.0") as place:  # noqa: S104
+        port = place.rpartition(":")[2]
+        assert httpx.get(f"http://{mine}:{port}/").status_code == 401
+        assert httpx.get(f"http://{mine}:{port}/", headers=bearer(TOKEN)).status_code == 200
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
+def test_what_comes_through_a_proxy_is_not_local(
+    header: str, token: SecretFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the header says, and whatever the environment tells uvicorn to believe."""
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+    with web(Fake()) as place:
+        assert httpx.get(f"http://{place}/", headers={header: "127.0.0.1"}).status_code == 403
+        assert httpx.get(f"http://{place}/metrics", headers={header: "127.0.0.1"}).status_code == 200
+    with web(Fake(), Keys(token)) as place:
+        assert httpx.get(f"http://{place}/", headers={header: "127.0.0.1", **bearer(TOKEN)}).status_code == 200
+
+
+def test_every_answer_has_the_security_headers_and_none_opens_to_other_sites(token: SecretFile) -> None:
+    with web(Fake(), Keys(token)) as place, httpx.Client(base_url=f"http://{place}") as client:
+        answers = [client.get(path) for path in (*PEOPLE, *MACHINES, "/nope", "/static/../../etc/passwd")]
+        answers += [client.options("/", headers={"Origin": "http://evil.example"}), client.post("/metrics")]
+        answers += [client.request("GET", "/metrics", content=b"x")]
+        answers += [client.get("/metrics", headers={"Origin": "http://evil.example"})]
+    assert {answer.status_code for answer in answers} == {200, 401, 404, 405, 413}
+    for answer in answers:
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert not any(name.startswith("access-control-") for name in answer.headers)
+        assert "server" not in answer.headers
+
+
+def talk(place: str, request: bytes) -> bytes:
+    """What is answered to raw bytes, up to the end of the connection."""
+    host, _, port = place.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(request)
+        answer = b""
+        with suppress(ConnectionResetError):
+            while piece := connection.recv(65_536):
+                answer += piece
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 10 * MAX_HEAD, b"400"),
+        (b"GET /" + b"a" * 10 * MAX_HEAD, b"400"),
+        (b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\nabc", b"413"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", b"413"),
+        (b"\x16\x03\x01\x02\x00\x01\x00", b"400"),
+    ],
+    ids=["header", "path", "body", "chunked", "tls to a plain port"],
+)
+def test_requests_are_bounded(request_: bytes, status: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Impatient, "patience", 1.0)
+    with web(Fake()) as place:
+        answer = talk(place, request_)
+        assert answer.startswith(b"HTTP/1.1 " + status) or (status == b"400" and answer == b"")
+        assert httpx.get(f"http://{place}/healthz").status_code == 200
+
+
+def test_connections_that_ask_nothing_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silent ones, and one that drips its headers; a client that goes on asking keeps its connection."""
+    assert PATIENCE <= 10
+    monkeypatch.setattr(Impatient, "patience", 0.3)
+    over = threading.Event()
+    with web(Fake()) as place, httpx.Client(base_url=f"http://{place}") as lively:
+        host, _, port = place.rpartition(":")
+        silent = [socket.create_connection((host, int(port)), timeout=10) for _ in range(3)]
+        dripping = socket.create_connection((host, int(port)), timeout=10)
+
+        def drip() -> None:
+            with suppress(OSError):
+                while not over.wait(0.02):
+                    dripping.sendall(b"X")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        began = time.monotonic()
+        for connection in silent:
+            with suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
+        with suppress(ConnectionResetError):
+            assert dripping.recv(1) == b""
+        assert time.monotonic() - began < 5
+        over.set()
+        thread.join()
+        assert lively.get("/healthz").status_code == 200
+        for connection in (*silent, dripping):
+            connection.close()
+
+
+def test_many_connections_do_not_keep_others_out_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the limit the answer is 503; the silent ones are ended, and all is well again."""
+    monkeypatch.setattr(Impatient, "patience", 0.5)
+    with web(Fake()) as place:
+        host, _, port = place.rpartition(":")
+        silent = [socket.create_connection((host, int(port)), timeout=10) for _ in range(MAX_CONNECTIONS + 1)]
+        assert until(lambda: httpx.get(f"http://{place}/healthz").status_code) in {200, 503}
+        until(lambda: httpx.get(f"http://{place}/healthz").status_code == 200)
+        for connection in silent:
+            connection.close()

@@ -1,0 +1,133 @@
+"""Encrypted connections: certificates that change under the server, clients that must show theirs."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+
+from grpo_watch.config.schema import Web
+from grpo_watch.errors import ConfigError
+from grpo_watch.web.protection import Protection, protection_of
+from tests.support.receiving import secret_file
+from tests.support.serving import web
+from tests.web.test_app import Fake
+
+AUTHORITY = trustme.CA()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    issue(tmp_path, AUTHORITY)
+    AUTHORITY.cert_pem.write_to_path(tmp_path / "ca.pem")
+    return tmp_path
+
+
+def issue(folder: Path, authority: trustme.CA) -> trustme.LeafCert:
+    made = authority.issue_cert("127.0.0.1", "localhost")
+    secret_file(folder / "key.pem", made.private_key_pem.bytes().decode())
+    (folder / "cert.pem").write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+    return made
+
+
+def protection(folder: Path, **more: str) -> Protection:
+    files = {"tls_cert": str(folder / "cert.pem"), "tls_key": str(folder / "key.pem")}
+    return protection_of(Web.model_validate({**files, **more}))
+
+
+def serial(place: str, folder: Path, name: str | None = "localhost") -> int:
+    """The serial number of the certificate that the server shows; ``name`` None: the client names no host."""
+    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    context.check_hostname = name is not None
+    host, _, port = place.rpartition(":")
+    with (
+        socket.create_connection((host, int(port)), timeout=10) as plain,
+        context.wrap_socket(plain, server_hostname=name) as connection,
+    ):
+        shown = connection.getpeercert()
+        assert shown is not None
+        return int(str(shown["serialNumber"]), 16)
+
+
+@pytest.mark.parametrize("name", ["localhost", None])
+def test_a_renewed_certificate_is_shown_at_once(folder: Path, name: str | None) -> None:
+    """To clients that name the host and to those that don't; one that can't be used leaves the old in force."""
+    with web(Fake(), tls=protection(folder).tls) as place:
+        first = serial(place, folder, name)
+        assert serial(place, folder, name) == first
+        issue(folder, AUTHORITY)
+        second = serial(place, folder, name)
+        assert second != first
+        (folder / "cert.pem").write_text("half a certif")
+        assert serial(place, folder, name) == second
+        (folder / "cert.pem").unlink()
+        assert serial(place, folder, name) == second
+        issue(folder, AUTHORITY)
+        assert serial(place, folder, name) not in {first, second}
+        trust = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+        assert httpx.get(f"https://{place}/metrics", verify=trust).status_code == 200
+
+
+def test_old_versions_of_tls_are_refused(folder: Path) -> None:
+    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with web(Fake(), tls=protection(folder).tls) as place:
+        host, _, port = place.rpartition(":")
+        with (
+            socket.create_connection((host, int(port)), timeout=10) as plain,
+            pytest.raises(ssl.SSLError),
+        ):
+            context.wrap_socket(plain, server_hostname="localhost")
+
+
+def test_clients_show_their_certificate(folder: Path) -> None:
+    """After a renewal too. With it the page is open to any peer; a certificate of another authority is none."""
+    guarded = protection(folder, tls_client_ca=str(folder / "ca.pem"))
+    assert guarded.keys.certificates
+    good, stranger = AUTHORITY.issue_cert("person"), trustme.CA().issue_cert("stranger")
+    with web(Fake(), guarded.keys, guarded.tls) as place:
+        for _ in range(2):
+            mine = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+            good.configure_cert(mine)
+            headers = {"X-Forwarded-For": "10.0.0.1"}  # as from elsewhere
+            assert httpx.get(f"https://{place}/", verify=mine, headers=headers).status_code == 200
+            for other in (ssl.create_default_context(cafile=str(folder / "ca.pem")), foreign(folder, stranger)):
+                with pytest.raises(httpx.TransportError):
+                    httpx.get(f"https://{place}/metrics", verify=other)
+            issue(folder, AUTHORITY)
+
+
+def foreign(folder: Path, certificate: trustme.LeafCert) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    certificate.configure_cert(context)
+    return context
+
+
+def test_mistakes_are_told_at_the_start(folder: Path) -> None:
+    other = trustme.CA().issue_cert("other")
+    secret_file(folder / "key.pem", other.private_key_pem.bytes().decode())
+    with pytest.raises(ConfigError, match=r"cert\.pem: not a certificate with its key"):
+        protection(folder)
+    (folder / "key.pem").chmod(0o644)
+    with pytest.raises(ConfigError, match="every user"):
+        protection(folder)
+    issue(folder, AUTHORITY)
+    with pytest.raises(ConfigError, match=r"none\.pem: holds no certificate"):
+        protection(folder, tls_client_ca=str(folder / "none.pem"))
+    with pytest.raises(ConfigError, match="the secret can't be read"):
+        protection_of(Web.model_validate({"token_file": str(folder / "token")}))
+    with pytest.raises(ValueError, match="tls_client_ca needs"):
+        Web.model_validate({"tls_client_ca": str(folder / "ca.pem")})
+
+
+def test_a_token_over_a_network_without_encryption_is_warned_of(folder: Path) -> None:
+    token = {"token_file": str(secret_file(folder / "token", "geheim"))}
+    plain = protection_of(Web.model_validate(token))
+    assert (plain.scheme, len(plain.warnings(loopback=False)), plain.warnings(loopback=True)) == ("http", 1, [])
+    encrypted = protection(folder, **token)
+    assert (encrypted.scheme, encrypted.warnings(loopback=False)) == ("https", [])
