@@ -26,6 +26,9 @@ INTEGERS = frozenset(
     | {"vllm_sleep_level"}
 )
 
+OF_OPEN_R1 = frozenset({"benchmarks", "overwrite_hub_revision", "push_to_hub_revision"})
+"""Arguments that its configuration has beyond TRL's."""
+
 ELSEWHERE = frozenset({"adapter", "adapter_init", "adapter_continued", "deepspeed_stage", "offload_optimizer"}) | {
     "kl_implies_beta",
     "peft_type",
@@ -60,7 +63,7 @@ def json_object(text: str) -> Mapping[str, Any]:
 
 
 def arguments(text: str, origin: str) -> Read:
-    """ms-swift's ``args.json``: 475 (3.12.6) to 496 keys (4.6.0) of which few matter.
+    """Arguments of a transformers trainer; ms-swift's ``args.json`` has 475 (3.12.6) to 496 (4.6.0), few matter.
 
     ``steps_per_generation`` and ``generation_batch_size`` are null unless given; what they became stands only in the
     repr of the trainer's configuration under ``training_args``, which is searched, never executed.
@@ -81,7 +84,8 @@ def arguments(text: str, origin: str) -> Read:
     _put_resolved(found, raw.get("training_args"), f"{origin}: training_args")
     _put_product(found)
     swift = "swift_version" in raw or ("rlhf_type" in raw and ("train_type" in raw or "tuner_type" in raw))
-    return Read(found, "ms-swift" if swift else None, _text(raw.get("swift_version")))
+    framework = "ms-swift" if swift else "open-r1" if raw.keys() >= OF_OPEN_R1 else None
+    return Read(found, framework, _text(raw.get("swift_version")))
 
 
 def _put_adapter(found: dict[str, Setting], raw: Mapping[str, Any], origin: str) -> None:

@@ -19,7 +19,7 @@ from grpo_watch.core.records import (
     Stream,
 )
 from grpo_watch.sources.progress import Bar
-from grpo_watch.sources.run_config import FROM_LAUNCH
+from grpo_watch.sources.run_config import FROM_ARGUMENTS, FROM_LAUNCH
 from grpo_watch.sources.steps import Steps
 from grpo_watch.sources.told import Said
 
@@ -158,6 +158,10 @@ class ConsoleRows:
         if told.total is not None:
             settings = {"max_steps": Setting(told.total, PRINTED)}
             self._out.append(RunConfig(None, None, settings, self.name, self.segment, FROM_LAUNCH))
+        elif told.settings is not None:
+            self.framework = self.framework or told.framework
+            said = RunConfig(told.framework, None, told.settings, self.name, self.segment, FROM_ARGUMENTS)
+            self._out.append(said)
         elif told.resumed is None:
             self._tell(told.framework, told.version)
         elif self.steps.rows:  # another attempt in the same log

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from grpo_watch.core.records import EventKind
+from grpo_watch.core.records import EventKind, Setting
+from grpo_watch.sources.printed_command import FRAMEWORK, command_settings
 from grpo_watch.sources.progress import title_step
 from grpo_watch.sources.trouble import KILLED, REWARD_NONE, readable
 
 SIGNS = re.compile(
     rb"Traceback \(most recent|Killed|exitcode|SIGKILL|(?:srun|slurmstepd): error|All reward functions returned None|"
     rb"Step \d|\[INFO:swift\]|Unsloth \d|Final validation metrics: |"
-    rb"[Ss]etting global step to \d|Total training steps: \d"
+    rb"[Ss]etting global step to \d|Total training steps: \d|openrlhf\.cli\.train_ppo"
 )
 FAR = 4096
 """Bytes of a line in which a sign may stand."""
@@ -36,6 +38,7 @@ class Said(NamedTuple):
     total: int | None = None
     framework: str = ""
     version: str | None = None
+    settings: Mapping[str, Setting] | None = None
 
 
 def said(data: bytes) -> Said | None:
@@ -61,6 +64,8 @@ def _of_frameworks(data: bytes) -> Said | None:
         return Said(resumed=int(found[1]))
     if (found := TOTAL.search(data, 0, FAR)) is not None:
         return Said(total=int(found[1]))
+    if (settings := command_settings(data)) is not None:
+        return Said(framework=FRAMEWORK, settings=settings)
     if (found := UNSLOTH.search(data)) is not None:
         return Said(framework="unsloth", version=found[1].decode())
     return Said(framework="ms-swift") if b"[INFO:swift]" in data else None
