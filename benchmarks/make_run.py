@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 DEFAULT_ROWS = 100_000
 BAR_WIDTH = 10
+MIB = 1 << 20
 
 
 class Wander:
@@ -136,6 +138,29 @@ def write_console(folder: Path, count: int, seed: int = 0) -> Path:
             "\n{'train_runtime': '2.5e+04', 'train_samples_per_second': '3.9', 'train_loss': '0.01', 'epoch': '97.7'}\n"
         )
     return log
+
+
+def write_safetensors(folder: Path, mib: int) -> Path:
+    """A checkpoint of ``mib`` tensors of 1 MiB in bf16, random but finite."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shape = [512, 1024]
+    tensors = {
+        f"model.layers.{index}.weight": {
+            "dtype": "BF16",
+            "shape": shape,
+            "data_offsets": [index * MIB, (index + 1) * MIB],
+        }
+        for index in range(mib)
+    }
+    header = json.dumps(tensors).encode()
+    rng = random.Random(0)
+    block = rng.randbytes(MIB).translate(bytes(byte & 0x3F for byte in range(256)))  # exponents below infinity
+    file = folder / "model.safetensors"
+    with file.open("wb") as out:
+        out.write(struct.pack("<Q", len(header)) + header)
+        for index in range(mib):
+            out.write(struct.pack("<I", index) + block[4:])
+    return file
 
 
 WRITERS = {"jsonl": write_jsonl, "console": write_console}

@@ -47,9 +47,9 @@ def once(command: Sequence[str], accepted: Sequence[int] = (0,)) -> Cost:
     return Cost(seconds, usage.ru_maxrss / KIB_PER_MIB)
 
 
-def side_by_side(commands: Sequence[Sequence[str]], repeats: int = 3) -> list[Cost]:
+def side_by_side(commands: Sequence[Sequence[str]], repeats: int = 3, accepted: Sequence[int] = (0,)) -> list[Cost]:
     """The median cost of each command, taken in turns so that a slow moment of the machine hits all of them."""
-    rounds = [[once(command) for command in commands] for _ in range(repeats)]
+    rounds = [[once(command, accepted) for command in commands] for _ in range(repeats)]
     costs = list(zip(*rounds, strict=True))
     return [Cost(median(c.seconds for c in each), max(c.peak_mib for c in each)) for each in costs]
 

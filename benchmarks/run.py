@@ -6,13 +6,10 @@ Peers are Debian packages (``make system-deps``): mtail for logs and the live ex
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import random
 import re
 import shutil
 import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,14 +19,14 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from make_run import rows as healthy_rows
-from make_run import swift_line, write_console, write_jsonl
+from make_run import swift_line, write_console, write_jsonl, write_safetensors
 from measure import Live, resident_mib, running, side_by_side
 
 HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 OURS = str(Path(sys.executable).with_name("grpo-watch"))
-MIB = 1 << 20
+LAUNCH = "swift rlhf --rlhf_type grpo --num_generations 8 --per_device_train_batch_size 3 --dataset data#8000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +86,15 @@ def bench_pipeline(options: Options) -> list[Line]:
     return [Line("pipeline alone: µs per row", f"{ours:.1f}", f"json.loads only {peer:.1f}", peer / ours)]
 
 
-def bench_help(_options: Options) -> list[Line]:
-    """``--help``, beside a Python that does nothing."""
-    ours, peer = side_by_side([[OURS, "--help"], [sys.executable, "-c", "pass"]], repeats=7)
-    return [Line("--help: seconds", f"{ours.seconds:.3f}", f"python -c pass {peer.seconds:.3f}")]
+def bench_start(_options: Options) -> list[Line]:
+    """``--help`` and ``preflight`` of a launch that will be refused, beside a Python that does nothing."""
+    commands = [[OURS, "--help"], [OURS, "preflight", "--", *LAUNCH.split()], [sys.executable, "-c", "pass"]]
+    shown, judged, peer = side_by_side(commands, repeats=7, accepted=(0, 1))
+    nothing = f"python -c pass {peer.seconds:.3f}"
+    return [
+        Line("--help: seconds", f"{shown.seconds:.3f}", nothing),
+        Line("preflight, refused launch with suggestions: seconds (target 0.5)", f"{judged.seconds:.3f}", nothing),
+    ]
 
 
 def bench_daemon(options: Options) -> list[Line]:
@@ -170,34 +172,11 @@ def bench_hash(options: Options) -> list[Line]:
     ]
 
 
-def write_safetensors(folder: Path, mib: int) -> Path:
-    """A checkpoint of ``mib`` tensors of 1 MiB in bf16, random but finite."""
-    folder.mkdir(parents=True, exist_ok=True)
-    shape = [512, 1024]
-    tensors = {
-        f"model.layers.{index}.weight": {
-            "dtype": "BF16",
-            "shape": shape,
-            "data_offsets": [index * MIB, (index + 1) * MIB],
-        }
-        for index in range(mib)
-    }
-    header = json.dumps(tensors).encode()
-    rng = random.Random(0)
-    block = rng.randbytes(MIB).translate(bytes(byte & 0x3F for byte in range(256)))  # exponents below infinity
-    file = folder / "model.safetensors"
-    with file.open("wb") as out:
-        out.write(struct.pack("<Q", len(header)) + header)
-        for index in range(mib):
-            out.write(struct.pack("<I", index) + block[4:])
-    return file
-
-
 BENCHMARKS: Mapping[str, Callable[[Options], list[Line]]] = {
     "check": bench_check,
     "console": bench_console,
     "pipeline": bench_pipeline,
-    "help": bench_help,
+    "start": bench_start,
     "daemon": bench_daemon,
     "hash": bench_hash,
 }
