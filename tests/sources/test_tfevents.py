@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import math
 import struct
 from pathlib import Path
@@ -17,6 +18,7 @@ from tensorboardX.proto.tensor_pb2 import TensorProto
 from tensorboardX.proto.types_pb2 import DT_BFLOAT16, DT_DOUBLE, DT_FLOAT, DT_HALF, DT_INT64, DT_STRING
 from tensorboardX.record_writer import RecordWriter
 
+from grpo_watch.cli.main import run_cli
 from grpo_watch.core.records import Cursor, EventKind, Item, RawRow, RunConfig, RunEvent, Stream
 from grpo_watch.sources import tf_event
 from grpo_watch.sources.base import Skip
@@ -247,3 +249,20 @@ def test_a_link_out_of_the_run_is_refused(tmp_path: Path) -> None:
     source = TfeventsSource("events", link, [run])
     assert [*source.poll(None), *source.finish()] == []
     assert "allow_roots" in source.stats.problem
+
+
+@pytest.mark.parametrize(("begun", "told"), [(1060, True), (2000, False)])
+def test_two_jobs_in_one_folder_are_told(
+    begun: int, *, told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A row every ten seconds, twenty each; the second begins a minute after the first, or after its end."""
+    for process, start in ((1, 1000), (2, begun)):
+        writer = RecordWriter(str(tmp_path / f"events.out.tfevents.{start}.vm.{process}.0"))
+        for step in range(1, 21):
+            event = scalar(step, "train/reward", 0.5)
+            event.wall_time = start + 10.0 * step
+            writer.write(event.SerializeToString())
+        writer.close()
+    assert run_cli(["sources", str(tmp_path), "--format", "json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert any("were written at the same time: two jobs" in each for each in run["problems"]) is told
