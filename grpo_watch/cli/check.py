@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
-from io import StringIO
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
+from grpo_watch import __version__
+from grpo_watch.cli.check_output import command_line, rendered, write
 from grpo_watch.cli.piped import taken_in
 from grpo_watch.cli.remote import discovering, local_paths
 from grpo_watch.config.entries import entry_for
@@ -19,7 +18,8 @@ from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.core.detector import Rule, catalogue
 from grpo_watch.core.records import RunState, Scalar, Severity, Tick
 from grpo_watch.errors import UsageError
-from grpo_watch.report.collect import ChannelReport, RunReport, document, exit_code
+from grpo_watch.report.collect import ChannelReport, Provenance, RunReport, exit_code
+from grpo_watch.report.series import RecordingEngine
 from grpo_watch.runtime.open import open_run
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.runtime.replay import replay
@@ -49,9 +49,15 @@ def check_command(  # noqa: PLR0917  one parameter per option
     said = parse_assignments(settings)
     with taken_in(paths) as places, discovering(places, chosen) as discoverer:
         found, problems = find_runs(places, chosen, discoverer)
-        reports = check_runs(found, load_rules(chosen.rules), said, tick, chosen)
-    _write(reports, problems, output_format, output, color=color)
-    return exit_code(reports, None if fail_on == "never" else Severity(fail_on))
+        drawn = output_format == "html"
+        reports = check_runs(found, load_rules(chosen.rules), said, tick, chosen, recording=drawn)
+    level = None if fail_on == "never" else Severity(fail_on)
+    provenance = Provenance("", __version__, tick.now)
+    command = command_line(paths, rules, config, settings, provenance.time, state)
+    provenance = replace(provenance, command=command)
+    colorful = color and output is None
+    write(rendered(reports, problems, output_format, provenance, level, color=colorful), output)
+    return exit_code(reports, level)
 
 
 def find_runs(
@@ -79,10 +85,22 @@ def check_runs(
     said: Mapping[str, Scalar],
     tick: Tick,
     chosen: Settings | None = None,
+    *,
+    recording: bool = False,
 ) -> list[RunReport]:
-    """Replay each run and report on it; ``said`` (``--set``) wins over the settings file's entry for the run."""
+    """Replay each run and report on it; ``said`` (``--set``) wins over the settings file's entry for the run.
+
+    With ``recording`` the reports carry the rows too, which takes memory.
+    """
     detectors = catalogue()
-    return [_check_run(run, Pipeline(rules, detectors), said, tick, chosen or Settings()) for run in found]
+    reports = []
+    for run in found:
+        pipeline = Pipeline(rules, detectors)
+        recorder = RecordingEngine(rules, detectors) if recording else None
+        pipeline.engine = recorder or pipeline.engine
+        report = _check_run(run, pipeline, said, tick, chosen or Settings())
+        reports.append(replace(report, series=recorder.series[run.name]) if recorder else report)
+    return reports
 
 
 def _check_run(
@@ -116,36 +134,3 @@ def _moment(now: str | None) -> float:
     from grpo_watch.cli.main import parse_time  # noqa: PLC0415  main imports the commands lazily
 
     return time.time() if now is None else parse_time(now)
-
-
-def _write(
-    reports: Sequence[RunReport], problems: Sequence[str], output_format: str, output: Path | None, *, color: bool
-) -> None:
-    if output_format == "json":
-        text = msgspec.json.format(msgspec.json.encode(document(reports, problems)), indent=1).decode() + "\n"
-    else:
-        text = _as_text(reports, problems, color=color and output is None)
-    if output is None:
-        sys.stdout.write(text)
-        return
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--output {output}: can't be written: {error.strerror or error}") from None
-
-
-def _as_text(reports: Sequence[RunReport], problems: Sequence[str], *, color: bool) -> str:
-    from rich.console import Console  # noqa: PLC0415  rich is not needed for JSON
-
-    from grpo_watch.report.text import printable, render  # noqa: PLC0415  rich is not needed for JSON
-
-    width = Console().width if sys.stdout.isatty() else 110
-    console = Console(file=StringIO(), force_terminal=color, no_color=not color, width=width, highlight=False)
-    if not reports:
-        console.print("nothing to judge: no run was found")
-    render(reports, console)
-    for problem in problems:
-        console.print(f"not read: {printable(problem)}", markup=False)
-    written = console.file
-    text = written.getvalue() if isinstance(written, StringIO) else ""
-    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())

@@ -26,6 +26,7 @@ from grpo_watch.cli.options import (
     NoColor,
     OutputFormat,
     Paths,
+    ReportFormat,
     Rules,
     Sets,
     StateDir,
@@ -95,7 +96,7 @@ def run(
 @app.command()
 def check(
     paths: Paths,
-    output_format: Format = OutputFormat.TEXT,
+    output_format: Annotated[ReportFormat, typer.Option("--format", help="Output format.")] = ReportFormat.TEXT,
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Write here instead of stdout.")
     ] = None,

@@ -27,6 +27,16 @@ class OutputFormat(str, Enum):
     JSON = "json"
 
 
+class ReportFormat(str, Enum):
+    """What ``check`` writes."""
+
+    TEXT = "text"
+    JSON = "json"
+    JUNIT = "junit"
+    MARKDOWN = "markdown"
+    HTML = "html"
+
+
 def print_version(wanted: bool) -> None:
     """Print the version and end, where it is asked for."""
     if wanted:

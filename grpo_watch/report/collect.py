@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
 
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Scalar, Severity
 from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, RunVerdict
 from grpo_watch.core.waste import wasted
+from grpo_watch.report.series import Series
 
 SCHEMA = "grpo-watch/check/1"
 
@@ -29,12 +31,30 @@ class ChannelReport:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """One run's snapshot, the channels it came from, what of its folder could not be read, and what else to know."""
+    """One run's snapshot, the channels it came from, what of its folder could not be read, and what else to know.
+
+    ``series`` are its rows, kept only for what draws or compares them.
+    """
 
     snapshot: RunSnapshot
     channels: tuple[ChannelReport, ...] = ()
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    series: Series | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """How a report came about: the command that makes it again, our version, and when (Unix seconds)."""
+
+    command: str
+    version: str
+    checked: float
+
+    @property
+    def time(self) -> str:
+        """When, as ISO 8601 in UTC, to the second."""
+        return datetime.fromtimestamp(self.checked, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def document(reports: Sequence[RunReport], problems: Sequence[str] = ()) -> dict[str, Any]:
@@ -99,6 +119,16 @@ def strict(value: Scalar) -> Scalar:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
+
+
+def counts(finding: Finding, snapshot: RunSnapshot) -> bool:
+    """Whether the verdict counts the finding: it lasts, or is of the run's last attempt."""
+    return finding.resolved_step is None or finding.attempt == snapshot.attempt
+
+
+def judged(snapshot: RunSnapshot) -> int:
+    """How many rules could judge the run."""
+    return sum(rule.status in (RuleStatus.OK, RuleStatus.FIRING) for rule in snapshot.rules)
 
 
 def exit_code(reports: Sequence[RunReport], fail_on: Severity | None) -> int:

@@ -12,7 +12,7 @@ from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Scalar, Severity
 from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, RunVerdict, blind_to_frozen_policy
 from grpo_watch.core.waste import wasted_text
-from grpo_watch.report.collect import RunReport, blind
+from grpo_watch.report.collect import RunReport, blind, judged
 
 REPEATED = "duplicate"
 """A table that the framework dumped again is no trouble: not worth a line."""
@@ -52,18 +52,23 @@ def _headline(snapshot: RunSnapshot) -> Text:
     verdict = snapshot.verdict.value
     line = Text(verdict.upper().replace("-", " "), style=STYLES.get(verdict, "bold"))
     line.append(f"  {printable(snapshot.run)}", style="bold")
-    facts = [" ".join(part for part in (snapshot.framework, snapshot.version) if part) or "unknown framework"]
-    facts.append(f"step {snapshot.step}" + (f" of {snapshot.max_steps}" if snapshot.max_steps else ""))
-    if snapshot.attempt > 1:
-        facts.append(f"attempt {snapshot.attempt}")
-    line.append("  " + " · ".join(facts), style="dim")
+    line.append("  " + " · ".join(facts(snapshot)), style="dim")
     return line
+
+
+def facts(snapshot: RunSnapshot) -> list[str]:
+    """Framework, step, attempt, each in a few words."""
+    told = [" ".join(part for part in (snapshot.framework, snapshot.version) if part) or "unknown framework"]
+    told.append(f"step {snapshot.step}" + (f" of {snapshot.max_steps}" if snapshot.max_steps else ""))
+    if snapshot.attempt > 1:
+        told.append(f"attempt {snapshot.attempt}")
+    return told
 
 
 def _finding(finding: Finding) -> Iterator[tuple[Text, int]]:
     head = Text(finding.severity.value, style=STYLES[finding.severity.value])
     head.append(f"  {finding.rule}", style="bold")
-    head.append(f"  {_when(finding)}", style="dim")
+    head.append(f"  {when(finding)}", style="dim")
     yield head, 2
     yield Text(printable(finding.summary)), 4
     if finding.evidence:
@@ -78,25 +83,27 @@ def _finding(finding: Finding) -> Iterator[tuple[Text, int]]:
 
 def _once_more(finding: Finding) -> Text:
     """An earlier episode of a finding that was told in full: one line."""
-    return Text(f"{finding.severity.value}  {finding.rule}  also {_when(finding)}", style="dim")
+    return Text(f"{finding.severity.value}  {finding.rule}  also {when(finding)}", style="dim")
 
 
-def _when(finding: Finding) -> str:
-    when = f"since step {finding.first_step}, fired at {finding.fired_step}"
-    return when if finding.resolved_step is None else f"{when}, resolved at {finding.resolved_step}"
+def when(finding: Finding) -> str:
+    """From which step to which, in words."""
+    told = f"since step {finding.first_step}, fired at {finding.fired_step}"
+    return told if finding.resolved_step is None else f"{told}, resolved at {finding.resolved_step}"
 
 
 def _evidence(finding: Finding) -> str:
-    return " · ".join(f"{name} {_value(value)}" for name, value in finding.evidence.items() if value is not None)
+    return " · ".join(f"{name} {shown(value)}" for name, value in finding.evidence.items() if value is not None)
 
 
-def _value(value: Scalar) -> str:
+def shown(value: Scalar) -> str:
+    """A value of the evidence; numbers with six digits."""
     return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
 
 
 def _consequence(finding: Finding) -> Text:
     line = Text("↳ ", style="dim")
-    line.append(finding.rule).append(f" ({finding.severity.value}, {_when(finding)})", style="dim")
+    line.append(finding.rule).append(f" ({finding.severity.value}, {when(finding)})", style="dim")
     return line.append(f" explained by {finding.caused_by}", style="dim")
 
 
@@ -115,9 +122,8 @@ def _blind(snapshot: RunSnapshot, reasons: Mapping[str, Sequence[str]]) -> Itera
 
 def _footer(report: RunReport) -> Iterator[tuple[Text, int]]:
     snapshot = report.snapshot
-    judged = sum(rule.status in (RuleStatus.OK, RuleStatus.FIRING) for rule in snapshot.rules)
-    if judged and snapshot.verdict is not RunVerdict.NOT_EVALUABLE:
-        yield Text(f"{judged} rules judged", style="dim"), 2
+    if judged(snapshot) and snapshot.verdict is not RunVerdict.NOT_EVALUABLE:
+        yield Text(f"{judged(snapshot)} rules judged", style="dim"), 2
     if blind_to_frozen_policy(snapshot):
         yield Text(SEE_FROZEN, style="yellow"), 2
     unseeing = blind(snapshot)

@@ -1,0 +1,113 @@
+"""Turns reports into JUnit XML, which CI servers show: a suite for each run, a case for each rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from xml.etree import ElementTree as ET
+
+from grpo_watch.core.diagnosis import Finding
+from grpo_watch.core.records import Severity
+from grpo_watch.core.snapshot import RuleStatus, RuleView, RunSnapshot
+from grpo_watch.core.waste import wasted_text
+from grpo_watch.report.collect import Provenance, RunReport, counts
+from grpo_watch.report.text import facts, printable, shown, when
+
+Text = dict[str, str]
+
+
+def junit(
+    reports: Sequence[RunReport], problems: Sequence[str], provenance: Provenance, fail_on: Severity | None
+) -> str:
+    """The document. A case fails where the verdict counts a finding at or above ``fail_on``; None: nothing fails.
+
+    A rule that could not judge is skipped, with the reason; one that raised is an error. What is below ``fail_on``, or
+    over, is the output of a case that passes.
+    """
+    suites = [_suite(report, provenance, fail_on) for report in reports]
+    if problems:
+        suites.append(_unread(problems, provenance))
+    root = ET.Element("testsuites", {"name": "grpo-watch", **_totals(suites)})
+    root.extend(suites)
+    ET.indent(root, " ")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+
+
+def _suite(report: RunReport, provenance: Provenance, fail_on: Severity | None) -> ET.Element:
+    snapshot = report.snapshot
+    cases = [_case(rule, snapshot, fail_on) for rule in snapshot.rules]
+    suite = _element("testsuite", name=snapshot.run, **_counted(cases), timestamp=_timestamp(provenance))
+    properties = ET.SubElement(suite, "properties")
+    told = {"verdict": snapshot.verdict.value, "run": " · ".join(facts(snapshot)), "command": provenance.command}
+    for name, value in {**told, "version": provenance.version}.items():
+        properties.append(_element("property", name=name, value=value))
+    suite.extend(cases)
+    also = [*report.notes, *(f"not read: {problem}" for problem in report.problems)]
+    if also:
+        suite.append(_element("system-out", text="\n".join(also)))
+    return suite
+
+
+def _case(rule: RuleView, snapshot: RunSnapshot, fail_on: Severity | None) -> ET.Element:
+    case = _element("testcase", classname=f"grpo-watch.{snapshot.run}", name=rule.rule)
+    findings = [finding for finding in snapshot.findings if finding.rule == rule.rule]
+    failing = [f for f in findings if fail_on is not None and counts(f, snapshot) and f.severity.rank >= fail_on.rank]
+    others = [finding for finding in findings if finding not in failing]
+    if failing:
+        worst = max(failing, key=lambda finding: finding.severity.rank)
+        text = "\n\n".join(map(_told, failing))
+        case.append(_element("failure", text, type=worst.severity.value, message=worst.summary))
+    elif rule.status is RuleStatus.BROKEN:
+        case.append(_element("error", type="broken", message=rule.reason))
+    elif rule.status is RuleStatus.BLIND and not findings:
+        case.append(_element("skipped", message=rule.reason))
+    if others:
+        case.append(_element("system-out", "\n\n".join(map(_told, others))))
+    return case
+
+
+def _told(finding: Finding) -> str:
+    """One finding in full, a fact a line."""
+    lines = [f"{finding.severity.value} {finding.rule} {finding.key}".rstrip() + f", {when(finding)}", finding.summary]
+    lines += [f"explained by: {finding.caused_by}"] if finding.caused_by else []
+    lines += [f"likely cause: {cause}" for cause in finding.causes]
+    lines += [f"what to do: {finding.hint}"] if finding.hint and finding.severity is not Severity.INFO else []
+    lines += [f"wasted: {wasted_text(finding.wasted)}"] if finding.wasted is not None else []
+    evidence = (f"{name} {shown(value)}" for name, value in finding.evidence.items() if value is not None)
+    return "\n".join([*lines, *(f"evidence: {fact}" for fact in evidence)])
+
+
+def _unread(problems: Sequence[str], provenance: Provenance) -> ET.Element:
+    """What could not be read and belongs to no run: cases that are skipped."""
+    cases = []
+    for index, problem in enumerate(problems, start=1):
+        case = _element("testcase", classname="grpo-watch", name=f"not read {index}")
+        case.append(_element("skipped", message=problem))
+        cases.append(case)
+    suite = _element("testsuite", name="not read", **_counted(cases), timestamp=_timestamp(provenance))
+    suite.extend(cases)
+    return suite
+
+
+def _counted(cases: Sequence[ET.Element]) -> Text:
+    kinds = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    told = {many: str(sum(case.find(one) is not None for case in cases)) for many, one in kinds.items()}
+    return {"tests": str(len(cases)), **told}
+
+
+def _totals(suites: Sequence[ET.Element]) -> Text:
+    """The sums over all suites (the root has no count of skipped cases in JUnit's schema)."""
+    return {name: str(sum(int(suite.get(name, "0")) for suite in suites)) for name in ("tests", "failures", "errors")}
+
+
+def _timestamp(provenance: Provenance) -> str:
+    """JUnit's times are local ones without a zone; these are UTC."""
+    return datetime.fromtimestamp(provenance.checked, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _element(tag: str, text: str | None = None, **attributes: str) -> ET.Element:
+    """An element in which every character is one that XML allows."""
+    made = ET.Element(tag, {name: printable(value) for name, value in attributes.items()})
+    if text is not None:
+        made.text = "\n".join(map(printable, text.split("\n")))
+    return made

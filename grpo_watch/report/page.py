@@ -1,0 +1,125 @@
+"""Turns reports into one HTML file that needs nothing besides itself: no server, no network, no other file."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
+
+from grpo_watch.core.snapshot import RunVerdict
+from grpo_watch.report.charts import POINTS, bands, charts
+from grpo_watch.report.collect import Provenance, RunReport
+from grpo_watch.report.markup import Html, joined, tag
+from grpo_watch.report.page_run import facts_line, run_section, verdict_mark
+
+FEWEST = 60
+"""Steps that a chart shows where many runs share the page."""
+FULL = 4
+"""Up to so many runs have charts at full resolution."""
+
+
+def page(reports: Sequence[RunReport], problems: Sequence[str], provenance: Provenance) -> str:
+    """The whole file.
+
+    Its content security policy lets run the scripts written here and nothing else, and loads nothing. Whatever came
+    from a run is text, or JSON in a block that no browser executes.
+    """
+    style, plot, script = _file("web/static/vendor/uPlot.min.css") + _file("report/static/report.css"), *_scripts()
+    head = joined(
+        [
+            Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+            Html(f'<meta http-equiv="Content-Security-Policy" content="{_policy(style, plot, script)}">'),
+            Html('<meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light dark">'),
+            Html('<link rel="icon" href="data:,">'),
+            tag("title", _title(reports)),
+            Html(f"<style>{style}</style>"),
+        ]
+    )
+    body = joined([*_body(reports, problems, provenance), _data(reports)])
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>{head}</head>\n<body>\n{body}\n'
+        f"<script>{plot}</script>\n<script>{script}</script>\n</body>\n</html>\n"
+    )
+
+
+def _title(reports: Sequence[RunReport]) -> str:
+    if len(reports) == 1:
+        return f"{reports[0].snapshot.verdict.value}: {reports[0].snapshot.run} · grpo-watch"
+    return f"{len(reports)} runs · grpo-watch"
+
+
+def _body(reports: Sequence[RunReport], problems: Sequence[str], provenance: Provenance) -> Iterator[Html]:
+    buttons = tag("button", "Light or dark", id="theme", type="button", hidden="")
+    told = f"checked {provenance.time} by grpo-watch {provenance.version}"
+    yield tag("header", tag("h1", "grpo-watch report"), tag("span", told, class_="dim"), buttons, class_="top")
+    ordered = _worst_first(reports)
+    if len(ordered) > 1:
+        yield _overview(ordered)
+    if not ordered:
+        yield tag("p", "Nothing to judge: no run was found.")
+    yield from (run_section(report, index) for index, report in enumerate(ordered))
+    if problems:
+        yield tag("section", tag("h2", "Not read"), tag("ul", *(tag("li", problem) for problem in problems)))
+    again = [
+        tag("h2", "How to reproduce"),
+        tag("pre", provenance.command),
+        tag("p", f"With grpo-watch {provenance.version} and the same files, it says the same.", class_="dim"),
+    ]
+    yield tag("section", *again, class_="again")
+
+
+def _worst_first(reports: Sequence[RunReport]) -> list[RunReport]:
+    order = [RunVerdict.CRITICAL, RunVerdict.WARNING, RunVerdict.NOT_EVALUABLE, RunVerdict.HEALTHY]
+    return sorted(reports, key=lambda report: order.index(report.snapshot.verdict))
+
+
+def _overview(reports: Sequence[RunReport]) -> Html:
+    rows = [
+        tag(
+            "tr",
+            tag("td", verdict_mark(report.snapshot.verdict)),
+            tag("td", tag("a", report.snapshot.run, href=f"#run-{index}")),
+            tag("td", report.snapshot.findings[0].rule if report.snapshot.findings else ""),
+            tag("td", facts_line(report.snapshot), class_="dim"),
+        )
+        for index, report in enumerate(reports)
+    ]
+    head = tag("tr", *(tag("th", name) for name in ("verdict", "run", "first cause", "")))
+    return tag("section", tag("div", tag("table", tag("thead", head), tag("tbody", *rows)), class_="wide"))
+
+
+def _data(reports: Sequence[RunReport]) -> Html:
+    """What the charts draw, by run, in the order of the page."""
+    points = min(POINTS, max(FEWEST, POINTS * FULL // max(1, len(reports))))
+    told: list[dict[str, Any]] = [
+        {
+            "charts": charts(report.series, points) if report.series is not None and len(report.series) else [],
+            "bands": bands(report.snapshot.findings),
+        }
+        for report in _worst_first(reports)
+    ]
+    text = json.dumps(told, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return Html(f'<script type="application/json" id="data">{text}</script>')
+
+
+def _policy(style: str, *scripts: str) -> str:
+    allowed = " ".join(_hash(script) for script in scripts)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def _scripts() -> tuple[str, str]:
+    return _file("web/static/vendor/uPlot.iife.min.js"), _file("report/static/report.js")
+
+
+def _file(name: str) -> str:
+    return files("grpo_watch").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,148 @@
+"""One run's part of the HTML report: verdict, first cause, timeline, charts, consequences, what was not judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from grpo_watch.core.diagnosis import Finding
+from grpo_watch.core.records import Scalar, Severity
+from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, RunVerdict, blind_to_frozen_policy
+from grpo_watch.core.waste import wasted_text
+from grpo_watch.report.collect import ChannelReport, RunReport, blind, judged
+from grpo_watch.report.markup import Html, joined, prose, tag
+from grpo_watch.report.text import facts, shown, when
+from grpo_watch.report.timeline import timeline
+
+NO_SCRIPT = Html("<noscript><p class='dim'>The charts need JavaScript; nothing is loaded from anywhere.</p></noscript>")
+
+
+def run_section(report: RunReport, index: int) -> Html:
+    """The section of the run that stands at this place of the page."""
+    return tag("section", *_parts(report, index), id=f"run-{index}", class_="run")
+
+
+def verdict_mark(verdict: RunVerdict) -> Html:
+    """The verdict in its colour."""
+    return tag("span", verdict.value.replace("-", " "), class_=f"mark {verdict.value}")
+
+
+def facts_line(snapshot: RunSnapshot) -> str:
+    """Framework, step and attempt in one line."""
+    return " · ".join(facts(snapshot))
+
+
+def _parts(report: RunReport, index: int) -> Iterator[Html]:
+    snapshot = report.snapshot
+    yield tag("h2", verdict_mark(snapshot.verdict), " ", snapshot.run)
+    yield tag("p", facts_line(snapshot), class_="dim")
+    if blind_to_frozen_policy(snapshot):
+        yield tag("p", SEE_FROZEN[0].upper(), SEE_FROZEN[1:], ".", class_="note")
+    causes = [finding for finding in snapshot.findings if finding.caused_by is None]
+    yield from (_finding(finding, first=not place) for place, finding in enumerate(causes[:1]))
+    if not snapshot.findings and snapshot.verdict is RunVerdict.HEALTHY:
+        yield tag("p", f"Nothing found. {judged(snapshot)} rules judged this run.")
+    if snapshot.findings:
+        yield joined([tag("h3", "When"), timeline(snapshot)])
+    if report.series is not None and len(report.series):
+        yield from _charts(report, index)
+    if causes[1:]:
+        yield joined([tag("h3", "Further findings"), *(_finding(finding) for finding in causes[1:])])
+    yield from _consequences(snapshot.findings)
+    yield from _unjudged(snapshot)
+    yield from _background(report)
+
+
+def _finding(finding: Finding, *, first: bool = False) -> Html:
+    """What it is, why, what to do and what it cost; the first cause of the run is told large."""
+    head = tag("h3", "First cause: " if first else "", finding.rule, f" {finding.key}" if finding.key else "")
+    label = tag("p", _severity(finding), " ", when(finding), class_="dim")
+    rows: list[tuple[str, object]] = [("Likely cause", prose(cause)) for cause in finding.causes]
+    if finding.hint and finding.severity is not Severity.INFO:
+        rows.append(("What to do", prose(finding.hint)))
+    if finding.wasted is not None:
+        rows.append(("Wasted", wasted_text(finding.wasted)))
+    if finding.evidence:
+        rows.append(("Evidence", _evidence(finding.evidence)))
+    told = tag("dl", *(joined([tag("dt", name), tag("dd", value)]) for name, value in rows))
+    return tag(
+        "article", head, label, tag("p", prose(finding.summary)), told, class_=f"finding {finding.severity.value}"
+    )
+
+
+def _severity(finding: Finding) -> Html:
+    """The severity in its colour."""
+    return tag("span", finding.severity.value, class_=f"mark {finding.severity.value}")
+
+
+def _evidence(evidence: Mapping[str, Scalar]) -> Html:
+    told = ((name, shown(value)) for name, value in evidence.items() if value is not None)
+    return tag("div", *(tag("span", tag("i", name), " ", value) for name, value in told), class_="evidence")
+
+
+def _charts(report: RunReport, index: int) -> Iterator[Html]:
+    left_out = report.series.left_out if report.series is not None else 0
+    yield tag("h3", "Over the steps")
+    legend = "Shaded: an alert. Full stroke: it fired; dashed: it resolved. Drag to zoom, double-click to go back."
+    more = f" {left_out} rows beyond the first million are not drawn." if left_out else ""
+    yield tag("p", legend, more, class_="dim")
+    yield tag("div", NO_SCRIPT, class_="charts", data_run=str(index))
+
+
+def _consequences(findings: Iterable[Finding]) -> Iterator[Html]:
+    rows = [
+        tag(
+            "tr",
+            tag("td", _severity(finding)),
+            tag("td", finding.rule, f" {finding.key}" if finding.key else ""),
+            tag("td", prose(finding.summary), tag("div", when(finding), class_="dim")),
+            tag("td", finding.caused_by),
+        )
+        for finding in findings
+        if finding.caused_by is not None
+    ]
+    if rows:
+        yield joined([tag("h3", "Consequences"), _table(("severity", "rule", "what was seen", "explained by"), rows)])
+
+
+def _unjudged(snapshot: RunSnapshot) -> Iterator[Html]:
+    """Rules that could not judge, by reason."""
+    rows = [tag("tr", tag("td", ", ".join(rules)), tag("td", reason)) for reason, rules in blind(snapshot).items()]
+    broken = [rule for rule in snapshot.rules if rule.status is RuleStatus.BROKEN]
+    rows += [tag("tr", tag("td", rule.rule), tag("td", "broken: ", rule.reason)) for rule in broken]
+    if not rows:
+        return
+    unseeing = len(snapshot.rules) - judged(snapshot)
+    title = tag("summary", f"{judged(snapshot)} rules judged this run; {unseeing} could not, and why")
+    table = _table(("rules", "why not"), rows)
+    opened = {"open": ""} if snapshot.verdict is RunVerdict.NOT_EVALUABLE or broken else {}
+    yield tag("details", title, table, **opened)
+
+
+def _background(report: RunReport) -> Iterator[Html]:
+    told = [*report.notes, *(f"not read: {problem}" for problem in report.problems)]
+    if told:
+        yield tag("ul", *(tag("li", line) for line in told), class_="note")
+    settings = [
+        tag("tr", tag("td", name), tag("td", shown(setting.value)), tag("td", setting.origin))
+        for name, setting in sorted(report.snapshot.config.items())
+        if setting.value is not None
+    ]
+    if settings:
+        table = _table(("setting", "value", "where it was read"), settings)
+        yield tag("details", tag("summary", f"{len(settings)} settings of the run"), table)
+    if report.channels:
+        channels = _table(("channel", "kind", "records", "trouble"), [_channel(each) for each in report.channels])
+        yield tag("details", tag("summary", f"{len(report.channels)} channels were read"), channels)
+
+
+def _channel(channel: ChannelReport) -> Html:
+    skipped = ", ".join(f"{count} {reason}" for reason, count in channel.skipped.items())
+    first = f"; first: {channel.first_bad}" if channel.first_bad else ""
+    trouble = channel.problem or (f"skipped {skipped}{first}" if skipped else "")
+    cells: Sequence[object] = (channel.name, channel.kind, channel.records, trouble)
+    return tag("tr", *(tag("td", cell) for cell in cells))
+
+
+def _table(names: Sequence[str], rows: Sequence[Html]) -> Html:
+    head = tag("thead", tag("tr", *(tag("th", name) for name in names)))
+    return tag("div", tag("table", head, tag("tbody", *rows)), class_="wide")

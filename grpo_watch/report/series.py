@@ -1,0 +1,105 @@
+"""Keeps the train rows of a replayed run as columns over its steps, for charts and comparisons."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from math import isfinite, nan
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_watch.core.detector import Detector, Rule
+from grpo_watch.core.engine import Engine
+from grpo_watch.core.records import MetricRow, Record, Stream, Transition
+
+MOST_ROWS = 1_000_000
+"""Rows kept of one run; a run takes years to log more, and a broken log must not fill the memory."""
+MOST_METRICS = 128
+"""Metrics kept of one run: the canonical ones, and room for some eighty reward functions."""
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class Series:
+    """The rows of one run, a step of an attempt each; metrics that arrive later for a step join its row.
+
+    ``left_out`` counts rows beyond ``MOST_ROWS``. A value that was not logged is NaN in a column; one that was logged
+    as NaN or infinite is NaN too, and its row's index is listed in ``odd`` under the metric.
+    """
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        self.odd: dict[str, list[int]] = defaultdict(list)
+        self.resolution: float | None = None
+        self._rows: dict[tuple[int, int], int] = {}
+        self._columns: dict[str, array[float]] = {}
+
+    def take(self, row: MetricRow) -> None:
+        """Account for one row."""
+        place = (row.attempt, row.step)
+        if place not in self._rows and len(self._rows) >= MOST_ROWS:
+            self.left_out += 1
+            return
+        if row.resolution is not None:
+            self.resolution = max(self.resolution or 0.0, row.resolution)
+        index = self._rows.setdefault(place, len(self._rows))
+        for name, value in row.values.items():
+            if value is not None:
+                self._put(name, index, value)
+
+    def _put(self, name: str, index: int, value: float) -> None:
+        column = self._columns.get(name)
+        if column is None:
+            if len(self._columns) >= MOST_METRICS:
+                return
+            column = self._columns[name] = array("d")
+        if len(column) <= index:
+            column.extend([nan] * (index + 1 - len(column)))
+        if isfinite(value):
+            column[index] = value
+        else:
+            self.odd[name].append(index)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of all metrics that were logged, sorted."""
+        return sorted(self._columns)
+
+    @property
+    def places(self) -> tuple[Integers, Integers]:
+        """Attempt and step of each row, in the order in which they came."""
+        both = np.array(list(self._rows), dtype=np.int64).reshape(-1, 2)
+        return both[:, 0], both[:, 1]
+
+    def column(self, name: str) -> Floats:
+        """The values of one metric, one for each row."""
+        column = self._columns.get(name, array("d"))
+        return np.array(column.tolist() + [nan] * (len(self) - len(column)))
+
+    def superseded(self) -> NDArray[np.bool_]:
+        """Whether a later attempt went back to each row's step or before it: what it computed was thrown away."""
+        attempts, steps = self.places
+        lost = np.zeros(len(self), dtype=bool)
+        for attempt in np.unique(attempts)[1:]:
+            lost |= (attempts < attempt) & (steps >= steps[attempts == attempt].min())
+        return lost
+
+
+class RecordingEngine(Engine):
+    """An engine that keeps the series of each run besides judging it."""
+
+    def __init__(self, rules: Sequence[Rule], detectors: Mapping[str, type[Detector]]) -> None:
+        super().__init__(rules, detectors)
+        self.series: dict[str, Series] = defaultdict(Series)
+
+    def feed(self, run: str, record: Record) -> list[Transition]:
+        """Keep a train row, and judge the record."""
+        if isinstance(record, MetricRow) and record.stream is Stream.TRAIN:
+            self.series[run].take(record)
+        return super().feed(run, record)
