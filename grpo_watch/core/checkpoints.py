@@ -36,3 +36,18 @@ def comparable(before: CheckpointDigest, after: CheckpointDigest) -> list[str]:
 def changed(before: CheckpointDigest, after: CheckpointDigest, names: list[str]) -> list[str]:
     """Which of ``names`` differ in their exact bytes."""
     return [name for name in names if before.tensors[name].checksum != after.tensors[name].checksum]
+
+
+WHOLE_FILE = "FILE"
+"""The data type of a file whose tensors can't be told apart."""
+
+
+def proves_nothing(digest: CheckpointDigest, moved: list[str]) -> bool:
+    """Whether all that differs are files hashed as a whole: two saves of the same weights may differ in their bytes."""
+    return bool(moved) and all(digest.tensors[name].dtype == WHOLE_FILE for name in moved)
+
+
+def optimizer_between(before: CheckpointDigest, after: CheckpointDigest) -> dict[str, bool]:
+    """Whether ``moments`` and ``masters`` of the optimizer changed between two checkpoints; only what both tell."""
+    both = before.optimizer.keys() & after.optimizer.keys() & {"moments", "masters"}
+    return {kind: before.optimizer[kind] != after.optimizer[kind] for kind in sorted(both)}

@@ -143,7 +143,11 @@ class CompletionSummary:
 
 @dataclass(frozen=True, slots=True)
 class TensorDigest:
-    """One tensor of a checkpoint: exact bytes as xxh3_128 hex, and what a reader must not miss."""
+    """One tensor of a checkpoint: exact bytes as xxh3_128 hex, and what a reader must not miss.
+
+    The ``dtype`` FILE is a whole file whose tensors can't be told apart: equal ones prove equal weights, different ones
+    prove nothing.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -173,6 +177,9 @@ class CheckpointDigest:
     """Checksums of one complete checkpoint; ``problems`` names files that can't be used (truncated, empty, refused).
 
     ``rank`` is the process that took them, only where ranks must agree (data-parallel replicas, not shards).
+    ``replicas``: the same, of one checkpoint that holds what several ranks saved: groups of names that must agree.
+    ``optimizer``: ``moments`` and ``masters`` (checksums over samples of Adam's moments and of the float32 copies of
+    the weights), ``moment_tensors``, ``moments_zero``; empty where nothing of it was read.
     """
 
     channel: str
@@ -186,6 +193,8 @@ class CheckpointDigest:
     problems: tuple[str, ...] = ()
     adapter: Mapping[str, Scalar] = field(default_factory=dict)
     rank: int | None = None
+    replicas: tuple[tuple[str, ...], ...] = ()
+    optimizer: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

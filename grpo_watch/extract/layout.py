@@ -5,30 +5,37 @@ from __future__ import annotations
 import os
 from pathlib import PurePath
 
+from grpo_watch.errors import TensorFileError
 from grpo_watch.extract.extents import WHOLE_FILE, Extent
 from grpo_watch.extract.safetensors import read_header
 from grpo_watch.extract.torch_zip import SIGNATURE, read_archive
 
 TORCH = frozenset({".bin", ".pt", ".pth", ".ckpt"})
 """Endings of files of ``torch.save``."""
-IN_PIECES = frozenset({".distcp", ".metadata"})
-"""torch's distributed checkpoints and Megatron's: several archives in one file, whose order is free."""
+LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
+"""How files of torch < 1.6 begin, and newer ones saved without the zip format: a pickle of a magic number."""
 
 
 def read_layout(descriptor: int, name: str) -> tuple[Extent, ...]:
     """The tensors of an open weight file, in file order.
 
-    A ``.pt`` that is no zip archive (torch < 1.6, or its legacy format) and a ``.distcp`` are one piece, whose data
-    type is ``FILE``: equal ones prove equal weights, different ones prove nothing.
+    A ``.pt`` in torch's legacy format is one piece (``whole_file``).
 
     Raises:
         TensorFileError: cut off, refused or contradicting itself.
         OSError: the file can't be read.
     """
-    ending = PurePath(name).suffix
-    if ending in TORCH and os.pread(descriptor, len(SIGNATURE), 0) == SIGNATURE:
+    if PurePath(name).suffix not in TORCH:
+        return read_header(descriptor, name)
+    begin = os.pread(descriptor, len(LEGACY), 0)
+    if begin.startswith(SIGNATURE):
         return read_archive(descriptor, name)
-    if ending in TORCH or ending in IN_PIECES:
-        size = os.fstat(descriptor).st_size
-        return (Extent(name, WHOLE_FILE, (size,), 0, size),)
-    return read_header(descriptor, name)
+    if begin == LEGACY:
+        return whole_file(descriptor, name)
+    raise TensorFileError(f"{name}: no file of torch.save: it begins with neither a zip archive nor torch's number")
+
+
+def whole_file(descriptor: int, name: str) -> tuple[Extent, ...]:
+    """A file as one piece whose data type is ``FILE``: equal ones prove equal weights, different ones prove nothing."""
+    size = os.fstat(descriptor).st_size
+    return (Extent(PurePath(name).name, WHOLE_FILE, (size,), 0, size),)

@@ -34,12 +34,13 @@ FLOATS: Mapping[str, tuple[type[Any], int, int]] = MappingProxyType(
 """How a float looks as an integer: its type, the exponent bits (all set: NaN or infinite), all bits but the sign."""
 
 Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
+Layout: TypeAlias = Callable[[int, str], tuple[Extent, ...]]
 Progress: TypeAlias = Callable[[int], None]
 """Called with the number of bytes just read; it may wait, which slows the reading down."""
 
 
 def digest_file(
-    descriptor: int, name: str, progress: Progress | None = None, threads: int = 1
+    descriptor: int, name: str, progress: Progress | None = None, threads: int = 1, layout: Layout = read_layout
 ) -> dict[str, TensorDigest]:
     """Digest every tensor of an open weight file, in file order.
 
@@ -51,13 +52,14 @@ def digest_file(
         name: how errors call the file.
         progress: called by each of the threads.
         threads: readers side by side, each with a tensor of its own.
+        layout: says where its tensors lie; ``whole_file`` where they can't be told apart.
 
     Raises:
         TensorFileError: truncated, refused, or changed while it was read.
         OSError: the file can't be read.
     """
     before = os.fstat(descriptor)
-    extents = read_layout(descriptor, name)
+    extents = layout(descriptor, name)
     drops = is_uncached(descriptor, before.st_size)
     tensors = _digest_all(extents, lambda: TensorReader(descriptor, name, progress, drops=drops), threads)
     after = os.fstat(descriptor)

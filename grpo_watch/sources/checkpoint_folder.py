@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grpo_watch.errors import SourceError
+from grpo_watch.sources.checkpoint_layouts import LAYOUTS, STATE, Layout, layout_of
 from grpo_watch.sources.files import inside
-from grpo_watch.sources.weights import INDEX, PICKLED, opened
+from grpo_watch.sources.opened import opened
+from grpo_watch.sources.weight_files import choose, names_in
 
-CHECKPOINT = re.compile(r"(?:checkpoint-|global_step_)(\d{1,12})")
-"""``checkpoint-N`` of transformers and ms-swift, ``global_step_N`` of verl."""
-OF_VERL = "global_step_"
-WITHIN = ("actor/lora_adapter", "actor/huggingface", "actor/model/huggingface")
-"""Where verl keeps weights as safetensors: the adapter, and the model if ``checkpoint.save_contents`` has hf_model."""
-TRACKER = "latest_checkpointed_iteration.txt"
-"""Beside verl's folders: the newest step whose save was completed, one number, written last."""
-WEIGHTS = re.compile(rf"(?:adapter_model|model)(?:-\d{{1,9}}-of-\d{{1,9}})?\.safetensors|{re.escape(INDEX)}")
-MARKER, SENTINEL = "trainer_state.json", "checkpoint-is-incomplete.txt"
+SENTINEL = "checkpoint-is-incomplete.txt"
+"""Of transformers ≥ 5.0, while a save that was interrupted is under way."""
 SMALL_MARKER = 16_000_000
 """Bytes of a marker that is parsed whole when its end does not tell."""
 
@@ -30,9 +25,9 @@ SMALL_MARKER = 16_000_000
 class CheckpointFolder:
     """One folder as listed. ``weights`` are (name, size, mtime in ns) of its weight files, sorted by name.
 
-    ``marker`` is the mtime in ns of its ``trainer_state.json`` (0: none), ``unfinished`` whether the sentinel of an
-    interrupted save lies there (transformers ≥ 5.0). ``tracked``: verl's tracker beside it says that it is complete
-    (``marker`` is then the tracker's mtime), or not (``unfinished``).
+    ``marker`` is the mtime in ns of the file in it that is written last (0: none); ``state`` is that file where its
+    content tells whether it is whole. ``unfinished``: the sentinel of an interrupted save lies there, or the tracker
+    beside it has not reached it; where it has, ``marker`` is the tracker's mtime.
     """
 
     step: int
@@ -40,7 +35,7 @@ class CheckpointFolder:
     weights: tuple[tuple[str, int, int], ...]
     marker: int = 0
     unfinished: bool = False
-    tracked: bool = False
+    state: Path | None = None
 
     @property
     def newest(self) -> int:
@@ -50,14 +45,13 @@ class CheckpointFolder:
 
 @dataclass(slots=True)
 class Listing:
-    """The checkpoints of a folder that hold weights; and one line per link refused or format not understood.
+    """The checkpoints of a folder that hold weights, and one line per link refused.
 
-    ``not_read``: in a format that is read nowhere yet, which is no fault of the run.
+    ``not_read``: in a form that is read nowhere yet, which is no fault of the run.
     """
 
     folders: list[CheckpointFolder] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    not_understood: list[str] = field(default_factory=list)
     not_read: list[str] = field(default_factory=list)
 
 
@@ -68,22 +62,17 @@ def list_checkpoints(folder: Path, roots: Sequence[Path]) -> Listing:
         OSError: the folder can't be listed.
     """
     listing = Listing()
-    tracker = _tracker(folder / TRACKER, roots)
-    for path, step in _named(folder):
+    trackers = {name: _tracker(folder / name, roots) for layout in LAYOUTS for name in layout.trackers}
+    for path, layout, step in _named(folder):
         if path.is_symlink():
             if not inside(path, roots):
                 listing.refused.append(f"{path}: a link leads out of the run folder; list its target under allow_roots")
                 continue
             target = Path(os.path.realpath(path))
-            if target.parent == Path(os.path.realpath(folder)) and CHECKPOINT.fullmatch(target.name):
+            if target.parent == Path(os.path.realpath(folder)) and layout_of(target.name) is not None:
                 continue
-        try:
-            if path.name.startswith(OF_VERL):
-                _add_of_verl(listing, path, step, tracker)
-            else:
-                _add(listing, path, step)
-        except OSError:
-            continue  # rotation deletes old checkpoints at any time
+        with suppress(OSError):  # rotation deletes old checkpoints at any time
+            _add(listing, path, layout, step, trackers)
     return listing
 
 
@@ -103,69 +92,64 @@ def marker_is_whole(path: Path, roots: Sequence[Path]) -> bool:
         return False
 
 
-def _named(folder: Path) -> list[tuple[Path, int]]:
+def _named(folder: Path) -> list[tuple[Path, Layout, int]]:
     try:
         with os.scandir(folder) as items:
-            return sorted(
-                (Path(item.path), int(found[1])) for item in items if (found := CHECKPOINT.fullmatch(item.name))
-            )
+            found = [(Path(item.path), layout_of(item.name)) for item in items]
     except FileNotFoundError:
         return []
+    return sorted(((path, *known) for path, known in found if known is not None), key=lambda one: one[0])
 
 
-def _add(listing: Listing, path: Path, step: int) -> None:
-    weights: list[tuple[str, int, int]] = []
-    marker, unfinished, pickled = 0, False, False
-    if not path.is_dir():
-        return
-    with os.scandir(path) as items:
-        for item in items:
-            if WEIGHTS.fullmatch(item.name):
-                info = item.stat()
-                weights.append((item.name, info.st_size, info.st_mtime_ns))
-            elif item.name == MARKER:
-                marker = item.stat().st_mtime_ns
-            unfinished = unfinished or item.name == SENTINEL
-            pickled = pickled or PICKLED.fullmatch(item.name) is not None
-    if weights:
-        listing.folders.append(CheckpointFolder(step, path, tuple(sorted(weights)), marker, unfinished))
-    elif pickled:
-        listing.not_understood.append(f"{path}: not understood yet (safetensors only); save as safetensors")
+def _add(
+    listing: Listing, path: Path, layout: Layout, step: int, trackers: Mapping[str, tuple[int, int] | None]
+) -> None:
+    for inner in layout.within:
+        found = _weights_in(path / inner)
+        if found:
+            listing.folders.append(_completed(CheckpointFolder(step, path / inner, found), path, layout, trackers))
+            return
+    if any((path / name.partition("/")[0]).is_dir() for name in layout.within if name):
+        listing.not_read.append(f"{path.name}: not read yet: no weights in a form that is known")
+
+
+def _completed(
+    found: CheckpointFolder, path: Path, layout: Layout, trackers: Mapping[str, tuple[int, int] | None]
+) -> CheckpointFolder:
+    """The same with what its framework says of it."""
+    if (path / SENTINEL).exists():
+        found = replace(found, unfinished=True)
+    for name in layout.markers:
+        with suppress(OSError):
+            written = (path / name).stat().st_mtime_ns
+            return replace(found, marker=written, state=path / name if name == STATE else None)
+    known = next((tracker for name in layout.trackers if (tracker := trackers[name]) is not None), None)
+    if known is None:
+        return found
+    newest, written = known
+    if newest < found.step:
+        return replace(found, unfinished=True)
+    return replace(found, marker=written if newest == found.step else found.newest)
 
 
 def _tracker(path: Path, roots: Sequence[Path]) -> tuple[int, int] | None:
-    """Step and mtime in ns of verl's tracker; None where there is none that can be read."""
+    """Step and mtime in ns of a tracker (``20``, or ``global_step20``); None where there is none that can be read."""
     try:
         with opened(path, roots) as descriptor:
-            text = os.pread(descriptor, 20, 0).strip()
+            text = os.pread(descriptor, 40, 0).strip().removeprefix(b"global_step")
             return (int(text), os.fstat(descriptor).st_mtime_ns) if text.isdigit() else None
     except (OSError, SourceError):
         return None
 
 
-def _add_of_verl(listing: Listing, path: Path, step: int, tracker: tuple[int, int] | None) -> None:
-    for inner in WITHIN:
-        found = _weights_in(path / inner)
-        if not found:
-            continue
-        newest = max(modified for _, _, modified in found)
-        done = tracker is not None and tracker[0] >= step
-        written = 0 if tracker is None or not done else tracker[1] if tracker[0] == step else newest
-        unfinished = tracker is not None and not done
-        listing.folders.append(CheckpointFolder(step, path / inner, found, written, unfinished, done))
-        return
-    if (path / "actor").is_dir():  # a deleted checkpoint leaves its folder without this one
-        listing.not_read.append(
-            f"{path.name}: PyTorch shards are not read yet; add hf_model to checkpoint.save_contents for safetensors"
-        )
-    elif (path / "policy").is_dir():  # SkyRL
-        listing.not_read.append(f"{path.name}: not read yet: no safetensors under {', '.join(WITHIN)}")
-
-
 def _weights_in(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Name, size and mtime in ns of the weight files, sorted; empty where there are none."""
     try:
-        with os.scandir(folder) as items:
-            held = [(item.name, item.stat()) for item in items if WEIGHTS.fullmatch(item.name)]
+        names = names_in(folder)
     except (FileNotFoundError, NotADirectoryError):
         return ()
-    return tuple(sorted((name, info.st_size, info.st_mtime_ns) for name, info in held))
+    chosen = choose(names)
+    if chosen is None:
+        return ()
+    files = {file.name for file in chosen.files} | ({chosen.index} & names.keys())
+    return tuple(sorted((name, names[name].st_size, names[name].st_mtime_ns) for name in files))

@@ -11,7 +11,8 @@ import xxhash
 from grpo_watch.core.records import CheckpointDigest, Cursor, Item
 from grpo_watch.errors import ChangedWhileReadError, SourceError
 from grpo_watch.sources.base import Skip, SourceStats
-from grpo_watch.sources.checkpoint_folder import MARKER, CheckpointFolder, list_checkpoints, marker_is_whole
+from grpo_watch.sources.checkpoint_folder import CheckpointFolder, list_checkpoints, marker_is_whole
+from grpo_watch.sources.checkpoint_layouts import layout_of
 from grpo_watch.sources.deferred import Deferred, Submit
 from grpo_watch.sources.files import inside
 from grpo_watch.sources.sweep import Entry, Sweep
@@ -54,11 +55,11 @@ def _leads_out(folder: Path, roots: Sequence[Path]) -> bool:
 class CheckpointSource:
     """Watches a folder and digests each complete checkpoint in it, by rising step.
 
-    Complete means: weight files are there, ``trainer_state.json`` is whole (transformers 4.51 to 5.23 write it last),
-    and not ``checkpoint-is-incomplete.txt``; verl's tracker beside the folders names this step or a later one. Live,
+    Complete means: weight files are there, what the framework writes last (``checkpoint_layouts``) is there and whole,
+    and no ``checkpoint-is-incomplete.txt``; or the tracker beside the folders names this step or a later one. Live,
     two polls must also see the same weight files, and where these are newer than the marker (a resumed run saves the
     same step again, the old marker still lies there) nothing may have changed for two minutes. A folder without any
-    weight file is not judged, nor one that vanishes meanwhile. PyTorch shards are counted as not read yet.
+    weight file is not judged, nor one that vanishes meanwhile.
 
     ``finish`` also accepts folders without the marker if not one checkpoint here has it (it was stripped when the run
     was packed, or the framework does not write it) and their weights are whole; else a folder without its marker is
@@ -133,8 +134,6 @@ class CheckpointSource:
         self._found = {found.step: found for found in listed.folders}
         for problem in listed.refused:
             self._tell(Skip.OUTSIDE, problem)
-        for problem in listed.not_understood:
-            self._tell(Skip.UNREADABLE, problem)
         for reason in listed.not_read:
             self._tell(Skip.NOT_READ, reason, refused=False)
         return {
@@ -150,7 +149,7 @@ class CheckpointSource:
             return False
         if not found.marker:
             return self._no_markers
-        if not (found.tracked or marker_is_whole(found.path / MARKER, self._roots)):
+        if found.state is not None and not marker_is_whole(found.state, self._roots):
             return False
         return seen is None or self._is_settled(found, seen)
 
@@ -215,6 +214,8 @@ class CheckpointSource:
             seen=seen,
             problems=weights.problems,
             adapter=weights.adapter,
+            replicas=weights.replicas,
+            optimizer=weights.optimizer,
         )
 
     def _count(self, outcome: Outcome) -> None:
@@ -223,7 +224,7 @@ class CheckpointSource:
     def _count_incomplete(self) -> None:
         for found in self._found.values():
             if found.unfinished or (not found.marker and not self._no_markers):
-                self.stats.skip(Skip.TRUNCATED, f"{found.path.name}: the save was cut short: no {MARKER}")
+                self.stats.skip(Skip.TRUNCATED, f"{found.path.name}: the save was cut short: {_lacks(found)}")
 
     def _tell(self, reason: Skip, problem: str, *, refused: bool = True) -> None:
         """Count it once, however often it is met; a refusal is a problem of the channel as well."""
@@ -232,6 +233,17 @@ class CheckpointSource:
             self.stats.skip(reason, problem)
         if refused:
             self._refusal = self.stats.problem = problem
+
+
+def _lacks(found: CheckpointFolder) -> str:
+    """What the framework writes last and did not."""
+    layout = layout_of(found.path.name) or next(filter(None, map(layout_of, map(_name, found.path.parents))), None)
+    last = (*layout[0].markers, *layout[0].trackers) if layout else ()
+    return f"no {last[0]}" if last and layout and layout[0].markers else f"{' or '.join(last)} has not reached it"
+
+
+def _name(path: Path) -> str:
+    return path.name
 
 
 def joint_digest(weights: Weights) -> str:

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeAlias
 
 from grpo_watch.core.records import CheckpointKind, Scalar, TensorDigest
 from grpo_watch.errors import ChangedWhileReadError, SourceError, TensorFileError
+from grpo_watch.extract.extents import WHOLE_FILE
+from grpo_watch.extract.layout import read_layout, whole_file
 from grpo_watch.sources.adapter_config import read_adapter_config
-from grpo_watch.sources.files import open_regular
+from grpo_watch.sources.opened import opened, read_small
+from grpo_watch.sources.optimizer_state import optimizer_state
+from grpo_watch.sources.weight_files import RANKED, WHOLE, Found, WeightFile, choose, names_in
 
-MODEL, INDEX, ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors"
 MAX_INDEX = 100_000_000
 """Bytes of an index; one of 100,000 tensors has about 10 MB."""
-
-SHARD = re.compile(r"model-\d{1,9}-of-\d{1,9}\.safetensors")
-PICKLED = re.compile(r"(?:pytorch_model|adapter_model|model)[\w.-]{0,60}\.(?:bin|pt|pth)")
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with bytes done and bytes in all."""
@@ -29,143 +28,182 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What the weight files of one checkpoint hold. ``problems`` are one line each, beginning with the file's name."""
+    """What the weight files of one checkpoint hold. ``problems`` are one line each, beginning with the file's name.
+
+    ``replicas``: names of tensors that must hold the same bytes, group by group. ``optimizer``: what was seen of the
+    optimizer's state (see ``optimizer_state``), empty where it was not saved or not asked for.
+    """
 
     kind: CheckpointKind
     tensors: Mapping[str, TensorDigest]
     problems: tuple[str, ...] = ()
     adapter: Mapping[str, Scalar] = field(default_factory=dict)
+    replicas: tuple[tuple[str, ...], ...] = ()
+    optimizer: Mapping[str, Scalar] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class WeightFiles:
-    """The weight files of a folder, before they are read. ``expected`` maps tensors to the shard the index names."""
-
-    kind: CheckpointKind
-    files: tuple[Path, ...]
-    problems: tuple[str, ...] = ()
-    expected: Mapping[str, str] = field(default_factory=dict)
-
-
-def digest_checkpoint(folder: Path, roots: Sequence[Path], progress: Progress | None = None) -> Weights | None:
+def digest_checkpoint(
+    folder: Path, roots: Sequence[Path], progress: Progress | None = None, threads: int = 1
+) -> Weights | None:
     """Checksums of all tensors of a checkpoint folder; None when it holds no weight file.
 
     Raises:
-        SourceError: a file can't be opened or lies outside ``roots``, or the weights are in a format not understood.
+        SourceError: a file can't be opened or lies outside ``roots``.
         ChangedWhileReadError: the weights were written to meanwhile.
         FileNotFoundError: folder or file vanished (rotation deletes old checkpoints).
     """
-    found = find_weights(folder, roots)
+    names = _listing(folder)
+    found = choose(names)
     if found is None:
         return None
-    tensors, problems = _digest_all(found.files, roots, progress)
+    files, missing = list(found.files), list(found.missing)
+    expected: dict[str, str] = {}
+    if found.index:
+        files, missing, expected = _indexed(folder, found, names, roots)
+    read = _digest_all(folder, found, files, _Reading(roots, progress, threads))
+    problems = [*missing, *read.problems]
     adapter: Mapping[str, Scalar] = {}
     if found.kind is CheckpointKind.ADAPTER:
-        adapter, complaint = read_adapter_config(folder, roots)
+        adapter, complaint = read_adapter_config((folder / files[0].name).parent, roots)
         problems += complaint
-    missing = sorted(found.expected.keys() - tensors.keys()) if not (problems or found.problems) else []
-    if missing:
-        shard = found.expected[missing[0]]
-        problems.append(f"{shard}: {len(missing)} tensors of the index are not in it, {missing[0][:80]!r} first")
-    return Weights(found.kind, tensors, (*found.problems, *problems), adapter)
+    absent = sorted(expected.keys() - read.tensors.keys()) if not problems else []
+    if absent:
+        shard = expected[absent[0]]
+        problems.append(f"{shard}: {len(absent)} tensors of the index are not in it, {absent[0][:80]!r} first")
+    state = optimizer_state([folder / name for name in found.optimizer], roots)
+    return Weights(found.kind, read.tensors, tuple(problems), adapter, read.replicas(), state)
 
 
-def digest_weight_file(path: Path, roots: Sequence[Path], progress: Progress | None = None) -> Weights:
-    """The same for one safetensors file that the user names.
+def digest_weight_file(
+    path: Path, roots: Sequence[Path], progress: Progress | None = None, threads: int = 1
+) -> Weights:
+    """The same for one weight file that the user names.
 
     Raises:
         SourceError, ChangedWhileReadError, FileNotFoundError: as for a folder.
     """
     kind = CheckpointKind.ADAPTER if path.name.startswith("adapter_model") else CheckpointKind.FULL
-    tensors, problems = _digest_all((path,), roots, progress)
-    return Weights(kind, tensors, tuple(problems))
+    found = Found(kind, (WeightFile(path.name),))
+    read = _digest_all(path.parent, found, found.files, _Reading(roots, progress, threads))
+    return Weights(kind, read.tensors, tuple(read.problems))
 
 
-def find_weights(folder: Path, roots: Sequence[Path]) -> WeightFiles | None:
-    """Which files hold the weights, by the names that transformers and PEFT write; None when there are none.
-
-    An adapter goes before a full model beside it, which is then the frozen base; one file before shards, as
-    ``from_pretrained`` has it.
-
-    Raises:
-        SourceError: only pickled weights are there (never loaded), or the folder or the index can't be read.
-        FileNotFoundError: the folder vanished.
-    """
-    names = _listing(folder)
-    if ADAPTER in names:
-        return WeightFiles(CheckpointKind.ADAPTER, (folder / ADAPTER,))
-    if MODEL in names:
-        return WeightFiles(CheckpointKind.FULL, (folder / MODEL,))
-    if INDEX in names:
-        return _sharded(folder, names, roots)
-    if shards := sorted(filter(SHARD.fullmatch, names)):
-        files = tuple(folder / name for name in shards)
-        return WeightFiles(CheckpointKind.FULL, files, (f"{INDEX}: missing although {len(shards)} shards are there",))
-    if pickled := sorted(filter(PICKLED.fullmatch, names)):
-        raise SourceError(f"{folder / pickled[0]}: not understood yet (safetensors only); save as safetensors")
-    return None
-
-
-def _listing(folder: Path) -> set[str]:
+def _listing(folder: Path) -> Mapping[str, os.stat_result]:
     try:
-        return {item.name for item in folder.iterdir()}
+        return names_in(folder)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise SourceError(f"{folder}: can't be listed: {error.strerror or error}") from None
 
 
-def _sharded(folder: Path, names: set[str], roots: Sequence[Path]) -> WeightFiles:
-    where, problems = _weight_map(read_small(folder / INDEX, roots, MAX_INDEX))
+def _indexed(
+    folder: Path, found: Found, names: Collection[str], roots: Sequence[Path]
+) -> tuple[list[WeightFile], list[str], dict[str, str]]:
+    """The shards that an index names and that are there, what is wrong with it, and which tensor it puts where."""
+    where, problems = _weight_map(found.index, read_small(folder / found.index, roots, MAX_INDEX))
     shards = sorted(set(where.values()))
     refused = [
         name for name in shards if not name or name in {".", ".."} or "/" in name or "\\" in name or "\0" in name
     ]
-    problems += [f"{INDEX}: names {name[:80]!r}, which is no file of this folder" for name in refused]
+    problems += [f"{found.index}: names {name[:80]!r}, which is no file of this folder" for name in refused]
     inside = [name for name in shards if name not in refused]
     problems += [f"{name}: a shard that the index names is missing" for name in inside if name not in names]
-    present = tuple(folder / name for name in inside if name in names)
-    return WeightFiles(CheckpointKind.FULL, present, tuple(problems), where)
+    return [WeightFile(name) for name in inside if name in names], problems, where
 
 
-def _weight_map(raw: bytes) -> tuple[dict[str, str], list[str]]:
+def _weight_map(name: str, raw: bytes) -> tuple[dict[str, str], list[str]]:
     try:
         index: Any = json.loads(raw)
     except (ValueError, RecursionError):
-        return {}, [f"{INDEX}: no JSON; it was not written whole"]
+        return {}, [f"{name}: no JSON; it was not written whole"]
     where = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(where, dict) or not where or not all(isinstance(name, str) for name in where.values()):
-        return {}, [f"{INDEX}: has no weight_map"]
+    if not isinstance(where, dict) or not where or not all(isinstance(shard, str) for shard in where.values()):
+        return {}, [f"{name}: has no weight_map"]
     return where, []
 
 
-def _digest_all(
-    files: Iterable[Path], roots: Sequence[Path], progress: Progress | None
-) -> tuple[dict[str, TensorDigest], list[str]]:
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How files are read."""
+
+    roots: Sequence[Path]
+    progress: Progress | None
+    threads: int
+
+
+@dataclass(slots=True)
+class _Read:
+    """What the files of one checkpoint gave; ``shared``: labelled names of tensors that every rank must hold alike."""
+
+    tensors: dict[str, TensorDigest] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    shared: dict[str, list[str]] = field(default_factory=dict)
+    empty: dict[str, TensorDigest] = field(default_factory=dict)
+
+    def replicas(self) -> tuple[tuple[str, ...], ...]:
+        """Groups of at least two."""
+        return tuple(tuple(names) for names in self.shared.values() if len(names) > 1)
+
+    def take(
+        self, file: WeightFile, found: Found, digests: Mapping[str, TensorDigest], shared: Collection[str]
+    ) -> None:
+        """Add the tensors of one file."""
+        for full, digest in digests.items():
+            start = next((start for start in found.below if full.startswith(start)), None)
+            if found.below and start is None and digest.dtype != WHOLE_FILE:
+                continue
+            plain = full.removeprefix(start or "")
+            name = plain + file.label
+            if name in self.tensors:
+                self.problems.append(f"{file.name}: tensor {full[:80]!r} is in two shards")
+            if file.label and not digest.elements:
+                self.empty[plain] = digest  # a small tensor has no part for the last ranks
+                continue
+            self.tensors[name] = digest
+            if file.label and (found.replicas or full in shared):
+                self.shared.setdefault(plain, []).append(name)
+
+    def end(self) -> None:
+        """Keep the tensors of which no rank holds an element."""
+        held = {name.rpartition("@")[0] for name in self.tensors}
+        self.tensors.update((name, digest) for name, digest in self.empty.items() if name not in held)
+
+
+def _digest_all(folder: Path, found: Found, files: Sequence[WeightFile], how: _Reading) -> _Read:
     from grpo_watch.extract.tensors import digest_file  # noqa: PLC0415  numpy stays out of the daemon
 
-    tensors: dict[str, TensorDigest] = {}
-    problems: list[str] = []
-    total, done = sum(map(_size, files)), 0
+    read = _Read()
+    total, done, lock = sum(_size(folder / file.name) for file in files), 0, Lock()
 
     def count(size: int) -> None:
         nonlocal done
-        done += size
-        if progress is not None:
-            progress(done, total)
+        with lock:
+            done += size
+            if how.progress is not None:
+                how.progress(done, total)
 
-    for path in files:
-        with opened(path, roots) as descriptor:
+    for file in files:
+        with opened(folder / file.name, how.roots) as descriptor:
             try:
-                found = digest_file(descriptor, path.name, count)
+                layout = whole_file if WHOLE.fullmatch(file.name) else read_layout
+                digests = digest_file(descriptor, file.name, count, how.threads, layout)
+                shared = _whole_on_each_rank(descriptor, file) if RANKED.fullmatch(file.name) else ()
             except ChangedWhileReadError:
                 raise
             except TensorFileError as error:
-                problems.append(str(error))
+                read.problems.append(str(error))
                 continue
-        problems += [f"{path.name}: tensor {name[:80]!r} is in two shards" for name in found.keys() & tensors.keys()]
-        tensors.update(found)
-    return tensors, problems
+        read.take(file, found, digests, shared)
+    read.end()
+    return read
+
+
+def _whole_on_each_rank(descriptor: int, file: WeightFile) -> Collection[str]:
+    """Tensors of a rank's shard that are no shards themselves: replicated, or plain ones (buffers)."""
+    if not file.label:
+        return ()
+    return {extent.name for extent in read_layout(descriptor, file.name) if extent.replicated is not False}
 
 
 def _size(path: Path) -> int:
@@ -173,37 +211,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0  # opening it says why
-
-
-def read_small(path: Path, roots: Sequence[Path], limit: int) -> bytes:
-    """The whole content of a small file.
-
-    Raises:
-        SourceError: larger than ``limit`` bytes, unreadable or outside ``roots``.
-        FileNotFoundError: it vanished.
-    """
-    with opened(path, roots) as descriptor:
-        size = os.fstat(descriptor).st_size
-        if size > limit:
-            raise SourceError(f"{path}: {size} bytes, at most {limit} are read")
-        return os.pread(descriptor, size, 0)
-
-
-@contextmanager
-def opened(path: Path, roots: Sequence[Path]) -> Iterator[int]:
-    """A descriptor of a regular file under ``roots``, closed afterwards.
-
-    Raises:
-        SourceError: it can't be opened or read, or lies outside ``roots``.
-        FileNotFoundError: it vanished.
-    """
-    try:
-        descriptor = open_regular(path, roots)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise SourceError(f"{path}: can't be read: {error.strerror or error}") from None

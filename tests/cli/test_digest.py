@@ -114,7 +114,7 @@ def test_folder_without_readable_weights(tmp_path: Path, capsys: pytest.CaptureF
     code, told = run(capsys, tmp_path)
     assert code == 3
     assert told["tensors"] == 0
-    expected = "safetensors only" if name.endswith("bin") else "holds no weight file"
+    expected = "no file of torch.save" if name.endswith("bin") else "holds no weight file"
     assert expected in told["problems"][0]["message"]
 
 

@@ -130,9 +130,9 @@ def test_file_in_the_legacy_format_is_one_piece(tmp_path: Path) -> None:
     assert digest(path) == {"m.pt": TensorDigest(WHOLE_FILE, (19,), xxhash.xxh3_128_hexdigest(path.read_bytes()))}
 
 
-def test_distributed_checkpoint_is_one_piece(tmp_path: Path) -> None:
-    path = torch.state_dict(tmp_path / "__0_0.pt", {"w": WEIGHT}).rename(tmp_path / "__0_0.distcp")
-    assert [one.dtype for one in digest(path).values()] == [WHOLE_FILE]
+def test_pickle_that_is_no_file_of_torch(tmp_path: Path) -> None:
+    (tmp_path / "m.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
+    assert "no file of torch.save" in refusal(tmp_path / "m.bin")
 
 
 class Canary:
@@ -180,7 +180,7 @@ def malicious(canary: Canary) -> dict[str, bytes]:
         "extension": b"\x82\x01",
         "module of torch": torch.called("torch.load", canary.command),
         "dotted": torch.named("torch.storage.os.system"),
-        "line end in the name": "cos\x85\nsystem\n".encode(),
+        "control characters in the name": b"cos\x07\nsystem\n",
     }
 
 

@@ -16,7 +16,6 @@ import pytest
 from safetensors import numpy as library
 
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Cursor
-from grpo_watch.errors import SourceError
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.checkpoint_folder import marker_is_whole
 from grpo_watch.sources.checkpoints import SETTLED, CheckpointSource, judge_checkpoint
@@ -171,12 +170,9 @@ def test_pickled_weights_are_never_loaded(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
     (folder / "trainer_state.json").write_text("{}")
-    one = source(tmp_path)
-    assert drain(one) == []
-    assert one.stats.skipped == {Skip.UNREADABLE: 1}
-    assert "not understood yet (safetensors only)" in one.stats.problem
-    with pytest.raises(SourceError, match="safetensors only"):
-        digest_checkpoint(folder, [tmp_path])
+    (found,) = drain(source(tmp_path))
+    assert found.tensors == {}
+    assert found.problems[0].startswith("pytorch_model.bin: no file of torch.save")
 
 
 def test_live_a_checkpoint_is_judged_once_its_marker_is_whole_and_it_keeps_still(tmp_path: Path) -> None:

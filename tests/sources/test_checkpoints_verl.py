@@ -1,4 +1,4 @@
-"""verl's checkpoints: complete once the tracker names their step; safetensors are read, shards are told."""
+"""verl's checkpoints: complete once the tracker names their step; what its folders may hold."""
 
 from __future__ import annotations
 
@@ -28,13 +28,6 @@ def save(folder: Path, step: int, inner: str = "actor/huggingface", name: str = 
     library.save_file({"a": np.full(4, step, np.float32)}, path / name)
     os.utime(path / name, (OLD, OLD))
     (folder / f"global_step_{step}" / "data.pt").write_bytes(b"")
-
-
-def shards(folder: Path, step: int) -> None:
-    path = folder / f"global_step_{step}" / "actor"
-    (path / "huggingface").mkdir(parents=True)
-    (path / "huggingface" / "config.json").write_text("{}")
-    (path / "model_world_size_1_rank_0.pt").write_bytes(b"PK")
 
 
 def track(folder: Path, step: int) -> None:
@@ -78,16 +71,6 @@ def test_an_adapter_is_preferred_to_the_model(tmp_path: Path) -> None:
     track(tmp_path, 10)
     (found,) = digests(source(tmp_path))
     assert found.kind is CheckpointKind.ADAPTER
-
-
-def test_shards_are_told_and_no_fault(tmp_path: Path) -> None:
-    shards(tmp_path, 10)
-    track(tmp_path, 10)
-    one = source(tmp_path)
-    assert digests(one) == []
-    assert one.stats.skipped == {Skip.NOT_READ: 1}
-    assert one.stats.first_bad.startswith("not-read-yet: global_step_10: PyTorch shards")
-    assert one.stats.problem == ""
 
 
 def test_another_layout_under_the_same_names_is_told(tmp_path: Path) -> None:
