@@ -108,7 +108,4 @@ def _service(url: str) -> Any:
 def _keep_quiet() -> None:
     """Its log lines, and those of the HTTP client under it, hold addresses, which are secrets."""
     for name in ("apprise", "urllib3"):
-        logger = logging.getLogger(name)
-        logger.propagate = False
-        if not logger.handlers:
-            logger.addHandler(logging.NullHandler())
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)

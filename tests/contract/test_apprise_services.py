@@ -1,0 +1,138 @@
+"""The real apprise client against servers that play the services, over TLS, under the services' own addresses."""
+
+from __future__ import annotations
+
+import email
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from email import policy
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.config.schema import Settings
+from grpo_watch.errors import ConfigError
+from grpo_watch.runtime.receivers import Around, build
+from grpo_watch.sinks.apprise_sink import MAX_BODY, body_of
+from grpo_watch.sinks.notification import Receiver, Result
+from tests.support.receiving import Answer, Receiving, secret_file, told
+from tests.support.services import Services, internet, mail_server
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*imghdr.*:DeprecationWarning")  # imported by apprise itself
+
+SECRET = "geheim7f3a"  # noqa: S105  a test's
+OK = json.dumps({"errcode": 0, "errmsg": "ok", "code": 0, "StatusCode": 0, "status": "success"}).encode()
+
+SERVICES = {
+    f"dingtalk://{SECRET}": ("oapi.dingtalk.com", f"/robot/send?access_token={SECRET}"),
+    f"feishu://{SECRET}": ("open.feishu.cn", f"/open-apis/bot/v2/hook/{SECRET}/"),
+    f"lark://{SECRET}": ("open.larksuite.com", f"/open-apis/bot/v2/hook/{SECRET}"),
+    f"wecombot://{SECRET}": ("qyapi.weixin.qq.com", f"/cgi-bin/webhook/send?key={SECRET}"),
+    f"discord://4174296324/{SECRET}": ("discord.com", f"/api/webhooks/4174296324/{SECRET}"),
+    f"workflows://prod-1.westeurope.logic.azure.com:443/643e69f83c8944438d68119179a10a64/{SECRET}": (
+        "prod-1.westeurope.logic.azure.com",
+        "/workflows/643e69f83c8944438d68119179a10a64/triggers/manual/paths/invoke",
+    ),
+    f"pagerduty://{SECRET}@apikey7": ("events.pagerduty.com", "/v2/enqueue"),
+}
+"""Addresses as docs/notifications.md shows them, and where apprise then asks."""
+TAKEN = {
+    "discord.com": Answer(204, body=b""),
+    "events.pagerduty.com": Answer(202, body=OK),
+    "prod-1.westeurope.logic.azure.com": Answer(202, body=b""),
+}
+"""How services answer that do so with another status than 200."""
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
+    """Everything that is asked of the internet is answered on this machine."""
+    with internet(tmp_path) as (proxy, ca_file, hosts):
+        for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"):
+            monkeypatch.setenv(name, proxy)
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(ca_file))
+        yield hosts
+
+
+def receiver(tmp_path: Path, url: str) -> Receiver:
+    file = secret_file(tmp_path / "url", url)
+    (routed,) = build(
+        Settings.model_validate({"sinks": [{"type": "apprise", "url_file": str(file)}]}).sinks,
+        Around(clock=lambda: 0.0),
+    )
+    assert routed.route.digest
+    return routed.receiver
+
+
+@pytest.mark.parametrize("url", SERVICES, ids=lambda url: url.partition(":")[0])
+def test_the_service_gets_the_message(
+    url: str, world: Services, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where it listens, with the run, the rule and the fix; mentions are defused; a refusal is tried again."""
+    caplog.set_level(logging.DEBUG)
+    host, path = SERVICES[url]
+    answers = [
+        Answer(204 if host == "discord.com" else 202 if "logic" in host or "pagerduty" in host else 200, body=OK)
+    ]
+    answers[0].body = b"" if answers[0].status == 204 else OK
+    world[host] = Receiving([*answers, Answer(500, body=b"{}")])
+    sink = receiver(tmp_path, url)
+    outcome = sink.send(told(message="KL is 0, says @everyone <!channel> \x1b[31m"))
+    assert outcome.result is Result.DELIVERED
+    sent = world[host].sent[0]
+    assert sent.path.startswith(path)
+    text = json.dumps(json.loads(sent.body), ensure_ascii=False).replace("\\", "")  # Teams' Markdown has many
+    for word in ("kl-stuck-at-zero", "v0-run", "KL is 0", "Stop the run."):
+        assert word in text
+    assert "@everyone" not in text
+    assert "\x1b" not in text
+    assert "u001b" not in text
+    assert "x1b[31m" in text
+    failed = sink.send(told())
+    assert failed.result is Result.RETRY
+    said = capfd.readouterr()
+    assert SECRET not in repr(outcome) + repr(failed) + sink.name + said.out + said.err + caplog.text
+
+
+def test_a_redirect_is_not_followed(world: Services, tmp_path: Path) -> None:
+    world["open.feishu.cn"] = Receiving([Answer(302, {"Location": "https://elsewhere.example/x"})])
+    assert receiver(tmp_path, f"feishu://{SECRET}").send(told()).result is Result.RETRY
+    assert list(world) == ["open.feishu.cn"]
+
+
+def test_an_untrusted_certificate(world: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE")
+    assert receiver(tmp_path, f"feishu://{SECRET}").send(told()).result is Result.RETRY
+    assert world == {}
+
+
+def test_mail(tmp_path: Path) -> None:
+    with mail_server() as (port, taken):
+        url = f"mailto://127.0.0.1:{port}?from=watch@example.org&to=team@example.org&mode=insecure"
+        assert receiver(tmp_path, url).send(told()).result is Result.DELIVERED
+    (message,) = (email.message_from_string(text, policy=policy.default) for text in taken)
+    assert message["subject"] == "CRITICAL kl-stuck-at-zero · v0-run · step 10 of 80"
+    assert "team@example.org" in message["to"]
+    body = message.get_body(("plain", "html"))
+    assert body is not None
+    assert "Stop the run." in body.get_content()
+
+
+def test_mistakes_are_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="knows no service") as unknown:
+        receiver(tmp_path, f"nonsense://{SECRET}")
+    assert SECRET not in str(unknown.value)
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    with pytest.raises(ConfigError, match=r"pip install 'grpo-watch\[apprise\]'"):
+        receiver(tmp_path, f"feishu://{SECRET}")
+
+
+def test_the_text_is_bounded_in_bytes() -> None:
+    """WeCom counts bytes: three for each of these; a digest lists some alerts and counts the rest."""
+    long = "训" * 10_000
+    assert len(body_of(told(message=long, hint=long, cause=long, evidence={"a": long})).encode()) <= MAX_BODY
+    digest = body_of(told(parts=tuple(told(id=str(n), run=f"run-{n}") for n in range(30))))
+    assert digest.count("kl-stuck-at-zero") == 10
+    assert "… and 20 more" in digest
