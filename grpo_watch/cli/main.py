@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from grpo_watch.cli import push as push_commands
 from grpo_watch.cli import rules as rules_commands
 from grpo_watch.cli.launching import TAKES_ALL, preflight, run_preflight, split_launch
 from grpo_watch.cli.options import (
@@ -61,6 +62,7 @@ class FailOn(str, Enum):
 
 
 app.add_typer(rules_commands.app, name="rules")
+app.add_typer(push_commands.app, name="push")
 app.command(context_settings=TAKES_ALL)(preflight)
 
 
@@ -157,6 +159,25 @@ def digest(
     from grpo_watch.cli.digest import digest_command
 
     return digest_command(first, second, output_format.value, begin(verbose, no_color, log_format))
+
+
+@app.command()
+def diff(
+    first: Annotated[str, typer.Argument(metavar="RUN", help="A run: its output folder or log file.")],
+    second: Annotated[str, typer.Argument(metavar="RUN", help="The run to compare it with.")],
+    output_format: Format = OutputFormat.TEXT,
+    rules: Rules = [],  # noqa: B006  typer copies it
+    config: Config = None,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Compare two runs step by step: where did they part? 0: nowhere, 1: parted, 3: can't be said."""
+    from grpo_watch.cli.diff import diff_command
+
+    color = begin(verbose, no_color, log_format)
+    return diff_command(first, second, output_format.value, rules, config, color)
 
 
 @app.command()

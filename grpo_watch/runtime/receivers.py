@@ -67,6 +67,33 @@ def build(sinks: Sequence[Sink], around: Around) -> list[Routed]:
     return [Routed(_receiver(sink, name, around), route_of(sink)) for sink, name in zip(sinks, names, strict=True)]
 
 
+@dataclass(frozen=True, slots=True)
+class PushedGroup:
+    """A group in a Pushgateway; ``instance`` is empty where it is named after the state directory."""
+
+    name: str
+    gateway: str
+    instance: str
+    access: Access
+
+    def url(self, instance: str) -> str:
+        """The group's address."""
+        return group_url(self.gateway, instance)
+
+
+def pushed_groups(sinks: Sequence[Sink]) -> list[PushedGroup]:
+    """What ``build`` makes of Pushgateways, for who removes it.
+
+    Raises:
+        ConfigError: a header's file can't be read.
+    """
+    return [
+        PushedGroup(name, sink.url.reveal(), sink.instance, _access(sink))
+        for sink, name in zip(sinks, _names(sinks), strict=True)
+        if isinstance(sink, PushgatewaySink)
+    ]
+
+
 def route_of(routing: Routing) -> Route:
     """What a sink's settings say of the messages that it wants."""
     hours = routing.quiet_hours

@@ -1,0 +1,77 @@
+"""``grpo-watch push clean``: removes from Pushgateways what a watcher that ended left there."""
+
+# ruff: noqa: PLC0415  commands import their module when they run
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from grpo_watch.cli.options import Config, LogFormat, Logs, NoColor, StateDir, Verbose, begin
+from grpo_watch.errors import UsageError
+
+OK, FAILED = 0, 1
+
+app = typer.Typer(
+    help="What is pushed to Pushgateways.",
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _group() -> None:
+    """What is pushed to Pushgateways."""
+
+
+@app.command()
+def clean(
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="[PATH]...", help="What was watched, where no state_dir is set.")
+    ] = None,
+    config: Config = None,
+    state_dir: StateDir = None,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+) -> int:
+    """Remove the last sample that `run`, started with the same PATH and settings, left in its Pushgateways."""
+    begin(verbose, no_color, log_format)
+    return clean_command(paths or [], config, state_dir)
+
+
+def clean_command(paths: list[str], config: Path | None, state_dir: Path | None) -> int:
+    """Remove the groups; returns 1 when one can't be removed.
+
+    Raises:
+        UsageError: a setting can't be used, there is no Pushgateway in them, or it is not known what was watched.
+    """
+    import os
+    import socket
+    import time
+
+    from grpo_watch.cli.run import watched_paths
+    from grpo_watch.cli.spoken import say
+    from grpo_watch.config.settings import default_state_dir, load_settings
+    from grpo_watch.runtime.receivers import pushed_groups
+    from grpo_watch.sinks.pushgateway import remove
+
+    settings = load_settings({"state_dir": state_dir}, config=config).settings
+    folder = settings.state_dir
+    groups = pushed_groups(settings.sinks)
+    if not groups:
+        raise UsageError("no sink of the type pushgateway is configured")
+    if folder is None and not all(group.instance for group in groups):
+        folder = default_state_dir(watched_paths(paths, settings), socket.gethostname(), os.environ)
+    code = OK
+    for group in groups:
+        instance = group.instance or (folder.name if folder else "")
+        outcome = remove(group.url(instance), group.access, time.time)
+        done = outcome.status is not None and outcome.result.value == "delivered"
+        say(f"{group.name}: {f'removed {instance}' if done else f'{instance} not removed: {outcome.detail}'}")
+        code = code if done else FAILED
+    return code
