@@ -142,8 +142,10 @@ class WandbOfflineSource:
         self._keyed = self._keyed or step is not None
         if step is None and not self._keyed:
             step = rows.whole(record.row.get(COUNTER))
-        time = record.row.get(TIME)
-        self._feed.add(frame.start, step, rows.numbers(row), time if isinstance(time, float) else None, seen)
+        time, values = record.row.get(TIME), rows.numbers(row)
+        if not values and not record.tables:
+            self.stats.skip(Skip.NOT_A_ROW, f"byte {frame.start}: no number in it")
+        self._feed.add(frame.start, step, values, time if isinstance(time, float) else None, seen)
         for path in record.tables.values():
             if self._read_tables and TABLE.fullmatch(path) and not self._feed.told(frame.start):
                 self._feed.say(frame.start, self._table(path, seen), frame.end)

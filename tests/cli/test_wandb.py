@@ -119,3 +119,12 @@ def test_the_daemon_reads_a_run_to_its_end_and_a_second_one_repeats_nothing(
     assert KEY.encode() not in kept
     assert KEY not in caplog.text + said + capsys.readouterr().out
     assert not [one for one in threading.enumerate() if one.name == "wandb"]
+
+
+def test_a_history_without_numbers_is_told(server: WandbServer, capsys: pytest.CaptureFixture[str]) -> None:
+    """What somebody logs as texts: no rows, but a word about it."""
+    server.add("ada/grpo", ServedRun("r1", state="finished")).rows = calls(*({"loss": f"l={n}"} for n in range(5)))
+    assert run_cli(["sources", "wandb://ada/grpo/r1", "--format", "json"]) == 0
+    (channel,) = json.loads(capsys.readouterr().out)["runs"][0]["channels"]
+    assert (channel["records"], channel["skipped"]) == (0, {"not-a-row": 5})
+    assert channel["first_bad"] == "not-a-row: _step 0: no number in it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,15 @@ def test_a_log_that_does_not_fit_the_window_has_the_times_of_its_ends(tmp_path: 
     span = span_of(path, [tmp_path])
     assert span is not None
     assert 0.0 < span.first <= span.last < span.first + 60.0
+
+
+def test_calls_without_a_number_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with job(tmp_path, step="") as running:
+        running.log(loss="l=1")
+        running.log(train__loss=0.5)
+        running.finish()
+    assert run_cli(["sources", str(tmp_path), "--format", "json"]) == 0
+    channels = json.loads(capsys.readouterr().out)["runs"][0]["channels"]
+    channel = next(each for each in channels if each["kind"] == "wandb offline")
+    assert channel["skipped"] == {"not-a-row": 1}
+    assert channel["first_bad"].endswith(": no number in it")

@@ -141,6 +141,8 @@ class WandbApiSource:
         step = piece.step
         if step is None and self._key in {"", EXPLICIT}:
             step = piece.order
+        if not piece.values and piece.table is None:
+            self.stats.skip(Skip.NOT_A_ROW, f"_step {piece.order}: no number in it")
         yield from self._rows(self._assembly.add(piece.order, step, piece.values, piece.time), seen)
         if entry.table is not None:
             known = entry.table.step if entry.table.step is not None else step
