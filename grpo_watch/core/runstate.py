@@ -178,7 +178,7 @@ class RunState:
             if known is None or config.precedence <= known[0]:
                 self.config[name] = (config.precedence, setting)
         self.rouse()
-        planned = self.number("max_steps")
+        planned = self.number("steps_printed") or self.number("max_steps")
         if planned is not None and planned > 0:
             self.max_steps = int(planned)
 

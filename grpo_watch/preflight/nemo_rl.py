@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from grpo_watch.core.batch_prompts import PromptPlan
 from grpo_watch.preflight.constraints import Broken
 from grpo_watch.preflight.defaults import Settings
 from grpo_watch.preflight.findings import Prediction
@@ -37,22 +38,17 @@ def predict(settings: Settings) -> Prediction | None:
     prompts, group, size = (settings.whole(name) or 1 for name in (PROMPTS, GROUP, GLOBAL))
     epochs, most = settings.whole("grpo.max_num_epochs") or 1, settings.whole("grpo.max_num_steps")
     rows = settings.dataset_size
-    per_epoch = None if rows is None else rows // prompts
-    total = None if per_epoch is None else per_epoch * epochs
-    if most is not None and (total is not None or settings.given("grpo.max_num_steps") is not None):
-        total = most if total is None else min(total, most)
-    formula = (
-        ""
-        if total is None or rows is None
-        else (f"min({most} max_num_steps, {epochs} epochs x floor({rows} prompts / {prompts} per step)) = {total}")
-    )
+    plan = None if rows is None else PromptPlan(rows, prompts, epochs, most)
+    total = most if settings.given("grpo.max_num_steps") is not None else None
+    if plan is not None:
+        total = plan.max_steps
     return Prediction(
         max_steps=total or None,
-        steps_per_epoch=per_epoch,
+        steps_per_epoch=None if plan is None else plan.steps_per_epoch,
         completions_per_step=prompts * group,
         prompts_per_step=prompts,
         generation_batch_size=prompts * group,
         optimizer_steps_per_generation=prompts * group / size,
-        formula=formula,
+        formula="" if plan is None else f"{plan.formula} = {total or 0}",
         completions=None if not total else total * prompts * group,
     )

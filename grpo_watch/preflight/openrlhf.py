@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from grpo_watch.core.batch_prompts import PromptPlan
 from grpo_watch.preflight.constraints import Broken
 from grpo_watch.preflight.defaults import Settings
 from grpo_watch.preflight.findings import Prediction
@@ -51,19 +52,17 @@ def predict(settings: Settings) -> Prediction | None:
     batch, rollout, group = (settings.whole(name) or 1 for name in (BATCH, ROLLOUT, GROUP))
     episodes, passes = settings.whole("train.num_episodes") or 1, settings.whole("train.max_epochs") or 1
     rows = settings.dataset_size
-    per_epoch = None if rows is None else -(-rows // rollout)
-    total = None if per_epoch is None else per_epoch * episodes
+    words = ("rollout", "episodes")
+    plan = None if rows is None else PromptPlan(rows, rollout, episodes, keeps_rest=True, words=words)
     scheduled = None if rows is None else rows * group // batch * episodes * passes
     return Prediction(
-        max_steps=total,
-        steps_per_epoch=per_epoch,
+        max_steps=None if plan is None else plan.max_steps,
+        steps_per_epoch=None if plan is None else plan.steps_per_epoch,
         completions_per_step=rollout * group,
         prompts_per_step=rollout,
         generation_batch_size=rollout * group,
         optimizer_steps_per_generation=rollout * group / batch * passes,
-        formula=""
-        if total is None
-        else f"ceil({rows} prompts / {rollout} per rollout) x {episodes} episodes = {total}",
+        formula="" if plan is None else f"{plan.formula} = {plan.max_steps or 0}",
         completions=None if rows is None else rows * group * episodes,
         notes=() if scheduled is None else (f"{SCHEDULE} {rows} x {group} / {batch}, in all {scheduled}",),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from grpo_watch.core.batch_prompts import PromptPlan
 from grpo_watch.preflight.constraints import Broken
 from grpo_watch.preflight.defaults import Settings
 from grpo_watch.preflight.findings import Prediction
@@ -81,17 +82,17 @@ def predict(settings: Settings) -> Prediction | None:
     batch, group = settings.whole(BATCH) or 1, settings.whole(GROUP) or 1
     drawn = batch if at_least(settings.version, "0.9") else settings.whole("data.gen_batch_size") or batch
     rows, epochs = settings.dataset_size, settings.whole("trainer.total_epochs") or 1
-    per_epoch = None if rows is None else rows // drawn
+    plan = None if rows is None else PromptPlan(rows, drawn, epochs)
     total, formula = settings.whole("trainer.total_training_steps"), ""
     if total is not None:
         formula = f"trainer.total_training_steps = {total}, as set"
-    elif per_epoch is not None:
-        total = per_epoch * epochs
-        formula = f"floor({rows} prompts / {drawn} per step) x {epochs} epochs = {total}"
+    elif plan is not None:
+        total = plan.max_steps
+        formula = f"{plan.formula} = {total or 0}"
     mini, passes = settings.whole(MINI) or 1, settings.whole(f"{ACTOR}.ppo_epochs") or 1
     return Prediction(
         max_steps=total or None,
-        steps_per_epoch=per_epoch,
+        steps_per_epoch=None if plan is None else plan.steps_per_epoch,
         completions_per_step=batch * group,
         prompts_per_step=batch,
         generation_batch_size=batch * group,

@@ -156,7 +156,7 @@ class ConsoleRows:
     def _hint(self, told: Said) -> None:
         """What is said of the run as a whole."""
         if told.total is not None:
-            settings = {"max_steps": Setting(told.total, PRINTED)}
+            settings = {"steps_printed": Setting(told.total, PRINTED)}
             self._out.append(RunConfig(None, None, settings, self.name, self.segment, FROM_LAUNCH))
         elif told.settings is not None:
             self.framework = self.framework or told.framework

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from pprint import pformat
+
 import pytest
 
+from grpo_watch.cli.main import run_cli
 from grpo_watch.core.records import Progress, RunConfig, Scalar, Setting
 from tests.support.detecting import Watched
 from tests.support.records import row
@@ -60,9 +65,63 @@ def test_it_is_blind_where_something_is_missing(settings: dict[str, Scalar], rea
     assert reason in (run.monitor.detector.blind_because(run.state) or "")
 
 
-def test_other_counting_is_not_judged() -> None:
-    """verl counts otherwise."""
-    assert "not known" in (fed(10, "verl", **COMPLETE).blind_reason)
+VERL: dict[str, Scalar] = {"dataset_size": 7473, "prompts_per_step": 1024, "num_train_epochs": 15}
+
+
+def said_by_verl(total: int, version: str | None = None, **settings: Scalar) -> Watched:
+    known = {name: Setting(value, "test") for name, value in settings.items()}
+    said = RunConfig(None, None, {"steps_printed": Setting(total, "printed in the log")})
+    return Watched(RULE).feed(RunConfig("verl", version, known), said, row(1, loss=0.0))
+
+
+def test_verl_drops_what_does_not_fill_a_step() -> None:
+    """GSM8K: floor(7473 / 1024) = 7 steps, 15 times; the bar or the line of the log says the same."""
+    for run in (fed(105, "verl", **VERL), said_by_verl(105, **VERL)):
+        assert run.changes == []
+        assert run.monitor.evaluated
+    run = said_by_verl(210, **VERL)
+    assert [change[0] for change in run.changes] == ["firing"]
+    evidence = run.said[-1].reading.evidence
+    assert evidence["predicted"] == 105
+    assert evidence["explained_by"] == "num_train_epochs = 30"
+    # 7473 / 512 = 14
+    assert said_by_verl(98, **{**VERL, "num_train_epochs": 7}).changes != []
+    evidence = said_by_verl(434, **{**VERL, "num_train_epochs": 31}).said[-1].reading.evidence
+    assert evidence["explained_by"] == "num_train_epochs = 62"
+
+
+def test_the_cause_of_a_total_that_no_epochs_give() -> None:
+    """7473 prompts by 512 are 14 steps, by 256 are 29: 29 x 15 = 435 is no multiple of 7."""
+    assert said_by_verl(435, **VERL).said[-1].reading.evidence["explained_by"] == "prompts_per_step = 256"
+    assert "explained_by" not in said_by_verl(433, **VERL).said[-1].reading.evidence
+
+
+def test_verl_before_0_9_draws_what_gen_batch_size_says() -> None:
+    """floor(7473 / 512) = 14."""
+    drawn = {**VERL, "prompts_drawn": 512}
+    assert said_by_verl(210, "0.7.1", **drawn).changes == []
+    assert said_by_verl(105, "0.9.0", **drawn).changes == []
+    assert said_by_verl(210, "0.9.0", **drawn).changes != []
+    assert "gen_batch_size is set" in said_by_verl(210, **drawn).blind_reason
+    assert said_by_verl(105, **{**VERL, "prompts_drawn": 1024}).changes == []
+
+
+def test_a_total_that_verl_was_told_needs_no_prediction() -> None:
+    assert "max_steps is set" in said_by_verl(500, **VERL, max_steps=500).blind_reason
+
+
+def test_nemo_rl_shows_the_steps_of_an_epoch() -> None:
+    """floor(1000 / 32) = 31 in each of two epochs, unless max_num_steps comes first."""
+    known: dict[str, Scalar] = {"dataset_size": 1000, "prompts_per_step": 32, "num_train_epochs": 2}
+    assert fed(31, "nemo-rl", **known, most_steps=1_000_000).changes == []
+    assert fed(20, "nemo-rl", **known, most_steps=20).changes == []
+    assert fed(62, "nemo-rl", **known).said[-1].reading.evidence["predicted"] == 31
+
+
+def test_what_it_can_t_count_or_see_is_said() -> None:
+    assert "OpenRLHF logs no total" in fed(10, "openrlhf", **COMPLETE).blind_reason
+    assert "not known" in fed(10, "slime", **COMPLETE).blind_reason
+    assert "say prompts_per_step" in fed(10, "verl", dataset_size=7473, num_train_epochs=1).blind_reason
 
 
 def test_old_trl_counts_what_it_does_not_draw() -> None:
@@ -90,3 +149,22 @@ def test_the_likeliest_setting_is_named() -> None:
     assert named(128) == "num_iterations = 2"
     assert named(128, num_iterations=1) == "num_train_epochs = 2"
     assert named(61) is None
+
+
+@pytest.mark.parametrize(("printed", "verdict"), [(105, "ok"), (210, "firing")])
+def test_a_log_of_verl_from_its_printed_settings_on(
+    printed: int, verdict: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the dataset's size has to be said; its settings and its total stand in the log."""
+    settings = {
+        "actor_rollout_ref": {"actor": {"ppo_epochs": 1}, "rollout": {"n": 8}},
+        "algorithm": {"adv_estimator": "grpo"},
+        "data": {"gen_batch_size": None, "train_batch_size": 1024},
+        "trainer": {"total_epochs": 15, "total_training_steps": None},
+    }
+    rows = "".join(f"step:{step} - actor/pg_loss:0.01 - critic/rewards/mean:0.5\n" for step in range(1, 6))
+    log = tmp_path / "train.log"
+    log.write_text(f"{pformat(settings)}\nTotal training steps: {printed}\n{rows}")
+    run_cli(["check", str(log), "--set", "dataset_size=7473", "--running", "--format", "json"])
+    rules = json.loads(capsys.readouterr().out)["runs"][0]["rules"]
+    assert next(rule["status"] for rule in rules if rule["rule"] == RULE) == verdict

@@ -78,7 +78,7 @@ def test_the_planned_number_of_steps_and_the_end(tmp_path: Path) -> None:
     items = items_of(
         tmp_path, f"{PREFIX}Total training steps: 290\n{PREFIX}(\"Final validation metrics: {{'a': 1}}\")\n"
     )
-    assert settings(items) == {"max_steps": 290}
+    assert settings(items) == {"steps_printed": 290}
     assert [item.kind for item in items if isinstance(item, RunEvent)] == [EventKind.FINISHED]
 
 
