@@ -1,8 +1,7 @@
 """The small immutable records that flow through the pipeline.
 
-Sources make *items* (``RawRow``, ``CompletionSummary``, ``CheckpointDigest``, ``RunConfig``, ``RunEvent``,
-``Progress``, ``Activity``); the driver adds ``Tick``. The assembler turns raw rows into ``MetricRow``. An item is all
-there is: the same items in the same order give the same transitions, live or replayed.
+Sources make *items* (``RawRow``, …, ``Activity``); the driver adds ``Tick``. The assembler turns raw
+rows into ``MetricRow``. The same items in the same order give the same transitions, live or replayed.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from math import prod
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
@@ -143,11 +143,7 @@ class CompletionSummary:
 
 @dataclass(frozen=True, slots=True)
 class TensorDigest:
-    """One tensor of a checkpoint: exact bytes as xxh3_128 hex, and what a reader must not miss.
-
-    The ``dtype`` FILE is a whole file whose tensors can't be told apart: equal ones prove equal weights, different ones
-    prove nothing.
-    """
+    """One tensor of a checkpoint (dtype FILE: a whole file): its bytes as xxh3_128 hex, what a reader must not miss."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -158,10 +154,7 @@ class TensorDigest:
     @property
     def elements(self) -> int:
         """Number of elements (1 for a scalar, 0 when any dimension is 0)."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return prod(self.shape)
 
 
 class CheckpointKind(str, Enum):
@@ -176,10 +169,8 @@ class CheckpointKind(str, Enum):
 class CheckpointDigest:
     """Checksums of one complete checkpoint; ``problems`` names files that can't be used (truncated, empty, refused).
 
-    ``rank`` is the process that took them, only where ranks must agree (data-parallel replicas, not shards).
-    ``replicas``: the same, of one checkpoint that holds what several ranks saved: groups of names that must agree.
-    ``optimizer``: ``moments`` and ``masters`` (checksums over samples of Adam's moments and of the float32 copies of
-    the weights), ``moment_tensors``, ``moments_zero``; empty where nothing of it was read.
+    ``rank`` took them, only where ranks must agree (replicas, not shards); ``replicas``: groups of tensors of several
+    ranks that must agree. ``optimizer``: checksums of its ``moments`` and ``masters`` (``sources/optimizer_state``).
     """
 
     channel: str

@@ -86,3 +86,49 @@ def test_the_rollout_engines_weights_are_another_rules_matter() -> None:
     """An engine that is not synced repeats its bytes; the trainer's own weights may well move."""
     engine = [a_checkpoint(step, SAME, kind=CheckpointKind.ROLLOUT_ENGINE) for step in (20, 40, 60)]
     assert fed(*engine).changes == []
+
+
+def of_files(step: int, checksum: str) -> CheckpointDigest:
+    """A distributed checkpoint: two files, compared as a whole."""
+    files = {name: TensorDigest("FILE", (100,), checksum + name) for name in ("__0_0.distcp", "__1_0.distcp")}
+    return replace(a_checkpoint(step, {}), tensors=files)
+
+
+def test_whole_files_prove_only_when_they_are_equal() -> None:
+    run = fed(of_files(20, "a"), of_files(40, "b"))
+    assert run.changes == []
+    assert "files that differ prove nothing" in run.blind_reason
+    assert run.feed(of_files(60, "b")).changes == [("firing", 60, "critical")]
+
+
+def with_optimizer(step: int, tensors: dict[str, str], moments: str, masters: str | None = None) -> CheckpointDigest:
+    state: dict[str, str | int] = {"moments": moments, "moment_tensors": 4}
+    return a_checkpoint(step, tensors, optimizer=state if masters is None else state | {"masters": masters})
+
+
+@pytest.mark.parametrize(
+    ("moments", "masters", "words"),
+    [
+        ("m2", None, "the optimizer's moments changed, so gradients arrive and the updates are lost"),
+        ("m2", "f2", "the float32 copies changed, so the updates are lost in rounding"),
+        ("m1", None, "neither did the optimizer's moments change, so it never stepped"),
+        ("m1", "f1", "neither did the optimizer's moments change, so it never stepped"),
+    ],
+)
+def test_what_the_optimizer_says_of_frozen_weights(moments: str, masters: str | None, words: str) -> None:
+    run = fed(with_optimizer(20, SAME, "m1", masters and "f1"), with_optimizer(40, SAME, moments, masters))
+    assert run.changes == [("firing", 40, "critical")]
+    assert run.said[-1].reading.message.endswith(words)
+
+
+def test_moments_that_never_change_beside_weights_that_do() -> None:
+    """The optimizer that is saved is not the one that trains; a warning of its own, and it ends."""
+    run = fed(with_optimizer(20, SAME, "m1"), with_optimizer(40, MOVED, "m1"))
+    assert run.changes == [("firing", 40, "warning")]
+    assert run.said[-1].key == "optimizer"
+    run.feed(with_optimizer(60, SAME, "m2"))
+    assert run.changes[-1] == ("resolved", 60, "warning")
+
+
+def test_moments_that_one_checkpoint_lacks_say_nothing() -> None:
+    assert fed(with_optimizer(20, SAME, "m1"), a_checkpoint(40, MOVED)).changes == []

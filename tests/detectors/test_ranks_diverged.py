@@ -47,3 +47,24 @@ def test_late_ranks_find_the_last_four_steps() -> None:
         run.feed(a_checkpoint(step, {"a": "1"}, rank=0))
     run.feed(a_checkpoint(10, {"a": "2"}, rank=1), a_checkpoint(20, {"a": "2"}, rank=1))
     assert run.changes == [("firing", 20, "critical")]
+
+
+SHARED = (("norm@0/2", "norm@1/2"), ("bias@0/2", "bias@1/2"))
+
+
+def test_ranks_within_one_checkpoint() -> None:
+    """What several ranks saved side by side; the shards of w differ by design."""
+    sums = {"w@0/2": "1", "w@1/2": "2", "norm@0/2": "n", "norm@1/2": "n", "bias@0/2": "b", "bias@1/2": "b"}
+    run = Watched(RULE).feed(a_checkpoint(20, sums, replicas=SHARED))
+    assert run.changes == []
+    assert run.monitor.evaluated
+    run.feed(a_checkpoint(40, sums | {"bias@1/2": "other"}, replicas=SHARED))
+    assert run.changes == [("firing", 40, "critical")]
+    said = run.said[-1].reading
+    assert said.message == "1 of 2 tensors that all ranks share differ between them"
+    assert said.evidence["first"] == "bias@0/2 b, bias@1/2 other"
+
+
+def test_a_checkpoint_with_a_missing_shard_is_not_judged() -> None:
+    run = Watched(RULE).feed(a_checkpoint(20, {"norm@0/2": "n"}, replicas=SHARED, problems=("rank 1 is missing",)))
+    assert run.changes == []
