@@ -35,6 +35,7 @@ def test_nemo_rls_configuration_says_that_there_is_no_reference() -> None:
     assert values(NEMO) == {
         "beta": 0,
         "num_generations": 16,
+        "prompts_per_step": 32,
         "num_train_epochs": 1,
         "eval_steps": 10,
         "seed": 42,
