@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from grpo_watch.cli import notify as notify_commands
 from grpo_watch.cli import push as push_commands
 from grpo_watch.cli import rules as rules_commands
 from grpo_watch.cli.launching import TAKES_ALL, preflight, run_preflight, split_launch
@@ -62,6 +63,7 @@ class FailOn(str, Enum):
 
 
 app.add_typer(rules_commands.app, name="rules")
+app.add_typer(notify_commands.app, name="notify")
 app.add_typer(push_commands.app, name="push")
 app.command(context_settings=TAKES_ALL)(preflight)
 
@@ -143,6 +145,23 @@ def sources(
     from grpo_watch.cli.sources import sources_command
 
     return sources_command(paths, output_format.value, begin(verbose, no_color, log_format))
+
+
+@app.command()
+def status(
+    config: Config = None,
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where the daemon listens.")] = None,
+    output_format: Format = OutputFormat.TEXT,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Ask the running daemon what it watches, what fires, and which rules are blind and why."""
+    from grpo_watch.cli.status import status_command
+
+    begin(verbose, no_color, log_format)
+    return status_command(config, listen, output_format.value)
 
 
 @app.command()

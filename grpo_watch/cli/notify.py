@@ -1,0 +1,86 @@
+"""``grpo-watch notify``: sends a sample to each configured receiver and says what came back."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from grpo_watch.cli.options import Config, LogFormat, Logs, NoColor, Verbose, begin
+from grpo_watch.errors import UsageError
+
+if TYPE_CHECKING:
+    from grpo_watch.config.schema import Settings
+
+FAILED = 1
+KEEPS_STATE = frozenset({"alertmanager", "webhook"})
+"""Receivers that are told that the sample is over, too."""
+ONLY_METRICS = frozenset({"pushgateway", "textfile", "stop"})
+"""Kinds that get no messages: a sample would overwrite a running watch's metrics, or stop a run."""
+
+app = typer.Typer(
+    help="Try the configured receivers.",
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _group() -> None:
+    """Try the configured receivers."""
+
+
+@app.command("test")
+def send_sample(
+    config: Config = None, verbose: Verbose = 0, no_color: NoColor = False, log_format: Logs = LogFormat.LOGFMT
+) -> int:
+    """Send a sample to each receiver; 0: all took it, 1: one did not, 2: none is configured."""
+    begin(verbose, no_color, log_format)
+    return notify_test(config)
+
+
+def notify_test(config: Path | None) -> int:
+    """Print one line for each receiver; returns 1 where one did not take the sample.
+
+    Raises:
+        UsageError: no receiver is configured, or one can't be made.
+    """
+    from grpo_watch.config.settings import load_settings  # noqa: PLC0415  a light start
+
+    loaded = load_settings(config=config)
+    if not loaded.settings.sinks:
+        raise UsageError(f"no receiver is configured: list one under sinks: in {loaded.file or 'grpo-watch.yaml'}")
+    failed = False
+    for name, well, said in _tried(loaded.settings):
+        failed = failed or not well
+        sys.stdout.write(f"{'ok    ' if well else 'failed'}  {name}: {said}\n")
+        sys.stdout.flush()
+    return FAILED if failed else 0
+
+
+def _tried(settings: Settings) -> Iterator[tuple[str, bool, str]]:
+    """For each receiver its name, whether it took the sample, and its answer."""
+    from grpo_watch.runtime.receivers import Around, build  # noqa: PLC0415  a light start
+    from grpo_watch.sinks.base import Picture  # noqa: PLC0415
+    from grpo_watch.sinks.notification import RESOLVED, Result  # noqa: PLC0415
+    from grpo_watch.sinks.sample import sample  # noqa: PLC0415
+
+    now = time.time()
+    for sink, routed in zip(settings.sinks, build(settings.sinks, Around(time.time, "notify-test")), strict=True):
+        receiver = routed.receiver
+        if sink.type in ONLY_METRICS:
+            yield receiver.name, True, "not tried: it gets no messages"
+            continue
+        asked = sink.type == "heartbeat"
+        outcome = receiver.refresh((), Picture(), now) if asked else receiver.send(sample(now))
+        if outcome.result is Result.DELIVERED and sink.type in KEEPS_STATE:
+            over = sample(now)
+            outcome = receiver.send(replace(over, id=f"{over.id}-over", status=RESOLVED, ended=now))
+        yield receiver.name, outcome.result is Result.DELIVERED, outcome.detail

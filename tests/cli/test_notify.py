@@ -1,0 +1,65 @@
+"""``notify test`` against receivers on this machine, and ``status`` against a daemon that is not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.cli.main import run_cli
+from tests.support.receiving import Answer, receiving, secret_file
+
+
+def settings(folder: Path, *sinks: str) -> str:
+    path = folder / "grpo-watch.yaml"
+    path.write_text("sinks:\n" + "".join(f"  - {{{sink}}}\n" for sink in sinks))
+    return str(path)
+
+
+def test_a_sample_arrives_and_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It says that it is a test, and its end takes it away again where alerts are kept."""
+    with receiving() as hook:
+        assert (
+            run_cli(["notify", "test", "--config", settings(tmp_path, f"type: webhook, url: '{hook.url}/hook'")]) == 0
+        )
+    told = [json.loads(sent.body) for sent in hook.sent]
+    assert [(each["run"], each["status"]) for each in told] == [("notify-test", "firing"), ("notify-test", "resolved")]
+    assert "test" in told[0]["summary"]
+    assert capsys.readouterr().out.startswith("ok      webhook:127.0.0.1:")
+
+
+def test_each_receiver_is_tried_and_one_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second one does not hide the first; the secret path of a webhook's address is not printed."""
+    with receiving(Answer(status=403)) as closed, receiving() as slack:
+        secret_file(tmp_path / "slack", f"{slack.url}/services/T0/B0/geheim\n")
+        file = settings(tmp_path, f"type: webhook, url: '{closed.url}/hook'", "type: slack, webhook_url_file: slack")
+        assert run_cli(["notify", "test", "--config", file]) == 1
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("failed  webhook:127.0.0.1:")
+    assert "403" in first
+    assert second.startswith("ok      slack")
+    assert len(slack.sent) == 1
+    assert "geheim" not in first + second
+
+
+def test_metrics_of_a_running_watch_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with receiving() as gateway:
+        file = settings(tmp_path, f"type: pushgateway, url: '{gateway.url}'", "type: textfile, path: grpo.prom")
+        assert run_cli(["notify", "test", "--config", file]) == 0
+    assert gateway.sent == []
+    assert not (tmp_path / "grpo.prom").exists()
+    assert capsys.readouterr().out.count("not tried") == 2
+
+
+def test_without_receivers_there_is_nothing_to_try(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "grpo-watch.yaml"
+    file.write_text("listen: ':0'\n")
+    assert run_cli(["notify", "test", "--config", str(file)]) == 2
+    assert "no receiver is configured" in capsys.readouterr().err
+
+
+def test_status_without_a_daemon(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line that names the address; port 9 of this machine is nobody's."""
+    assert run_cli(["status", "--listen", "127.0.0.1:9"]) == 3
+    assert "no daemon answers at http://127.0.0.1:9" in capsys.readouterr().err
