@@ -19,8 +19,13 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 def clean(text: str, limit: int = 2_000) -> str:
     """One line without control characters, at most ``limit`` characters; what was cut off is marked with ``…``."""
     kept = text[: limit + 1]  # bounded before it is looked at
-    shown = "".join(_shown(char) for char in kept)
+    shown = visible(kept)
     return shown if len(kept) <= limit and len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def visible(text: str) -> str:
+    """The text with controls, and marks that turn its direction, as escapes; line breaks become spaces."""
+    return text if text.isascii() and text.isprintable() else "".join(map(_shown, text))
 
 
 def _shown(char: str) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
@@ -12,6 +10,7 @@ from starlette.responses import Response
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.core.waste import wasted
 from grpo_watch.sinks.base import RunPicture
+from grpo_watch.sinks.text import plain
 
 
 def run_document(run: RunPicture) -> dict[str, Any]:
@@ -62,16 +61,5 @@ def alert_documents(snapshot: RunSnapshot) -> list[dict[str, Any]]:
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """A JSON answer."""
-    return Response(json.dumps(_plain(value), ensure_ascii=True), status, media_type="application/json")
-
-
-def _plain(value: Any) -> Any:
-    """The value with NaN and infinities as the strings that JavaScript's ``Number()`` understands."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    return value
+    """A JSON answer; NaN and infinities are the strings that JavaScript's ``Number()`` understands."""
+    return Response(json.dumps(plain(value), ensure_ascii=True), status, media_type="application/json")

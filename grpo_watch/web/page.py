@@ -12,6 +12,7 @@ from grpo_watch.core.records import Scalar
 from grpo_watch.core.snapshot import RuleStatus, RuleView, RunSnapshot, RunVerdict
 from grpo_watch.core.waste import wasted_text
 from grpo_watch.sinks.base import Picture, RunPicture
+from grpo_watch.sinks.text import visible
 
 REFRESH_SECONDS = 5
 
@@ -34,8 +35,8 @@ def tag(name: str, *inner: object, **attributes: str) -> Html:
 
 
 def joined(parts: Iterable[object]) -> Html:
-    """The parts one after the other, those that are not ``Html`` escaped."""
-    return Html("".join(part if isinstance(part, Html) else escape(str(part)) for part in parts))
+    """The parts one after the other, those that are not ``Html`` escaped, with what can't be seen in them shown."""
+    return Html("".join(part if isinstance(part, Html) else escape(visible(str(part))) for part in parts))
 
 
 def page(picture: Picture) -> str:

@@ -189,3 +189,20 @@ def test_a_real_server_on_a_free_port_and_a_taken_one() -> None:
 def test_an_address_of_another_machine_is_a_one_line_error() -> None:
     with pytest.raises(UsageError, match=r"--listen 192\.0\.2\.1:80"):
         bind("192.0.2.1", 80)
+
+
+def test_controls_in_texts_are_shown_on_the_page_and_in_the_api() -> None:
+    """Escape sequences, null bytes, text that runs backwards and halves of pairs can't hide anything."""
+    odd = "a\x1b[31mb\x00c\u202ed\ud83de"
+    finding = replace(FINDING, summary=odd, hint=odd, evidence={odd: odd})
+    snapshot = replace(SNAPSHOT, findings=(finding,))
+
+    class Hostile(Fake):
+        def picture(self) -> Picture:
+            return Picture(runs=(RunPicture(snapshot, "v0-run", active=True, labels={"team": odd}),), problems=(odd,))
+
+    text = get("/", Hostile()).text
+    assert text.count(r"a\x1b[31mb\x00c\u202ed\ud83de") == 5
+    assert not set(text) & set("\x1b\x00\u202e\ud83d")
+    (alert,) = get("/api/v1/alerts", Hostile()).json()["alerts"]
+    assert alert["summary"] == odd.replace("\ud83d", "?")
