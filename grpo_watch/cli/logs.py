@@ -39,11 +39,16 @@ class _Formatter(logging.Formatter):
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
         if self.as_json:
-            return json.dumps(fields, default=str, ensure_ascii=False)
+            return _seen(json.dumps(fields, default=str, ensure_ascii=False))
         return " ".join(f"{key}={_quoted(value)}" for key, value in fields.items())
 
 
 def _quoted(value: object) -> str:
     text = str(value)
     plain = text != "" and text.isprintable() and not set(text) & set(' "=')
-    return text if plain else json.dumps(text, ensure_ascii=False)
+    return text if plain else _seen(json.dumps(text, ensure_ascii=False))
+
+
+def _seen(quoted: str) -> str:
+    """What a terminal would obey, or show backwards, as escapes; JSON itself demands it of ASCII's controls only."""
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in quoted)

@@ -243,6 +243,10 @@ def test_log_lines(capsys: pytest.CaptureFixture[str]) -> None:
         log.info("started", extra={"fields": {"runs": 2}})
         line = json.loads(capsys.readouterr().err)
         assert (line["level"], line["msg"], line["runs"]) == ("info", "started", 2)
+        for log_format in ("logfmt", "json"):  # a terminal obeys none of these
+            start_logging(0, log_format)
+            log.warning("x", extra={"fields": {"text": "\x1b[2J \x9b2J \u202e \U000e0001"}})
+            assert r'"\u001b[2J \u009b2J \u202e \udb40\udc01"' in capsys.readouterr().err
     finally:
         root = logging.getLogger("grpo_watch")
         root.handlers.clear()
