@@ -1,0 +1,325 @@
+"""One receiver's queue: what is told, in which order, when again, and what is never told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import time, timezone
+from typing import Any
+
+import pytest
+
+from grpo_watch.core.records import Severity
+from grpo_watch.runtime.delivery import outbox as module
+from grpo_watch.runtime.delivery.outbox import Job
+from grpo_watch.runtime.delivery.trouble import Report
+from grpo_watch.sinks.notification import Notification, Outcome, Result
+from grpo_watch.sinks.route import Quiet, Route
+from tests.support.postbox import DELIVERED, REFUSED, RETRY, Postbox, ids
+from tests.support.receiving import told
+
+EVENING, MORNING = 22 * 3600.0, 31 * 3600.0  # 22:00 and 07:00 of the next day, 1 January 1970 UTC
+NIGHT = Route(quiet=Quiet(time(22), time(7), timezone.utc))
+
+
+def fire(number: int = 1, **changed: Any) -> Notification:
+    return told(**{"id": f"fire-{number}", "run": f"run{number}", **changed})
+
+
+def end(number: int = 1, **changed: Any) -> Notification:
+    return told(**{"id": f"end-{number}", "run": f"run{number}", "status": "resolved", "ended": 9.0, **changed})
+
+
+def test_nothing_is_sent_before_it_is_stored() -> None:
+    box = Postbox()
+    box.outbox.put([fire()], 0.0, lambda _: False)
+    assert not isinstance(box.take(), Job)
+    box.store()
+    assert ids(box.send_all()) == ["fire-1"]
+
+
+def test_a_fire_and_a_resolve_once_each() -> None:
+    """What is put again, as after a restart, is not sent again; the resolve says when the episode began."""
+    box = Postbox()
+    box.put(fire(started=5.0), end(), fire(started=5.0), end())
+    first, second = box.send_all()
+    assert (first.id, second.id, second.started, second.ended) == ("fire-1", "end-1", 5.0, 9.0)
+    again = Postbox(kept=box.kept())
+    again.put(fire(), end())
+    assert again.send_all() == []
+
+
+def test_the_end_of_what_nobody_was_told_of_is_not_told() -> None:
+    box = Postbox(Route(min_severity=Severity.CRITICAL))
+    box.put(fire(severity="warning"), end())
+    assert box.send_all() == []
+
+
+def test_what_gets_worse_is_told_again_and_ends_once() -> None:
+    """A receiver for critical alerts hears of it only then."""
+    worse = fire(id="worse", severity="critical", started=7.0)
+    story = (fire(severity="warning", started=5.0), worse, end(severity="warning"))
+    everything, critical = Postbox(), Postbox(Route(min_severity=Severity.CRITICAL))
+    everything.put(*story)
+    critical.put(*story)
+    assert ids(everything.send_all()) == ["fire-1", "worse", "end-1"]
+    assert [(m.id, m.severity) for m in critical.send_all()] == [("worse", "critical"), ("end-1", "critical")]
+
+
+def test_a_receiver_is_not_told_of_its_own_failure() -> None:
+    box = Postbox()
+    box.put(fire(rule="delivery-failing", key="hook"), fire(2, rule="delivery-failing", key="other"))
+    assert ids(box.send_all()) == ["fire-2"]
+
+
+@pytest.mark.parametrize(
+    ("route", "wanted"),
+    [
+        (Route(runs=("run1",)), ["fire-1"]),
+        (Route(runs=("x*", "run[23]")), ["fire-2", "fire-3"]),
+        (Route(rules=("kl-*",)), ["fire-1", "fire-3"]),
+        (Route(labels={"team": "math"}), ["fire-1", "fire-2"]),
+        (Route(labels={"team": "math", "owner": "*"}), ["fire-1", "fire-2"]),
+        (Route(runs=("run1",), rules=("entropy-collapse",)), []),
+    ],
+)
+def test_routes(route: Route, wanted: list[str]) -> None:
+    box = Postbox(route)
+    box.put(fire(), fire(2, rule="entropy-collapse"), fire(3, labels={"team": "code"}))
+    assert ids(box.send_all()) == wanted
+
+
+# trying again
+
+
+def test_waits_double_up_to_a_minute() -> None:
+    """Without luck: 1, 2, 4 … 60 s; a success begins anew."""
+    box = Postbox()
+    box.put(fire())
+    waits = []
+    for _ in range(8):
+        assert box.send(RETRY) is not None
+        before = box.now
+        while box.take() is not None and not isinstance(box.take(), Job):
+            box.now += 0.5
+        waits.append(box.now - before)
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+
+
+def test_what_a_receiver_asks_for_is_kept() -> None:
+    box = Postbox()
+    box.put(fire())
+    box.send(Outcome(Result.RETRY, "429", retry_after=33.0, status=429))
+    box.now = 32.9
+    assert box.send() is None
+    box.now = 33.0
+    assert box.send() is not None
+
+
+def test_a_message_that_never_arrives_holds_up_its_own_run_only() -> None:
+    """The first message of run1 is answered with an error again and again; run2 is served, run1's order is kept."""
+    box = Postbox()
+    box.put(fire(), end(), fire(2))
+    assert box.send(RETRY) is not None
+    box.now = 1.0
+    assert ids([m for m in [box.send()] if m]) in (["fire-1"], ["fire-2"])
+    for _ in range(5):
+        job = box.take()
+        if isinstance(job, Job):
+            assert job.notification.id != "end-1"
+            box.outbox.settle(job, RETRY if job.notification.id == "fire-1" else DELIVERED, box.now, box.now)
+            box.store()
+        box.now += 1.0
+    assert box.outbox.counts["delivered"] == 1
+
+
+def test_given_up_after_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GIVE_UP_TRIES", 3)
+    box = Postbox()
+    box.put(fire(), fire(2))
+    while len(box.outbox):
+        box.now += 60.0
+        box.send(RETRY)
+    assert box.outbox.counts == {"retried": 6, "expired": 2}
+
+
+def test_pace_and_rate() -> None:
+    """Slack's second between messages; ten a minute make six."""
+    slack, slow = Postbox(pace=1.0), Postbox(Route(per_minute=10.0), pace=1.0)
+    for box, pace in ((slack, 1.0), (slow, 6.0)):
+        box.put(fire(), fire(2))
+        assert box.send() is not None
+        box.now = pace - 0.1
+        assert box.send() is None
+        box.now = pace
+        assert box.send() is not None
+
+
+# digests
+
+
+def test_many_alerts_at_once_become_one_message() -> None:
+    """Seven runs fail together; a chat gets one message with all, in order, a webhook seven."""
+    chat, hook = Postbox(Route(digest=True)), Postbox()
+    alerts = [fire(number) for number in range(7)]
+    chat.put(*alerts)
+    hook.put(*alerts)
+    (digest,) = chat.send_all()
+    assert ids(digest.parts) == ids(alerts)
+    assert (digest.summary, digest.severity, digest.status) == ("7 alerts of 7 runs: 7 firing", "critical", "firing")
+    assert ids(hook.send_all()) == ids(alerts)
+
+
+def test_a_digest_keeps_its_parts_and_its_id_across_a_restart() -> None:
+    """Its answer was lost; two more alerts don't change what is sent again."""
+    box = Postbox(Route(digest=True))
+    box.put(*(fire(number) for number in range(6)))
+    lost = box.send(RETRY)
+    assert lost is not None
+    box.put(fire(8), fire(9))
+    again = Postbox(Route(digest=True), box.kept())
+    sent = again.send_all()
+    assert (sent[0].id, ids(sent[0].parts)) == (lost.id, ids(lost.parts))
+    assert ids(sent[1:]) == ["fire-8", "fire-9"]
+
+
+def test_a_refused_digest_is_sent_part_by_part() -> None:
+    box = Postbox(Route(digest=True))
+    box.put(*(fire(number) for number in range(6)))
+    assert box.send(REFUSED) is not None
+    assert ids(box.send_all()) == [f"fire-{number}" for number in range(6)]
+
+
+def test_what_fires_at_the_start_goes_as_one_digest_when_all_was_read() -> None:
+    box = Postbox()
+    box.find(fire(), fire(2), fire(3))
+    assert box.send() is None
+    box.outbox.gathered()
+    (digest,) = box.send_all()
+    assert ids(digest.parts) == ["fire-1", "fire-2", "fire-3"]
+
+
+def test_news_of_a_run_does_not_overtake_its_backlog() -> None:
+    box = Postbox()
+    box.find(fire())
+    box.put(end())
+    (digest,) = box.send_all()
+    assert ids(digest.parts) == ["fire-1", "end-1"]
+
+
+def test_a_backlog_that_is_not_told_stays_untold() -> None:
+    """Neither at the next start nor when it ends; but when it gets worse."""
+    box = Postbox()
+    box.find(fire(severity="warning"), tell=False)
+    again = Postbox(kept=box.kept())
+    again.find(fire(severity="warning"))
+    again.outbox.gathered()
+    assert again.send_all() == []
+    again.put(fire(id="worse"), end())
+    assert ids(again.send_all()) == ["worse", "end-1"]
+
+
+# mutes and quiet hours
+
+
+def test_muted_until_it_is_not() -> None:
+    """What still fires when the mute ends is told then, with its own id; what ended meanwhile is not told at all."""
+    box = Postbox()
+    box.put(fire(), fire(2), muted=lambda _: True)
+    box.put(end(2), muted=lambda _: True)
+    assert box.send_all() == []
+    again = Postbox(kept=box.kept())
+    again.outbox.unmute(0.0, lambda _: False)
+    again.put(end())
+    assert ids(again.send_all()) == ["fire-1", "end-1"]
+
+
+def test_a_mute_does_not_hide_the_end_of_what_was_told() -> None:
+    box = Postbox()
+    box.put(fire())
+    box.put(end(), muted=lambda _: True)
+    assert ids(box.send_all()) == ["fire-1", "end-1"]
+
+
+def test_quiet_hours_end_with_one_digest() -> None:
+    """At 22:00 warnings begin to wait, critical ones don't; at 07:00 what waited comes as one message."""
+    box = Postbox(NIGHT)
+    box.now = EVENING
+    warnings = [fire(number, severity="warning") for number in (1, 2)]
+    box.put(*warnings, fire(3), end(1, severity="warning"))
+    assert ids(box.send_all()) == ["fire-3"]
+    box.now = MORNING - 1
+    assert box.send_all() == []
+    box.now = MORNING
+    (digest,) = box.send_all()
+    assert ids(digest.parts) == ["fire-1", "fire-2", "end-1"]
+
+
+def test_what_gets_worse_at_night_is_told_in_order() -> None:
+    box = Postbox(NIGHT)
+    box.now = EVENING
+    box.put(fire(severity="warning"))
+    assert box.send_all() == []
+    box.put(fire(id="worse"))
+    assert ids(box.send_all()) == ["fire-1", "worse"]
+
+
+# bounds and trouble
+
+
+def test_a_full_queue_drops_the_oldest_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 3)
+    box = Postbox()
+    box.put(*(fire(number) for number in range(5)))
+    (report,) = box.outbox.reports()
+    assert "the oldest are dropped" in report.text
+    assert ids(box.send_all()) == ["fire-2", "fire-3", "fire-4"]
+    assert box.outbox.counts == {"dropped": 2, "delivered": 3}
+
+
+def test_ten_thousand_alerts_at_once_arrive() -> None:
+    """Each once, in order, through digests of 500."""
+    chat, hook = Postbox(Route(digest=True)), Postbox()
+    alerts = [fire(number) for number in range(10_000)]
+    for box in (chat, hook):
+        box.put(*alerts)
+    digests = chat.send_all()
+    assert [part.id for digest in digests for part in digest.parts] == ids(alerts)
+    assert len(digests) == 20
+    assert ids(hook.send_all()) == ids(alerts)
+
+
+def test_trouble_is_told_once_and_its_end_too() -> None:
+    """The fifth attempt in vain, and the first that arrives."""
+    box = Postbox()
+    box.put(fire())
+    for number in range(7):
+        assert box.outbox.reports() == (
+            [] if number < 5 else [Report("hook", "told so", frozenset({"run1"}))][number - 5 :]
+        )
+        box.now += 60.0
+        box.send(RETRY)
+    box.now += 60.0
+    assert box.send() is not None
+    assert box.outbox.reports() == [Report("hook", "", frozenset())]
+    box.put(end())
+    assert box.send(REFUSED) is not None
+    assert [report.text for report in box.outbox.reports()] == ["told so"]
+    assert box.outbox.counts == {"retried": 7, "delivered": 1, "refused": 1}
+
+
+def test_a_clock_that_steps_changes_nothing() -> None:
+    """Waits are measured on a clock that never steps."""
+    box = Postbox()
+    box.put(fire())
+    assert box.send(RETRY) is not None
+    assert not isinstance(box.outbox.take(0.5, 4e9), Job)
+    assert isinstance(box.outbox.take(1.0, -1e9), Job)
+
+
+def test_a_damaged_message_is_passed_over() -> None:
+    box = Postbox()
+    box.put(fire(), fire(2))
+    kept = box.kept()
+    damaged = replace(kept.queued[0], data=b"\xc1nothing")
+    again = Postbox(kept=replace(kept, queued=(damaged, kept.queued[1])))
+    assert ids(again.send_all()) == ["fire-2"]
