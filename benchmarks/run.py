@@ -83,7 +83,17 @@ def bench_pipeline(options: Options) -> list[Line]:
     command = [sys.executable, str(HERE / "pipeline_rows.py"), str(log)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     ours, peer = map(float, done.stdout.split())
-    return [Line("pipeline alone: µs per row", f"{ours:.1f}", f"json.loads only {peer:.1f}", peer / ours)]
+    flat = [command[0], command[1], "--rows", str(10 * options.rows), "--tenths"]
+    rules, *tenths = map(float, subprocess.run(flat, capture_output=True, text=True, check=True).stdout.split())
+    return [
+        Line("pipeline alone: µs per row", f"{ours:.1f}", f"json.loads only {peer:.1f}", peer / ours),
+        Line("all rules alone: µs per row (aim 15)", f"{rules:.1f}", ""),
+        Line(
+            f"normalise and rules over {10 * options.rows:,} rows: µs per row, by tenth of the run",
+            " ".join(f"{cost:.0f}" for cost in tenths),
+            "",
+        ),
+    ]
 
 
 def bench_start(_options: Options) -> list[Line]:
