@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
+from statistics import median
+
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import MetricRow
-from grpo_watch.core.window import Window
 
 WINDOW_ROWS = 50
 
@@ -18,9 +20,9 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self.logged = Window(WINDOW_ROWS)
-        self.clocked = Window(WINDOW_ROWS)
-        self.waits = Window(WINDOW_ROWS)
+        self.logged: deque[float] = deque(maxlen=WINDOW_ROWS)
+        self.clocked: deque[float] = deque(maxlen=WINDOW_ROWS)
+        self.waits: deque[float] = deque(maxlen=WINDOW_ROWS)
         self._last: tuple[int, float] | None = None
         self._before = (0, 0)
 
@@ -31,19 +33,20 @@ class Pace:
         steps = row.step - before if row.attempt == attempt else 0
         seconds = number(row, "step_seconds")
         if seconds is not None and seconds > 0:
-            self.logged.push(seconds)
-            self.waits.push(seconds * max(1, steps))
+            self.logged.append(seconds)
+            self.waits.append(seconds * max(1, steps))
         clock = row.time if row.time is not None else row.seen
         if clock is None:
             return
         if self._last is not None and steps > 0 and clock > self._last[1]:
-            self.clocked.push((clock - self._last[1]) / steps)
-            self.waits.push(clock - self._last[1])
+            self.clocked.append((clock - self._last[1]) / steps)
+            self.waits.append(clock - self._last[1])
         self._last = (row.step, clock)
 
     def median(self) -> float | None:
         """Seconds per optimizer step; None until known."""
-        return self.logged.median() or self.clocked.median()
+        times = self.logged or self.clocked
+        return median(times) if times else None
 
     def longest_wait(self) -> float:
         """Seconds of the longest wait between two rows of the window; 0 until known.
@@ -51,7 +54,7 @@ class Pace:
         Rows that generate take many times longer than rows that reuse a batch (41 times in a real run of ms-swift
         4.6.0 with two iterations), and a row may stand for ``logging_steps`` steps.
         """
-        return max(self.waits.values, default=0.0)
+        return max(self.waits, default=0.0)
 
 
 def duration(seconds: float) -> str:

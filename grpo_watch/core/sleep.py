@@ -24,12 +24,14 @@ class Sleepers:
     keys where keys matter, or printed at another resolution, wakes those that it concerns.
     """
 
-    __slots__ = ("_bounds", "_layout", "_promised", "_resolution", "_rows")
+    __slots__ = ("_bounds", "_here", "_keys_matter", "_layout", "_promised", "_resolution", "_rows")
 
     def __init__(self) -> None:
         self._promised: dict[Monitor, Bounds] = {}
-        self._bounds: tuple[tuple[str, float, float], ...] = ()
-        self._layout: tuple[str, ...] | None = None
+        self._bounds: dict[str, tuple[float, float]] = {}
+        self._here: tuple[tuple[str, float, float], ...] = ()
+        self._keys_matter = False
+        self._layout: tuple[str, ...] = ()
         self._resolution: float | None = None
         self._rows = 0
 
@@ -40,7 +42,7 @@ class Sleepers:
         return len(self._promised)
 
     def add(self, monitors: Iterable[Monitor], row: MetricRow) -> None:
-        """Let these sleep after this row."""
+        """Let these sleep after this row, which ``woken_by`` was asked about."""
         if row.resolution != self._resolution:
             self._promised.clear()
             self._resolution = row.resolution
@@ -48,24 +50,23 @@ class Sleepers:
             bounds = monitor.detector.quiet_while
             if bounds is not None:
                 self._promised[monitor] = bounds
-        matter = any(monitor.detector.keys_matter for monitor in self._promised)
-        self._layout = tuple(row.values) if matter else None
         self._merge()
 
     def woken_by(self, row: MetricRow) -> bool:
         """Whether any monitor is woken by this row, whose values are all finite."""
         self._rows += 1
-        if self._rows > LONGEST:
+        if self._rows > LONGEST or row.resolution != self._resolution:
             return self.rouse()
         values = row.values
-        for metric, low, high in self._bounds:
-            value = values.get(metric)
-            if value is not None and not low <= value <= high:
-                return self._wake(row)
-        if self._layout is not None and tuple(values) != self._layout:
-            return self._wake(row)
-        if row.resolution != self._resolution:
-            return self.rouse()
+        layout = tuple(values)
+        if layout != self._layout:
+            self._layout = layout
+            self._look_at_layout()
+            if self._keys_matter:
+                return self._wake(row, other_keys=True)
+        for metric, low, high in self._here:
+            if not low <= values[metric] <= high:  # type: ignore[operator]  # all are finite
+                return self._wake(row, other_keys=False)
         return False
 
     def recheck(self) -> bool:
@@ -82,8 +83,7 @@ class Sleepers:
         self._rows = 0
         return self._keep({})
 
-    def _wake(self, row: MetricRow) -> bool:
-        other_keys = self._layout is not None and tuple(row.values) != self._layout
+    def _wake(self, row: MetricRow, *, other_keys: bool) -> bool:
         kept = {
             monitor: bounds
             for monitor, bounds in self._promised.items()
@@ -97,8 +97,6 @@ class Sleepers:
         for monitor in self._promised.keys() - kept.keys():
             monitor.quiet_rows = 0
         self._promised = kept
-        if not any(monitor.detector.keys_matter for monitor in kept):
-            self._layout = None
         self._merge()
         return True
 
@@ -109,7 +107,14 @@ class Sleepers:
             for metric, (low, high) in bounds.items():
                 lowest, highest = merged.get(metric, (low, high))
                 merged[metric] = max(low, lowest), min(high, highest)
-        self._bounds = tuple((metric, low, high) for metric, (low, high) in merged.items())
+        self._bounds = merged
+        self._keys_matter = any(monitor.detector.keys_matter for monitor in self._promised)
+        self._look_at_layout()
+
+    def _look_at_layout(self) -> None:
+        """The bounds of the metrics that rows carry now."""
+        here = self._bounds.keys() & set(self._layout)
+        self._here = tuple((metric, *self._bounds[metric]) for metric in here)
 
 
 def _within(row: MetricRow, bounds: Bounds) -> bool:
