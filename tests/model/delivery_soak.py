@@ -27,18 +27,23 @@ def main() -> int:
         max_examples=BATCH, stateful_step_count=given.steps, deadline=None, database=None, phases=[Phase.generate]
     )
     batches = -(-given.histories // BATCH)
-    for number in range(batches):
-        try:
-            seed(given.seed + number)(run_state_machine_as_test)(DeliveryMachine, settings=chosen)
-        except Exception:  # noqa: BLE001  whatever it is, the other batches run
-            failures += 1
-            print(f"seed {given.seed + number}:")  # noqa: T201  its output
-            traceback.print_exc()
+    for number in range(given.seed, given.seed + batches):
+        failures += not _batch(number, chosen)
     print(  # noqa: T201  its output
         f"{batches * BATCH} histories, {DeliveryMachine.alerts} changes of alerts, {DeliveryMachine.kills} kills, "
         f"{DeliveryMachine.messages} messages, {failures} batches failed, {time.monotonic() - began:.0f} s"
     )
     return int(failures > 0)
+
+
+def _batch(number: int, chosen: settings) -> bool:
+    try:
+        seed(number)(run_state_machine_as_test)(DeliveryMachine, settings=chosen)
+    except Exception:  # noqa: BLE001  whatever it is, the other batches run
+        print(f"seed {number}:")  # noqa: T201  its output
+        traceback.print_exc()
+        return False
+    return True
 
 
 if __name__ == "__main__":
