@@ -20,7 +20,7 @@ bench: ## measure, beside mtail and xxhsum
 	@scripts/bench
 robustness: ## measure false alarms and detection over 3,500 synthetic runs, write docs/robustness.md
 	@scripts/robustness
-soak: ## 10,000 random histories of a log (rotated, truncated, replaced, reader killed) against its reader
+soak: ## random histories of a log and of alerts, and 500 kills of the daemon while a receiver misbehaves (half an hour)
 	@scripts/soak
 score: ## how the rules do on labelled runs: detection, false alarms, delay (scripts/score FOLDER for your own)
 	@scripts/score

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from io import StringIO
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from grpo_watch.core.records import TensorDigest
+from grpo_watch.cli.digest_elements import elements_document
+from grpo_watch.cli.digest_text import as_text
+from grpo_watch.core.checkpoints import WHOLE_FILE
+from grpo_watch.core.records import Scalar, TensorDigest
 from grpo_watch.errors import SourceError, TensorFileError, UsageError
-from grpo_watch.sources.weights import Progress, Weights, digest_checkpoint, digest_weight_file
+from grpo_watch.sources.digest_cache import DigestCache
+from grpo_watch.sources.throttle import Throttle
+from grpo_watch.sources.weights import How, Progress, Weights, digest_checkpoint, digest_weight_file
 
 SAME, DIFFERENT, UNREADABLE = 0, 1, 3
 """Exit codes of the interface."""
-SHOWN = 40
-"""Names listed per kind of change in the text."""
+RATE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([KMGT]?)i?B?(?:/s)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How ``digest`` reads, and whether it looks into the tensors."""
+
+    threads: int = 1
+    io_limit: str = ""
+    elements: bool = False
+    cache: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +52,50 @@ class Side:
     path: Path
     tensors: dict[str, TensorDigest]
     problems: list[Problem]
+    optimizer: Mapping[str, Scalar] = field(default_factory=dict)
+    replicas: tuple[tuple[str, ...], ...] = ()
 
 
-def digest_command(a: str | Path, b: str | Path | None, output_format: str, color: bool) -> int:
+def digest_command(
+    a: str | Path, b: str | Path | None, output_format: str, color: bool, options: Options | None = None
+) -> int:
     """Print the digest of ``a``, or what differs between ``a`` and ``b``; returns the exit code.
 
-    Each is a checkpoint folder (judged even without its framework's marker) or a ``.safetensors`` file.
+    Each is a checkpoint folder (judged even without its framework's marker) or a weight file.
 
     Raises:
-        UsageError: a path does not exist.
+        UsageError: a path does not exist, or the limit is no rate.
     """
+    options = options or Options()
     paths = [Path(path) for path in (a, b) if path is not None]
     for path in paths:
         if not os.path.lexists(path):
             raise UsageError(f"{path}: no such file or folder")
-    sides = [_read(path) for path in paths]
+    throttle = Throttle(parse_rate(options.io_limit)) if options.io_limit else None
+    cache = DigestCache.of_user(os.environ) if options.cache else None
+    how = How(threads=options.threads, throttle=throttle, cache=cache)
+    sides = [_read(path, how) for path in paths]
     told = document(*sides)
+    if options.elements and len(sides) > 1:
+        told |= _elements(sides, told)
     if output_format == "json":
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(told), indent=1).decode() + "\n")
     else:
-        sys.stdout.write(_as_text(told, sides, color=color))
+        sys.stdout.write(as_text(told, sides[0].tensors, color=color))
     return exit_code(told)
+
+
+def parse_rate(text: str) -> float:
+    """Bytes per second of ``200MB``, ``1.5G`` or ``1000000``.
+
+    Raises:
+        UsageError: it is none.
+    """
+    found = RATE.fullmatch(text.strip())
+    rate = float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " ") if found else 0.0
+    if rate <= 0:
+        raise UsageError(f"--io-limit {text}: no rate; write bytes per second like 200MB")
+    return rate
 
 
 def document(first: Side, second: Side | None = None) -> dict[str, Any]:
@@ -70,10 +107,22 @@ def document(first: Side, second: Side | None = None) -> dict[str, Any]:
         for problem in side.problems
     ]
     told: dict[str, Any] = {"schema": "grpo-watch/digest/1"}
+    apart = _ranks_apart(second or first)
+    if apart:
+        told["ranks_apart"] = apart
     if second is None:
         checksums = {name: one.checksum for name, one in sorted(first.tensors.items())}
         return {**told, "tensors": len(checksums), "checksums": checksums, "problems": problems}
+    both_tell = first.optimizer.keys() & second.optimizer.keys() & {"moments", "masters"}
+    if both_tell:
+        kinds = sorted(both_tell)
+        told["optimizer"] = {
+            kind: "same" if first.optimizer[kind] == second.optimizer[kind] else "changed" for kind in kinds
+        }
     both = sorted(first.tensors.keys() & second.tensors.keys())
+    whole = sum(second.tensors[name].dtype == WHOLE_FILE for name in both)
+    if whole:
+        told["whole_files"] = whole
     changed = [name for name in both if first.tensors[name] != second.tensors[name]]
     return {
         **told,
@@ -86,17 +135,33 @@ def document(first: Side, second: Side | None = None) -> dict[str, Any]:
     }
 
 
+def _ranks_apart(side: Side) -> list[str]:
+    """First names of the groups that several ranks hold and that are not the same."""
+    sums = {name: one.checksum for name, one in side.tensors.items()}
+    return [group[0] for group in side.replicas if len({sums.get(name) for name in group}) > 1]
+
+
+def _elements(sides: list[Side], told: dict[str, Any]) -> dict[str, Any]:
+    """What changed inside the tensors; a file that can't be read a second time is one more problem."""
+    paths = [Path(os.path.realpath(side.path)) for side in sides]
+    try:
+        return {"elements": elements_document(paths[0], paths[1], set(told["changed"]))}
+    except (SourceError, TensorFileError, OSError) as error:
+        problem = {"file": str(sides[1].path), "message": f"elements were not compared: {error}"}
+        return {"problems": [*told["problems"], problem]}
+
+
 def exit_code(told: dict[str, Any]) -> int:
-    """3 where anything could not be read whole, else 1 where tensors differ, else 0."""
+    """3 where anything could not be read whole, else 1 where tensors differ (also between ranks), else 0."""
     if told["problems"]:
         return UNREADABLE
-    return DIFFERENT if told.get("changed") or told.get("added") or told.get("removed") else SAME
+    return DIFFERENT if any(told.get(what) for what in ("changed", "added", "removed", "ranks_apart")) else SAME
 
 
-def _read(path: Path) -> Side:
+def _read(path: Path, how: How) -> Side:
     with _progress(path) as progress:
         try:
-            weights = _weights(path, progress)
+            weights = _weights(path, replace(how, progress=progress))
         except (SourceError, TensorFileError) as error:
             return Side(path, {}, [_located(str(error), path)])
         except FileNotFoundError as error:
@@ -106,9 +171,10 @@ def _read(path: Path) -> Side:
         except OSError as error:
             return Side(path, {}, [Problem(str(path), f"can't be read: {error.strerror or error}")])
     if weights is None:
-        return Side(path, {}, [Problem(str(path), "holds no weight file (model or adapter_model, .safetensors)")])
+        return Side(path, {}, [Problem(str(path), "holds no weight file that is known (docs/checkpoints.md)")])
     problems = [_located(text, path) for text in weights.problems]
-    return Side(path, dict(weights.tensors), problems + [Problem(str(path), text) for text in _unusable(weights)])
+    problems += [Problem(str(path), text) for text in _unusable(weights)]
+    return Side(path, dict(weights.tensors), problems, weights.optimizer, weights.replicas)
 
 
 def _located(text: str, path: Path) -> Problem:
@@ -117,12 +183,12 @@ def _located(text: str, path: Path) -> Problem:
     return Problem(str(path / name) if path.is_dir() else str(path), message)
 
 
-def _weights(path: Path, progress: Progress | None) -> Weights | None:
+def _weights(path: Path, how: How) -> Weights | None:
     """Links inside the named folder are followed within it; a named link itself leads where the user wants it to."""
     real = Path(os.path.realpath(path))
     if real.is_dir():
-        return digest_checkpoint(real, (real,), progress)
-    return digest_weight_file(real, (real.parent,), progress)
+        return digest_checkpoint(real, (real,), how)
+    return digest_weight_file(real, (real.parent,), how)
 
 
 def _unusable(weights: Weights) -> Iterator[str]:
@@ -146,39 +212,3 @@ def _progress(path: Path) -> Iterator[Progress | None]:
     with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(path.name, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _as_text(told: dict[str, Any], sides: list[Side], *, color: bool) -> str:
-    from rich.console import Console  # noqa: PLC0415  rich is not needed for JSON
-
-    file = StringIO()
-    console = Console(file=file, force_terminal=color, no_color=not color, width=10_000, highlight=False)
-    if "checksums" in told:
-        for name, one in sorted(sides[0].tensors.items()):
-            shape = "×".join(map(str, one.shape)) or "scalar"
-            zero = "  all zero" if one.zero else ""
-            console.print(f"{one.checksum}  {one.dtype} {shape}  {_safe(name)}{zero}", markup=False, soft_wrap=True)
-        console.print(f"{told['tensors']} tensors", markup=False)
-    else:
-        _compare(told, console)
-    for problem in told["problems"]:
-        console.print(f"problem: {_safe(problem['file'])}: {_safe(problem['message'])}", style="red", markup=False)
-    return file.getvalue()
-
-
-def _compare(told: dict[str, Any], console: Any) -> None:
-    for kind, style in (("changed", "green"), ("added", "cyan"), ("removed", "yellow")):
-        for name in told[kind][:SHOWN]:
-            console.print(f"{kind:8} {_safe(name)}", style=style, markup=False)
-        if len(told[kind]) > SHOWN:
-            console.print(f"{kind:8} … and {len(told[kind]) - SHOWN} more (--format json lists all)", style=style)
-    changed, unchanged = len(told["changed"]), told["unchanged"]
-    verdict = f"{changed} of {changed + unchanged} tensors changed"
-    if not changed and unchanged and not told["problems"]:
-        verdict = f"all {unchanged} tensors are byte-identical"
-    console.print(f"{verdict}; {len(told['added'])} added, {len(told['removed'])} removed", style="bold", markup=False)
-
-
-def _safe(text: str) -> str:
-    """Names come from a file: control characters must not reach the terminal."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -168,6 +168,10 @@ def status(
 def digest(
     first: Annotated[str, typer.Argument(metavar="A", help="A checkpoint folder or weight file.")],
     second: Annotated[str | None, typer.Argument(metavar="[B]", help="Another one to compare with.")] = None,
+    elements: Annotated[bool, typer.Option("--elements", help="Say how much of each tensor changed.")] = False,
+    threads: Annotated[int, typer.Option("--threads", min=1, max=64, help="Tensors read side by side.")] = 1,
+    io_limit: Annotated[str, typer.Option("--io-limit", metavar="RATE", help="Most bytes per second: 200MB.")] = "",
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Read files again that were read before.")] = False,
     output_format: Format = OutputFormat.TEXT,
     verbose: Verbose = 0,
     no_color: NoColor = False,
@@ -175,9 +179,10 @@ def digest(
     _version: Version = False,
 ) -> int:
     """Checksums of a checkpoint's tensors, or which of them changed between two."""
-    from grpo_watch.cli.digest import digest_command
+    from grpo_watch.cli.digest import Options, digest_command
 
-    return digest_command(first, second, output_format.value, begin(verbose, no_color, log_format))
+    options = Options(threads, io_limit, elements, not no_cache)
+    return digest_command(first, second, output_format.value, begin(verbose, no_color, log_format), options)
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from collections.abc import Sequence
 from io import StringIO
@@ -19,6 +20,7 @@ from grpo_watch.preflight.launch import FRAMEWORKS, Launch
 
 WIDTH = 110
 """Columns where the output is no terminal: fits a chat and a CI log."""
+VERSION = re.compile(r"\d+(?:\.\d+)*(?:[.+-]?[a-z]\w*(?:[.+-]\w+)*)?", re.IGNORECASE)
 
 
 def preflight_command(file: Path | None, command: Sequence[str], said: Said, output_format: str, *, color: bool) -> int:
@@ -51,6 +53,8 @@ def check_said(said: Said) -> None:
     for name, value in (("--world-size", said.world_size), ("--dataset-size", said.dataset_size)):
         if value is not None and value < 1:
             raise UsageError(f"{name} {value}: must be at least 1")
+    if said.version is not None and not VERSION.fullmatch(said.version):
+        raise UsageError(f"--framework-version {said.version}: not a version (1.16.0, 4.6)")
     for name, share in (("--pass-rate", said.pass_rate), ("--dead-share", said.dead_share)):
         if share is not None and not 0 <= share <= 1:
             raise UsageError(f"{name} {share:g}: must be a share from 0 to 1")

@@ -1,4 +1,4 @@
-"""Names the one setting that would turn the predicted number of steps into the number that a trainer printed."""
+"""Names what would turn the predicted number of steps into the number that a trainer printed."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ from typing import Any
 from grpo_watch.core.batch import BatchPlan
 from grpo_watch.core.batch_prompts import PromptPlan
 
-MOST = 64
-"""How many processes, accumulated steps or completions per device are tried."""
-LARGEST_POWER = 15
-"""Prompts per step that are powers of 2 below this one are tried."""
-SPLIT = 100
-"""ms-swift split one row in a hundred off for evaluation until 3.5."""
+LARGEST_DATASET = 1 << 31
+"""Larger datasets are not looked for."""
 
 
-def likely_cause(plan: BatchPlan | PromptPlan, printed: int, known: Callable[[str], bool]) -> tuple[str, float] | None:
-    """The setting and the value with which the prediction is exactly ``printed``; None where no single one does.
+def likely_cause(
+    plan: BatchPlan | PromptPlan, printed: int, known: Callable[[str], bool], *, replaces_batch: bool = False
+) -> str | None:
+    """What gives exactly ``printed``: ``num_iterations = 2``, ``dataset_size = 57 to 64``; None where nothing does.
 
-    Settings that nobody said come before those that are known, and among them in the order of how often they are the
-    reason: a process that was not counted, a per-device batch that a framework replaced, rows split off.
+    A setting that nobody said comes first, with the one per-device batch that a framework puts in by itself
+    (``replaces_batch``); what the run's own configuration says is not doubted. The dataset's size, which no trainer
+    logs and which filters and splits change, is what is left.
     """
-    candidates = _candidates(plan) if isinstance(plan, BatchPlan) else _of_prompts(plan)
-    tried = sorted(candidates, key=lambda change: known(change[0]))
-    return next(((name, value) for name, value in tried if _total(plan, name, value) == printed), None)
+    for name, value in _candidates(plan, replaces_batch=replaces_batch):
+        replaced = name == "per_device_train_batch_size"
+        if (replaced or not known(name)) and _total(plan, name, value) == printed:
+            return f"{name} = {value:g}"
+    first, beyond = (_smallest(plan, total) for total in (printed, printed + 1))
+    if first is None or beyond is None or first == beyond:
+        return None
+    return f"dataset_size = {first}" if beyond == first + 1 else f"dataset_size = {first} to {beyond - 1}"
 
 
 def _total(plan: BatchPlan | PromptPlan, name: str, value: float) -> int | None:
@@ -33,19 +37,22 @@ def _total(plan: BatchPlan | PromptPlan, name: str, value: float) -> int | None:
     return replace(plan, **changes).max_steps
 
 
-def _candidates(plan: BatchPlan) -> Iterator[tuple[str, float]]:
-    whole = range(1, MOST + 1)
-    yield from (("world_size", value) for value in whole)
-    yield "per_device_train_batch_size", plan.num_generations
-    yield "dataset_size", plan.dataset_size - max(plan.dataset_size // SPLIT, 1)
-    yield from (("gradient_accumulation_steps", value) for value in whole)
-    yield from (("per_device_train_batch_size", value) for value in whole)
-    yield from (("num_iterations", value) for value in range(1, 9))
-    yield from (("num_train_epochs", float(value)) for value in range(1, 11))
-    yield from (("num_generations", value) for value in range(2, MOST + 1))
+def _candidates(plan: BatchPlan | PromptPlan, *, replaces_batch: bool) -> Iterator[tuple[str, float]]:
+    if isinstance(plan, BatchPlan):
+        if replaces_batch:
+            yield "per_device_train_batch_size", plan.num_generations
+        yield from (("num_iterations", value) for value in range(1, 9))
 
 
-def _of_prompts(plan: PromptPlan) -> Iterator[tuple[str, float]]:
-    yield from (("num_train_epochs", value) for value in range(1, MOST + 1))
-    yield from (("prompts_per_step", 2**power) for power in range(LARGEST_POWER))
-    yield from (("prompts_per_step", plan.prompts_per_step * times) for times in range(2, 9))
+def _smallest(plan: BatchPlan | PromptPlan, total: int) -> int | None:
+    """The smallest dataset with at least ``total`` steps: more rows never make fewer."""
+    low, high = 1, LARGEST_DATASET
+    if (_total(plan, "dataset_size", high) or 0) < total:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if (_total(plan, "dataset_size", middle) or 0) >= total:
+            high = middle
+        else:
+            low = middle + 1
+    return low

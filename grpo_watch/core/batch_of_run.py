@@ -12,7 +12,8 @@ from grpo_watch.core.detector import RunView
 
 Plan: TypeAlias = BatchPlan | PromptPlan
 
-_ON_HF = ("dataset_size", "per_device_train_batch_size", "num_generations")
+_ON_HF = ("dataset_size", "per_device_train_batch_size", "num_generations", "gradient_accumulation_steps")
+_ON_HF += ("world_size", "num_train_epochs")
 NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         **dict.fromkeys(("trl", "ms-swift", "unsloth", "axolotl", "open-r1"), _ON_HF),

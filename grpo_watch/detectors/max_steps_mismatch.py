@@ -57,12 +57,12 @@ class MaxStepsMismatch(Detector):
             return no_data("the dataset is smaller than one generation batch")
         if abs(total - predicted) <= max(self.steps, self.share * predicted):
             return QUIET
-        cause = likely_cause(plan, total, run.known)
+        cause = likely_cause(plan, total, run.known, replaces_batch=run.framework == "unsloth")
         evidence: dict[str, int | str] = {"max_steps": total, "predicted": predicted, "formula": plan.formula}
         why = ""
         if cause is not None:
-            evidence["explained_by"] = f"{cause[0]} = {cause[1]:g}"
-            why = f"; {evidence['explained_by']} would explain it"
+            evidence["explained_by"] = cause
+            why = f"; {cause} would explain it"
         return (
             Reading(
                 Verdict.BREACH,

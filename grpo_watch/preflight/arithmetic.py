@@ -17,6 +17,10 @@ BATCH_SETTINGS = (
 )
 """What the generation batch is made of."""
 
+COUNTING = ("num_train_epochs", "split_dataset_ratio", "val_set_size", "dataloader_drop_last")
+"""What the number of steps hangs on besides the batch and the dataset."""
+EVALUATION = ("eval_strategy", "per_device_eval_batch_size", "num_generations_eval", "val_dataset")
+
 SWIFT_ACCUMULATED = 16
 """Before 3.7 ms-swift filled the accumulation up to this many rows per step where nobody gave it."""
 
@@ -70,14 +74,48 @@ class Batch:
 
 
 def lacking(settings: Settings) -> tuple[str, ...]:
-    """What has to be said before the batch can be judged, one line each."""
+    """What has to be said before the batch can be judged, one line each; what no trainer takes is named as well."""
     lines = [] if settings.world_size else ["the number of training processes is not known (--world-size)"]
-    for name in BATCH_SETTINGS:
+    for name in (*BATCH_SETTINGS, "num_iterations"):
         given = settings.given(name)
         if given is not None and (settings.whole(name) or 0) < 1:
-            what = "could not be read" if given.value is None else f"is {given.value}, not a positive whole number"
-            lines.append(f"{name} {what} ({given.origin})")
+            lines.append(_unusable(settings, name, "not a positive whole number"))
+    if settings.flag("auto_find_batch_size"):
+        where = settings.where("auto_find_batch_size")
+        lines.append(f"auto_find_batch_size changes the per-device batch when memory runs out ({where})")
+    if settings.framework == "ms-swift" and (settings.number("sequence_parallel_size") or 1) != 1:
+        where = settings.where("sequence_parallel_size")
+        lines.append(f"sequence_parallel_size lets several processes share one batch, which is not judged ({where})")
     return tuple(lines)
+
+
+def uncounted(settings: Settings) -> tuple[str, ...]:
+    """What has to be said before steps can be counted, one line each; a max_steps that is set needs none of it."""
+    if settings.unreadable("max_steps"):
+        return (_unusable(settings, "max_steps"),)
+    if (settings.whole("max_steps") or 0) > 0:
+        return ()
+    lines = [_unusable(settings, name) for name in COUNTING if settings.unreadable(name)]
+    epochs = settings.number("num_train_epochs")
+    if epochs is not None and not 0 < epochs < math.inf:
+        lines.append(_unusable(settings, "num_train_epochs", "not more than 0"))
+    if settings.flag("streaming"):
+        lines.append(f"a dataset that is streamed has no length: set max_steps ({settings.where('streaming')})")
+    return tuple(lines)
+
+
+def unevaluated(settings: Settings) -> tuple[str, ...]:
+    """What could not be read of the evaluation, one line each."""
+    return tuple(_unusable(settings, name) for name in EVALUATION if settings.unreadable(name))
+
+
+def _unusable(settings: Settings, name: str, wanted: str = "") -> str:
+    value = settings.value(name)
+    number = settings.number(name)
+    what = (
+        "could not be read" if value is None else f"is {number:g}, {wanted}" if number is not None else "is no number"
+    )
+    return f"{settings.own_name(name)} {what} ({settings.where(name)})"
 
 
 def batch_of(settings: Settings) -> Batch | None:
@@ -98,8 +136,8 @@ def batch_of(settings: Settings) -> Batch | None:
         iterations=max(settings.whole("num_iterations") or 1, 1),
         epochs=_epochs(settings),
         max_steps=total if (total := settings.whole("max_steps") or 0) > 0 else None,
-        prompts=training_rows(settings),
-        evaluates=evaluates(settings),
+        prompts=None if uncounted(settings) else training_rows(settings),
+        evaluates=evaluates(settings) and not unevaluated(settings),
         eval_per_device=settings.whole("per_device_eval_batch_size") or 8,
         eval_group=settings.whole("num_generations_eval"),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.core.records import Severity
-from grpo_watch.preflight.arithmetic import lacking
+from grpo_watch.preflight.arithmetic import lacking, uncounted, unevaluated
 from grpo_watch.preflight.catalogue import catalogue
 from grpo_watch.preflight.defaults import Settings, tables
 from grpo_watch.preflight.findings import Assessment, Prediction, Problem, Suggestion
@@ -13,7 +13,7 @@ from grpo_watch.preflight.launch import Launch
 from grpo_watch.preflight.own_rules import OWN
 from grpo_watch.preflight.predict import predict
 from grpo_watch.preflight.suggest import suggest
-from grpo_watch.preflight.versions import ON_HF, assumed
+from grpo_watch.preflight.versions import ON_HF, assumed, newer_than_known, older_than_known
 
 __all__ = ["Assessment", "Prediction", "Problem", "Suggestion", "assess"]
 
@@ -23,10 +23,12 @@ ORDER = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 def assess(launch: Launch) -> Assessment:
     """Judge a launch without running anything."""
     if launch.framework is None:
-        return Assessment(None, launch.version, missing=("the framework is not known (--framework)",))
+        unknown = ("the framework is not known (--framework)",)
+        return Assessment(None, launch.version, missing=unknown, unresolved=launch.unresolved)
     if launch.framework not in tables():
         known = ", ".join(tables())
-        return Assessment(launch.framework, launch.version, missing=(f"only {known} can be judged (--framework)",))
+        unknown = (f"only {known} can be judged (--framework)",)
+        return Assessment(launch.framework, launch.version, missing=unknown, unresolved=launch.unresolved)
     settings = Settings(launch)
     problems = [problem for check in catalogue().values() for problem in check.judge(settings)]
     return Assessment(
@@ -37,6 +39,7 @@ def assess(launch: Launch) -> Assessment:
         prediction=predict(settings),
         missing=tuple(_missing(settings)),
         version_origin=launch.version_origin,
+        unresolved=(*launch.unresolved, *newer_than_known(settings.framework, launch.version)),
     )
 
 
@@ -44,9 +47,12 @@ def _missing(settings: Settings) -> Iterator[str]:
     """What has to be said for a full answer."""
     if settings.launch.version is None:
         yield f"the version is not known (--framework-version); the rules of {assumed(settings.framework)} are applied"
+    yield from older_than_known(settings.framework, settings.launch.version)
     if settings.framework in ON_HF:
         yield from lacking(settings)
-    elif OWN[settings.framework].needs_processes and not settings.world_size:
-        yield "the number of processes is not known (--world-size)"
+        yield from uncounted(settings)
+        yield from unevaluated(settings)
+    else:
+        yield from OWN[settings.framework].lacking(settings)
     if settings.dataset_size is None and (settings.whole("max_steps") or 0) <= 0:
         yield "the number of training rows is not known (--dataset-size)"

@@ -21,7 +21,10 @@ def exit_code(assessment: Assessment) -> int:
 
 
 def document(assessment: Assessment) -> dict[str, Any]:
-    """The JSON document. ``ok`` is true with exit code 0; ``missing`` says what would have told more."""
+    """The JSON document. ``ok`` is true with exit code 0.
+
+    ``missing`` says what would have told more, ``unresolved`` what could not be read.
+    """
     return {
         "schema": SCHEMA,
         "framework": assessment.framework,
@@ -32,6 +35,7 @@ def document(assessment: Assessment) -> dict[str, Any]:
         "suggestions": [{**suggestion.changes, "why": suggestion.why} for suggestion in assessment.suggestions],
         "prediction": None if assessment.prediction is None else _prediction(assessment.prediction),
         "missing": list(assessment.missing),
+        "unresolved": list(assessment.unresolved),
     }
 
 

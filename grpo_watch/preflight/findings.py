@@ -70,7 +70,7 @@ class Assessment:
     """All of it for one launch.
 
     ``version_origin`` says where the version was read; ``missing`` says in one line each which setting would have told
-    more.
+    more, ``unresolved`` what of the launch could not be read.
     """
 
     framework: str | None
@@ -80,3 +80,4 @@ class Assessment:
     prediction: Prediction | None = None
     missing: tuple[str, ...] = ()
     version_origin: str = ""
+    unresolved: tuple[str, ...] = ()

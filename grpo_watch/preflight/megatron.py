@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_watch.preflight.constraints import Broken
+from grpo_watch.preflight.constraints import Broken, unread
 from grpo_watch.preflight.defaults import Settings
 from grpo_watch.preflight.findings import Prediction
 from grpo_watch.preflight.versions import at_least
 
 WHEN = "when the arguments are parsed, on all ranks"
 SPLIT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+BATCH = ("global_batch_size", "micro_batch_size", "num_generations", "generation_batch_size", "steps_per_generation")
+
+
+def lacking(settings: Settings) -> Iterator[str]:
+    """What has to be known before a rule can be judged or a step predicted."""
+    if not settings.world_size:
+        yield "the number of processes is not known (--world-size)"
+    yield from unread(settings, (*BATCH, *SPLIT, "train_iters"), ("num_train_epochs", "split_dataset_ratio"))
 
 
 def generation(settings: Settings) -> tuple[int, int]:
@@ -31,7 +39,9 @@ def data_parallel(settings: Settings) -> int | None:
 
 
 def broken(settings: Settings) -> Iterator[Broken]:
-    """Every rule that the settings break, in ms-swift's order."""
+    """Every rule that the settings break, in ms-swift's order; none where something is not known (``lacking``)."""
+    if any(lacking(settings)):
+        return
     each, group = settings.whole("global_batch_size") or 1, settings.whole("num_generations") or 1
     size, steps = settings.whole("generation_batch_size"), settings.whole("steps_per_generation")
     both = ("generation_batch_size", "steps_per_generation", "global_batch_size")
@@ -69,7 +79,7 @@ def _spread(settings: Settings, prompts: int) -> Iterator[Broken]:
 def predict(settings: Settings) -> Prediction | None:
     """Iterations: whole batches of prompts over the copies, times the group, over the global batch."""
     copies = data_parallel(settings)
-    if not copies or any(broken(settings)):
+    if not copies or any(lacking(settings)) or any(broken(settings)):
         return None
     each, group = settings.whole("global_batch_size") or 1, settings.whole("num_generations") or 1
     size, steps = generation(settings)

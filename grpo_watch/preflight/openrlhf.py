@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.core.batch_prompts import PromptPlan
-from grpo_watch.preflight.constraints import Broken
+from grpo_watch.preflight.constraints import Broken, devices, devices_unread, unread
 from grpo_watch.preflight.defaults import Settings
 from grpo_watch.preflight.findings import Prediction
 
@@ -14,40 +14,56 @@ GROUPED = frozenset({"group_norm", "dr_grpo", "rloo", "reinforce_baseline"})
 """Advantage estimators that compare the answers of one prompt."""
 BATCH, ROLLOUT, GROUP = "train.batch_size", "rollout.batch_size", "rollout.n_samples_per_prompt"
 SCHEDULE = "the shown step counts rollouts; the learning rate's schedule counts optimizer steps per epoch as"
-ESTIMATOR = "algo.advantage.estimator"
+ESTIMATOR, FILTERED, ASYNC = "algo.advantage.estimator", "algo.dynamic_filtering_enable", "train.async_enable"
+MICRO, GENERATED = "rollout.micro_batch_size", "rollout.vllm_generate_batch_size"
+PASSES, SPLIT = ("train.num_episodes", "train.max_epochs"), ("ds.ring_attn_size", "ds.tensor_parallel_size")
+DEVICES = ("actor.num_gpus_per_node", "actor.num_nodes")
+
+
+def lacking(settings: Settings) -> Iterator[str]:
+    """What has to be known before a rule can be judged or a step predicted."""
+    counts = (BATCH, ROLLOUT, GROUP, MICRO, GENERATED, *PASSES, *SPLIT)
+    yield from unread(settings, counts, (ESTIMATOR, FILTERED, ASYNC))
+    yield from devices_unread(settings, *DEVICES)
 
 
 def broken(settings: Settings) -> Iterator[Broken]:
-    """Every rule that the settings break."""
+    """Every rule that the settings break; none where something they hang on is not known (see ``lacking``)."""
+    if any(lacking(settings)):
+        return
     group, estimator = settings.whole(GROUP) or 1, settings.word(ESTIMATOR)
     if estimator in GROUPED and group < 2:  # noqa: PLR2004  a group of one has nothing to compare
         text = f"{estimator} requires n_samples_per_prompt > 1"
         yield Broken(text, WHEN, f"set {settings.own_name(GROUP)} to 4 or more", (GROUP, ESTIMATOR))
-    if settings.flag("algo.dynamic_filtering_enable") and group < 2:  # noqa: PLR2004
+    if settings.flag(FILTERED) and group < 2:  # noqa: PLR2004
         text = "n_samples_per_prompt must be greater than 1 when using dynamic filtering"
         yield Broken(text, WHEN, f"set {settings.own_name(GROUP)} to 4 or more", (GROUP,))
     rollout = settings.whole(ROLLOUT) or 1
-    generated = settings.whole("rollout.vllm_generate_batch_size")
-    if generated and generated > rollout and not settings.flag("train.async_enable"):
+    generated = settings.whole(GENERATED)
+    if generated and generated > rollout and not settings.flag(ASYNC):
         text = "rollout.vllm_generate_batch_size > rollout.batch_size requires train.async_enable"
-        yield Broken(text, WHEN, "lower rollout.vllm_generate_batch_size", ("rollout.vllm_generate_batch_size",))
+        yield Broken(text, WHEN, f"lower {GENERATED}", (GENERATED,))
     yield from _spread(settings, rollout * group)
+
+
+def copies(settings: Settings) -> int:
+    """Copies of the actor that share a batch."""
+    ring, tensor = (settings.whole(name) or 1 for name in SPLIT)
+    return (devices(settings, *DEVICES) or 1) // (ring * tensor)
 
 
 def _spread(settings: Settings, completions: int) -> Iterator[Broken]:
     """Every actor process needs at least one batch of samples."""
-    micro = settings.whole("rollout.micro_batch_size") or 1
-    nodes, each = settings.whole("actor.num_nodes") or 1, settings.whole("actor.num_gpus_per_node") or 1
-    split = (settings.whole("ds.ring_attn_size") or 1) * (settings.whole("ds.tensor_parallel_size") or 1)
-    if completions // micro < nodes * each // split:
+    micro, actors = settings.whole(MICRO) or 1, copies(settings)
+    if completions // micro < actors:
         text = "The number of sample batches must be greater than or equal to the effective number of actor processes."
-        fix = f"make {ROLLOUT} x {GROUP} / rollout.micro_batch_size at least {nodes * each // split}"
-        yield Broken(text, WHEN, fix, (ROLLOUT, GROUP, "rollout.micro_batch_size"))
+        fix = f"make {ROLLOUT} x {GROUP} / rollout.micro_batch_size at least {actors}"
+        yield Broken(text, WHEN, fix, (ROLLOUT, GROUP, MICRO))
 
 
 def predict(settings: Settings) -> Prediction | None:
     """The shown step counts rollouts; the schedule's total counts optimizer steps. Both are given."""
-    if any(broken(settings)):
+    if any(lacking(settings)) or any(broken(settings)):
         return None
     batch, rollout, group = (settings.whole(name) or 1 for name in (BATCH, ROLLOUT, GROUP))
     episodes, passes = settings.whole("train.num_episodes") or 1, settings.whole("train.max_epochs") or 1

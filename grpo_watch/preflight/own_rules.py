@@ -13,18 +13,18 @@ from grpo_watch.preflight.findings import Prediction
 
 
 class OwnRules(NamedTuple):
-    """The rules that the settings break, the predicted run, and what has to be known for either."""
+    """The rules that the settings break, the predicted run, and a line for each thing that both need and lack."""
 
     broken: Callable[[Settings], Iterator[Broken]]
     predict: Callable[[Settings], Prediction | None]
-    needs_processes: bool = False
+    lacking: Callable[[Settings], Iterator[str]]
 
 
 OWN: Mapping[str, OwnRules] = MappingProxyType(
     {
-        "ms-swift-megatron": OwnRules(megatron.broken, megatron.predict, needs_processes=True),
-        "verl": OwnRules(verl.broken, verl.predict),
-        "openrlhf": OwnRules(openrlhf.broken, openrlhf.predict),
-        "nemo-rl": OwnRules(nemo_rl.broken, nemo_rl.predict),
+        "ms-swift-megatron": OwnRules(megatron.broken, megatron.predict, megatron.lacking),
+        "verl": OwnRules(verl.broken, verl.predict, verl.lacking),
+        "openrlhf": OwnRules(openrlhf.broken, openrlhf.predict, openrlhf.lacking),
+        "nemo-rl": OwnRules(nemo_rl.broken, nemo_rl.predict, nemo_rl.lacking),
     }
 )

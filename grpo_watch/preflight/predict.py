@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +44,7 @@ def _on_hf(settings: Settings) -> Prediction | None:
         optimizer_steps_per_generation=per_generation,
         formula=_formula(batch, total),
         completions=None if reached is None else math.ceil(reached / per_generation) * plan.completions,
-        notes=_notes(batch, total, reached),
+        notes=(*_notes(batch, total, reached), *_drawn(settings)),
     )
 
 
@@ -73,6 +74,11 @@ def _notes(batch: Batch, total: int | None, reached: int | None) -> tuple[str, .
             f"the bar says {total}, the run ends at about {reached}"
         )
     return tuple(notes)
+
+
+def _drawn(settings: Settings) -> Iterator[str]:
+    if settings.flag("dynamic_sample"):
+        yield "dynamic sampling draws prompts again for groups without spread: more completions than are counted here"
 
 
 def _with_cost(settings: Settings, found: Prediction) -> Prediction:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from grpo_watch.core.batch import Counting
@@ -21,8 +22,8 @@ SHOWN = 4
 USUAL_GROUP = 8
 """What a group of one is moved to: TRL's and ms-swift's default."""
 LARGEST_GROUP = 64
-TRIED, TRIED_TOGETHER = 64, 10
-"""How many values of one setting are tried, the nearest first, alone and together with another one."""
+TRIED: Mapping[int, int] = MappingProxyType({1: 64, 2: 10, 3: 8})
+"""How many values of one setting are tried, the nearest first, by how many settings change together."""
 SETTING = {
     "per_device": "per_device_train_batch_size",
     "accumulation": "gradient_accumulation_steps",
@@ -55,8 +56,8 @@ def suggest(settings: Settings) -> tuple[Suggestion, ...]:
         return ()
     options = _options(batch)
     found: list[_Tried] = []
-    for count in (1, 2):
-        if len(found) < SHOWN:
+    for count in (1, 2, 3):
+        if len(found) < SHOWN and (count <= 2 or not found):  # noqa: PLR2004  three only where two are not enough
             nearest = sorted(_accepted(batch, options, count), key=lambda tried: tried.distance)
             found += [tried for tried in nearest if count == 1 or _offers_more(batch, tried, found)]
     return tuple(_suggestion(settings, batch, tried) for tried in found[:SHOWN])
@@ -72,7 +73,7 @@ def _options(batch: Batch) -> dict[str, tuple[int | None, ...]]:
     """Values that may be tried for each field."""
     options: dict[str, tuple[int | None, ...]] = {
         "per_device": tuple(range(1, 2 * max(batch.per_device, batch.group) + 1)),
-        "accumulation": tuple(range(1, 2 * max(batch.accumulation, batch.group) + 1)),
+        "accumulation": tuple(range(1, 2 * max(batch.accumulation, batch.group, USUAL_GROUP) + 1)),
         "group": tuple(range(2, min(LARGEST_GROUP, 2 * max(batch.group, USUAL_GROUP)) + 1)),
     }
     if batch.steps_per_generation:
@@ -106,13 +107,8 @@ def _products(
     batch: Batch, fields: tuple[str, ...], options: Mapping[str, tuple[int | None, ...]]
 ) -> Iterator[tuple[int | None, ...]]:
     """Every combination in which each field really changes."""
-    most = TRIED if len(fields) == 1 else TRIED_TOGETHER
-    first, *rest = (_nearest(getattr(batch, field), options[field])[:most] for field in fields)
-    for value in first:
-        if rest:
-            yield from ((value, other) for other in rest[0])
-        else:
-            yield (value,)
+    most = TRIED[len(fields)]
+    return product(*(_nearest(getattr(batch, field), options[field])[:most] for field in fields))
 
 
 def _nearest(old: int | None, values: tuple[int | None, ...]) -> list[int | None]:

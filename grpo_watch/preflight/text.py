@@ -149,12 +149,14 @@ def _numbers(prediction: Prediction) -> Iterator[tuple[str, str]]:
 
 def _open(launch: Launch, assessment: Assessment, console: Console) -> None:
     """What was missing first, then what could not be read."""
-    for title, lines in (("missing", assessment.missing), ("not read", launch.unresolved)):
+    for title, lines in (("missing", assessment.missing), ("not read", assessment.unresolved or launch.unresolved)):
         if not lines:
             continue
         console.print()
         console.print(Padding(Text(title, style="dim"), (0, 0, 0, 2), expand=False))
-        for line in lines[:MAX_OPEN]:
+        shown = lines if len(lines) <= MAX_OPEN + 1 else lines[:MAX_OPEN]  # "and 1 more" takes a line as well
+        for line in shown:
             console.print(Padding(Text(printable(line)), (0, 0, 0, 4), expand=False))
-        if len(lines) > MAX_OPEN:
-            console.print(Padding(Text(f"and {len(lines) - MAX_OPEN} more", style="dim"), (0, 0, 0, 4), expand=False))
+        if len(lines) > len(shown):
+            more = f"and {len(lines) - len(shown)} more (all of them: --format json)"
+            console.print(Padding(Text(more, style="dim"), (0, 0, 0, 4), expand=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.core.batch_prompts import PromptPlan
-from grpo_watch.preflight.constraints import Broken
+from grpo_watch.preflight.constraints import Broken, devices, devices_unread, unread
 from grpo_watch.preflight.defaults import Settings
 from grpo_watch.preflight.findings import Prediction
 from grpo_watch.preflight.versions import at_least
@@ -19,47 +19,50 @@ PER_GPU = f"{MICRO}_per_gpu"
 ULYSSES, DYNAMIC = f"{ACTOR}.ulysses_sequence_parallel_size", f"{ACTOR}.use_dynamic_bsz"
 
 
-def gpus(settings: Settings) -> int | None:
-    """Devices of the whole job."""
-    each, nodes = settings.whole("trainer.n_gpus_per_node"), settings.whole("trainer.nnodes")
-    return None if each is None or nodes is None else each * nodes
+DEVICES = ("trainer.n_gpus_per_node", "trainer.nnodes")
+PASSES = ("data.gen_batch_size", "trainer.total_epochs", "trainer.total_training_steps", f"{ACTOR}.ppo_epochs")
+COUNTS = (BATCH, GROUP, MINI, MICRO, PER_GPU, ULYSSES, *PASSES, *(f"{ACTOR}.megatron.{name}" for name in MEGATRON))
+
+
+def lacking(settings: Settings) -> Iterator[str]:
+    """What has to be known before a rule can be judged or a step predicted."""
+    yield from unread(settings, COUNTS, (DYNAMIC, f"{ACTOR}.strategy"))
+    yield from devices_unread(settings, *DEVICES)
 
 
 def broken(settings: Settings) -> Iterator[Broken]:
-    """Every rule that the settings break; dynamic batch sizes have none."""
-    if settings.flag(DYNAMIC):
+    """Every rule that the settings break; none where something they hang on is not known (see ``lacking``)."""
+    if settings.flag(DYNAMIC) or any(lacking(settings)):
         return
-    batch, mini, devices = settings.whole(BATCH) or 1, settings.whole(MINI) or 1, gpus(settings)
-    if devices is not None:
-        yield from _over_devices(settings, batch * (settings.whole(GROUP) or 1), devices)
+    batch, mini, count = settings.whole(BATCH) or 1, settings.whole(MINI) or 1, devices(settings, *DEVICES)
+    if count is not None:
+        yield from _over_devices(settings, batch * (settings.whole(GROUP) or 1), count)
     if batch < mini:
         text = f"train_batch_size ({batch}) must be >= actor.ppo_mini_batch_size ({mini})"
         yield Broken(text, WHEN, f"lower {MINI} to {batch} or raise {BATCH}", (MINI, BATCH))
-    yield from _micro(settings, mini, devices)
+    yield from _micro(settings, mini, count)
 
 
-def _over_devices(settings: Settings, completions: int, devices: int) -> Iterator[Broken]:
+def _over_devices(settings: Settings, completions: int, count: int) -> Iterator[Broken]:
     """The rollout batch has to spread over the devices, or over Megatron's copies in whole micro-batches."""
-    least = devices
+    least = count
     if settings.word(f"{ACTOR}.strategy") == "megatron":
         tensor, pipeline, context = (settings.whole(f"{ACTOR}.megatron.{name}") or 1 for name in MEGATRON)
-        if devices % (tensor * pipeline * context):
-            text = f"n_gpus ({devices}) must be divisible by model_parallel_size ({tensor * pipeline}) times "
-            fix = f"make the product of the three parallel sizes a divisor of {devices}"
+        if count % (tensor * pipeline * context):
+            text = f"n_gpus ({count}) must be divisible by model_parallel_size ({tensor * pipeline}) times "
+            fix = f"make the product of the three parallel sizes a divisor of {count}"
             names = tuple(f"{ACTOR}.megatron.{name}" for name in MEGATRON)
             yield Broken(f"{text}context_parallel_size ({context})", WHEN, fix, names)
             return
-        least = devices // (tensor * pipeline * context) * (settings.whole(PER_GPU) or 1)
+        least = count // (tensor * pipeline * context) * (settings.whole(PER_GPU) or 1)
     if completions % least:
         text = f"real_train_batch_size ({completions}) must be divisible by minimal possible batch size ({least})"
         yield Broken(text, WHEN, f"make {BATCH} x {GROUP} a multiple of {least}", (BATCH, GROUP))
 
 
-def _micro(settings: Settings, mini: int, devices: int | None) -> Iterator[Broken]:
+def _micro(settings: Settings, mini: int, count: int | None) -> Iterator[Broken]:
     micro, per_gpu = settings.whole(MICRO), settings.whole(PER_GPU)
     if micro is None and per_gpu is None:
-        if settings.unreadable(MICRO) or settings.unreadable(PER_GPU):
-            return
         text = (
             "[actor] Please set at least one of 'actor.ppo_micro_batch_size' or 'actor.ppo_micro_batch_size_per_gpu' "
             "if use_dynamic_bsz is not enabled."
@@ -70,14 +73,14 @@ def _micro(settings: Settings, mini: int, devices: int | None) -> Iterator[Broke
         if mini % micro:
             text = f"ppo_mini_batch_size ({mini}) must be divisible by ppo_micro_batch_size ({micro})"
             yield Broken(text, WHEN, f"make {MICRO} a divisor of {mini}", (MICRO, MINI))
-        elif devices is not None and micro * split < devices:
+        elif count is not None and micro * split < count:
             text = f"ppo_micro_batch_size ({micro}) * ulysses_sequence_parallel_size ({split}) must be >= n_gpus "
-            yield Broken(f"{text}({devices})", WHEN, f"use {PER_GPU} instead", (MICRO,))
+            yield Broken(f"{text}({count})", WHEN, f"use {PER_GPU} instead", (MICRO,))
 
 
 def predict(settings: Settings) -> Prediction | None:
     """Steps: whole rollout batches per epoch times the epochs, unless total_training_steps says otherwise."""
-    if any(broken(settings)):
+    if any(lacking(settings)) or any(broken(settings)):
         return None
     batch, group = settings.whole(BATCH) or 1, settings.whole(GROUP) or 1
     drawn = batch if at_least(settings.version, "0.9") else settings.whole("data.gen_batch_size") or batch

@@ -24,6 +24,15 @@ NEWEST = MappingProxyType(
 open-r1 and axolotl pin their TRL (0.18.0, 1.8.0), Unsloth patches the one that is installed.
 """
 
+FIRST = MappingProxyType(
+    {
+        **dict.fromkeys(("trl", "unsloth", "axolotl", "open-r1"), "0.14"),
+        "ms-swift": "3.1",
+        "ms-swift-megatron": "3.8",
+    }
+)
+"""The first version with GRPO whose defaults and rules were read."""
+
 PINNING = frozenset({"axolotl", "open-r1"})
 """Frameworks whose newest release pins its TRL, so that this version is no guess for that release."""
 
@@ -41,6 +50,22 @@ def assumed(framework: str) -> str:
     """The version that is taken where nobody said it, and what it is, in words."""
     newest = NEWEST[framework]
     return f"TRL {newest}, which {framework} pins," if framework in PINNING else f"{newest}, the newest known,"
+
+
+def older_than_known(framework: str, version: str | None) -> tuple[str, ...]:
+    """A line where the version came before the first whose rules were read."""
+    first = FIRST.get(framework)
+    if version is None or first is None or at_least(version, first):
+        return ()
+    return (f"the rules of {version} are not known, the first that are are those of {first} (--framework-version)",)
+
+
+def newer_than_known(framework: str, version: str | None) -> tuple[str, ...]:
+    """A line where the version, patch releases aside, is newer than any whose rules were read."""
+    newest = NEWEST[framework]
+    if version is None or release(version)[:2] <= release(newest)[:2]:
+        return ()
+    return (f"{version} is newer than {newest}, whose rules are applied",)
 
 
 def at_least(version: str, bound: str) -> bool:

@@ -34,9 +34,9 @@ class FrameworkLines:
 
     def __init__(self, state: Mapping[str, Scalar] = MappingProxyType({})) -> None:
         self._readers: list[LineReader] = list(readers())
-        for reader in self._readers:
-            if isinstance(reader, Remembers):
-                reader.memory = whole(state.get(f"{reader.framework} memory")) or reader.memory
+        self._remember = [reader for reader in self._readers if isinstance(reader, Remembers)]
+        for reader in self._remember:
+            reader.memory = whole(state.get(f"{reader.framework} memory")) or reader.memory
         self._marks = re.compile(b"|".join(re.escape(mark) for reader in self._readers for mark in reader.marks))
         self._holding: LineReader | None = None
         self._lines = 0
@@ -48,7 +48,7 @@ class FrameworkLines:
 
     def state(self) -> dict[str, Scalar]:
         """What the readers remember from one row to the next."""
-        return {f"{each.framework} memory": each.memory for each in self._readers if isinstance(each, Remembers)}
+        return {f"{each.framework} memory": each.memory for each in self._remember}
 
     def may_begin(self, line: bytes) -> bool:
         """Whether a row of any framework might begin in this line."""

@@ -44,6 +44,8 @@ class Splitter:
         self._cut = 0
         self._passed = passed
         self._mark: bytes | None = None
+        self._begun = 0
+        self._rest: bytes | None = None
 
     @property
     def behind(self) -> bytes:
@@ -52,9 +54,17 @@ class Splitter:
             return self._mark
         return (self._passed + self._buffer[max(0, self._cut - BEFORE) : self._cut])[-BEFORE:]
 
+    @property
+    def before_line(self) -> bytes:
+        """The last bytes before the line given out last, as they were read; asked for before the next one."""
+        if self._rest is not None:
+            return self._rest
+        return (self._passed + self._buffer[max(0, self._begun - BEFORE) : self._begun])[-BEFORE:]
+
     def feed(self, data: bytes) -> None:
         """Take the piece that lies at ``offset``."""
         self.offset += len(data)
+        self._rest = None
         self._buffer += data.replace(b"\r", b"\n") if self._bars else data
 
     def lines(self) -> Iterator[Line]:
@@ -63,7 +73,7 @@ class Splitter:
         while (end := buffer.find(b"\n", self._cut)) >= 0:
             data, start = buffer[self._cut : end], self.position
             self.position += end + 1 - self._cut
-            self._cut = end + 1
+            self._begun, self._cut = self._cut, end + 1
             if self._mark is not None:
                 yield self._skipped(start)
             elif data or not self._bars:
@@ -77,6 +87,7 @@ class Splitter:
     def rest(self) -> list[Line]:
         """The unfinished last line, if there is one."""
         start, data, skipping = self.position, self._buffer[self._cut :], self._mark is not None
+        self._rest = self.behind
         self._pass(len(self._buffer))
         if skipping:
             return [self._skipped(start)]

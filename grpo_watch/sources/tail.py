@@ -26,13 +26,12 @@ class Tail:
 
     - Truncation in place: what was written since the last poll is gone. After copytruncate, only what was written
       between the copy and the truncation, as long as the copy lies beside the file under a name that begins like it.
-    - A file that was truncated and has grown past the position is noticed by its first 256 bytes and the 32 before the
-      position alone: where these are the same, the lines between them are taken to be those that were read.
+    - Truncated, grown past the position, its first 256 bytes and the 32 before it the same: taken for unchanged.
     - A file that was cut back but not to nothing is read anew from its beginning (``generation`` tells).
     - A file that was deleted or replaced twice between two polls without being kept under another name.
 
     Args:
-        path, roots: the file, and the folders that links may not lead out of.
+        path, roots: the file; folders that links may not lead out of.
         cursor: where an earlier reader stopped; ignored (and ``generation`` starts at 1) when the file is another one.
         bars: split at carriage returns too, as consoles with progress bars need it; empty pieces are passed over.
         max_line: longest line in bytes; longer ones are skipped without being held in memory.
@@ -99,7 +98,8 @@ class Tail:
 
     def before(self, source: str, line: Line) -> Cursor:
         """Where reading would go on with the line given out last; it may be the last one of the file that was left."""
-        return self.cursor(source, line.start) if line.generation == self.generation else Cursor(source, *self._left)
+        own = (identity(self._node, self._head, self._split.before_line), line.start)
+        return Cursor(source, *(own if line.generation == self.generation else self._left))
 
     def close(self) -> None:
         """Free the file handle."""

@@ -76,6 +76,12 @@ class Found:
     missing: tuple[str, ...] = ()
     optimizer: tuple[str, ...] = ()
 
+    def plain_name(self, full: str) -> str | None:
+        """A tensor's name without what all weights of the file begin with; None where it is no weight."""
+        if not self.below:
+            return full
+        return next((full.removeprefix(start) for start in self.below if full.startswith(start)), None)
+
 
 def names_in(folder: Path) -> dict[str, os.stat_result]:
     """The files of a checkpoint folder and of the folders in it that may hold weights, by relative name.

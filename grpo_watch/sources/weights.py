@@ -15,8 +15,10 @@ from grpo_watch.errors import ChangedWhileReadError, SourceError, TensorFileErro
 from grpo_watch.extract.extents import WHOLE_FILE
 from grpo_watch.extract.layout import read_layout, whole_file
 from grpo_watch.sources.adapter_config import read_adapter_config
+from grpo_watch.sources.digest_cache import DigestCache
 from grpo_watch.sources.opened import opened, read_small
 from grpo_watch.sources.optimizer_state import optimizer_state
+from grpo_watch.sources.throttle import Throttle
 from grpo_watch.sources.weight_files import RANKED, WHOLE, Found, WeightFile, choose, names_in
 
 MAX_INDEX = 100_000_000
@@ -42,9 +44,20 @@ class Weights:
     optimizer: Mapping[str, Scalar] = field(default_factory=dict)
 
 
-def digest_checkpoint(
-    folder: Path, roots: Sequence[Path], progress: Progress | None = None, threads: int = 1
-) -> Weights | None:
+@dataclass(frozen=True, slots=True)
+class How:
+    """How weight files are read: what is told of it, by how many threads, how fast, and what is known already."""
+
+    progress: Progress | None = None
+    threads: int = 1
+    throttle: Throttle | None = None
+    cache: DigestCache | None = None
+
+
+AS_USUAL = How()
+
+
+def digest_checkpoint(folder: Path, roots: Sequence[Path], how: How = AS_USUAL) -> Weights | None:
     """Checksums of all tensors of a checkpoint folder; None when it holds no weight file.
 
     Raises:
@@ -59,8 +72,8 @@ def digest_checkpoint(
     files, missing = list(found.files), list(found.missing)
     expected: dict[str, str] = {}
     if found.index:
-        files, missing, expected = _indexed(folder, found, names, roots)
-    read = _digest_all(folder, found, files, _Reading(roots, progress, threads))
+        files, missing, expected = files_of_index(folder, found, names, roots)
+    read = _digest_all(folder, found, files, roots, how)
     problems = [*missing, *read.problems]
     adapter: Mapping[str, Scalar] = {}
     if found.kind is CheckpointKind.ADAPTER:
@@ -74,9 +87,7 @@ def digest_checkpoint(
     return Weights(found.kind, read.tensors, tuple(problems), adapter, read.replicas(), state)
 
 
-def digest_weight_file(
-    path: Path, roots: Sequence[Path], progress: Progress | None = None, threads: int = 1
-) -> Weights:
+def digest_weight_file(path: Path, roots: Sequence[Path], how: How = AS_USUAL) -> Weights:
     """The same for one weight file that the user names.
 
     Raises:
@@ -84,7 +95,7 @@ def digest_weight_file(
     """
     kind = CheckpointKind.ADAPTER if path.name.startswith("adapter_model") else CheckpointKind.FULL
     found = Found(kind, (WeightFile(path.name),))
-    read = _digest_all(path.parent, found, found.files, _Reading(roots, progress, threads))
+    read = _digest_all(path.parent, found, found.files, roots, how)
     return Weights(kind, read.tensors, tuple(read.problems))
 
 
@@ -97,7 +108,7 @@ def _listing(folder: Path) -> Mapping[str, os.stat_result]:
         raise SourceError(f"{folder}: can't be listed: {error.strerror or error}") from None
 
 
-def _indexed(
+def files_of_index(
     folder: Path, found: Found, names: Collection[str], roots: Sequence[Path]
 ) -> tuple[list[WeightFile], list[str], dict[str, str]]:
     """The shards that an index names and that are there, what is wrong with it, and which tensor it puts where."""
@@ -123,15 +134,6 @@ def _weight_map(name: str, raw: bytes) -> tuple[dict[str, str], list[str]]:
     return where, []
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """How files are read."""
-
-    roots: Sequence[Path]
-    progress: Progress | None
-    threads: int
-
-
 @dataclass(slots=True)
 class _Read:
     """What the files of one checkpoint gave; ``shared``: labelled names of tensors that every rank must hold alike."""
@@ -150,10 +152,9 @@ class _Read:
     ) -> None:
         """Add the tensors of one file."""
         for full, digest in digests.items():
-            start = next((start for start in found.below if full.startswith(start)), None)
-            if found.below and start is None and digest.dtype != WHOLE_FILE:
+            plain = full if digest.dtype == WHOLE_FILE else found.plain_name(full)
+            if plain is None:
                 continue
-            plain = full.removeprefix(start or "")
             name = plain + file.label
             if name in self.tensors:
                 self.problems.append(f"{file.name}: tensor {full[:80]!r} is in two shards")
@@ -170,24 +171,13 @@ class _Read:
         self.tensors.update((name, digest) for name, digest in self.empty.items() if name not in held)
 
 
-def _digest_all(folder: Path, found: Found, files: Sequence[WeightFile], how: _Reading) -> _Read:
-    from grpo_watch.extract.tensors import digest_file  # noqa: PLC0415  numpy stays out of the daemon
-
+def _digest_all(folder: Path, found: Found, files: Sequence[WeightFile], roots: Sequence[Path], how: How) -> _Read:
     read = _Read()
-    total, done, lock = sum(_size(folder / file.name) for file in files), 0, Lock()
-
-    def count(size: int) -> None:
-        nonlocal done
-        with lock:
-            done += size
-            if how.progress is not None:
-                how.progress(done, total)
-
+    count = _counter(sum(_size(folder / file.name) for file in files), how)
     for file in files:
-        with opened(folder / file.name, how.roots) as descriptor:
+        with opened(folder / file.name, roots) as descriptor:
             try:
-                layout = whole_file if WHOLE.fullmatch(file.name) else read_layout
-                digests = digest_file(descriptor, file.name, count, how.threads, layout)
+                digests = _digest_one(descriptor, file.name, count, how)
                 shared = _whole_on_each_rank(descriptor, file) if RANKED.fullmatch(file.name) else ()
             except ChangedWhileReadError:
                 raise
@@ -197,6 +187,42 @@ def _digest_all(folder: Path, found: Found, files: Sequence[WeightFile], how: _R
         read.take(file, found, digests, shared)
     read.end()
     return read
+
+
+def _digest_one(descriptor: int, name: str, count: Callable[[int], None], how: How) -> Mapping[str, TensorDigest]:
+    from grpo_watch.extract.tensors import digest_file  # noqa: PLC0415  numpy stays out of the daemon
+
+    known = how.cache.get(os.fstat(descriptor)) if how.cache is not None else None
+    if known is not None:
+        count(os.fstat(descriptor).st_size)
+        return known
+    slow = how.throttle
+
+    def read(size: int) -> None:
+        count(size)
+        if slow is not None:
+            slow.take(size)
+
+    before = os.fstat(descriptor)
+    layout = whole_file if WHOLE.fullmatch(name) else read_layout
+    digests = digest_file(descriptor, name, read, how.threads, layout)
+    if how.cache is not None:
+        how.cache.put(before, digests)
+    return digests
+
+
+def _counter(total: int, how: How) -> Callable[[int], None]:
+    """Adds up what is read, by any thread."""
+    done, lock = 0, Lock()
+
+    def count(size: int) -> None:
+        nonlocal done
+        with lock:
+            done += size
+            if how.progress is not None:
+                how.progress(min(done, total), total)
+
+    return count
 
 
 def _whole_on_each_rank(descriptor: int, file: WeightFile) -> Collection[str]:

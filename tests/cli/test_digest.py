@@ -12,8 +12,9 @@ import pytest
 import xxhash
 from safetensors import numpy as library
 
-from grpo_watch.cli.digest import digest_command
+from grpo_watch.cli.digest import Options, digest_command, parse_rate
 from grpo_watch.errors import UsageError
+from tests.support import torch_file as torch
 
 
 def save(folder: Path, name: str = "model.safetensors", **tensors: Any) -> Path:
@@ -153,3 +154,87 @@ def test_control_characters_in_names_do_not_reach_the_terminal(
     _, shown = text(capsys, save(tmp_path / "a", **{"w\x1b[31m\n[bold]": [1.0]}))
     assert "\x1b" not in shown
     assert "w\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}[bold]" in shown
+
+
+def test_elements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One of four elements from 0 to 3 beside a size of 3: relative change 1; the other layer stays."""
+    names = ("model.layers.0.w", "model.layers.10.w")
+    first = save(tmp_path / "a", **{name: [3.0, 0.0, 0.0, 0.0] for name in names})
+    second = save(tmp_path / "b", **{names[0]: [3.0, 0.0, 0.0, 0.0], names[1]: [3.0, 0.0, 0.0, 3.0]})
+    code = digest_command(first, second, "json", False, Options(elements=True))
+    told = json.loads(capsys.readouterr().out)["elements"]
+    assert code == 1
+    assert told["tensors"] == {names[1]: {"elements": 4, "changed": 1, "share": 0.25, "relative": 1.0}}
+    assert told["layers"]["layer 0"] == {"elements": 4, "changed": 0, "share": 0.0, "relative": 0.0}
+    assert list(told["layers"]) == ["layer 0", "layer 10"]
+    assert told["all"] == {"elements": 8, "changed": 1, "share": 0.125, "relative": pytest.approx(0.5**0.5)}
+    assert told["rounding"] == "", "float32"
+    digest_command(first, second, "text", False, Options(elements=True))
+    assert "all: 12.500% of 8 elements, relative change 0.71\n" in capsys.readouterr().out
+
+
+def test_arithmetic_of_rounding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """0x3CA4 is 0.02 in bf16, where its steps are 2^-13."""
+    for name in ("a", "b"):
+        torch.state_dict(tmp_path / f"{name}.bin", {"w": np.full(4, 0x3CA4, np.uint16)})
+    digest_command(tmp_path / "a.bin", tmp_path / "b.bin", "text", False, Options(elements=True))
+    shown = capsys.readouterr().out
+    assert (
+        "the resolution of bf16 near 0.02 (the weights' root mean square) is 0.00012: an update below 6.1e-05" in shown
+    )
+
+
+def test_torch_file_equals_the_same_weights_as_safetensors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    torch.state_dict(tmp_path / "pytorch_model.bin", {"w": array})
+    save(tmp_path / "b", w=array)
+    assert text(capsys, tmp_path / "pytorch_model.bin", tmp_path / "b") == (
+        0,
+        "all 1 tensors are byte-identical; 0 added, 0 removed\n",
+    )
+
+
+def test_files_compared_as_a_whole_are_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__0_0.distcp").write_text(name)
+    code, shown = text(capsys, tmp_path / "a", tmp_path / "b")
+    assert code == 1
+    assert "1 of 1 files changed (compared as a whole: this proves nothing about the weights)" in shown
+
+
+def test_optimizer_and_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        for rank in range(2):
+            value = {"w": np.full(2, rank, np.float32)}
+            torch.state_dict(tmp_path / name / f"model_world_size_2_rank_{rank}.pt", value, ("Replicate",))
+            moments = torch.mapping({"state": torch.mapping({"m": torch.tensor("0", value["w"])})})
+            path = tmp_path / name / f"optim_world_size_2_rank_{rank}.pt"
+            torch.archive(path, torch.whole(moments), {"0": value["w"].tobytes()})
+    code, told = run(capsys, tmp_path / "a", tmp_path / "b")
+    assert code == 1
+    assert told["optimizer"] == {"moments": "same"}
+    assert told["ranks_apart"] == ["w@0/2"]
+    shown = text(capsys, tmp_path / "a", tmp_path / "b")[1]
+    assert "the optimizer's moments: same\n" in shown
+    assert "apart    w@0/2: ranks that must agree hold different bytes\n" in shown
+
+
+def test_threads_and_limit_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = save(tmp_path / "a", **{str(number): [float(number)] for number in range(20)})
+    plain = run(capsys, folder)
+    code = digest_command(folder, None, "json", False, Options(threads=3, io_limit="100MB", cache=False))
+    assert (code, json.loads(capsys.readouterr().out)) == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("200MB", 2e8), ("1.5G", 1.5e9), ("1000000", 1e6), ("10 KiB/s", 1e4), ("2t", 2e12)]
+)
+def test_rates(text: str, rate: float) -> None:
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "fast", "0", "-1", "0MB", "1e9", "5 bananas"])
+def test_no_rates(text: str) -> None:
+    with pytest.raises(UsageError, match="no rate"):
+        parse_rate(text)

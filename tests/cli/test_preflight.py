@@ -76,7 +76,7 @@ def test_the_document_has_the_keys_of_the_interface(capsys: pytest.CaptureFixtur
     assert told["schema"] == "grpo-watch/preflight/1"
     assert list(told) == [
         *("schema", "framework", "framework_version", "framework_version_from"),
-        *("ok", "problems", "suggestions", "prediction", "missing"),
+        *("ok", "problems", "suggestions", "prediction", "missing", "unresolved"),
     ]
     steps = (
         "max_steps",
@@ -134,6 +134,67 @@ def test_what_is_installed_counts_where_the_launch_takes_it(
     assert (told["framework_version"], told["framework_version_from"]) == (version, origin)
 
 
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ("--num_train_epochs $EPOCHS", "num_train_epochs could not be read (train.sh:1)"),
+        ("--max_steps $STEPS", "max_steps could not be read (train.sh:1)"),
+        ("--num_iterations $1", "num_iterations could not be read (train.sh:1)"),
+        ("--split_dataset_ratio $SPLIT", "split_dataset_ratio could not be read (train.sh:1)"),
+        ("--eval_strategy $EVAL", "eval_strategy could not be read (train.sh:1)"),
+        ("--num_train_epochs -1", "num_train_epochs is -1, not more than 0 (train.sh:1)"),
+        ("--num_iterations 0", "num_iterations is 0, not a positive whole number (train.sh:1)"),
+        ("--gradient_accumulation_steps sk-shortsecret", "gradient_accumulation_steps is no number (train.sh:1)"),
+        ("--streaming true", "a dataset that is streamed has no length: set max_steps (train.sh:1)"),
+        ("--sequence_parallel_size 4", "sequence_parallel_size lets several processes share one batch"),
+        ("--auto_find_batch_size true", "auto_find_batch_size changes the per-device batch"),
+    ],
+)
+def test_what_decides_and_is_not_known_is_no_ok(
+    flags: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.sh").write_text(f"swift rlhf --rlhf_type grpo {GOOD} {flags}\n")
+    code, told = ask(capsys, "train.sh", *KNOWN)
+    assert (code, told["ok"]) == (3, False)
+    assert any(each.startswith(line) for each in told["missing"])
+    if "eval" not in flags:
+        assert told["prediction"] is None or told["prediction"]["max_steps"] is None
+
+
+def test_a_total_that_is_set_needs_no_epochs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.sh").write_text(f"swift rlhf --rlhf_type grpo {GOOD} --max_steps 50 --num_train_epochs $E\n")
+    code, told = ask(capsys, "train.sh", *KNOWN)
+    assert (code, told["prediction"]["max_steps"]) == (0, 50)
+    assert told["unresolved"] == ["train.sh:1: num_train_epochs is $E, which nothing here sets"]
+
+
+def test_versions_outside_of_what_is_known_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = ask(capsys, *swift(GOOD, "--dataset-size", "80", "--framework-version", "2.6.0"))
+    assert code == 3
+    assert told["missing"][0].startswith("the rules of 2.6.0 are not known")
+    code, told = ask(capsys, *swift(GOOD, "--dataset-size", "80", "--framework-version", "9.9.9"))
+    assert (code, told["unresolved"]) == (0, ["9.9.9 is newer than 4.6.0, whose rules are applied"])
+    assert ask(capsys, *swift(GOOD, "--dataset-size", "80", "--framework-version", "4.6.3"))[1]["unresolved"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.py", "from trl import GRPOConfig\na = GRPOConfig(max_steps=login(token='SECRET', k=f('SECRET')))\n"),
+        ("train.sh", "swift rlhf --rlhf_type grpo --dataset 'hf::me/x?token=SECRET&a=SECRET'\n"),
+        ("train.sh", "swift rlhf --rlhf_type grpo --dataset 'https://me:SECRET@host/x.jsonl'\n"),
+    ],
+)
+def test_secrets_in_what_can_t_be_read_are_not_printed(
+    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(text)
+    for output in ("text", "json"):
+        assert run_cli(["preflight", name, "--format", output]) in {1, 3}
+        written = capsys.readouterr()
+        assert "SECRET" not in written.out + written.err
+
+
 def test_problems_outrank_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(capsys, *swift(BAD))[0] == 1
 
@@ -157,6 +218,7 @@ def test_a_dataset_that_is_not_here_is_no_problem_once_its_size_is_said(capsys: 
         (["--framework", "keras", "--", "swift", "rlhf"], "--framework keras: not one of trl"),
         (["--world-size", "0", "--", "swift", "rlhf"], "--world-size 0: must be at least 1"),
         (["--dataset-size", "x", "--", "swift", "rlhf"], "--dataset-size"),
+        (["--framework-version", "banana", "--", "swift", "rlhf"], "--framework-version banana: not a version"),
         (["--pass-rate", "3", "--", "swift", "rlhf"], "--pass-rate 3: must be a share from 0 to 1"),
         (["--dead-share", "nan", "--", "swift", "rlhf"], "--dead-share nan: must be a share from 0 to 1"),
         (["--seconds-per-step", "0", "--", "swift", "rlhf"], "--seconds-per-step 0: must be more than 0"),

@@ -73,7 +73,11 @@ UNKNOWN: list[tuple[What, Callable[[Path], None], str]] = [
         "not-a-row: line at byte 0",
     ),
     (What.COMPLETIONS_PARQUET, parquet, "completions_00001.parquet: no columns prompt and completion"),
-    (What.CHECKPOINTS, text("checkpoint-1/pytorch_model.bin", "no tensors"), "checkpoint-1: not understood"),
+    (
+        What.CHECKPOINTS,
+        text("checkpoint-1/pytorch_model.bin", "no tensors"),
+        "checkpoint-1: pytorch_model.bin: no file of torch.save",
+    ),
     (What.RUN_CONFIG, text("args.json", '["--beta", "0.04"]'), "args.json: not a JSON object"),
     (
         What.RUN_CONFIG,

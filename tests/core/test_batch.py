@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from grpo_watch.core.batch import BatchPlan, Counting, release, style_of
 from grpo_watch.core.batch_cause import likely_cause
@@ -95,9 +99,29 @@ def test_what_is_counted_and_what_is_drawn() -> None:
     assert (plan.prompts, plan.micro_steps, plan.drawn, plan.max_steps) == (10, 76, 40, 2)
 
 
-def test_the_cause_is_a_single_setting() -> None:
-    """64 steps with one process are 32 with two, and nothing makes 61 of them."""
+def test_the_cause_is_what_nobody_said_or_the_dataset() -> None:
+    """64 prompts, one a step; with two to a step 61 steps are those of 122 or 123 prompts."""
     plan = BatchPlan(64, 8, 8)
-    assert likely_cause(plan, 32, lambda _: False) == ("world_size", 2)
-    assert likely_cause(plan, 128, lambda name: name == "num_iterations") == ("num_train_epochs", 2.0)
-    assert likely_cause(plan, 61, lambda _: False) is None
+    assert likely_cause(plan, 128, lambda _: False) == "num_iterations = 2"
+    assert likely_cause(plan, 128, lambda _: True) == "dataset_size = 128"
+    assert likely_cause(BatchPlan(64, 16, 8), 61, lambda _: True) == "dataset_size = 122 to 123"
+
+
+def test_unsloth_puts_a_batch_of_its_own_in() -> None:
+    """1 on the device and 8 per group, 8 accumulated: 64 steps; with 8 on the device 8 prompts a step, so 8 steps."""
+    plan = BatchPlan(64, 1, 8, gradient_accumulation_steps=8)
+    assert likely_cause(plan, 8, lambda _: True, replaces_batch=True) == "per_device_train_batch_size = 8"
+    assert likely_cause(plan, 8, lambda _: True) == "dataset_size = 8"
+
+
+def test_no_dataset_gives_an_odd_number_of_steps_in_two_epochs() -> None:
+    assert likely_cause(BatchPlan(64, 8, 8, num_train_epochs=2), 61, lambda _: True) is None
+
+
+@given(st.integers(1, 40), st.integers(1, 3000), st.integers(1, 3000))
+def test_a_dataset_that_is_named_gives_the_total(per_device: int, rows: int, printed: int) -> None:
+    plan = BatchPlan(rows, per_device * 2, 2, gradient_accumulation_steps=3)
+    told = likely_cause(plan, printed, lambda _: True)
+    if told is not None:
+        for size in map(int, told.removeprefix("dataset_size = ").split(" to ")):
+            assert replace(plan, dataset_size=size).max_steps == printed

@@ -19,6 +19,8 @@ COMPLETE: dict[str, Scalar] = {
     "per_device_train_batch_size": 8,
     "num_generations": 8,
     "gradient_accumulation_steps": 1,
+    "world_size": 1,
+    "num_train_epochs": 1,
 }
 
 
@@ -36,11 +38,11 @@ def test_the_predicted_total_and_its_neighbours_are_fine() -> None:
         assert run.monitor.evaluated
 
 
-def test_half_of_it_is_a_second_process_that_nobody_mentioned() -> None:
+def test_half_of_it_is_told_and_is_what_two_processes_give() -> None:
     run = fed(32, **COMPLETE)
     assert [change[0] for change in run.changes] == ["firing"]
     assert run.said[-1].reading.evidence["predicted"] == 64
-    assert fed(32, world_size=2, **COMPLETE).changes == []
+    assert fed(32, **{**COMPLETE, "world_size": 2}).changes == []
 
 
 def test_one_percent_of_a_long_run_is_tolerated() -> None:
@@ -55,6 +57,8 @@ def test_one_percent_of_a_long_run_is_tolerated() -> None:
     [
         ({**COMPLETE, "dataset_size": None}, "dataset_size"),
         ({**COMPLETE, "num_generations": None}, "num_generations"),
+        ({**COMPLETE, "world_size": None}, "world_size"),
+        ({**COMPLETE, "num_train_epochs": None}, "num_train_epochs"),
         ({**COMPLETE, "max_steps": 10}, "max_steps is set"),
         ({**COMPLETE, "dynamic_sample": True}, "dynamic sampling"),
     ],
@@ -83,17 +87,9 @@ def test_verl_drops_what_does_not_fill_a_step() -> None:
     assert [change[0] for change in run.changes] == ["firing"]
     evidence = run.said[-1].reading.evidence
     assert evidence["predicted"] == 105
-    assert evidence["explained_by"] == "num_train_epochs = 30"
-    # 7473 / 512 = 14
-    assert said_by_verl(98, **{**VERL, "num_train_epochs": 7}).changes != []
-    evidence = said_by_verl(434, **{**VERL, "num_train_epochs": 31}).said[-1].reading.evidence
-    assert evidence["explained_by"] == "num_train_epochs = 62"
-
-
-def test_the_cause_of_a_total_that_no_epochs_give() -> None:
-    """7473 prompts by 512 are 14 steps, by 256 are 29: 29 x 15 = 435 is no multiple of 7."""
-    assert said_by_verl(435, **VERL).said[-1].reading.evidence["explained_by"] == "prompts_per_step = 256"
-    assert "explained_by" not in said_by_verl(433, **VERL).said[-1].reading.evidence
+    # 210 / 15 = 14 steps an epoch
+    assert evidence["explained_by"] == f"dataset_size = {14 * 1024} to {15 * 1024 - 1}"
+    assert "explained_by" not in said_by_verl(211, **VERL).said[-1].reading.evidence
 
 
 def test_verl_before_0_9_draws_what_gen_batch_size_says() -> None:
@@ -128,7 +124,7 @@ def test_old_trl_counts_what_it_does_not_draw() -> None:
     """26 prompts x 4 on 2 processes of 4 are 13 micro-steps, 2 to a step: 7 in TRL 0.19, 6 from 0.20 on."""
     settings = {
         "dataset_size": 2600, "per_device_train_batch_size": 4, "num_generations": 32, "world_size": 2,
-        "gradient_accumulation_steps": 40,
+        "gradient_accumulation_steps": 40, "num_train_epochs": 1,
     }  # fmt: skip
     # 83,200 completions: floor(2600 / 10) = 260 steps in both; one prompt more makes the 261st only where it is counted
     assert fed(260, "trl", "0.20.0", **settings).changes == []
@@ -139,16 +135,15 @@ def test_old_trl_counts_what_it_does_not_draw() -> None:
     assert fed(4, "trl", "0.19.1", **short).said[-1].reading.evidence["predicted"] == 2
 
 
-def test_the_likeliest_setting_is_named() -> None:
-    """Half the steps: a process that nobody counted. Twice the steps: iterations, or epochs where those are known."""
+def test_what_gives_the_total_is_named() -> None:
+    """What nobody said first; the run's own settings are not doubted, the dataset's size is."""
 
     def named(total: int, **settings: Scalar) -> object:
         return fed(total, **{**COMPLETE, **settings}).said[-1].reading.evidence.get("explained_by")
 
-    assert named(32) == "world_size = 2"
     assert named(128) == "num_iterations = 2"
-    assert named(128, num_iterations=1) == "num_train_epochs = 2"
-    assert named(61) is None
+    assert named(128, num_iterations=1) == "dataset_size = 128"
+    assert named(32) == "dataset_size = 32"
 
 
 @pytest.mark.parametrize(("printed", "verdict"), [(105, "ok"), (210, "firing")])

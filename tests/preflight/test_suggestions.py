@@ -127,3 +127,19 @@ def test_a_default_is_called_a_default() -> None:
     assert "not given → 1 breaks no rule" in [
         each.why for each in suggest(Settings(Launch("verl", "0.9.0", settings=verl)))
     ]
+
+
+def test_three_changes_where_two_are_not_enough() -> None:
+    """92 completions are neither whole micro-batches of 16 nor groups of 12, and one row is no group to evaluate."""
+    asked = Settings(
+        launch(
+            per_device_train_batch_size=16, gradient_accumulation_steps=4, num_generations=12,
+            generation_batch_size=92, eval_strategy="steps", per_device_eval_batch_size=1,
+        )
+    )  # fmt: skip
+    found = suggest(asked)
+    assert found
+    for each in found:
+        batch = batch_of(asked.changed(each.changes))
+        assert batch is not None
+        assert refusals(batch) == ()

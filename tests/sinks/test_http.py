@@ -15,7 +15,7 @@ import pytest
 import trustme
 
 from grpo_watch.config.secrets import SecretFile
-from grpo_watch.sinks import http as module
+from grpo_watch.sinks import client as module
 from grpo_watch.sinks.http import MAX_RETRY_AFTER, Access, Http, outcome_of
 from grpo_watch.sinks.notification import Result
 from tests.support.receiving import Answer, receiving, secret_file

@@ -11,6 +11,7 @@ from grpo_watch.core.detector import catalogue
 from grpo_watch.core.records import Transition
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.runtime.daemon import Daemon, Plan
+from grpo_watch.runtime.delivery.desk import Desk
 from grpo_watch.runtime.keeper import Keeper
 from grpo_watch.runtime.reconcile import RuleSet, rule_set
 from grpo_watch.sources.discover import Discoverer
@@ -43,6 +44,7 @@ class Live:
         now: float,
         rules: Callable[[], RuleSet] = lambda: SHIPPED,
         submit: Any = Done,
+        desk: Desk | None = None,
         **plan: Any,
     ) -> None:
         self.now, self.timer, self.path = now, 0.0, path
@@ -57,6 +59,7 @@ class Live:
             timer=lambda: self.timer,
             plan=Plan(**plan),
             report=self.reported.append,
+            desk=desk,
         )
 
     def look(self) -> None:

@@ -15,9 +15,7 @@ NAME = "framework-constraint"
 def judge(settings: Settings) -> Iterator[Problem]:
     """A problem for each rule of the framework that the settings break."""
     rules = OWN.get(settings.framework)
-    if rules is None or (rules.needs_processes and not settings.world_size):
-        return
-    for broken in rules.broken(settings):
+    for broken in rules.broken(settings) if rules else ():
         yield Problem(
             NAME,
             Severity.CRITICAL,

@@ -93,8 +93,8 @@ class Draft:
             self.note(f"{origin}: {name} is {hidden(why)}")
 
     def note(self, text: str) -> None:
-        """Say once what could not be read."""
-        line = " ".join(text.split())
+        """Say once what could not be read; nothing that may be a secret is quoted."""
+        line = hidden(" ".join(text.split()))
         if line not in self.unresolved:
             self.unresolved.append(line)
 

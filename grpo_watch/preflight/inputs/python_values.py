@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -173,10 +174,21 @@ def called_name(node: ast.expr) -> str:
     return ""
 
 
+class _Quiet(ast.NodeTransformer):
+    """Texts that a call is given may be secrets."""
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        """The same call with every text in its arguments left out."""
+        for part in ast.walk(node):
+            if isinstance(part, ast.Constant) and isinstance(part.value, (str, bytes)):
+                part.value = "…"
+        return node
+
+
 def source(node: ast.expr) -> str:
-    """The expression as people wrote it, short."""
+    """The expression as people wrote it, short, without the texts that it passes to calls."""
     try:
-        text = " ".join(ast.unparse(node).split())
+        text = " ".join(ast.unparse(_Quiet().visit(deepcopy(node))).split())
     except (RecursionError, ValueError):
         text = "an expression"
     return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004  a line stays readable

@@ -18,6 +18,7 @@ _SECRET_NAME = re.compile(
     r"(?:^|[._-])(?:token|secret|passwd|password|credentials?|api_?key|access_?key|key)$", re.IGNORECASE
 )
 _SECRET_VALUE = re.compile(r"hf_\w{16,}|sk-[\w-]{16,}|gh[pousr]_\w{16,}|AKIA[A-Z0-9]{12,}|://[^/\s:@]*:[^/\s@]+@")
+_QUERY = re.compile(r"(?<=[?&])[\w.%~-]+=[^\s'\"]*")
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _WORDS: dict[str, Scalar] = {"true": True, "false": False, "none": None, "null": None, "~": None}
@@ -29,8 +30,8 @@ def is_secret(name: str, value: object = "") -> bool:
 
 
 def hidden(text: str) -> str:
-    """``text`` with everything in it that looks like a credential replaced by ``***``."""
-    return _SECRET_VALUE.sub("***", text)
+    """``text`` with everything in it that looks like a credential, or stands in a URL's query, replaced by ``***``."""
+    return _QUERY.sub("***", _SECRET_VALUE.sub("***", text))
 
 
 def typed(text: str) -> Scalar:

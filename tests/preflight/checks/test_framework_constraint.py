@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from grpo_watch.core.records import Scalar
+from grpo_watch.preflight.assess import assess
+from grpo_watch.preflight.document import MISSING, exit_code
 from tests.preflight.launches import launch, told
 
 CHECK = "framework-constraint"
@@ -9,15 +16,17 @@ CHECK = "framework-constraint"
 
 ACTOR, ROLLOUT = "actor_rollout_ref__actor__", "actor_rollout_ref__rollout__"
 MICRO = {f"{ACTOR}ppo_micro_batch_size_per_gpu": 4}
+MINI = "actor_rollout_ref.actor.ppo_mini_batch_size"
+PER_GPU = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
 
 
-def said(*args: object, **settings: object) -> list[str]:
-    return [problem.says for problem in told(CHECK, launch(*args, **settings))]
+def said(framework: str, version: str, world_size: int | None = None, **settings: Any) -> list[str]:
+    return [problem.says for problem in told(CHECK, launch(framework, version, world_size, **settings))]
 
 
 def test_verl_spreads_over_the_devices() -> None:
     """100 prompts x 1 over 8 devices: 100 % 8 = 4."""
-    settings = {"data__train_batch_size": 100, f"{ACTOR}ppo_mini_batch_size": 100, **MICRO}
+    settings: dict[str, Any] = {"data__train_batch_size": 100, f"{ACTOR}ppo_mini_batch_size": 100, **MICRO}
     assert said("verl", "0.9.0", **settings) == [
         "real_train_batch_size (100) must be divisible by minimal possible batch size (8)"
     ]
@@ -67,3 +76,59 @@ def test_megatron_spreads_prompts_in_whole_micro_batches() -> None:
     assert (
         said("ms-swift-megatron", "4.6.0", 8, tensor_model_parallel_size=2, **{**settings, "micro_batch_size": 2}) == []
     )
+
+
+WHOLE: dict[str, Scalar] = {MINI: 64, PER_GPU: 4, "actor_rollout_ref.rollout.n": 8}
+UNREADABLE: list[tuple[str, dict[str, Scalar], str]] = [
+    ("verl", {"data.train_batch_size": None, **WHOLE}, "data.train_batch_size"),
+    ("verl", {"trainer.total_epochs": None, **WHOLE}, "trainer.total_epochs"),
+    ("verl", {"trainer.nnodes": None, **WHOLE}, "trainer.nnodes"),
+    ("openrlhf", {"n_samples_per_prompt": None, "advantage_estimator": "group_norm"}, "n_samples_per_prompt"),
+    (
+        "openrlhf",
+        {"rollout.n_samples_per_prompt": 2, "rollout.batch_size": 2, "actor.num_gpus_per_node": None},
+        "actor.num_gpus_per_node",
+    ),
+    (
+        "nemo-rl",
+        {"grpo.num_prompts_per_step": None, "loss_fn.force_on_policy_ratio": True},
+        "grpo.num_prompts_per_step",
+    ),
+    ("nemo-rl", {"grpo.max_num_epochs": None}, "grpo.max_num_epochs"),
+    ("ms-swift-megatron", {"global_batch_size": None, "num_generations": 8}, "global_batch_size"),
+    ("ms-swift-megatron", {"tensor_model_parallel_size": None, "num_train_epochs": 1}, "tensor_model_parallel_size"),
+]
+
+
+@pytest.mark.parametrize(("framework", "settings", "name"), UNREADABLE)
+def test_what_could_not_be_read_is_no_one(framework: str, settings: dict[str, Scalar], name: str) -> None:
+    """``train_batch_size=$BATCH`` is neither 1 nor the default: no rule, no step, and the answer asks for it."""
+    world = 8 if framework == "ms-swift-megatron" else None
+    asked = launch(framework, None, world, 5000, **settings)
+    assert told(CHECK, asked) == []
+    found = assess(asked)
+    assert found.prediction is None
+    assert [line for line in found.missing if line.startswith(f"{name} could not be read (train.sh:3)")]
+    assert exit_code(found) == MISSING
+
+
+def test_a_number_that_is_no_count_is_asked_about() -> None:
+    found = assess(launch("nemo-rl", "0.7.0", None, 100, policy__train_global_batch_size=0))
+    assert "policy.train_global_batch_size is 0, not a positive whole number (train.sh:3)" in found.missing
+    assert found.prediction is None
+
+
+def test_two_numbers_of_processes_are_one_too_many() -> None:
+    """8 x 1 in verl's settings, 48 said: which of them the run will have is not known."""
+    found = assess(launch("verl", "0.9.0", 48, 5000, trainer__n_gpus_per_node=8))
+    assert (
+        "trainer.n_gpus_per_node x trainer.nnodes is 8, and the number of processes 48: correct one of them"
+        in found.missing
+    )
+    assert found.prediction is None
+
+
+def test_said_devices_stand_in_for_unreadable_ones() -> None:
+    """trainer.nnodes=$NODES with --world-size 16: 100 completions do not spread over 16."""
+    settings: dict[str, Scalar] = {"data.train_batch_size": 100, MINI: 100, PER_GPU: 4, "trainer.nnodes": None}
+    assert "minimal possible batch size (16)" in said("verl", "0.9.0", 16, **settings)[0]

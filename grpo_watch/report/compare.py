@@ -1,0 +1,230 @@
+"""Turns the reports of two runs into one answer: where did they part, in what, and what else tells them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from grpo_watch.core.diagnosis import Finding
+from grpo_watch.core.names import SETTINGS
+from grpo_watch.core.records import Setting, Severity
+from grpo_watch.report.collect import RunReport, strict
+from grpo_watch.report.parting import FEWEST, Parting, part
+from grpo_watch.report.series import Floats, Series
+
+SCHEMA = "grpo-watch/diff/1"
+EXACT = frozenset({"learning_rate", "epoch"})
+"""Metrics that are set and not measured: they have no noise."""
+LISTED = frozenset({"step_seconds", "step_seconds_average", "memory_gib", "tokens_seen"})
+"""Metrics that no runs part by: they tell of the machine, or add up the noise of another metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric in both runs; ``parting`` is None where only one has it, ``lacking`` then names the other (a, b)."""
+
+    name: str
+    parting: Parting | None
+    lacking: str | None = None
+
+    @property
+    def counted(self) -> bool:
+        """Whether the runs part where this metric parts."""
+        return self.name not in LISTED
+
+    @property
+    def judged(self) -> bool:
+        """Whether there were enough common rows to say anything."""
+        return self.parting is not None and (self.parting.rows >= FEWEST or self.parting.step is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Lone:
+    """A finding that only one of the runs (a, b) has; ``counted`` where the other run has come to its step too."""
+
+    of: str
+    finding: Finding
+    counted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two runs, side by side. ``steps`` are the optimizer steps that both logged; ``step`` is where they part."""
+
+    a: RunReport
+    b: RunReport
+    steps: tuple[int, ...]
+    metrics: tuple[Metric, ...]
+    settings: Mapping[str, tuple[Setting | None, Setting | None]]
+    findings: tuple[Lone, ...]
+
+    @property
+    def step(self) -> int | None:
+        """The first step at which they part; None where they do not."""
+        parted = [m.parting.step for m in self.metrics if m.counted and m.parting and m.parting.step is not None]
+        parted += [lone.finding.first_step for lone in self.findings if lone.counted]
+        return min(parted, default=None)
+
+    @property
+    def verdict(self) -> str:
+        """``same``, ``parted`` or ``not-evaluable``."""
+        if self.step is not None:
+            return "parted"
+        return "same" if any(metric.judged and metric.counted for metric in self.metrics) else "not-evaluable"
+
+
+def compare(a: RunReport, b: RunReport) -> Comparison:
+    """Compare two reports that carry their series, step by step; of several attempts the newest counts."""
+    left, right = Columns(a.series or Series()), Columns(b.series or Series())
+    steps = tuple(np.intersect1d(left.steps, right.steps).tolist())
+    names = sorted(left.names | right.names)
+    metrics = tuple(_metric(name, left, right) for name in names)
+    return Comparison(a, b, steps, metrics, dict(_settings(a, b)), tuple(_findings(a, b, steps[-1] if steps else -1)))
+
+
+class Columns:
+    """The series of one run as pandas columns by step, without what a restart threw away."""
+
+    def __init__(self, series: Series) -> None:
+        attempts, steps = series.places
+        kept = np.flatnonzero(~series.superseded())
+        self.series, self._kept = series, kept[np.lexsort((attempts[kept], steps[kept]))]
+        self.steps = steps[self._kept]
+        self.names = {name for name in series.metrics if name in series.odd or not np.isnan(self.values(name)).all()}
+
+    def values(self, name: str) -> Floats:
+        """The metric's values, in the order of ``steps``."""
+        chosen: Floats = self.series.column(name)[self._kept]
+        return chosen
+
+    def column(self, name: str) -> pd.Series[float]:
+        """The metric by step."""
+        return pd.Series(self.values(name), index=self.steps)
+
+    def odd(self, name: str) -> set[int]:
+        """The steps at which it was logged as NaN or infinite."""
+        chosen = np.isin(self._kept, self.series.odd.get(name, []))
+        return set(self.steps[chosen].tolist())
+
+
+def _metric(name: str, a: Columns, b: Columns) -> Metric:
+    if name not in a.names or name not in b.names:
+        return Metric(name, None, "b" if name in a.names else "a")
+    resolution = max(a.series.resolution or 0.0, b.series.resolution or 0.0)
+    found = part(a.column(name), b.column(name), resolution, exact=name in EXACT)
+    common = set(a.steps.tolist()) & set(b.steps.tolist())
+    odd = min((a.odd(name) ^ b.odd(name)) & common, default=None)
+    if odd is None or (found.step is not None and found.step <= odd):
+        return Metric(name, found)
+    values = [column.column(name)[odd] for column in (a, b)]
+    return Metric(name, Parting(found.rows, min(found.differs or odd, odd), odd, values[0], values[1], 0.0))
+
+
+def _settings(a: RunReport, b: RunReport) -> Iterator[tuple[str, tuple[Setting | None, Setting | None]]]:
+    """Settings with different values, in the order of the canonical list."""
+    left, right = a.snapshot.config, b.snapshot.config
+    for name in [*SETTINGS, *sorted((left.keys() | right.keys()) - SETTINGS.keys())]:
+        pair = left.get(name), right.get(name)
+        values = [setting.value if setting else None for setting in pair]
+        if values[0] != values[1]:
+            yield name, pair
+
+
+def _findings(a: RunReport, b: RunReport, last: int) -> Iterator[Lone]:
+    """Findings worth a look that only one has, by their first step."""
+    sides = {"a": a.snapshot.findings, "b": b.snapshot.findings}
+    rules = {side: {(each.rule, each.key) for each in findings} for side, findings in sides.items()}
+    lone = [
+        Lone(side, each, each.first_step <= last)
+        for side, findings in sides.items()
+        for each in findings
+        if (each.rule, each.key) not in rules["b" if side == "a" else "a"] and each.severity is not Severity.INFO
+    ]
+    yield from sorted(lone, key=lambda each: (each.finding.first_step, each.of, each.finding.rule))
+
+
+def document(told: Comparison) -> dict[str, Any]:
+    """The JSON document of ``diff`` (schema ``grpo-watch/diff/1``); holds strict JSON values only."""
+    return {
+        "schema": SCHEMA,
+        "verdict": told.verdict,
+        "parted_step": told.step,
+        "common_steps": {
+            "count": len(told.steps),
+            "first": told.steps[0] if told.steps else None,
+            "last": told.steps[-1] if told.steps else None,
+        },
+        "runs": {"a": _run(told.a), "b": _run(told.b)},
+        "metrics": [_metric_document(metric) for metric in told.metrics],
+        "settings": [
+            {"setting": name, "a": _setting(pair[0]), "b": _setting(pair[1])} for name, pair in told.settings.items()
+        ],
+        "findings": [_finding(lone) for lone in told.findings],
+    }
+
+
+def status(metric: Metric) -> str:
+    """``parted``, ``differs`` (noise explains it), ``same``, ``only-a``, ``only-b`` or ``too-few`` common rows."""
+    if metric.parting is None:
+        return "only-a" if metric.lacking == "b" else "only-b"
+    if not metric.judged:
+        return "too-few"
+    if metric.parting.step is not None:
+        return "parted"
+    return "same" if metric.parting.differs is None else "differs"
+
+
+def _metric_document(metric: Metric) -> dict[str, Any]:
+    found = metric.parting or Parting(0, None)
+    return {
+        "metric": metric.name,
+        "status": status(metric),
+        "counted": metric.counted,
+        "rows": found.rows,
+        "differs_step": found.differs,
+        "parted_step": found.step,
+        "a": strict(found.a),
+        "b": strict(found.b),
+        "noise": found.noise,
+    }
+
+
+def _run(report: RunReport) -> dict[str, Any]:
+    shot = report.snapshot
+    return {
+        "run": shot.run,
+        "framework": shot.framework,
+        "framework_version": shot.version,
+        "steps": shot.step,
+        "verdict": shot.verdict.value,
+    }
+
+
+def _setting(setting: Setting | None) -> dict[str, Any] | None:
+    return None if setting is None else {"value": strict(setting.value), "origin": setting.origin}
+
+
+def _finding(lone: Lone) -> dict[str, Any]:
+    finding = lone.finding
+    return {
+        "only_in": lone.of,
+        "counted": lone.counted,
+        "rule": finding.rule,
+        "key": finding.key or None,
+        "severity": finding.severity.value,
+        "first_step": finding.first_step,
+        "fired_step": finding.fired_step,
+        "resolved_step": finding.resolved_step,
+        "summary": finding.summary,
+        "caused_by": finding.caused_by,
+    }
+
+
+def parted_first(told: Comparison) -> Sequence[Metric]:
+    """The metrics that part, those first that part first; those that do not count last."""
+    parted = [metric for metric in told.metrics if metric.parting is not None and metric.parting.step is not None]
+    return sorted(parted, key=lambda m: (not m.counted, m.parting.step if m.parting and m.parting.step else 0, m.name))

@@ -1,0 +1,125 @@
+"""Renders the comparison of two runs as text: where they part first, then by what, then what else differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from grpo_watch.core.records import Setting
+from grpo_watch.report.compare import Comparison, parted_first, status
+from grpo_watch.report.text import STYLES, facts, printable, shown, when
+
+STYLE = {"parted": "bold red", "same": "bold green"}
+RULE = (
+    "Parted: the median difference of ten consecutive common rows exceeds three times the noise, which is how much the "
+    "difference changed from row to row before (a standard deviation). Pace, memory and tokens seen do not count."
+)
+
+
+def render(told: Comparison, console: Console) -> None:
+    """Print the comparison."""
+    for line, indent in _lines(told):
+        console.print(Padding(line, (0, 0, 0, indent), expand=False))
+
+
+def _lines(told: Comparison) -> Iterator[tuple[RenderableType, int]]:
+    yield _headline(told), 0
+    for name, report in (("a", told.a), ("b", told.b)):
+        shot = report.snapshot
+        line = Text(f"{name}  ").append(printable(shot.run), style="bold").append("  ")
+        line.append(shot.verdict.value.replace("-", " "), style=STYLES.get(shot.verdict.value, ""))
+        yield line.append("  " + " · ".join(facts(shot)), style="dim"), 2
+    yield Text(_common(told), style="dim"), 2
+    if parted_first(told):
+        yield _metrics(told), 1
+    yield from ((line, 2) for line in _others(told))
+    if told.settings:
+        yield Text("settings that differ"), 2
+        yield _settings(told), 1
+    yield from _findings(told)
+    yield Text(RULE, style="dim"), 0
+
+
+def _headline(told: Comparison) -> Text:
+    words = {
+        "parted": f"PARTED at step {told.step}",
+        "same": "SAME as far as noise tells",
+        "not-evaluable": "NOT EVALUABLE: too few common rows",
+    }
+    line = Text(words[told.verdict], style=STYLE.get(told.verdict, "bold"))
+    first = [
+        each.name for each in parted_first(told) if each.counted and each.parting and each.parting.step == told.step
+    ]
+    rules = [lone.finding.rule for lone in told.findings if lone.counted and lone.finding.first_step == told.step]
+    return line.append(f"  {', '.join([*map(printable, first), *rules])}" if told.verdict == "parted" else "")
+
+
+def _common(told: Comparison) -> str:
+    if not told.steps:
+        return "no step that both logged"
+    return f"{len(told.steps)} common steps, {told.steps[0]} to {told.steps[-1]}"
+
+
+def _metrics(told: Comparison) -> Table:
+    made = _table("metric", "parted at", "a", "b", "noise", "first different")
+    for metric in parted_first(told):
+        found = metric.parting
+        if found is not None:
+            name = printable(metric.name) + ("" if metric.counted else " (not counted)")
+            numbers = [_number(found.a), _number(found.b), _number(found.noise)]
+            made.add_row(Text(name), f"step {found.step}", *numbers, f"step {found.differs}")
+    return made
+
+
+def _others(told: Comparison) -> Iterator[Text]:
+    """The metrics that do not part, by what is known of them."""
+    said = {
+        "differs": "differ within their noise",
+        "same": "the same",
+        "only-a": "only in a",
+        "only-b": "only in b",
+        "too-few": "too few common rows",
+    }
+    for kind, words in said.items():
+        names = [printable(metric.name) for metric in told.metrics if status(metric) == kind]
+        if names:
+            yield Text(f"{words}: {', '.join(names)}", style="dim")
+
+
+def _settings(told: Comparison) -> Table:
+    made = _table("setting", "a", "read from", "b", "read from")
+    for name, (a, b) in told.settings.items():
+        made.add_row(*map(Text, (name, *_setting(a), *_setting(b))))
+    return made
+
+
+def _setting(setting: Setting | None) -> tuple[str, str]:
+    return ("not known", "") if setting is None else (shown(setting.value), printable(setting.origin))
+
+
+def _findings(told: Comparison) -> Iterator[tuple[Text, int]]:
+    for lone in told.findings:
+        finding = lone.finding
+        line = Text(f"only {lone.of}: ").append(finding.severity.value, style=STYLES[finding.severity.value])
+        line.append(f"  {finding.rule}", style="bold").append(f"  {when(finding)}", style="dim")
+        line.append("" if lone.counted else " (after the last common step)", style="dim")
+        yield line, 2
+        yield Text(printable(finding.summary)), 4
+
+
+def _table(*names: str) -> Table:
+    made = Table(*names, box=box.SIMPLE, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for column in made.columns:
+        column.overflow = "fold"
+    return made
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return "not a number" if value != value else f"{value:.5g}"  # noqa: PLR0124 - NaN

@@ -1,0 +1,259 @@
+"""Kills the real daemon again and again while runs write and a receiver misbehaves; then counts what arrived.
+
+Each row's reward says whether the alert fires, so the alerts that must arrive are known beforehand. Prints the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from grpo_watch.core.records import RawRow
+from grpo_watch.store.codec import decode_block
+from tests.support.process import PROGRAM
+
+RULE = "soak-high"
+HIGH, LOW = 0.9, 0.2
+LONGEST_LIFE = 4.0
+"""Seconds after which a daemon is killed at the latest; half of that is its start."""
+PATIENCE = 120.0
+
+Key = tuple[str, str, int]
+"""Run, status and step of an alert."""
+
+
+@dataclass
+class Figures:
+    """What is printed."""
+
+    kills: int = 0
+    rows: int = 0
+    alerts: int = 0
+    messages: int = 0
+    lost: int = 0
+    second_ids: int = 0
+    out_of_order: int = 0
+    wrong_rows: int = 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether a promise was broken."""
+        return bool(self.lost or self.second_ids or self.out_of_order or self.wrong_rows)
+
+
+@dataclass
+class Hook:
+    """A receiver that takes its time, fails, asks to wait, or takes a message and never answers."""
+
+    chance: random.Random
+    well: bool = False
+    got: list[tuple[Key, str]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    url: str = ""
+
+    def take(self, document: dict[str, Any]) -> str:
+        """Note a message, or not; what is done with its sender."""
+        with self.lock:
+            fate = "ok" if self.well else self.chance.choice(["ok", "ok", "ok", "lost", "500", "429", "cut"])
+            if fate in {"ok", "lost"}:
+                for part in document.get("parts") or (document,):
+                    self.got.append(((part["run"], part["status"], part["step"]), part["id"]))
+        return fate
+
+
+@contextmanager
+def serving(hook: Hook) -> Iterator[None]:
+    """The hook behind a port of this machine."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            fate = hook.take(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            if fate in {"lost", "cut"}:
+                self.close_connection = True
+                return
+            self.send_response({"ok": 200, "500": 500, "429": 429}[fate])
+            if fate == "429":
+                self.send_header("Retry-After", "0")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]  a killed client
+    hook.url = f"http://127.0.0.1:{server.server_address[1]}/"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class Run:
+    """A run's log, and the alerts that its rows must give."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name = folder.name
+        self.rows = 0
+        self.expected: list[Key] = []
+        self._high = False
+        folder.mkdir(parents=True)
+        self._log = folder / "logging.jsonl"
+
+    def write(self, rewards: Sequence[bool]) -> None:
+        """Append rows; True is a reward that the rule fires at."""
+        lines = []
+        for high in rewards:
+            self.rows += 1
+            if high != self._high:
+                self.expected.append((self.name, "firing" if high else "resolved", self.rows))
+                self._high = high
+            row = {"loss": 0.1, "grad_norm": 1.0, "learning_rate": 1e-6, "reward": HIGH if high else LOW, "kl": 0.01}
+            lines.append(json.dumps({**row, "global_step/max_steps": f"{self.rows}/1000000"}) + "\n")
+        with self._log.open("a") as log:
+            log.write("".join(lines))
+
+
+class Soak:
+    """One state directory, some runs, one receiver, and a daemon that does not live long."""
+
+    def __init__(self, folder: Path, seed: int, runs: int) -> None:
+        self.folder, self.chance = folder, random.Random(seed)
+        self.hook = Hook(random.Random(seed + 1))
+        self.runs = [Run(folder / "runs" / f"run{number}") for number in range(runs)]
+        self.figures = Figures()
+
+    def play(self, trials: int) -> Figures:
+        """Kill the daemon so many times, then let it end in peace, and count."""
+        for run in self.runs:
+            run.write([False])
+        with serving(self.hook):
+            self._settings()
+            self._live_until(self._looked)  # what is there at the first look is no news
+            for _ in range(trials):
+                self._trial()
+            self.hook.well = True
+            self._live_until(self._all_arrived)
+        self._count()
+        return self.figures
+
+    def _settings(self) -> None:
+        rule = f"rules:\n  - name: {RULE}\n    when: reward_mean > 0.5\n    for_steps: 0\n    min_observations: 1\n"
+        (self.folder / "soak.yaml").write_text(
+            f"{rule}    keep_firing_steps: 0\n    severity: warning\n    summary: high\n"
+        )
+        sink = f"{{type: webhook, url: '{self.hook.url}', name: hook, only_rules: [{RULE}]}}"
+        (self.folder / "grpo-watch.yaml").write_text(f"rules: [soak.yaml]\nsinks: [{sink}]\n")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [*PROGRAM, "run", str(self.folder / "runs"), "--listen", ":0"]
+        command += ["--state-dir", str(self.folder / "state"), "--config", str(self.folder / "grpo-watch.yaml")]
+        with (self.folder / "daemon.log").open("wb") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "NO_COLOR": "1"})
+
+    def _trial(self) -> None:
+        """A daemon's life: rows are written in pieces until it is killed, at a random moment of its start or later."""
+        child = self._start()
+        ends = time.monotonic() + self.chance.uniform(0.1, LONGEST_LIFE)
+        pause = threading.Event()
+        while (left := ends - time.monotonic()) > 0:
+            self._write()
+            pause.wait(min(left, self.chance.uniform(0.0, 0.4)))
+            if child.poll() is not None:
+                raise RuntimeError((self.folder / "daemon.log").read_text())
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        self.figures.kills += 1
+
+    def _write(self) -> None:
+        run = self.chance.choice(self.runs)
+        run.write([self.chance.random() < 0.5 for _ in range(self.chance.randint(1, 3))])
+
+    def _live_until(self, done: Any) -> None:
+        child = self._start()
+        deadline, pause = time.monotonic() + PATIENCE, threading.Event()
+        while not done() and time.monotonic() < deadline:
+            pause.wait(0.1)
+            if child.poll() is not None:
+                raise RuntimeError((self.folder / "daemon.log").read_text())
+        child.send_signal(signal.SIGTERM)
+        child.wait()
+
+    def _looked(self) -> bool:
+        path = self.folder / "state" / "state.db"
+        if not path.exists():
+            return False
+        with closing(sqlite3.connect(path, timeout=5)) as database:
+            try:
+                return database.execute("SELECT sum(looked) FROM runs").fetchone()[0] == len(self.runs)
+            except sqlite3.OperationalError:  # not made yet
+                return False
+
+    def _all_arrived(self) -> bool:
+        with self.hook.lock:
+            return {key for key, _ in self.hook.got} >= {key for run in self.runs for key in run.expected}
+
+    def _count(self) -> None:
+        figures, names = self.figures, dict[Key, set[str]]()
+        for key, name in self.hook.got:
+            names.setdefault(key, set()).add(name)
+        expected = [key for run in self.runs for key in run.expected]
+        figures.rows = sum(run.rows for run in self.runs)
+        figures.alerts, figures.messages = len(expected), len(self.hook.got)
+        figures.lost = len(set(expected) - names.keys())
+        figures.second_ids = sum(len(each) > 1 for each in names.values()) + len(names.keys() - set(expected))
+        for run in self.runs:
+            order = [key for key in dict.fromkeys(key for key, _ in self.hook.got) if key[0] == run.name]
+            figures.out_of_order += order != [key for key in run.expected if key in names]
+        figures.wrong_rows = self._wrong_rows()
+
+    def _wrong_rows(self) -> int:
+        """Rows that the state does not hold exactly once."""
+        counted: Counter[tuple[str, int | None]] = Counter()
+        with closing(sqlite3.connect(self.folder / "state" / "state.db")) as database:
+            query = "SELECT runs.name, items.data FROM items JOIN runs ON runs.id = items.run"
+            for name, data in database.execute(query):
+                counted.update((name, item.step) for item in decode_block(data) if isinstance(item, RawRow))
+        wanted = Counter({(run.name, step): 1 for run in self.runs for step in range(1, run.rows + 1)})
+        return sum(abs(counted[key] - wanted[key]) for key in counted.keys() | wanted.keys())
+
+
+def main() -> int:
+    """The exit code: 0 where every promise was kept."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--runs", type=int, default=4)
+    given, began = parser.parse_args(), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="soak") as folder:
+        figures = Soak(Path(folder), given.seed, given.runs).play(given.trials)
+    print(  # noqa: T201  its output
+        f"{figures.kills} kills, {figures.rows} rows, {figures.alerts} alerts, {figures.messages} messages arrived: "
+        f"{figures.lost} lost, {figures.second_ids} under a second id, {figures.out_of_order} runs out of order, "
+        f"{figures.wrong_rows} rows lost or counted twice, {time.monotonic() - began:.0f} s"
+    )
+    return int(figures.failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
