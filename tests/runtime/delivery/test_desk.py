@@ -1,0 +1,265 @@
+"""What a real frozen run makes the daemon send: once, to whom it concerns, whatever interrupts it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_watch.runtime.delivery.desk import Desk, Wishes
+from grpo_watch.runtime.delivery.outbox import Job
+from grpo_watch.sinks.notification import Notification, Outcome
+from grpo_watch.sinks.route import Muted, Route, Routed
+from grpo_watch.store.state import StoreError
+from tests.support.bundles import RECORDED, unpack
+from tests.support.live import Live
+from tests.support.postbox import DELIVERED, REFUSED, Named, ids
+
+FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
+KL = "kl-stuck-at-zero"
+
+
+class Watched:
+    """A frozen run whose log a test writes piece by piece, its daemon, and what its receivers get."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.run = folder, unpack(FROZEN, folder / "runs")
+        for console in self.run.rglob("*.log"):
+            console.unlink()
+        self.log = next(self.run.rglob("logging.jsonl"))
+        self.rows = self.log.read_bytes().splitlines(keepends=True)
+        self.write(0)
+        self.now = RECORDED
+
+    def write(self, rows: int) -> None:
+        """The log holds so many rows now."""
+        self.log.write_bytes(b"".join(self.rows[:rows]))
+        for path in (self.log, self.log.parent, self.run):
+            os.utime(path, (RECORDED, RECORDED))
+
+    def start(self, *routed: tuple[str, Route], **wishes: Any) -> tuple[Live, Desk]:
+        """A daemon that goes on from what is stored."""
+        named = [Routed(Named(name), route) for name, route in routed or (("hook", Route()),)]  # type: ignore[arg-type]
+        desk = Desk(named, Wishes(**wishes))
+        live = Live(self.run, self.folder / "state", now=self.now, desk=desk)
+        live.settle()
+        return live, desk
+
+    def more(self, live: Live, rows: int) -> None:
+        """Rows are written and read."""
+        self.write(rows)
+        live.settle()
+        live.settle()
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+def sent(live: Live, desk: Desk, outcome: Outcome = DELIVERED) -> list[list[Notification]]:
+    """What each receiver gets now, all answered so; the answers are stored."""
+    got = []
+    for outbox in desk.outboxes:
+        messages: list[Notification] = []
+        while True:
+            job = outbox.take(live.timer, live.now)
+            if job == 0:
+                live.daemon.turn()
+            elif isinstance(job, Job):
+                messages.append(job.notification)
+                outbox.settle(job, outcome, live.timer, live.now)
+            else:
+                break
+        got.append(messages)
+    live.daemon.turn()
+    return got
+
+
+def rules(messages: Sequence[Notification]) -> list[tuple[str, str]]:
+    return [(message.status, message.rule) for message in messages]
+
+
+def test_a_frozen_run_is_told_once_with_what_is_needed_to_act(frozen: Watched) -> None:
+    """At step 11; evidence and numbers are of the recorded rows, and a restart tells nothing again."""
+    frozen.write(3)
+    live, desk = frozen.start(page="http://127.0.0.1:9853/")
+    assert sent(live, desk) == [[]]
+    frozen.more(live, 40)
+    ((told,),) = sent(live, desk)
+    assert (told.status, told.rule, told.severity, told.step, told.max_steps) == ("firing", KL, "critical", 11, 60)
+    assert told.id in {transition.id for transition in live.told(live.run().run)}
+    assert told.evidence["kl_reference"] == 0.0
+    assert told.series["kl_reference"][:3] == (0.0, 0.0, 0.0)
+    assert told.page == "http://127.0.0.1:9853/"
+    assert told.hint
+    assert "rewards differ" in told.summary
+    live.kill()
+    live, desk = frozen.start()
+    assert sent(live, desk) == [[]]
+    live.close()
+
+
+def test_killed_before_the_answer_was_stored_it_is_sent_again_under_the_same_id(frozen: Watched) -> None:
+    frozen.write(3)
+    live, desk = frozen.start()
+    frozen.more(live, 40)
+    job = desk.outboxes[0].take(0.0, live.now)
+    assert isinstance(job, Job)
+    live.kill()
+    live, desk = frozen.start()
+    assert ids(sent(live, desk)[0]) == [job.notification.id]
+    live.close()
+
+
+@pytest.mark.parametrize(("backlog", "told"), [("live", [KL]), ("all", [KL]), ("none", [])])
+def test_what_fired_before_the_watch_began(frozen: Watched, backlog: str, told: list[str]) -> None:
+    """The run goes on and the alert still fires; a second start tells nothing more."""
+    frozen.write(40)
+    live, desk = frozen.start(backlog=lambda: backlog)
+    assert [message.rule for message in sent(live, desk)[0]] == told
+    live.kill()
+    live, desk = frozen.start(backlog=lambda: backlog)
+    assert sent(live, desk) == [[]]
+    live.close()
+
+
+@pytest.mark.parametrize(("backlog", "told"), [("live", []), ("all", [KL])])
+def test_the_backlog_of_a_run_that_is_over(frozen: Watched, backlog: str, told: list[str]) -> None:
+    frozen.write(len(frozen.rows))
+    frozen.now += 30 * 86_400.0
+    live, desk = frozen.start(backlog=lambda: backlog)
+    assert [message.rule for message in sent(live, desk)[0] if message.rule == KL] == told
+    live.close()
+
+
+def test_what_happened_while_the_watch_was_down_is_told(frozen: Watched) -> None:
+    """It is no backlog: the run was known."""
+    frozen.write(3)
+    live, _ = frozen.start()
+    live.kill()
+    frozen.write(40)
+    live, desk = frozen.start(backlog=lambda: "none")
+    assert rules(sent(live, desk)[0]) == [("firing", KL)]
+    live.close()
+
+
+def test_a_receiver_that_is_new_is_told_what_fires(frozen: Watched) -> None:
+    frozen.write(3)
+    live, desk = frozen.start()
+    frozen.more(live, 40)
+    first = sent(live, desk)[0]
+    live.kill()
+    live, desk = frozen.start(("hook", Route()), ("new", Route()))
+    assert [ids(messages) for messages in sent(live, desk)] == [[], ids(first)]
+    live.close()
+
+
+def test_a_mute_of_the_settings(frozen: Watched) -> None:
+    """Told when the mute ends, because it still fires then."""
+    mutes = [Muted(rule="kl-*", until=RECORDED + 100.0)]
+    frozen.write(3)
+    live, desk = frozen.start(mutes=lambda: mutes)
+    frozen.more(live, 40)
+    assert sent(live, desk) == [[]]
+    live.now = RECORDED + 100.0
+    live.daemon.turn()
+    assert rules(sent(live, desk)[0]) == [("firing", KL)]
+    live.close()
+
+
+def test_a_receiver_that_refuses_is_told_through_the_other(frozen: Watched) -> None:
+    """And its recovery as well; the one that refuses is not told of itself."""
+    frozen.write(3)
+    live, desk = frozen.start(("broken", Route(rules=(KL, "delivery-failing"))), ("well", Route()))
+    frozen.more(live, 40)
+    broken = desk.outboxes[0]
+    job = broken.take(0.0, live.now)
+    assert isinstance(job, Job)
+    broken.settle(job, REFUSED, 0.0, live.now)
+    live.settle()
+    live.settle()
+    messages = sent(live, desk)
+    assert messages[0] == []
+    assert rules(messages[1]) == [("firing", KL), ("firing", "delivery-failing")]
+    assert messages[1][1].key == "broken"
+    assert "told so" in messages[1][1].message
+    frozen.more(live, 41)
+    broken.put([_other(job.notification)], live.now, lambda _: False)
+    live.daemon.turn()
+    sent(live, desk)
+    live.settle()
+    live.settle()
+    assert rules(sent(live, desk)[1]) == [("resolved", "delivery-failing")]
+    live.close()
+
+
+def test_while_nothing_can_be_stored_alerts_still_go(frozen: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full; after it is not, a restart tells nothing twice."""
+    frozen.write(3)
+    live, desk = frozen.start()
+
+    def full(*_: Any) -> None:
+        raise StoreError("database or disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(live.store, "commit", full)
+        frozen.more(live, 40)
+        assert rules(sent(live, desk)[0]) == [("firing", KL)]
+    live.settle(60.0)
+    live.kill()
+    live, desk = frozen.start()
+    assert sent(live, desk) == [[]]
+    live.close()
+
+
+def test_a_damaged_state_does_not_tell_again_what_can_be_read_of_it(frozen: Watched) -> None:
+    """The page of the runs' table is overwritten: it is kept aside, and what was sent is taken from it."""
+    frozen.write(3)
+    live, desk = frozen.start()
+    frozen.more(live, 40)
+    assert rules(sent(live, desk)[0]) == [("firing", KL)]
+    live.close()
+    path = frozen.folder / "state" / "state.db"
+    with sqlite3.connect(path) as database:
+        page, size = _root(database, "items"), database.execute("PRAGMA page_size").fetchone()[0]
+    database.close()
+    data = bytearray(path.read_bytes())
+    data[(page - 1) * size : page * size] = b"\xff" * size
+    path.write_bytes(data)
+    live, desk = frozen.start()
+    assert list(path.parent.glob("state.db.damaged-*"))
+    assert sent(live, desk) == [[]]
+    live.close()
+
+
+def test_a_state_of_the_version_before_is_taken_over(frozen: Watched) -> None:
+    """Its runs count as looked at, and what fires is told once now that there are receivers."""
+    frozen.write(40)
+    live, _ = frozen.start(backlog=lambda: "none")
+    live.close()
+    path = frozen.folder / "state" / "state.db"
+    with sqlite3.connect(path) as database:
+        database.executescript(
+            "DROP TABLE deliveries; DROP TABLE told; ALTER TABLE runs DROP COLUMN looked; PRAGMA user_version = 1;"
+            "CREATE TABLE deliveries (sink TEXT NOT NULL, transition TEXT NOT NULL, outcome TEXT NOT NULL,"
+            " tries INTEGER NOT NULL, due REAL, PRIMARY KEY (sink, transition));"
+        )
+    database.close()
+    live, desk = frozen.start()
+    assert [message.rule for message in sent(live, desk)[0]] == [KL]
+    live.close()
+
+
+def _other(told: Notification) -> Notification:
+    return replace(told, id="another", run="another")
+
+
+def _root(database: sqlite3.Connection, table: str) -> int:
+    found = database.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    return int(found[0])
