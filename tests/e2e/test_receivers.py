@@ -1,0 +1,129 @@
+"""The real daemon tells real receivers while a real run is replayed into a growing log."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.bundles import unpack
+from tests.support.process import Process, until, watching
+from tests.support.receiving import Receiving, receiving, secret_file
+from tests.support.servers import free_port, serving
+
+FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
+RULE = "kl-stuck-at-zero"
+SOON = 10.0
+"""Seconds in which an alert must have arrived (how fast on a machine at rest: ``make bench``)."""
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> list[bytes]:
+    """The rows of the run; what is watched holds the first two of them."""
+    run = unpack(FROZEN, tmp_path / "runs")
+    for console in run.rglob("*.log"):
+        console.unlink()
+    log = next(run.rglob("logging.jsonl"))
+    rows = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(rows[:2]))
+    return rows
+
+
+def configured(folder: Path, sinks: list[dict[str, Any]], **more: Any) -> Path:
+    config = folder / "grpo-watch.yaml"
+    config.write_text(json.dumps({"sinks": sinks, **more}))  # JSON is YAML
+    return config
+
+
+def grow(folder: Path, rows: list[bytes], daemon: Process) -> None:
+    """Write the rows one by one, once the first ones were read."""
+    until(lambda: "watching " in daemon.said(), daemon.child)
+    pause = threading.Event()
+    with next(folder.rglob("logging.jsonl")).open("ab", buffering=0) as log:
+        for row in rows:
+            log.write(row)
+            pause.wait(0.01)
+
+
+def documents(server: Receiving) -> list[dict[str, Any]]:
+    return [json.loads(sent.body) for sent in server.sent]
+
+
+@pytest.mark.system("alertmanager")
+def test_alertmanager_has_the_alert_soon_and_after_kill_minus_nine(
+    tmp_path: Path, lines: list[bytes], program: Callable[[str], str]
+) -> None:
+    """One alert, before and after: a restarted watcher tells Alertmanager of it again, as the same."""
+    port = free_port()
+    quiet = tmp_path / "am.yml"
+    quiet.write_text("route: {receiver: nobody}\nreceivers: [{name: nobody}]\n")
+    command = [
+        program("alertmanager"),
+        f"--config.file={quiet}",
+        f"--storage.path={tmp_path / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--cluster.listen-address=",
+    ]
+
+    def alerts() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = httpx.get(f"http://127.0.0.1:{port}/api/v2/alerts").json()
+        return [alert for alert in found if alert["labels"].get("rule") == RULE]
+
+    def alive() -> list[str]:
+        found = httpx.get(f"http://127.0.0.1:{port}/api/v2/alerts").json()
+        return [alert["updatedAt"] for alert in found if alert["labels"]["alertname"] == "GrpoWatchAlive"]
+
+    runs = [{"path": str(tmp_path / "runs" / "*"), "labels": {"team": "math"}}]
+    sinks = [{"type": "alertmanager", "url": f"http://127.0.0.1:{port}", "heartbeat": True}]
+    config = configured(tmp_path, sinks, runs=runs)
+    run, state, options = tmp_path / "runs" / FROZEN, tmp_path / "state", ("--config", str(config))
+    with serving(command, port, "/-/ready"):
+        with watching(
+            tmp_path / "runs" / FROZEN, state=tmp_path / "state", options=("--config", str(config))
+        ) as daemon:
+            grow(tmp_path / "runs", lines[2:40], daemon)
+            began = time.monotonic()
+            (alert,) = until(alerts, daemon.child)
+            assert time.monotonic() - began < SOON
+            own = {"alertname": "GrpoRunAlert", "rule": RULE, "run": FROZEN, "severity": "critical", "team": "math"}
+            assert alert["labels"] == own
+            assert "kl_reference 0" in alert["annotations"]["evidence"]
+            assert alert["annotations"]["page"].startswith(daemon.url)
+            before = until(alive, daemon.child)
+            daemon.child.send_signal(signal.SIGKILL)
+            daemon.ends()
+        with watching(
+            tmp_path / "runs" / FROZEN, state=tmp_path / "state", options=("--config", str(config))
+        ) as daemon:
+            until(lambda: alive() > before, daemon.child)
+            (again,) = alerts()
+            assert again["fingerprint"] == alert["fingerprint"]
+            assert again["updatedAt"] >= alert["updatedAt"]
+
+
+def test_a_dead_run_is_asked_to_stop_and_people_are_told(tmp_path: Path, lines: list[bytes]) -> None:
+    """The file is in the run's own folder; the webhook hears of the alert and of the stop, each once."""
+    with receiving() as people:
+        sinks = [
+            {"type": "webhook", "url": people.url, "secret_file": str(secret_file(tmp_path / "hmac", "geheim"))},
+            {"type": "stop", "rules": [RULE], "grace_seconds": 0},
+        ]
+        config = configured(tmp_path, sinks)
+        options = ("--config", str(config))
+        with watching(tmp_path / "runs" / FROZEN, state=tmp_path / "state", options=options) as daemon:
+            grow(tmp_path / "runs", lines[2:40], daemon)
+            until(lambda: any(told["status"] == "stopped" for told in documents(people)), daemon.child)
+            (file,) = tmp_path.rglob("grpo-watch.stop")
+            assert file.parent == tmp_path / "runs" / FROZEN
+            daemon.child.terminate()
+            assert daemon.ends() == 0
+        told = [(one["status"], one["rule"]) for one in documents(people) if one["rule"] == RULE]
+        assert told == [("firing", RULE), ("stopped", RULE)]
+        assert len({one["id"] for one in documents(people)}) == len(documents(people))
