@@ -28,16 +28,6 @@ RATE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([KMGT]?)i?B?(?:/s)?", re.IGNORECA
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """How ``digest`` reads, and whether it looks into the tensors."""
-
-    threads: int = 1
-    io_limit: str = ""
-    elements: bool = False
-    cache: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class Problem:
     """Why a file can't be used, in one line."""
 
@@ -57,7 +47,14 @@ class Side:
 
 
 def digest_command(
-    a: str | Path, b: str | Path | None, output_format: str, color: bool, options: Options | None = None
+    a: str | Path,
+    b: str | Path | None,
+    output_format: str,
+    color: bool,
+    elements: bool = False,
+    threads: int = 1,
+    io_limit: str = "",
+    cached: bool = True,
 ) -> int:
     """Print the digest of ``a``, or what differs between ``a`` and ``b``; returns the exit code.
 
@@ -66,17 +63,16 @@ def digest_command(
     Raises:
         UsageError: a path does not exist, or the limit is no rate.
     """
-    options = options or Options()
     paths = [Path(path) for path in (a, b) if path is not None]
     for path in paths:
         if not os.path.lexists(path):
             raise UsageError(f"{path}: no such file or folder")
-    throttle = Throttle(parse_rate(options.io_limit)) if options.io_limit else None
-    cache = DigestCache.of_user(os.environ) if options.cache else None
-    how = How(threads=options.threads, throttle=throttle, cache=cache)
+    throttle = Throttle(parse_rate(io_limit)) if io_limit else None
+    cache = DigestCache.of_user(os.environ) if cached else None
+    how = How(threads=threads, throttle=throttle, cache=cache)
     sides = [_read(path, how) for path in paths]
     told = document(*sides)
-    if options.elements and len(sides) > 1:
+    if elements and len(sides) > 1:
         told |= _elements(sides, told)
     if output_format == "json":
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(told), indent=1).decode() + "\n")

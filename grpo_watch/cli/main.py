@@ -179,10 +179,10 @@ def digest(
     _version: Version = False,
 ) -> int:
     """Checksums of a checkpoint's tensors, or which of them changed between two."""
-    from grpo_watch.cli.digest import Options, digest_command
+    from grpo_watch.cli.digest import digest_command
 
-    options = Options(threads, io_limit, elements, not no_cache)
-    return digest_command(first, second, output_format.value, begin(verbose, no_color, log_format), options)
+    color = begin(verbose, no_color, log_format)
+    return digest_command(first, second, output_format.value, color, elements, threads, io_limit, not no_cache)
 
 
 @app.command()

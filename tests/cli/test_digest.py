@@ -12,7 +12,7 @@ import pytest
 import xxhash
 from safetensors import numpy as library
 
-from grpo_watch.cli.digest import Options, digest_command, parse_rate
+from grpo_watch.cli.digest import digest_command, parse_rate
 from grpo_watch.errors import UsageError
 from tests.support import torch_file as torch
 
@@ -161,7 +161,7 @@ def test_elements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ("model.layers.0.w", "model.layers.10.w")
     first = save(tmp_path / "a", **{name: [3.0, 0.0, 0.0, 0.0] for name in names})
     second = save(tmp_path / "b", **{names[0]: [3.0, 0.0, 0.0, 0.0], names[1]: [3.0, 0.0, 0.0, 3.0]})
-    code = digest_command(first, second, "json", False, Options(elements=True))
+    code = digest_command(first, second, "json", False, elements=True)
     told = json.loads(capsys.readouterr().out)["elements"]
     assert code == 1
     assert told["tensors"] == {names[1]: {"elements": 4, "changed": 1, "share": 0.25, "relative": 1.0}}
@@ -169,7 +169,7 @@ def test_elements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(told["layers"]) == ["layer 0", "layer 10"]
     assert told["all"] == {"elements": 8, "changed": 1, "share": 0.125, "relative": pytest.approx(0.5**0.5)}
     assert told["rounding"] == "", "float32"
-    digest_command(first, second, "text", False, Options(elements=True))
+    digest_command(first, second, "text", False, elements=True)
     assert "all: 12.500% of 8 elements, relative change 0.71\n" in capsys.readouterr().out
 
 
@@ -177,7 +177,7 @@ def test_arithmetic_of_rounding(tmp_path: Path, capsys: pytest.CaptureFixture[st
     """0x3CA4 is 0.02 in bf16, where its steps are 2^-13."""
     for name in ("a", "b"):
         torch.state_dict(tmp_path / f"{name}.bin", {"w": np.full(4, 0x3CA4, np.uint16)})
-    digest_command(tmp_path / "a.bin", tmp_path / "b.bin", "text", False, Options(elements=True))
+    digest_command(tmp_path / "a.bin", tmp_path / "b.bin", "text", False, elements=True)
     shown = capsys.readouterr().out
     assert (
         "the resolution of bf16 near 0.02 (the weights' root mean square) is 0.00012: an update below 6.1e-05" in shown
@@ -223,7 +223,7 @@ def test_optimizer_and_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_threads_and_limit_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save(tmp_path / "a", **{str(number): [float(number)] for number in range(20)})
     plain = run(capsys, folder)
-    code = digest_command(folder, None, "json", False, Options(threads=3, io_limit="100MB", cache=False))
+    code = digest_command(folder, None, "json", False, threads=3, io_limit="100MB", cached=False)
     assert (code, json.loads(capsys.readouterr().out)) == plain
 
 

@@ -79,7 +79,7 @@ def test_the_other_commands_hand_over_their_options(calls: list[tuple[Any, ...]]
     run_cli(["run"])
     run_cli(["sources", "a", "b"])
     run_cli(["digest", "a"])
-    run_cli(["digest", "a", "b", "--format", "json"])
+    run_cli(["digest", "a", "b", "--format", "json", "--elements", "--threads", "2", "--io-limit", "9MB", "--no-cache"])
     run_cli(["explain", "kl-stuck-at-zero"])
     run_cli(["config", "--config", "c.yaml"])
     run_cli(["demo", "--stay"])
@@ -87,8 +87,8 @@ def test_the_other_commands_hand_over_their_options(calls: list[tuple[Any, ...]]
         (["a"], None, ":0", Path("s"), [], True, "json", 2, False),
         ([], None, None, None, [], False, "logfmt", 0, False),
         (["a", "b"], "text", False),
-        ("a", None, "text", False),
-        ("a", "b", "json", False),
+        ("a", None, "text", False, False, 1, "", True),
+        ("a", "b", "json", False, True, 2, "9MB", False),
         ("kl-stuck-at-zero", "text", False),
         (Path("c.yaml"), "text", False),
         (True, False),
