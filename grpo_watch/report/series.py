@@ -35,17 +35,21 @@ class Series:
         self.odd: dict[str, list[int]] = defaultdict(list)
         self.resolution: float | None = None
         self._rows: dict[tuple[int, int], int] = {}
+        self._places = array("q")
         self._columns: dict[str, array[float]] = {}
 
     def take(self, row: MetricRow) -> None:
         """Account for one row."""
         place = (row.attempt, row.step)
-        if place not in self._rows and len(self._rows) >= MOST_ROWS:
-            self.left_out += 1
-            return
+        index = self._rows.get(place)
+        if index is None:
+            if len(self._rows) >= MOST_ROWS:
+                self.left_out += 1
+                return
+            index = self._rows[place] = len(self._rows)
+            self._places.extend(place)
         if row.resolution is not None:
             self.resolution = max(self.resolution or 0.0, row.resolution)
-        index = self._rows.setdefault(place, len(self._rows))
         for name, value in row.values.items():
             if value is not None:
                 self._put(name, index, value)
@@ -74,13 +78,15 @@ class Series:
     @property
     def places(self) -> tuple[Integers, Integers]:
         """Attempt and step of each row, in the order in which they came."""
-        both = np.array(list(self._rows), dtype=np.int64).reshape(-1, 2)
+        both = np.array(self._places, dtype=np.int64).reshape(-1, 2)
         return both[:, 0], both[:, 1]
 
     def column(self, name: str) -> Floats:
         """The values of one metric, one for each row."""
+        values = np.full(len(self), nan)
         column = self._columns.get(name, array("d"))
-        return np.array(column.tolist() + [nan] * (len(self) - len(column)))
+        values[: len(column)] = column
+        return values
 
     def superseded(self) -> NDArray[np.bool_]:
         """Whether a later attempt went back to each row's step or before it: what it computed was thrown away."""

@@ -1,0 +1,96 @@
+"""The HTML report in a real Chromium: it draws, says nothing on the console, and asks nobody for anything."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.report.page import page
+from tests.support.reports import PROVENANCE, a_finding, a_hostile_report, a_report
+
+CLICKS = "<script>for (const each of document.querySelectorAll('button')) each.click();</script>"
+"""Presses every button once all else has run; the policy forbids it, so the copy that is clicked has none."""
+
+
+class Browser:
+    """Opens one file headless, with no network, and keeps what it did."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._program, self._folder = program, folder
+
+    def open(self, text: str) -> tuple[str, list[str], list[str]]:
+        """The document after scripts ran, the console's lines, and every address that was asked for."""
+        file, log = self._folder / "report.html", self._folder / "net.json"
+        file.write_text(text, encoding="utf-8")
+        command = [
+            self._program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+            "--disable-component-update", "--disable-sync", "--no-first-run", "--enable-logging=stderr",
+            f"--user-data-dir={self._folder / 'profile'}", f"--log-net-log={log}",
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+            "--virtual-time-budget=3000", "--window-size=1200,2000", "--dump-dom", file.as_uri(),
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
+        console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
+        return done.stdout, console, _asked(log)
+
+
+def _asked(log: Path) -> list[str]:
+    """Addresses of requests with a host; the browser's own to its maker are not the page's."""
+    told = json.loads(log.read_text(encoding="utf-8"))
+    urls = {event.get("params", {}).get("url", "") for event in told["events"] if "params" in event}
+    return sorted(url for url in urls if re.match(r"(https?|wss?|ftp):", url) and "google" not in url)
+
+
+@pytest.fixture
+def browser(program: Callable[[str], str], tmp_path: Path) -> Browser:
+    return Browser(program("chromium"), tmp_path)
+
+
+@pytest.mark.system("chromium")
+def test_it_draws_and_is_quiet(browser: Browser) -> None:
+    """Two runs with two charts each."""
+    reports = [a_report(a_finding(resolved_step=15)), a_report(run="b", verdict="healthy")]
+    dom, console, asked = browser.open(page(reports, [], PROVENANCE))
+    assert dom.count('class="u-over"') == 4
+    assert (console, asked) == ([], [])
+
+
+@pytest.mark.system("chromium")
+def test_every_button_works(browser: Browser) -> None:
+    """The log scale where there is a value above 0 (reward, not a KL of 0), and the other theme."""
+    text = page([a_report(a_finding())], [], PROVENANCE)
+    text = re.sub(r"<meta http-equiv[^>]*>", "", text).replace("</body>", f"{CLICKS}</body>")
+    dom, console, asked = browser.open(text)
+    assert re.findall(r'<button[^>]*aria-pressed="(\w+)"', dom) == ["true"]
+    assert re.search(r'<html lang="en" data-theme="(dark|light)">', dom)
+    assert dom.count('class="u-over"') == 2
+    assert (console, asked) == ([], [])
+
+
+@pytest.mark.system("chromium")
+def test_hostile_texts_do_nothing(browser: Browser) -> None:
+    dom, console, asked = browser.open(page([a_hostile_report()], [], PROVENANCE))
+    assert "<title>critical: &lt;/script&gt;" in dom
+    assert "<img" not in dom
+    assert dom.count('class="u-over"') == 1
+    assert (console, asked) == ([], [])
+
+
+@pytest.mark.system("chromium")
+def test_the_policy_stops_a_foreign_script(browser: Browser) -> None:
+    """Were a text not escaped after all: neither its script nor its picture comes through, and this test sees both."""
+    evil = "<img src='http://example.invalid/x'><script>document.title = 'taken'</script>"
+    text = page([a_report()], [], PROVENANCE)
+    dom, console, asked = browser.open(text.replace("</body>", f"{evil}</body>"))
+    assert "<title>taken" not in dom
+    assert len(console) == 2
+    assert asked == []
+    bare = re.sub(r"<meta http-equiv[^>]*>", "", text)
+    dom, _, asked = browser.open(bare.replace("</body>", f"{evil}</body>"))
+    assert "<title>taken" in dom
+    assert asked == ["http://example.invalid/x"]
