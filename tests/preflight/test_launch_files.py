@@ -379,6 +379,35 @@ def test_an_open_version_range_is_said(tmp_path: Path) -> None:
     assert "requirements.txt: ms-swift>=3.6 names no single version: say --framework-version" in found.unresolved
 
 
+def test_a_recorded_run_gives_both_generation_settings(tmp_path: Path) -> None:
+    """As TRL's arguments are after it filled them in: 64 / (8 per device x 2 steps) = 4 processes."""
+    recorded = {
+        "num_generations": 8, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2,
+        "steps_per_generation": 2, "generation_batch_size": 64,
+    }  # fmt: skip
+    lines = "".join(f"{name}: {{desc: null, value: {value}}}\n" for name, value in recorded.items())
+    (tmp_path / "config.yaml").write_text(f"_wandb: {{value: {{cli_version: 0.19.1}}}}\n{lines}")
+    found = read("config.yaml", tmp_path)
+    assert found.world_size is not None
+    assert found.world_size.value == 4
+    assert "generation_batch_size" not in found.settings
+    assert found.settings["steps_per_generation"].value == 2
+    (tmp_path / "train.yaml").write_text("".join(f"{name}: {value}\n" for name, value in recorded.items()))
+    assert "generation_batch_size" in read("train.yaml", tmp_path).settings  # a launch with both is refused
+
+
+def test_a_dataset_that_is_changed_is_not_counted(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"prompt": "a"}\n' * 20)
+    (tmp_path / "train.py").write_text(
+        "from trl import GRPOConfig, GRPOTrainer\n"
+        "ds = load_dataset('json', data_files='train.jsonl')['train'].train_test_split(test_size=0.1)['train']\n"
+        "trainer = GRPOTrainer('m', f, args=GRPOConfig(dataset_name='train.jsonl'), train_dataset=ds)\n"
+    )
+    found = read("train.py", tmp_path)
+    assert found.dataset_size is None
+    assert any("say --dataset-size" in line for line in found.unresolved)
+
+
 def test_a_script_is_judged_by_the_pin_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be for another machine than this one; the difference is said."""
     hide_installed(monkeypatch, ms_swift="4.6.0")

@@ -66,7 +66,9 @@ def load(path: Path, draft: Draft) -> dict[str, Leaf]:
         leaves = yaml_leaves(text, name)
     except (OSError, SourceError) as error:
         raise ValueError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
-    leaves = _unwrapped(leaves)
+    plain = _unwrapped(leaves)
+    draft.recorded = draft.recorded or plain is not leaves
+    leaves = plain
     return composed(path, draft) if any(key.startswith("defaults") for key in leaves) else leaves
 
 

@@ -50,7 +50,8 @@ class Draft:
     ``folder`` is where the command would run, ``folders`` are all places where a relative path is looked for,
     ``environ`` what the calling process passes on, ``limit`` the most rows that are taken. ``read`` names the inputs
     in the order they were read. ``runs_here``: the launch would take what is installed beside us. ``packages`` are
-    versions of other packages.
+    versions of other packages. ``recorded``: a run wrote its settings down after it had derived some from others.
+    ``size_unknown``: the dataset is changed by something that can't be followed.
     """
 
     folder: Path
@@ -72,6 +73,8 @@ class Draft:
     read: list[str] = field(default_factory=list)
     runs_here: bool = False
     packages: dict[str, Setting] = field(default_factory=dict)
+    recorded: bool = False
+    size_unknown: bool = False
 
     def put(self, name: str, value: object, origin: str) -> None:
         """Keep a setting (the later one wins); a secret is left out, a null takes back what was said before."""

@@ -15,6 +15,7 @@ from grpo_watch.preflight.inputs.hydra import resolve_references
 from grpo_watch.preflight.inputs.named import find_datasets
 from grpo_watch.preflight.inputs.program import Program
 from grpo_watch.preflight.inputs.python_file import read_python
+from grpo_watch.preflight.inputs.recorded import drop_derived
 from grpo_watch.preflight.inputs.scripts import read_command, read_script
 from grpo_watch.preflight.inputs.version import find_version, runs_here
 from grpo_watch.preflight.inputs.world import find_world
@@ -114,6 +115,8 @@ def _finished(draft: Draft, said: Said) -> Launch:
     """What follows from all settings together: references, datasets, version, and what the user said."""
     if draft.framework in {"verl", "nemo-rl"}:
         resolve_references(draft)
+    if draft.recorded:
+        drop_derived(draft)
     _refuse_other_methods(draft)
     resolve_auto(draft)
     find_datasets(draft)
@@ -154,6 +157,8 @@ def _refuse_other_methods(draft: Draft) -> None:
 
 
 def _counted(draft: Draft) -> Setting | None:
+    if draft.size_unknown:
+        return None
     rows = count_all(draft.datasets, draft)
     limit = draft.limit.value if draft.limit is not None else None
     if rows is not None and isinstance(rows.value, int) and isinstance(limit, int) and limit < rows.value:

@@ -41,6 +41,7 @@ def find_training_data(tree: ast.Module, calls: Iterable[ast.Call], scope: Scope
             if found.named is not None:
                 into.append(found.named)
             elif role == "train_dataset":
+                draft.size_unknown = True
                 draft.note(
                     f"{name}:{given.lineno}:{given.col_offset + 1}: train_dataset is {found.why}: say --dataset-size"
                 )
