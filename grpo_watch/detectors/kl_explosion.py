@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from grpo_watch.core.course import Course, Sign, named, shown
+from grpo_watch.core.course import Sign, named, shown
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView
 from grpo_watch.core.evidence import number
 from grpo_watch.core.generation_rows import GenerationRows
@@ -14,6 +14,8 @@ from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.core.window import SortedWindow
 
 AGREEING = frozenset({Sign.REWARD_FELL, Sign.SPREAD_LOST, Sign.CUT_OFF, Sign.TEXTS_REPEAT, Sign.LENGTH_FELL})
+WHILE_GAINING = frozenset({Sign.REWARD_FELL, Sign.SPREAD_LOST, Sign.TEXTS_REPEAT})
+"""What agrees while the reward stands above its start: other lengths are then what was learnt."""
 
 
 class KlExplosion(Detector):
@@ -77,8 +79,9 @@ class KlExplosion(Detector):
         return self.level if usual is None else min(self.level, max(self.jump_floor, self.jump * usual))
 
     def _judge(self, kl: float, bar: float, run: RunView) -> Iterable[Reading]:
-        agreeing = run.course.signs() & AGREEING
-        if kl < self.limit and not agreeing and self._in_order(run.course, run):
+        gaining = run.course.reward.gained()
+        agreeing = run.course.signs() & (WHILE_GAINING if gaining else AGREEING)
+        if kl < self.limit and not agreeing and (gaining or self._planned(run)):
             return QUIET
         first = next(step for step, value in self.newest if value >= bar)
         also = f"; {named(agreeing)}" if agreeing else ""
@@ -94,9 +97,9 @@ class KlExplosion(Detector):
             ),
         )
 
-    def _in_order(self, course: Course, run: RunView) -> bool:
+    def _planned(self, run: RunView) -> bool:
         beta = run.number("beta")
-        return course.reward.gained() or (beta is not None and beta <= self.tiny_beta)
+        return beta is not None and beta <= self.tiny_beta
 
     def _lone(self, kl: float) -> Reading:
         return Reading(

@@ -86,3 +86,36 @@ def test_rows_without_kl_are_no_rows() -> None:
     for n in range(1, 50):
         run.feed(row(n, kl_reference=2.0) if n % 10 == 0 else row(n, reward_mean=0.5))
     assert run.changes == []
+
+
+@pytest.mark.parametrize(
+    "learnt",
+    [
+        {"completion_length_mean": [400 - 5.5 * n for n in range(60)]},
+        {"completion_truncated_ratio": [0.1 + 0.014 * n for n in range(60)]},
+    ],
+    ids=["shorter", "longer"],
+)
+@pytest.mark.parametrize("beta", [0.04, 1e-4])
+def test_other_lengths_prove_nothing_while_the_reward_rises(learnt: dict[str, list[float]], beta: float) -> None:
+    """Up to KL 3.05: lengths at a quarter, or 93 % cut off; both agree as soon as the reward stands still."""
+
+    def said(gain: float) -> set[str]:
+        run = Watched(RULE, beta=beta).feed_all(
+            row(n + 1, kl_reference=0.1 + 0.05 * n, reward_mean=0.2 + gain * n, **{k: v[n] for k, v in learnt.items()})
+            for n in range(60)
+        )
+        return {severity for _, _, severity in run.changes}
+
+    assert said(0.0125) == set()
+    assert "critical" in said(0.0)
+
+
+@pytest.mark.parametrize(("agrees", "step"), [("reward_zero_std_ratio", 34), ("completion_duplicate_ratio", 33)])
+def test_a_rising_reward_does_not_pay_for_lost_spread_or_repeated_texts(agrees: str, step: int) -> None:
+    """From row 31 on: 70 % of five rows are four without spread, half of them are three of copies."""
+    rows = (
+        row(n + 1, kl_reference=0.1 + 0.05 * n, reward_mean=0.2 + 0.0125 * n, **{agrees: 0.0 if n < 30 else 1.0})
+        for n in range(60)
+    )
+    assert Watched(RULE, beta=0.04).feed_all(rows).changes == [("firing", step, "critical")]
