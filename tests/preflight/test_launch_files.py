@@ -396,6 +396,40 @@ def test_a_recorded_run_gives_both_generation_settings(tmp_path: Path) -> None:
     assert "generation_batch_size" in read("train.yaml", tmp_path).settings  # a launch with both is refused
 
 
+def test_attributes_that_are_set_after_the_configuration_was_made(tmp_path: Path) -> None:
+    """The last word is the file's; what a condition decides is unknown, as is what is set twice or counted up."""
+    (tmp_path / "train.py").write_text(
+        "from trl import GRPOConfig\n"
+        "args = GRPOConfig(output_dir='x', num_generations=8, per_device_train_batch_size=8)\n"
+        "other.beta = 3\n"
+        "args.gradient_accumulation_steps = 3\n"
+        "if len(sys.argv) > 1:\n    args.num_generations = 16\n"
+        "args.num_iterations = 2\nargs.num_iterations = 4\n"
+        "args.max_steps += 1\n"
+    )
+    found = read("train.py", tmp_path)
+    assert found.settings["gradient_accumulation_steps"] == Setting(3, "train.py:4:36")
+    assert {name: found.settings[name].value for name in ("num_generations", "num_iterations", "max_steps")} == {
+        "num_generations": None, "num_iterations": None, "max_steps": None,
+    }  # fmt: skip
+    assert "beta" not in found.settings
+    assert "train.py:6:28: num_generations is set under a condition, or several times" in found.unresolved
+
+
+def test_attributes_of_what_trl_s_parser_gives(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "from trl import GRPOConfig, TrlParser\n"
+        "def main():\n"
+        "    script_args, training_args = TrlParser((A, GRPOConfig)).parse_args_and_config()\n"
+        "    training_args.num_generations = 6\n"
+        "main()\n"
+    )
+    words = ("python", "train.py", "--num_generations", "8", "--beta", "0.1")
+    found = read_launch(None, words, Said(), tmp_path, {})
+    assert found.settings["num_generations"] == Setting(6, "train.py:4:37")
+    assert found.settings["beta"].value == 0.1
+
+
 def test_a_dataset_that_is_changed_is_not_counted(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"prompt": "a"}\n' * 20)
     (tmp_path / "train.py").write_text(

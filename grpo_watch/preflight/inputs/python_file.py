@@ -9,6 +9,7 @@ from pathlib import Path
 from grpo_watch.errors import SourceError
 from grpo_watch.preflight.inputs.draft import Draft, read_text
 from grpo_watch.preflight.inputs.flags import Flag
+from grpo_watch.preflight.inputs.python_attributes import put_attributes
 from grpo_watch.preflight.inputs.python_data import find_training_data
 from grpo_watch.preflight.inputs.python_values import Found, Scope, called, evaluate, keywords
 from grpo_watch.preflight.inputs.values import typed
@@ -38,6 +39,7 @@ def read_python(path: Path, draft: Draft, flags: Iterable[Flag] = ()) -> bool:
     config = _config(calls, name, draft)
     if config is not None:
         _put_config(config, scope, name, draft)
+    put_attributes(tree, config, scope, name, draft)
     _adapter(calls, scope, draft)
     find_training_data(tree, calls, scope, name, draft)
     return config is not None and not any(_is(call, PARSERS) for call in calls)
