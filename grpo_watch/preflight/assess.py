@@ -12,6 +12,7 @@ from grpo_watch.preflight.findings import Assessment, Prediction, Problem, Sugge
 from grpo_watch.preflight.launch import Launch
 from grpo_watch.preflight.own_rules import OWN
 from grpo_watch.preflight.predict import predict
+from grpo_watch.preflight.spelling import misspelt
 from grpo_watch.preflight.suggest import suggest
 from grpo_watch.preflight.versions import ON_HF, assumed, newer_than_known, older_than_known
 
@@ -39,7 +40,7 @@ def assess(launch: Launch) -> Assessment:
         prediction=predict(settings),
         missing=tuple(_missing(settings)),
         version_origin=launch.version_origin,
-        unresolved=(*launch.unresolved, *newer_than_known(settings.framework, launch.version)),
+        unresolved=(*launch.unresolved, *newer_than_known(settings.framework, launch.version), *misspelt(settings)),
     )
 
 

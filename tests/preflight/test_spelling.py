@@ -1,0 +1,36 @@
+"""Settings that are nearly one that is known."""
+
+from __future__ import annotations
+
+from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.inputs.opening import Said, read_launch
+from grpo_watch.preflight.spelling import misspelt
+from tests.preflight.launches import launch
+from tests.preflight.test_launch_files import LAUNCHES
+
+
+def told(framework: str = "trl", **settings: object) -> list[str]:
+    return list(misspelt(Settings(launch(framework, **settings))))  # type: ignore[arg-type]
+
+
+def test_a_slip_and_a_beginning_are_told() -> None:
+    place = "train.sh:3: "
+    slip = f"{place}per_device_train_batch_sise is not known and not counted: is per_device_train_batch_size meant?"
+    assert told(per_device_train_batch_sise=6) == [slip]
+    assert told("ms-swift", split_dataset=0.1) == [
+        f"{place}split_dataset is not known and not counted: is split_dataset_ratio meant?"
+    ]
+
+
+def test_names_of_their_own_are_left_alone() -> None:
+    """Begins like several, is short, is known, is the framework's own name, is unlike all."""
+    quiet = {"per_device": 1, "lr": 1e-6, "num_generations": 8, "model": "x", "max_grad_norm": 1, "eval_steps": 5}
+    assert told(**quiet) == []
+    assert told("axolotl", micro_batch_size=2, sequence_len=512, val_set_size=0.1) == []
+    assert told("verl", num_generation=8) == []
+
+
+def test_real_launches_have_no_slips() -> None:
+    for name in ("swift.sh", "grpo.yaml", "train.py", "axolotl.yml"):
+        found = read_launch((LAUNCHES / name).relative_to(LAUNCHES), (), Said(), LAUNCHES, {})
+        assert list(misspelt(Settings(found))) == [], name
