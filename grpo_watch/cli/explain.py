@@ -2,43 +2,62 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from grpo_watch.config.document import nearest
 from grpo_watch.config.rules import load_rules
-from grpo_watch.core.detector import Detector, Rule, catalogue
+from grpo_watch.config.settings import load_settings
+from grpo_watch.core.detector import Detector, Param, Rule, catalogue
 from grpo_watch.errors import UsageError
-from grpo_watch.runtime.runbook import Runbook, bounds, runbook_of
+from grpo_watch.runtime.runbook import Runbook, bounds, page_of, parameter_table, runbook_of
 
 WIDTH = 100
 """Columns of running text; wider lines are hard to read."""
 
 
-def explain_command(name: str, output_format: str, color: bool) -> int:
-    """Print what is known of a rule; returns 0.
+def explain_command(name: str, output_format: str, files: list[Path], config: Path | None, color: bool) -> int:
+    """Print what is known of a rule, shipped or of the user's files, as it is in force; returns 0.
 
     Raises:
-        UsageError: there is no such rule (the nearest names are given), or its runbook can't be read.
+        UsageError: there is no such rule (the nearest names are given).
+        ConfigError: the settings can't be used.
+        RuleError: a rule file can't be used.
     """
     detectors = catalogue()
-    rules = {rule.name: rule for rule in load_rules(detectors=detectors)}
+    chosen = load_settings({"rules": files}, config=config).settings
+    rules = {rule.name: rule for rule in load_rules(chosen.rules, detectors=detectors)}
     if name not in rules:
         fix = nearest(name, rules) or f"known are {', '.join(rules)}"
         raise UsageError(f"there is no rule {name!r} ({fix})")
     rule = rules[name]
-    detector = detectors[rule.detector or name]
-    runbook = runbook_of(detector)
+    detector = None if rule.when is not None else detectors[rule.detector or name]
+    runbook = _runbook(rule, detector)
     if output_format == "json":
-        sys.stdout.write(json.dumps(_as_json(rule, detector, runbook), indent=2, ensure_ascii=False) + "\n")
+        params = {} if detector is None else detector.params
+        sys.stdout.write(json.dumps(_as_json(rule, params, runbook), indent=2, ensure_ascii=False) + "\n")
     else:
         _print(rule, runbook, color)
     return 0
 
 
-def _as_json(rule: Rule, detector: type[Detector], runbook: Runbook) -> dict[str, Any]:
+def _runbook(rule: Rule, detector: type[Detector] | None) -> Runbook:
+    """The page; for a condition, or a detector of another package without one, what its definition says."""
+    if detector is not None and page_of(detector).exists():
+        return runbook_of(detector)
+    if detector is None:
+        says = f"`{rule.when}` (defined in {rule.where})"
+    else:
+        says = f"{inspect.getdoc(detector) or ''}\n\n{parameter_table(detector.params)}"
+    return Runbook(Path(rule.where), f"# {rule.name}\n\n{rule.summary}\n\n## How it is computed\n\n{says}\n")
+
+
+def _as_json(rule: Rule, params: Mapping[str, Param], runbook: Runbook) -> dict[str, Any]:
     return {
         "schema": "grpo-watch/explain/1",
         "rule": rule.name,
@@ -56,7 +75,7 @@ def _as_json(rule: Rule, detector: type[Detector], runbook: Runbook) -> dict[str
                 "allowed": bounds(param),
                 "help": param.help,
             }
-            for name, param in detector.params.items()
+            for name, param in params.items()
         ],
         "runbook": runbook.text,
     }

@@ -208,6 +208,8 @@ def diff(
 def explain(
     rule: Annotated[str, typer.Argument(metavar="RULE", help="A rule id, e.g. kl-stuck-at-zero.")],
     output_format: Format = OutputFormat.TEXT,
+    rules: Rules = [],  # noqa: B006  typer copies it
+    config: Config = None,
     verbose: Verbose = 0,
     no_color: NoColor = False,
     log_format: Logs = LogFormat.LOGFMT,
@@ -216,7 +218,7 @@ def explain(
     """Show a rule's runbook: what it detects, how, when it is wrong, what to do."""
     from grpo_watch.cli.explain import explain_command
 
-    return explain_command(rule, output_format.value, begin(verbose, no_color, log_format))
+    return explain_command(rule, output_format.value, rules, config, begin(verbose, no_color, log_format))
 
 
 @app.command("config")

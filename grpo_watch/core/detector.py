@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from grpo_watch.core.course import Course
 from grpo_watch.core.functions import RewardFunctions
 from grpo_watch.core.learning import LearningSoFar
 from grpo_watch.core.pace import Pace
-from grpo_watch.core.plugins import plugins
+from grpo_watch.core.plugins import Plugin, plugins
 from grpo_watch.core.records import MetricRow, Reading, Record, Scalar, Setting, Severity, Stream, Verdict
 
 OK = Reading(Verdict.OK)
@@ -232,18 +233,30 @@ def third_party(package: str = GROUP) -> ThirdParty:
     """What installed packages offer under the entry point group of that name. None of it replaces an own detector."""
     own, found, origins, problems = _own(package), {}, {}, []
     for plugin in plugins(package):
-        loaded = plugin.loaded
-        classes = list(_detectors_in(loaded)) if inspect.ismodule(loaded) else [loaded]
-        for each in classes:
+        for name, each in _offered(plugin):
             if plugin.problem:
                 problems.append(plugin.problem)
             elif not (inspect.isclass(each) and issubclass(each, Detector)):
                 problems.append(f"{plugin.origin}: {plugin.name} is no detector")
-            elif each.name() in own or each.name() in found:
-                problems.append(f"{plugin.origin}: there is already a detector {each.name()}")
+            elif name in own or name in found:
+                problems.append(f"{plugin.origin}: there is already a detector {name}")
             else:
-                found[each.name()], origins[each.name()] = each, plugin.origin
+                found[name], origins[name] = each, plugin.origin
     return ThirdParty(found, origins, tuple(problems))
+
+
+def _offered(plugin: Plugin) -> list[tuple[str, Any]]:
+    """What an entry point offers, each with its rule id.
+
+    A class has the entry point's name, as has the only one of a module; of several each has its own, ``LowReward`` is
+    ``low-reward``.
+    """
+    if not inspect.ismodule(plugin.loaded):
+        return [(plugin.name.replace("_", "-"), plugin.loaded)]
+    classes = list(_detectors_in(plugin.loaded))
+    if len(classes) == 1:
+        return [(plugin.name.replace("_", "-"), classes[0])]
+    return [(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", each.__name__).lower(), each) for each in classes]
 
 
 def _own(package: str) -> dict[str, type[Detector]]:

@@ -77,13 +77,18 @@ class Runbook:
         return f"{before}{BEGIN}\n{table}{END}{after}"
 
 
+def page_of(detector: type[Detector]) -> Path:
+    """Where a detector's runbook lies, if it has one: beside its module, under the same stem."""
+    return Path(inspect.getfile(detector)).with_suffix(".md")
+
+
 def runbook_of(detector: type[Detector]) -> Runbook:
     """The runbook beside the detector's module.
 
     Raises:
         RuleError: there is none.
     """
-    path = Path(inspect.getfile(detector)).with_suffix(".md")
+    path = page_of(detector)
     try:
         return Runbook(path, path.read_text(encoding="utf-8"))
     except OSError as problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -38,3 +39,22 @@ def test_an_unknown_rule_is_2_with_a_suggestion(capsys: pytest.CaptureFixture[st
     """The nearest name, or all of them."""
     assert run_cli(["explain", name]) == 2
     assert fix in capsys.readouterr().err
+
+
+def test_a_rule_of_the_users_own_is_explained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("rules:\n  - {name: low, when: reward_mean < 0.1, for_steps: 20, summary: Reward stays low.}\n")
+    assert run_cli(["explain", "low", "--rules", str(mine), "--format", "json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["rule"], said["for_steps"], said["params"]) == ("low", 20, [])
+    assert "`reward_mean < 0.1`" in said["runbook"]
+    assert f"{mine}:2" in said["runbook"]
+
+
+def test_a_shipped_rule_is_shown_as_it_is_in_force(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("rules:\n  - {name: kl-explosion, params: {limit: 7.5}, severity: critical}\n")
+    assert run_cli(["explain", "kl-explosion", "--rules", str(mine), "--format", "json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["severity"] == "critical"
+    assert {param["name"]: param["value"] for param in said["params"]}["limit"] == 7.5

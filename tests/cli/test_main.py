@@ -89,7 +89,7 @@ def test_the_other_commands_hand_over_their_options(calls: list[tuple[Any, ...]]
         (["a", "b"], "text", False),
         ("a", None, "text", False, False, 1, "", True),
         ("a", "b", "json", False, True, 2, "9MB", False),
-        ("kl-stuck-at-zero", "text", False),
+        ("kl-stuck-at-zero", "text", [], None, False),
         (Path("c.yaml"), "text", False),
         (True, False),
     ]

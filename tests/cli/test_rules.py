@@ -127,6 +127,9 @@ def test_detectors_of_an_installed_package(capsys: pytest.CaptureFixture[str], t
         "reward-extras 1.2: there is already a detector kl-explosion",
     ]
 
+    assert run_cli(["explain", "low-reward"]) == 0
+    assert "How it is computed" in capsys.readouterr().out
+
     run = unpack("trl-1.16.0-02-healthy-nobeta", tmp_path)
     mine = tmp_path / "mine.yaml"
     mine.write_text("rules: [{name: low-reward, severity: critical}]\n")
@@ -136,6 +139,15 @@ def test_detectors_of_an_installed_package(capsys: pytest.CaptureFixture[str], t
     assert (finding["severity"], finding["summary"]) == ("critical", "Reward is below a tenth. Second sentence.")
     origins = {rule["rule"]: rule["origin"] for rule in as_json(capsys, "list", "--rules", str(mine))["rules"]}
     assert origins["low-reward"] == f"{mine}:1 (detector of reward-extras 1.2)"
+
+
+def test_an_entry_points_name_is_the_rule_id(
+    capsys: pytest.CaptureFixture[str], package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One class, however its module is called."""
+    points = package / "reward_extras-1.2.dist-info" / "entry_points.txt"
+    points.write_text("[grpo_watch.detectors]\nmy_low = low_reward:LowReward\n")
+    assert "my-low" in {rule["rule"] for rule in as_json(capsys, "list")["rules"]}
 
 
 def test_without_packages_there_is_nothing_foreign() -> None:

@@ -16,6 +16,23 @@ from grpo_watch.runtime.runbook import HEADINGS, parameter_table, runbook_of
 
 DETECTORS = catalogue()
 RULES = load_rules(detectors=DETECTORS)
+INTERFACE = frozenset(
+    """
+    kl-stuck-at-zero gradient-lost parameters-unchanged adapter-never-trained learning-rate-zero reference-follows-policy
+    base-weights-drift ranks-diverged checkpoint-unusable
+    duplicate-completions near-duplicate-completions mixed-prompt-group repeated-prompts completions-truncated
+    empty-completions gibberish-completions stale-rollout-weights train-rollout-mismatch
+    reward-variance-collapse reward-not-finite dead-reward-component reward-components-diverge reward-components-cancel
+    reward-collapse group-size-one
+    non-finite-metric kl-explosion entropy-collapse entropy-explosion grad-norm-spike clip-fraction-high length-explosion
+    length-collapse
+    run-stalled run-crashed step-time-regression memory-creep resume-regression max-steps-mismatch metric-vanished
+    batch-not-divisible
+    source-unreachable rule-broken delivery-failing
+    """.split()
+)
+"""The rule ids that users hold on to: they may become more, never fewer."""
+
 EVIDENCE = frozenset({"completions", "checkpoints", "run end"})
 """What a detector may need besides metrics."""
 
@@ -75,6 +92,18 @@ def test_a_rule_ships_under_the_detectors_name(detector: type[Detector]) -> None
     shipped = {rule.name: rule for rule in RULES}
     assert detector.name() in shipped
     assert shipped[detector.name()].detector == detector.name()
+
+
+def test_no_rule_of_the_interface_is_missing() -> None:
+    """A module that is deleted with its page and its rule would otherwise be missed by nobody."""
+    assert sorted(INTERFACE - DETECTORS.keys()) == []
+
+
+@every_detector
+def test_a_detector_has_tests_of_its_own(detector: type[Detector]) -> None:
+    """The third part of the trio."""
+    own = Path(__file__).parent / f"test_{detector.stem()}.py"
+    assert "def test_" in own.read_text(encoding="utf-8") or "from tests." in own.read_text(encoding="utf-8")
 
 
 def test_every_shipped_rule_has_a_detector() -> None:
