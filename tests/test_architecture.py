@@ -16,7 +16,9 @@ PACKAGE = ROOT / "grpo_watch"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_rules" not in path.parts)
 
 HOMES = {
+    "anyio": ("web/access.py",),
     "apprise": ("sinks/*",),
+    "certifi": ("sinks/client.py",),
     "google_crc32c": ("sources/tfrecord.py",),
     "httpx": ("sinks/*",),
     "msgspec": ("sources/*", "store/*", "report/*", "cli/*", "extract/*", "runtime/delivery/packing.py"),
@@ -48,6 +50,7 @@ HOMES = {
 
 EVERYWHERE = {"numpy", "grpo_watch", *sys.stdlib_module_names} - {"sqlite3"}
 HEAVY = {"numpy", "pandas", "pyarrow", "wandb", "rich", "starlette", "uvicorn", "pydantic", "prometheus_client"}
+HEAVY |= {"httpx", "apprise"}
 MODULE_LINES = 400
 FUNCTION_LINES = 60
 

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from grpo_watch.cli.front import Front
 from grpo_watch.cli.piped import Followed, followed
 from grpo_watch.cli.pushing import pushing
 from grpo_watch.cli.remote import Poller, local_paths
 from grpo_watch.cli.spoken import say, summary, verdict
 from grpo_watch.config.entries import entry_for
 from grpo_watch.config.rules import load_rules
-from grpo_watch.config.schema import Settings, split_listen
+from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import default_state_dir, load_settings
 from grpo_watch.core.detector import catalogue
 from grpo_watch.errors import UsageError
@@ -34,17 +35,13 @@ from grpo_watch.runtime.worker import Worker
 from grpo_watch.sources.discover import FoundRun
 from grpo_watch.sources.wandb_api.remote import is_remote, parse_place
 from grpo_watch.store.state import Store
-from grpo_watch.web.access import is_loopback
-from grpo_watch.web.app import make_app
-from grpo_watch.web.protection import protection_of
-from grpo_watch.web.server import Server, address, bind
+from grpo_watch.web.server import Server
 
 log = logging.getLogger("grpo_watch.run")
 
 STOPPED, FAILED = 0, 1
 NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "wandb", "allow_roots", "sinks")
 """Settings that a reload does not change; rules, labels and settings of runs it does."""
-EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, not bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +108,13 @@ def running(
     places = watched_paths(given.paths, settings)
     folder = settings.state_dir or given.state or default_state_dir(places, socket.gethostname(), os.environ)
     rules_in_force(settings)  # a mistake in a rule file is told before anything is opened
-    protection = protection_of(settings.web)
-    listener = bind(*split_listen(settings.listen))
-    home = f"{protection.scheme}://{address(listener)}/"
+    front = Front(settings)
     daemons: list[Daemon] = []
     try:
-        pushed = pushing(lambda: current.settings, home, folder.name, lambda: daemons[0] if daemons else None)
+        pushed = pushing(lambda: current.settings, front.page, folder.name, lambda: daemons[0] if daemons else None)
         keeper = Keeper(Store(folder, time.time()))
     except BaseException:
-        listener.close()
+        front.close()
         raise
     bell = Bell()
     worker = Worker(bell.ring, time.monotonic)
@@ -145,19 +140,13 @@ def running(
         timer=time.monotonic,
         couriers=pushed.couriers(daemon, bell.ring),
     )
-    host, _ = split_listen(settings.listen)
-    app = make_app(daemon, time.time, [*hosts_of(host), *settings.web.allowed_hosts], protection.keys)
-    server = Server(app, listener, protection.tls)
-    say(
-        f"metrics: {home}metrics",
-        *protection.warnings(loopback=is_loopback(host)),
-        *_missing(places if given.state is None else ()),
-    )
+    server = front.serve(daemon)
+    say(*front.told(), *_missing(places if given.state is None else ()))
     server.start()
     poller.start()
     service.start()
     try:
-        yield Running(daemon, service, server, address(listener), poller.threads)
+        yield Running(daemon, service, server, front.address, poller.threads)
     finally:
         service.close()
         poller.close()
@@ -225,11 +214,6 @@ def watched_paths(paths: Sequence[str], settings: Settings) -> list[str]:
         if path == "-" or ("://" in path and not is_remote(path)):
             raise UsageError(f"{path}: only folders, globs, files and wandb://ENTITY/PROJECT[/RUN] can be watched")
     return [str(parse_place(path)) if is_remote(path) else str(Path(path).expanduser().absolute()) for path in named]
-
-
-def hosts_of(host: str) -> list[str]:
-    """Names under which the page may be opened because the daemon listens there."""
-    return [] if host in EVERYWHERE else [f"[{host}]" if ":" in host else host]
 
 
 def _missing(places: Sequence[str]) -> list[str]:

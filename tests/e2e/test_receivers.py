@@ -85,9 +85,7 @@ def test_alertmanager_has_the_alert_soon_and_after_kill_minus_nine(
     config = configured(tmp_path, sinks, runs=runs)
     run, state, options = tmp_path / "runs" / FROZEN, tmp_path / "state", ("--config", str(config))
     with serving(command, port, "/-/ready"):
-        with watching(
-            tmp_path / "runs" / FROZEN, state=tmp_path / "state", options=("--config", str(config))
-        ) as daemon:
+        with watching(run, state=state, options=options) as daemon:
             grow(tmp_path / "runs", lines[2:40], daemon)
             began = time.monotonic()
             (alert,) = until(alerts, daemon.child)
@@ -99,9 +97,7 @@ def test_alertmanager_has_the_alert_soon_and_after_kill_minus_nine(
             before = until(alive, daemon.child)
             daemon.child.send_signal(signal.SIGKILL)
             daemon.ends()
-        with watching(
-            tmp_path / "runs" / FROZEN, state=tmp_path / "state", options=("--config", str(config))
-        ) as daemon:
+        with watching(run, state=state, options=options) as daemon:
             until(lambda: alive() > before, daemon.child)
             (again,) = alerts()
             assert again["fingerprint"] == alert["fingerprint"]

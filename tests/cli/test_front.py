@@ -1,0 +1,46 @@
+"""The addresses of the HTTP side: what is said at the start, and which link messages carry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_watch.cli.front import Front, hosts_of
+from grpo_watch.config.schema import Settings
+from tests.support.receiving import secret_file
+
+
+@pytest.mark.parametrize(
+    ("settings", "page", "warned"),
+    [
+        ({"listen": "127.0.0.1:0"}, "http://127.0.0.1:", 0),
+        ({"listen": "[::1]:0"}, "http://[::1]:", 0),
+        ({"listen": "0.0.0.0:0"}, "http://0.0.0.0:", 0),
+        ({"listen": "0.0.0.0:0", "web": {"allowed_hosts": ["gpu7", "gpu8"]}}, "http://gpu7:", 0),
+        ({"listen": "0.0.0.0:0", "web": {"token_file": "token"}}, "http://0.0.0.0:", 1),
+        ({"listen": "127.0.0.1:0", "web": {"token_file": "token"}}, "http://127.0.0.1:", 0),
+    ],
+)
+def test_links_and_warnings(settings: dict[str, Any], page: str, warned: int, tmp_path: Path) -> None:
+    """Where it listens everywhere, people come by the first name that is allowed; a token in the open is warned of."""
+    secret_file(tmp_path / "token", "geheim")
+    front = Front(Settings.model_validate(settings, context={"folder": tmp_path}))
+    try:
+        said = front.told()
+        assert front.page.startswith(page)
+        assert front.page.endswith(f":{front.address.rpartition(':')[2]}/")
+        assert said[0] == f"metrics: http://{front.address}/metrics"
+        assert len(said) == 1 + warned
+    finally:
+        front.close()
+
+
+def test_the_address_that_is_bound_is_a_known_name() -> None:
+    assert [hosts_of(host) for host in ("10.0.0.1", "fe80::1", "0.0.0.0", "::")] == [  # noqa: S104
+        ["10.0.0.1"],
+        ["[fe80::1]"],
+        [],
+        [],
+    ]
