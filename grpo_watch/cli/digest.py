@@ -46,7 +46,7 @@ class Side:
     replicas: tuple[tuple[str, ...], ...] = ()
 
 
-def digest_command(
+def digest_command(  # noqa: PLR0917  one per option, in their order
     a: str | Path,
     b: str | Path | None,
     output_format: str,

@@ -33,7 +33,7 @@ def read_archive(descriptor: int, name: str) -> tuple[Extent, ...]:
     if len(pickles) != 1:
         raise TensorFileError(f"{name}: a zip archive, but none of torch.save: {len(pickles)} members {PICKLE}")
     base = pickles[0].name.removesuffix(PICKLE)
-    if any(base + part in members for part in ("code", "constants.pkl")):
+    if f"{base}constants.pkl" in members or any(path.startswith(f"{base}code/") for path in members):
         raise TensorFileError(f"{name}: refused: a TorchScript archive, which holds code")
     _check_byte_order(descriptor, name, members.get(base + BYTE_ORDER))
     tensors = read_tensors(_content(descriptor, name, pickles[0], MAX_PICKLE), name)
