@@ -56,10 +56,15 @@ def _prediction(prediction: Prediction) -> dict[str, Any]:
         "max_steps": prediction.max_steps,
         "steps_per_epoch": prediction.steps_per_epoch,
         "completions_per_step": prediction.completions_per_step,
-        "prompts_per_step": prediction.prompts_per_step,
+        "prompts_per_step": _counted(prediction.prompts_per_step),
         "generation_batch_size": prediction.generation_batch_size,
         "optimizer_steps_per_generation": prediction.optimizer_steps_per_generation,
         "formula": prediction.formula,
         **known,
         **({"notes": list(prediction.notes)} if prediction.notes else {}),
     }
+
+
+def _counted(number: float | None) -> float | None:
+    """A whole number without a fraction; a step that learns from part of a group keeps it."""
+    return int(number) if number is not None and number == int(number) else number

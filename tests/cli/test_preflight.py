@@ -58,6 +58,7 @@ def test_a_launch_that_works_ends_with_0(capsys: pytest.CaptureFixture[str]) -> 
     assert (code, told["ok"], told["framework"], told["framework_version"]) == (0, True, "ms-swift", "4.6.0")
     assert told["prediction"]["max_steps"] == 4000
     assert told["prediction"]["completions_per_step"] == 16
+    assert repr(told["prediction"]["prompts_per_step"]) == "2"
     assert told["missing"] == []
 
 
@@ -241,10 +242,17 @@ def test_all_after_the_first_dashes_belongs_to_the_launch(capsys: pytest.Capture
 
 def test_nothing_heavy_is_imported(tmp_path: Path) -> None:
     files = [str(LAUNCHES / name) for name in ("swift.sh", "grpo.yaml", "train.py", "verl.sh", "axolotl.yml")]
+    launches = [
+        f"swift rlhf --rlhf_type grpo {BAD}",
+        f"accelerate launch --num_processes 2 train.py {BAD}",
+        "trl grpo --num_generations 8",
+        "python -m verl.trainer.main_ppo data.train_batch_size=64",
+    ]
     heavy = {"torch", "transformers", "pandas", "pyarrow", "trl", "swift", "wandb", "numpy"}
     code = (
         "import sys\nfrom grpo_watch.cli.main import run_cli\n"
         f"for file in {files!r}: assert run_cli(['preflight', file]) in (1, 3)\n"
+        f"for launch in {launches!r}: assert run_cli(['preflight', '--', *launch.split()]) in (1, 3)\n"
         f"print('loaded:', *sorted({heavy!r} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
