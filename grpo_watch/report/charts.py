@@ -20,6 +20,8 @@ FUNCTIONS = 6
 """Reward functions drawn beside the total."""
 DIGITS = 5
 """Significant digits of a drawn number."""
+LOST = "before the restart"
+"""What a restart threw away, in the legend."""
 SPARSE = 0.5
 """A line with values in fewer of its rows than this is drawn with points, joined over the gaps."""
 
@@ -108,7 +110,10 @@ def _chart(series: Series, title: str, names: Sequence[str], points: int) -> dic
 
 
 def tabulate(series: Series, names: Sequence[str]) -> Table:
-    """The metrics by step; of several attempts at one step the newest counts."""
+    """The metrics by step; of several attempts at one step the newest counts.
+
+    Of the first metric, what a restart threw away is kept in a column of its own.
+    """
     attempts, places = series.places
     lost = series.superseded()
     steps, inverse = np.unique(places, return_inverse=True)
@@ -116,7 +121,8 @@ def tabulate(series: Series, names: Sequence[str]) -> Table:
     table = Table(steps)
     for name in names:
         values = series.column(name)
-        for label, chosen in ((name, ~lost), (f"{name}, thrown away", lost)):
+        parts = {name: ~lost, f"{name} {LOST}": lost} if name == names[0] else {name: ~lost}
+        for label, chosen in parts.items():
             rows = order[chosen[order] & ~np.isnan(values[order])]
             if len(rows) or label == name:
                 column = np.full(len(steps), np.nan)

@@ -126,6 +126,12 @@ def counts(finding: Finding, snapshot: RunSnapshot) -> bool:
     return finding.resolved_step is None or finding.attempt == snapshot.attempt
 
 
+def first_cause(snapshot: RunSnapshot) -> Finding | None:
+    """The finding that a person should look at first; None where the verdict is not for one."""
+    told = [f for f in snapshot.findings if f.caused_by is None and f.severity is not Severity.INFO]
+    return next((finding for finding in told if counts(finding, snapshot)), None)
+
+
 def judged(snapshot: RunSnapshot) -> int:
     """How many rules could judge the run."""
     return sum(rule.status in (RuleStatus.OK, RuleStatus.FIRING) for rule in snapshot.rules)

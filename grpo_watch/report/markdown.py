@@ -8,7 +8,7 @@ from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Scalar, Severity
 from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, RunVerdict, blind_to_frozen_policy
 from grpo_watch.core.waste import wasted_text
-from grpo_watch.report.collect import Provenance, RunReport, blind, judged
+from grpo_watch.report.collect import Provenance, RunReport, blind, first_cause, judged
 from grpo_watch.report.markdown_text import code, fenced, prose, table
 from grpo_watch.report.text import facts, shown, when
 
@@ -30,9 +30,10 @@ def _run(report: RunReport) -> Iterator[str]:
     yield ""
     yield prose(" · ".join(facts(snapshot)))
     yield ""
-    causes = [finding for finding in snapshot.findings if finding.caused_by is None]
-    for place, finding in enumerate(causes):
-        yield from _finding(finding, first=not place)
+    cause = first_cause(snapshot)
+    if cause is not None:
+        yield from _finding(cause, "First cause: ")
+    yield from _others(snapshot.findings, cause)
     if not snapshot.findings and snapshot.verdict is RunVerdict.HEALTHY:
         yield f"Nothing found. {judged(snapshot)} rules judged this run."
         yield ""
@@ -45,9 +46,18 @@ def _run(report: RunReport) -> Iterator[str]:
     yield from _also(report)
 
 
-def _finding(finding: Finding, *, first: bool) -> Iterator[str]:
+def _others(findings: Sequence[Finding], cause: Finding | None) -> Iterator[str]:
+    """Each other finding that nothing explains, in full the first time; further episodes are in the table."""
+    told = {(cause.rule, cause.key)} if cause else set()
+    for finding in findings:
+        if finding.caused_by is None and (finding.rule, finding.key) not in told:
+            told.add((finding.rule, finding.key))
+            yield from _finding(finding, "")
+
+
+def _finding(finding: Finding, title: str) -> Iterator[str]:
     key = f" {code(finding.key)}" if finding.key else ""
-    yield f"### {'First cause: ' if first else ''}{code(finding.rule)}{key}"
+    yield f"### {title}{code(finding.rule)}{key}"
     yield ""
     yield f"**{finding.severity.value}**, {when(finding)}: {prose(finding.summary)}"
     yield ""

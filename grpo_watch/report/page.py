@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_watch.core.snapshot import RunVerdict
 from grpo_watch.report.charts import POINTS, bands, charts
-from grpo_watch.report.collect import Provenance, RunReport
+from grpo_watch.report.collect import Provenance, RunReport, first_cause
 from grpo_watch.report.markup import Html, joined, tag
 from grpo_watch.report.page_run import facts_line, run_section, verdict_mark
 
@@ -82,13 +82,15 @@ def _overview(reports: Sequence[RunReport]) -> Html:
             "tr",
             tag("td", verdict_mark(report.snapshot.verdict)),
             tag("td", tag("a", report.snapshot.run, href=f"#run-{index}")),
-            tag("td", report.snapshot.findings[0].rule if report.snapshot.findings else ""),
+            tag("td", getattr(first_cause(report.snapshot), "rule", "")),
             tag("td", facts_line(report.snapshot), class_="dim"),
         )
         for index, report in enumerate(reports)
     ]
     head = tag("tr", *(tag("th", name) for name in ("verdict", "run", "first cause", "")))
-    return tag("section", tag("div", tag("table", tag("thead", head), tag("tbody", *rows)), class_="wide"))
+    return tag(
+        "section", tag("div", tag("table", tag("thead", head), tag("tbody", *rows), class_="overview"), class_="wide")
+    )
 
 
 def _data(reports: Sequence[RunReport]) -> Html:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Scalar, Severity
 from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, RunVerdict, blind_to_frozen_policy
 from grpo_watch.core.waste import wasted_text
-from grpo_watch.report.collect import ChannelReport, RunReport, blind, judged
+from grpo_watch.report.collect import ChannelReport, RunReport, blind, first_cause, judged
 from grpo_watch.report.markup import Html, joined, prose, tag
 from grpo_watch.report.text import facts, shown, when
 from grpo_watch.report.timeline import timeline
@@ -37,24 +38,36 @@ def _parts(report: RunReport, index: int) -> Iterator[Html]:
     yield tag("p", facts_line(snapshot), class_="dim")
     if blind_to_frozen_policy(snapshot):
         yield tag("p", SEE_FROZEN[0].upper(), SEE_FROZEN[1:], ".", class_="note")
-    causes = [finding for finding in snapshot.findings if finding.caused_by is None]
-    yield from (_finding(finding, first=not place) for place, finding in enumerate(causes[:1]))
+    cause = first_cause(snapshot)
+    if cause is not None:
+        yield _finding(cause, "First cause: ")
     if not snapshot.findings and snapshot.verdict is RunVerdict.HEALTHY:
         yield tag("p", f"Nothing found. {judged(snapshot)} rules judged this run.")
     if snapshot.findings:
         yield joined([tag("h3", "When"), timeline(snapshot)])
     if report.series is not None and len(report.series):
         yield from _charts(report, index)
-    if causes[1:]:
-        yield joined([tag("h3", "Further findings"), *(_finding(finding) for finding in causes[1:])])
+    others = [finding for finding in snapshot.findings if finding.caused_by is None and finding is not cause]
+    if others:
+        yield joined([tag("h3", "Further findings" if cause else "Findings"), *_each_once(others, cause)])
     yield from _consequences(snapshot.findings)
     yield from _unjudged(snapshot)
     yield from _background(report)
 
 
-def _finding(finding: Finding, *, first: bool = False) -> Html:
-    """What it is, why, what to do and what it cost; the first cause of the run is told large."""
-    head = tag("h3", "First cause: " if first else "", finding.rule, f" {finding.key}" if finding.key else "")
+def _each_once(findings: Sequence[Finding], told: Finding | None) -> Iterator[Html]:
+    """Each finding in full, and a further episode of one that was told in short."""
+    known = {(told.rule, told.key)} if told else set()
+    for finding in findings:
+        again = (finding.rule, finding.key) in known
+        known.add((finding.rule, finding.key))
+        short = replace(finding, causes=(), hint="", evidence={})
+        yield _finding(short, "Again: ") if again else _finding(finding)
+
+
+def _finding(finding: Finding, title: str = "") -> Html:
+    """What it is, why, what to do and what it cost."""
+    head = tag("h3", title, finding.rule, f" {finding.key}" if finding.key else "")
     label = tag("p", _severity(finding), " ", when(finding), class_="dim")
     rows: list[tuple[str, object]] = [("Likely cause", prose(cause)) for cause in finding.causes]
     if finding.hint and finding.severity is not Severity.INFO:

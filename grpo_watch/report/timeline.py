@@ -43,7 +43,7 @@ def _episode(finding: Finding, last: int) -> Iterator[str]:
     yield _bar(min(first, fired), fired, f"{kind} pending")
     yield _bar(fired, end, kind)
     yield f'<line x1="{fired}%" x2="{fired}%" y1="1" y2="{HEIGHT - 1}" class="{kind} fired"></line>'
-    if finding.resolved_step is not None:
+    if finding.resolved_step is not None and end >= fired:  # a restart goes back before the step where it fired
         yield f'<circle cx="{end}%" cy="{HEIGHT / 2}" r="5" class="resolved"></circle>'
 
 

@@ -29,16 +29,25 @@
     return [low - room, high + room];
   }
 
-  // Shades what alerts cover, below the lines.
+  // Shades what alerts cover, below the lines; where several do, in the colour of the worst.
   function shade(plot, bands) {
     const { ctx, bbox } = plot;
-    for (const band of bands) {
-      const from = across(plot, Math.min(band.first, band.fired));
-      const to = band.resolved === null ? bbox.left + bbox.width : across(plot, band.resolved);
-      ctx.globalAlpha = band.explained ? 0.5 : 1;
-      ctx.fillStyle = colour(`--${band.severity}-band`);
-      ctx.fillRect(from, bbox.top, Math.max(to - from, 1), bbox.height);
-    }
+    const ends = (band) => [
+      across(plot, Math.min(band.first, band.fired)),
+      band.resolved === null ? bbox.left + bbox.width : across(plot, band.resolved),
+    ];
+    const weight = (band) => (band.severity === "critical" ? 2 : 0) + (band.explained ? 0 : 1);
+    const spans = bands.map((band) => ({ band, ends: ends(band) }));
+    const edges = [...new Set(spans.flatMap((span) => span.ends))].sort((a, b) => a - b);
+    edges.slice(1).forEach((to, place) => {
+      const from = edges[place];
+      const over = spans.filter((span) => span.ends[0] <= from && span.ends[1] >= to).map((span) => span.band);
+      if (!over.length) return;
+      const worst = over.reduce((one, other) => (weight(other) > weight(one) ? other : one));
+      ctx.globalAlpha = worst.explained ? 0.5 : 1;
+      ctx.fillStyle = colour(`--${worst.severity}-band`);
+      ctx.fillRect(from, bbox.top, to - from, bbox.height);
+    });
     ctx.globalAlpha = 1;
   }
 
@@ -59,7 +68,7 @@
     };
     for (const band of bands.filter((each) => !each.explained)) {
       stroke(band.fired, colour(`--${band.severity}`), []);
-      if (band.resolved !== null) stroke(band.resolved, colour("--healthy"), [4, 3]);
+      if (band.resolved !== null && band.resolved >= band.fired) stroke(band.resolved, colour("--healthy"), [4, 3]);
     }
   }
 
@@ -84,11 +93,11 @@
         { label: "step", value: (plot, at) => (at === null ? "–" : String(at)) },
         ...chart.lines.map((line, index) => ({
           label: line.name,
-          stroke: () => colour(`--s${index % 7}`),
-          width: 1.5,
-          dash: line.faint ? [4, 4] : undefined,
+          stroke: () => colour(line.faint ? "--dim" : `--s${index % 7}`),
+          width: line.faint ? 1 : 1.5,
+          dash: line.faint ? [3, 3] : undefined,
           spanGaps: line.sparse,
-          points: line.sparse ? { show: true, size: 6 } : {},
+          points: line.faint ? { show: false } : line.sparse ? { show: true, size: 6 } : {},
           value: (plot, at) => number(at),
         })),
       ],
