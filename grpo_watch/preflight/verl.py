@@ -8,51 +8,70 @@ from grpo_watch.core.batch_prompts import PromptPlan
 from grpo_watch.preflight.constraints import Broken, devices, devices_unread, unread
 from grpo_watch.preflight.defaults import Settings
 from grpo_watch.preflight.findings import Prediction
+from grpo_watch.preflight.verl_workers import (
+    ACTOR,
+    BATCH,
+    COUNTS,
+    DYNAMIC,
+    GROUP,
+    MICRO,
+    MINI,
+    PER_GPU,
+    POOLS,
+    SPLIT,
+    ULYSSES,
+    strategy,
+)
+from grpo_watch.preflight.verl_workers import broken as broken_by_workers
 from grpo_watch.preflight.versions import at_least
 
 WHEN = "when the configuration is validated, before the workers start"
-ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-BATCH, GROUP = "data.train_batch_size", f"{ROLLOUT}.n"
-MINI, MICRO = f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_micro_batch_size"
-MEGATRON = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-PER_GPU = f"{MICRO}_per_gpu"
-ULYSSES, DYNAMIC = f"{ACTOR}.ulysses_sequence_parallel_size", f"{ACTOR}.use_dynamic_bsz"
-
-
 DEVICES = ("trainer.n_gpus_per_node", "trainer.nnodes")
 PASSES = ("data.gen_batch_size", "trainer.total_epochs", "trainer.total_training_steps", f"{ACTOR}.ppo_epochs")
-COUNTS = (BATCH, GROUP, MINI, MICRO, PER_GPU, ULYSSES, *PASSES, *(f"{ACTOR}.megatron.{name}" for name in MEGATRON))
+USES_KL = (f"{ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward")
+LOG_PROBS = tuple(f"actor_rollout_ref.{part}.log_prob_micro_batch_size" for part in ("ref", "rollout"))
 
 
 def lacking(settings: Settings) -> Iterator[str]:
     """What has to be known before a rule can be judged or a step predicted."""
-    yield from unread(settings, COUNTS, (DYNAMIC, f"{ACTOR}.strategy"))
+    log_probs = (*LOG_PROBS, *(f"{name}_per_gpu" for name in LOG_PROBS))
+    words = (DYNAMIC, f"{ACTOR}.strategy", "model_engine", "config_name", "trainer.use_v1", *POOLS, *USES_KL)
+    yield from unread(settings, (*COUNTS, *PASSES, *log_probs), words)
     yield from devices_unread(settings, *DEVICES)
 
 
 def broken(settings: Settings) -> Iterator[Broken]:
     """Every rule that the settings break; none where something they hang on is not known (see ``lacking``)."""
-    if settings.flag(DYNAMIC) or any(lacking(settings)):
+    if any(lacking(settings)):
         return
-    batch, mini, count = settings.whole(BATCH) or 1, settings.whole(MINI) or 1, devices(settings, *DEVICES)
+    count = devices(settings, *DEVICES)
+    if not settings.flag(DYNAMIC):
+        yield from _validated(settings, count)
+    if count is not None:
+        yield from broken_by_workers(settings, count)
+
+
+def _validated(settings: Settings, count: int | None) -> Iterator[Broken]:
+    """What the configuration is refused for; with dynamic batch sizes nothing of it is checked."""
+    batch, mini = settings.whole(BATCH) or 1, settings.whole(MINI) or 1
     if count is not None:
         yield from _over_devices(settings, batch * (settings.whole(GROUP) or 1), count)
     if batch < mini:
         text = f"train_batch_size ({batch}) must be >= actor.ppo_mini_batch_size ({mini})"
         yield Broken(text, WHEN, f"lower {MINI} to {batch} or raise {BATCH}", (MINI, BATCH))
     yield from _micro(settings, mini, count)
+    yield from _log_probs(settings)
 
 
 def _over_devices(settings: Settings, completions: int, count: int) -> Iterator[Broken]:
     """The rollout batch has to spread over the devices, or over Megatron's copies in whole micro-batches."""
     least = count
-    if settings.word(f"{ACTOR}.strategy") == "megatron":
-        tensor, pipeline, context = (settings.whole(f"{ACTOR}.megatron.{name}") or 1 for name in MEGATRON)
+    if strategy(settings) == "megatron":
+        tensor, pipeline, context = (settings.whole(name) or 1 for name in SPLIT)
         if count % (tensor * pipeline * context):
             text = f"n_gpus ({count}) must be divisible by model_parallel_size ({tensor * pipeline}) times "
             fix = f"make the product of the three parallel sizes a divisor of {count}"
-            names = tuple(f"{ACTOR}.megatron.{name}" for name in MEGATRON)
-            yield Broken(f"{text}context_parallel_size ({context})", WHEN, fix, names)
+            yield Broken(f"{text}context_parallel_size ({context})", WHEN, fix, SPLIT)
             return
         least = count // (tensor * pipeline * context) * (settings.whole(PER_GPU) or 1)
     if completions % least:
@@ -76,6 +95,16 @@ def _micro(settings: Settings, mini: int, count: int | None) -> Iterator[Broken]
         elif count is not None and micro * split < count:
             text = f"ppo_micro_batch_size ({micro}) * ulysses_sequence_parallel_size ({split}) must be >= n_gpus "
             yield Broken(f"{text}({count})", WHEN, f"use {PER_GPU} instead", (MICRO,))
+
+
+def _log_probs(settings: Settings) -> Iterator[Broken]:
+    """The micro-batch of the passes for log-probabilities has no default; the reference's only with a KL penalty."""
+    needed = LOG_PROBS if any(settings.flag(name) for name in USES_KL) else LOG_PROBS[1:]
+    for name in needed:
+        if settings.given(name) is None and settings.given(f"{name}_per_gpu") is None:
+            part = name.removesuffix(".log_prob_micro_batch_size")
+            text = f"[{part}] Please set at least one of '{name}' or '{name}_per_gpu'."
+            yield Broken(text, WHEN, f"set {name}_per_gpu, or {DYNAMIC}=True", (f"{name}_per_gpu",))
 
 
 def predict(settings: Settings) -> Prediction | None:

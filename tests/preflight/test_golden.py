@@ -152,6 +152,7 @@ def test_verl() -> None:
         launch(
             "verl", "0.9.0", None, 7473, trainer__total_epochs=15, actor_rollout_ref__rollout__n=5,
             actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu=4,
+            actor_rollout_ref__rollout__log_prob_micro_batch_size_per_gpu=4,
         )
     )  # fmt: skip
     assert (found.max_steps, found.steps_per_epoch, found.completions_per_step) == (105, 7, 5120)

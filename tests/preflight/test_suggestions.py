@@ -12,9 +12,10 @@ from grpo_watch.preflight.launch import Launch
 from grpo_watch.preflight.own_rules import OWN
 from grpo_watch.preflight.refusals import refusals
 from grpo_watch.preflight.suggest import SHOWN, suggest
-from grpo_watch.preflight.verl import PER_GPU
+from grpo_watch.preflight.verl_workers import PER_GPU
 from tests.preflight.launches import launch
 
+LOG_PROBS = "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu"
 small = st.integers(1, 16)
 versions = st.sampled_from(
     [("trl", v) for v in ("0.15.2", "0.17.0", "0.18.2", "0.19.1", "0.22.2", "1.16.0")]
@@ -107,6 +108,7 @@ def test_other_frameworks_get_a_value_too() -> None:
             settings={
                 "data.train_batch_size": Setting(128, "x"),
                 "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": Setting(4, "x"),
+                LOG_PROBS: Setting(4, "x"),
             },
         )
     )
@@ -118,12 +120,12 @@ def test_other_frameworks_get_a_value_too() -> None:
 
 def test_a_default_is_called_a_default() -> None:
     """verl's mini-batch is 256 unless given, TRL's accumulation 1; a micro-batch that nobody gave has no default."""
-    verl = {"data.train_batch_size": Setting(128, "x"), PER_GPU: Setting(4, "x")}
+    verl = {"data.train_batch_size": Setting(128, "x"), PER_GPU: Setting(4, "x"), LOG_PROBS: Setting(4, "x")}
     found = suggest(Settings(Launch("verl", "0.9.0", settings=verl)))
     assert "default 256 → 128 breaks no rule" in [each.why for each in found]
     found = suggest(Settings(launch(per_device_train_batch_size=6, num_generations=8)))
     assert {"gradient_accumulation_steps": "default 1"} in [dict(each.was) for each in found]
-    verl = {"data.train_batch_size": Setting(256, "x")}
+    verl = {"data.train_batch_size": Setting(256, "x"), LOG_PROBS: Setting(4, "x")}
     assert "not given → 1 breaks no rule" in [
         each.why for each in suggest(Settings(Launch("verl", "0.9.0", settings=verl)))
     ]

@@ -18,8 +18,8 @@ def judge(settings: Settings) -> Iterator[Problem]:
     for broken in rules.broken(settings) if rules else ():
         yield Problem(
             NAME,
-            Severity.CRITICAL,
-            f"refused {broken.when}: {broken.text}",
+            Severity.WARNING if broken.unsure else Severity.CRITICAL,
+            f"refused {broken.when}: {broken.text}{f' ({broken.unsure})' if broken.unsure else ''}",
             broken.fix,
             settings.where(*broken.settings),
             broken.text,

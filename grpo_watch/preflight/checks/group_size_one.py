@@ -19,7 +19,8 @@ def judge(settings: Settings) -> Iterator[Problem]:
     """One problem where the group's size is known to be 1 or less; a teacher's signal (ms-swift) needs no group."""
     name = group_setting(settings)
     group = settings.number(name) if name else None
-    if group is None or group > 1 or _taught(settings):
+    unseen = settings.given(name) is None and settings.unreadable("config_name")  # what verl's --config-name says
+    if group is None or group > 1 or unseen or _taught(settings):
         return
     batch = batch_of(settings) if settings.framework in ON_HF else None
     first = next(iter(refusals(batch)), None) if batch else None

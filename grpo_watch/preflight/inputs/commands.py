@@ -20,7 +20,7 @@ from grpo_watch.preflight.inputs.shell_expand import Argument
 from grpo_watch.preflight.inputs.world import default_accelerate_config, find_world
 
 YAML = (".yaml", ".yml", ".json")
-SHIPPED = re.compile(r"ppo(?:_megatron)?_trainer\.yaml")
+SHIPPED = re.compile(r"ppo(?:_(?P<engine>megatron))?_trainer\.yaml")
 TELLING = {"rlhf_type": "ms-swift", "num_generations": "trl", "steps_per_generation": "trl"}
 """Flags by which a script that is not here is taken for a framework's; this is said."""
 TRL_PROFILES: Mapping[str, tuple[int, int | None]] = {
@@ -156,8 +156,11 @@ def _hydra(program: Program, draft: Draft) -> None:
         path = next((found for place in places if (found := draft.find(str(place / file))) is not None), None)
         if path is not None:
             _document(Argument(str(path), name.origin), draft)
-        elif not SHIPPED.fullmatch(file):  # verl's own are known as its defaults
+        elif (shipped := SHIPPED.fullmatch(file)) is None:  # verl's own are known as its defaults
             draft.note(f"{name.origin}: the configuration {name.text} was not found, so its values are not known")
+            draft.settings["config_name"] = Setting(None, name.origin)
+        elif shipped["engine"]:
+            draft.put("model_engine", shipped["engine"], name.origin)
     put_overrides((word for word in program.arguments if not word.text.startswith("--")), draft)
 
 

@@ -16,6 +16,7 @@ def test_the_split_counts() -> None:
 
 def test_verl_has_no_step_either() -> None:
     settings = {"actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu": 4, "actor_rollout_ref__rollout__n": 8}
+    settings["actor_rollout_ref__rollout__log_prob_micro_batch_size_per_gpu"] = 4
     assert len(told(CHECK, launch("verl", "0.9.0", None, 1023, **settings))) == 1
     assert told(CHECK, launch("verl", "0.9.0", None, 1024, **settings)) == []
 

@@ -15,7 +15,7 @@ CHECK = "framework-constraint"
 
 
 ACTOR, ROLLOUT = "actor_rollout_ref__actor__", "actor_rollout_ref__rollout__"
-MICRO = {f"{ACTOR}ppo_micro_batch_size_per_gpu": 4}
+MICRO = {f"{ACTOR}ppo_micro_batch_size_per_gpu": 4, f"{ROLLOUT}log_prob_micro_batch_size_per_gpu": 4}
 MINI = "actor_rollout_ref.actor.ppo_mini_batch_size"
 PER_GPU = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
 
@@ -26,7 +26,7 @@ def said(framework: str, version: str, world_size: int | None = None, **settings
 
 def test_verl_spreads_over_the_devices() -> None:
     """100 prompts x 1 over 8 devices: 100 % 8 = 4."""
-    settings: dict[str, Any] = {"data__train_batch_size": 100, f"{ACTOR}ppo_mini_batch_size": 100, **MICRO}
+    settings: dict[str, Any] = {"data__train_batch_size": 100, f"{ACTOR}ppo_mini_batch_size": 96, **MICRO}
     assert said("verl", "0.9.0", **settings) == [
         "real_train_batch_size (100) must be divisible by minimal possible batch size (8)"
     ]
@@ -40,7 +40,11 @@ def test_verl_wants_a_micro_batch() -> None:
 
 def test_verl_on_megatron() -> None:
     """8 devices do not split into 3 x 1 x 1."""
-    settings = {f"{ACTOR}strategy": "megatron", f"{ACTOR}megatron__tensor_model_parallel_size": 3, **MICRO}
+    settings: dict[str, Any] = {
+        f"{ACTOR}strategy": "megatron",
+        f"{ACTOR}megatron__tensor_model_parallel_size": 3,
+        **MICRO,
+    }
     assert said("verl", "0.9.0", **settings) == [
         "n_gpus (8) must be divisible by model_parallel_size (3) times context_parallel_size (1)"
     ]
@@ -78,7 +82,8 @@ def test_megatron_spreads_prompts_in_whole_micro_batches() -> None:
     )
 
 
-WHOLE: dict[str, Scalar] = {MINI: 64, PER_GPU: 4, "actor_rollout_ref.rollout.n": 8}
+LOG_PROBS = "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu"
+WHOLE: dict[str, Scalar] = {LOG_PROBS: 4, MINI: 64, PER_GPU: 4, "actor_rollout_ref.rollout.n": 8}
 UNREADABLE: list[tuple[str, dict[str, Scalar], str]] = [
     ("verl", {"data.train_batch_size": None, **WHOLE}, "data.train_batch_size"),
     ("verl", {"trainer.total_epochs": None, **WHOLE}, "trainer.total_epochs"),
