@@ -95,8 +95,10 @@ def check_runs(
     detectors = catalogue()
     reports = []
     for run in found:
-        pipeline = Pipeline(rules, detectors)
-        recorder = RecordingEngine(rules, detectors) if recording else None
+        entry = entry_for(run.root, chosen.runs, run.files, run.remote) if chosen else None
+        labels = entry.labels if entry else {}
+        pipeline = Pipeline(rules, detectors, labels)
+        recorder = RecordingEngine(rules, detectors, labels=labels) if recording else None
         pipeline.engine = recorder or pipeline.engine
         report = _check_run(run, pipeline, said, tick, chosen or Settings())
         reports.append(replace(report, series=recorder.series[run.name]) if recorder else report)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import grpo_watch
 from grpo_watch.config.document import Document, Path_, first_problem, nearest, read_document
-from grpo_watch.core.detector import Detector, Override, Param, Rule, catalogue, third_party
+from grpo_watch.core.detector import LABEL, Detector, Override, Param, Rule, catalogue, third_party
 from grpo_watch.core.expression import compile_expression
 from grpo_watch.core.records import Severity
 from grpo_watch.errors import Place, RuleError
@@ -40,6 +40,7 @@ class Match(BaseModel):
 
     framework: str | None = None
     run: str | None = None
+    labels: dict[str, str] | None = None
 
 
 class Entry(BaseModel):
@@ -210,9 +211,11 @@ def _rule(written: Written, base: Rule | None, known: Mapping[str, type[Detector
 
 def _for_some(written: Written, base: Rule, rule: Rule, given: Mapping[str, Any]) -> Rule:
     """The rule so far with what an entry changes where its ``match`` fits; a new rule is off elsewhere."""
-    match = written.entry.match.model_dump(exclude_none=True) if written.entry.match else {}
+    found = written.entry.match.model_dump(exclude_none=True) if written.entry.match else {}
+    labels = found.pop("labels", {})
+    match = {**found, **{f"{LABEL}{name}": pattern for name, pattern in labels.items()}}
     if not match:
-        raise RuleError("match needs `framework`, `run` or both", written.place("match"))
+        raise RuleError("match needs `framework`, `run` or `labels`", written.place("match"))
     for key in ("detector", "when"):
         if key in given and given[key] != getattr(base, key):
             raise RuleError(f"`{key}` can't differ between runs", written.place(key), "give it a name of its own")

@@ -151,22 +151,29 @@ class Detector:
         return cls.stem().replace("_", "-")
 
 
+LABEL = "label:"
+"""What a label of the user's is called in ``Override.match``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Override:
     """What an overlay changes of a rule for some runs only.
 
-    ``match`` holds patterns (``*``, ``?``) for ``run`` and ``framework``, all of which must fit; a run whose framework
-    is not known (yet) fits no pattern of it. ``changes`` are checked values of the rule's fields, ``params`` whole.
+    ``match`` holds patterns (``*``, ``?``) for ``run``, ``framework`` and the user's labels (``label:team``), all of
+    which must fit; a run whose framework is not known (yet), or without the label, fits no pattern of it. ``changes``
+    are checked values of the rule's fields, ``params`` whole.
     """
 
     match: Mapping[str, str]
     changes: Mapping[str, Any]
     where: str = ""
 
-    def fits(self, run: str, framework: str | None) -> bool:
+    def fits(self, run: str, framework: str | None, labels: Mapping[str, str]) -> bool:
         """Whether the run is meant."""
-        known = {"run": run, "framework": framework}
-        return all((said := known[key]) is not None and fnmatchcase(said, wanted) for key, wanted in self.match.items())
+        known = {"run": run, "framework": framework, **{f"{LABEL}{name}": value for name, value in labels.items()}}
+        return all(
+            (said := known.get(key)) is not None and fnmatchcase(said, wanted) for key, wanted in self.match.items()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +204,11 @@ class Rule:
         """Whether the rule is enabled for any run at all."""
         return self.enabled or any(override.changes.get("enabled") for override in self.overrides)
 
-    def on(self, run: str, framework: str | None) -> Rule:
+    def on(self, run: str, framework: str | None, labels: Mapping[str, str] = MappingProxyType({})) -> Rule:
         """The rule as it is for one run: itself with every override that fits, the later ones over the earlier."""
         rule = self
         for override in self.overrides:
-            if override.fits(run, framework):
+            if override.fits(run, framework, labels):
                 rule = rule.changed(override.changes, override.where)
         return rule
 

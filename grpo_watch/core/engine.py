@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from grpo_watch.core.alerts import transition_id
 from grpo_watch.core.detector import Detector, Rule
@@ -27,14 +28,21 @@ class Engine:
     """All runs under one set of rules.
 
     ``feed`` takes one record of one run and returns the transitions it caused, in rule order. Nothing else changes
-    state, so that the same records in the same order give the same transitions. ``naps`` False shows every row to every
-    rule, which changes nothing but the time it takes.
+    state, so that the same records in the same order give the same transitions. ``labels`` are the user's, of all runs
+    of this engine; ``naps`` False shows every row to every rule, which changes nothing but the time it takes.
     """
 
-    def __init__(self, rules: Sequence[Rule], detectors: Mapping[str, type[Detector]], *, naps: bool = True) -> None:
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        detectors: Mapping[str, type[Detector]],
+        *,
+        labels: Mapping[str, str] = MappingProxyType({}),
+        naps: bool = True,
+    ) -> None:
         self.rules = tuple(rule for rule in rules if rule.anywhere)
         self.detectors = detectors
-        self._naps = naps
+        self._labels, self._naps = labels, naps
         self._varied = any(rule.overrides for rule in self.rules)
         self.runs: dict[str, RunState] = {}
 
@@ -82,7 +90,7 @@ class Engine:
         known = {monitor.rule.name: monitor for monitor in state.monitors}
         chosen = []
         for original in self.rules:
-            monitor, rule = known.get(original.name), original.on(state.run, state.framework)
+            monitor, rule = known.get(original.name), original.on(state.run, state.framework, self._labels)
             if monitor is not None and (monitor.rule == rule or (not rule.enabled and monitor.alerts)):
                 chosen.append(monitor)
             elif rule.enabled:

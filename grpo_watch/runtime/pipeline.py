@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from grpo_watch.core.detector import Detector, Rule
 from grpo_watch.core.engine import Engine
@@ -17,8 +18,13 @@ class Pipeline:
     The same items in the same order give the same transitions, so a replay of stored items rebuilds every window.
     """
 
-    def __init__(self, rules: Sequence[Rule], detectors: Mapping[str, type[Detector]]) -> None:
-        self.engine = Engine(rules, detectors)
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        detectors: Mapping[str, type[Detector]],
+        labels: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.engine = Engine(rules, detectors, labels=labels)
         self._assemblers: dict[str, Assembler] = {}
 
     def assembler(self, run: str) -> Assembler:

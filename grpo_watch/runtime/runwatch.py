@@ -75,7 +75,7 @@ class RunWatch:
 
     def __init__(self, name: str, found: FoundRun, means: Means, options: Options, now: float) -> None:
         self.name, self.options = name, options
-        self.pipeline = Pipeline(means.rules.rules, means.rules.detectors)
+        self.pipeline = Pipeline(means.rules.rules, means.rules.detectors, options.labels)
         self.lifecycle, self.history = Lifecycle(), History()
         self.opened = OpenedRun(name)
         self.snapshot: RunSnapshot | None = None
@@ -204,7 +204,7 @@ class RunWatch:
         except StoreError:
             log.exception("a stored run is damaged and read anew", extra={"fields": {"run": self.name}})
             self._keeper.forget(self.name)
-            self.pipeline = Pipeline(self._rules.rules, self._rules.detectors)
+            self.pipeline = Pipeline(self._rules.rules, self._rules.detectors, self.options.labels)
             self.lifecycle, self.history, self._announced = Lifecycle(), History(), []
         if not self._announced and self._keeper.alerts(self.name):
             yield from self._read_anew(now)

@@ -197,3 +197,20 @@ def test_the_documentation_is_right(capsys: pytest.CaptureFixture[str], tmp_path
     rules, for_some, tests = map(str, files)
     assert asked(capsys, "lint", rules, for_some)[0] == 0
     assert asked(capsys, "test", tests, "--rules", rules) == (0, "1 of 1 tests passed\n", "")
+
+
+def test_a_rule_is_changed_for_runs_with_a_label(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The label comes from the settings; without it nothing changes."""
+    run = unpack("trl-1.16.0-09-frozen-lr0", tmp_path)
+    mine, config = tmp_path / "mine.yaml", tmp_path / "grpo-watch.yaml"
+    mine.write_text(
+        "rules: [{name: learning-rate-zero, enabled: false, match: {framework: trl, labels: {team: 'ma*'}}}]\n"
+    )
+    config.write_text(f"runs: [{{path: {run}, labels: {{team: math}}}}]\n")
+    arguments = ["check", str(run), "--rules", str(mine), "--now", "2027-01-01T00:00:00Z", "--format", "json"]
+    found = []
+    for more in ([], ["--config", str(config)]):
+        run_cli([*arguments, *more])
+        (checked,) = json.loads(capsys.readouterr().out)["runs"]
+        found.append("learning-rate-zero" in {finding["rule"] for finding in checked["findings"]})
+    assert found == [True, False]
