@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.records import Scalar, Severity
+from grpo_watch.core.spreadless import Kind
 
 CAUSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -40,6 +41,7 @@ CAUSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "length-collapse": ("non-finite-metric",),
         "reward-variance-collapse": (
             "non-finite-metric",
+            "dead-reward-component",
             "duplicate-completions",
             "completions-truncated",
             "empty-completions",
@@ -49,13 +51,14 @@ CAUSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "reward-collapse",
             "near-duplicate-completions",
         ),
-        "duplicate-completions": ("non-finite-metric",),
+        "duplicate-completions": ("non-finite-metric", "entropy-collapse"),
         "near-duplicate-completions": ("non-finite-metric", "duplicate-completions", "entropy-collapse"),
         "gibberish-completions": (
             "non-finite-metric",
             "stale-rollout-weights",
             "kl-explosion",
             "entropy-explosion",
+            "duplicate-completions",
             "entropy-collapse",
         ),
         "completions-truncated": (
@@ -64,6 +67,9 @@ CAUSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "kl-explosion",
             "entropy-explosion",
             "gibberish-completions",
+            "entropy-collapse",
+            "length-explosion",
+            "reward-collapse",
         ),
         "empty-completions": ("non-finite-metric", "stale-rollout-weights", "kl-explosion"),
         "train-rollout-mismatch": ("non-finite-metric", "stale-rollout-weights", "entropy-explosion"),
@@ -87,6 +93,16 @@ ONE_COLLAPSE = frozenset(
     }
 )
 """Symptoms of one collapse, in any order: the one that began first (and is no milder) explains the others."""
+
+FROM_CHECKPOINTS = frozenset({"adapter-never-trained", "parameters-unchanged", "reference-follows-policy"})
+"""Causes that are seen only when the run saves, so that what they cause is seen long before."""
+LATE = 10
+"""Steps by which a cause may show after its effect: most rules judge a window of five or ten rows."""
+
+ONLY_OF: Mapping[tuple[str, str], tuple[str, ...]] = MappingProxyType(
+    {("reward-variance-collapse", "dead-reward-component"): (Kind.CONSTANT.value, Kind.NEVER_SCORED.value)}
+)
+"""Effect and cause to the effect's ``kind``: one dead function of several leaves the spread to the others."""
 
 WITHDRAWN: Mapping[str, str] = MappingProxyType({"kl-stuck-at-zero": "reference-follows-policy"})
 """A finding that its cause does not merely explain but refutes: the weights do move, so it becomes an ``info``."""
@@ -157,26 +173,43 @@ def _finding(monitor: Monitor, index: int) -> Finding:
 
 
 def _explain(finding: Finding, others: Sequence[Finding]) -> Finding:
-    for cause in CAUSES.get(finding.rule, ()):
-        if any(explains(other, finding) for other in others if other.rule == cause):
-            cap = Severity.INFO if WITHDRAWN.get(finding.rule) == cause else Severity.WARNING
-            return replace(finding, caused_by=cause, severity=min(finding.severity, cap, key=lambda level: level.rank))
-    if finding.rule in ONE_COLLAPSE:
-        earlier = [other for other in others if other.rule in ONE_COLLAPSE and _precedes(other, finding)]
-        if earlier:
-            first = min(earlier, key=_begin)
-            return replace(
-                finding, caused_by=first.rule, severity=min(finding.severity, Severity.WARNING, key=lambda s: s.rank)
-            )
-    return finding
+    cause = _best(finding, [other for other in others if explains(other, finding)])
+    if cause is None:
+        return finding
+    cap = Severity.INFO if WITHDRAWN.get(finding.rule) == cause else Severity.WARNING
+    return replace(finding, caused_by=cause, severity=min(finding.severity, cap, key=lambda level: level.rank))
+
+
+def _best(effect: Finding, possible: Sequence[Finding]) -> str | None:
+    """The rule that explains the finding best: one that began before it, then in the order of ``CAUSES``.
+
+    Of the symptoms of one collapse it is the first that showed.
+    """
+    known = CAUSES.get(effect.rule, ())
+    causes = [other for other in possible if other.rule in known]
+    if not causes:
+        return _earliest(other for other in possible if effect.rule in ONE_COLLAPSE and _precedes(other, effect))
+    best = min(causes, key=lambda cause: (_shows_late(cause, effect), known.index(cause.rule)))
+    if best.rule not in ONE_COLLAPSE:
+        return best.rule
+    return _earliest(cause for cause in causes if cause.rule in ONE_COLLAPSE)
+
+
+def _earliest(findings: Iterable[Finding]) -> str | None:
+    first = min(findings, key=_begin, default=None)
+    return first.rule if first else None
+
+
+def _shows_late(cause: Finding, effect: Finding) -> bool:
+    return cause.rule not in FROM_CHECKPOINTS and cause.first_step > effect.first_step
 
 
 def _precedes(cause: Finding, effect: Finding) -> bool:
     return (
-        cause.rule != effect.rule
+        cause.rule in ONE_COLLAPSE
+        and cause.rule != effect.rule
         and _begin(cause) < _begin(effect)
         and cause.severity.rank >= effect.severity.rank
-        and explains(cause, effect)
     )
 
 
@@ -185,12 +218,19 @@ def _begin(finding: Finding) -> tuple[int, int, str]:
 
 
 def explains(cause: Finding, effect: Finding) -> bool:
-    """Whether the one may explain the other: same attempt, worth a look, and at least partly at the same time."""
+    """Whether the one may explain the other.
+
+    It does so in the same attempt, if it is worth a look, began no more than ``LATE`` steps after it (or shows in
+    checkpoints only) and was there for a while at the same time.
+    """
+    kinds = ONLY_OF.get((effect.rule, cause.rule))
     return (
         cause.attempt == effect.attempt
         and cause.severity.rank >= Severity.WARNING.rank
         and (cause.resolved_step is None or cause.resolved_step >= effect.first_step)
         and (effect.resolved_step is None or effect.resolved_step >= cause.first_step)
+        and (cause.rule in FROM_CHECKPOINTS or cause.first_step <= effect.first_step + LATE)
+        and (kinds is None or effect.evidence.get("kind") in kinds)
     )
 
 

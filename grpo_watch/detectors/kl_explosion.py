@@ -81,7 +81,8 @@ class KlExplosion(Detector):
     def _judge(self, kl: float, bar: float, run: RunView) -> Iterable[Reading]:
         gaining = run.course.reward.gained()
         agreeing = run.course.signs() & (WHILE_GAINING if gaining else AGREEING)
-        if kl < self.limit and not agreeing and (gaining or self._planned(run)):
+        beta = run.number("beta")
+        if kl < self.limit and not agreeing and (gaining or (beta is not None and beta <= self.tiny_beta)):
             return QUIET
         first = next(step for step, value in self.newest if value >= bar)
         also = f"; {named(agreeing)}" if agreeing else ""
@@ -96,10 +97,6 @@ class KlExplosion(Detector):
                 first_step=first,
             ),
         )
-
-    def _planned(self, run: RunView) -> bool:
-        beta = run.number("beta")
-        return beta is not None and beta <= self.tiny_beta
 
     def _lone(self, kl: float) -> Reading:
         return Reading(

@@ -37,7 +37,7 @@ class RewardVarianceCollapse(Detector):
 
     def setup(self) -> None:
         """Empty windows."""
-        self.silent = Window(self.rows)
+        self.silent, self.rewards = Window(self.rows), Window(self.rows)
         self.dead = self.dead_since = 0
         self.alive = self.several = False
         self.lowest, self.highest = float("inf"), float("-inf")
@@ -50,6 +50,7 @@ class RewardVarianceCollapse(Detector):
         self._count(ratio, record.step)
         reward = number(record, "reward_mean")
         if reward is not None:
+            self.rewards.push(reward)
             self.lowest, self.highest = min(self.lowest, reward), max(self.highest, reward)
         self.quiet_while = None
         dead = self.dead >= self.dead_rows and (self.several or not self.alive)
@@ -80,7 +81,8 @@ class RewardVarianceCollapse(Detector):
         agrees = frozenset() if run.course.reward.gained() else run.course.signs() & AGREES
         copies = run.course.repeated.mean
         repeated = copies is not None and copies >= REPEATED
-        reason = COPIES if repeated else why(row, reward, self.lowest, self.highest)
+        dead, rewards = mean >= 1.0 - FLOAT_NOISE, tuple(self.rewards.values)
+        reason = COPIES if repeated else why(row, rewards, self.lowest, self.highest, dead=dead)
         also = f"; {named(agrees)}" if agrees else ""
         return Reading(
             Verdict.BREACH,
@@ -89,6 +91,11 @@ class RewardVarianceCollapse(Detector):
             severity=Severity.CRITICAL if agrees else None,
             message=f"{mean:.0%} of the groups have no reward spread: {reason.says}{also}",
             hint=reason.hint,
-            evidence={"reward_zero_std_ratio": round(mean, 6), "rows": len(self.silent), "reward_mean": reward},
+            evidence={
+                "reward_zero_std_ratio": round(mean, 6),
+                "rows": len(self.silent),
+                "reward_mean": reward,
+                "kind": reason.kind.value,
+            },
             first_step=since,
         )

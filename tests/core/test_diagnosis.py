@@ -107,8 +107,8 @@ def test_another_attempt_explains_nothing() -> None:
     [
         ({"resolved_step": 5}, {"first_step": 6}, False),
         ({"resolved_step": 6}, {"first_step": 6}, True),
-        ({"first_step": 31}, {"resolved_step": 30}, False),
-        ({"first_step": 30}, {"resolved_step": 30}, True),
+        ({"first_step": 31}, {"first_step": 25, "resolved_step": 30}, False),
+        ({"first_step": 30}, {"first_step": 25, "resolved_step": 30}, True),
     ],
 )
 def test_cause_and_effect_overlap(cause: dict[str, int], effect: dict[str, int], *, explained: bool) -> None:
@@ -181,3 +181,69 @@ def test_a_collapse_has_one_top_finding() -> None:
     found = told(findings(**{rule.replace("-", "_"): an_episode() for rule in ONE_COLLAPSE}))
     assert [cause for _, cause in found.values()].count(None) == 1
     assert len({cause for _, cause in found.values()}) == 2
+
+
+@pytest.mark.parametrize(("began", "explained"), [(9, True), (30, True), (31, False)])
+def test_a_cause_may_show_a_window_later_but_not_more(*, began: int, explained: bool) -> None:
+    """Spread lost at step 20, entropy beyond its bounds at 9, at 30 (ten steps later) or at 31."""
+    effect, cause = an_episode(first_step=20, fired_step=20), an_episode(first_step=began)
+    found = told(findings(reward_variance_collapse=effect, entropy_explosion=cause))
+    assert (found["reward-variance-collapse"][1] == "entropy-explosion") is explained
+
+
+def test_a_cause_that_shows_in_checkpoints_may_come_long_after() -> None:
+    """KL was 0 from step 2; the saves of steps 400 and 500 are equal."""
+    found = told(findings(kl_stuck_at_zero=an_episode(), parameters_unchanged=an_episode(first_step=400)))
+    assert found["kl-stuck-at-zero"] == (WARNING, "parameters-unchanged")
+
+
+def test_a_cause_that_began_before_wins_over_a_better_one_that_came_after() -> None:
+    """Truncation explains lost spread better than a fallen reward does, unless it follows."""
+    effect = an_episode(first_step=20, fired_step=25)
+    for began, cause in ((20, "completions-truncated"), (25, "reward-collapse")):
+        found = told(
+            findings(
+                reward_variance_collapse=effect,
+                reward_collapse=an_episode(first_step=15),
+                completions_truncated=an_episode(first_step=began, severity=WARNING),
+            )
+        )
+        assert found["reward-variance-collapse"][1] == cause
+
+
+def test_of_the_symptoms_of_one_collapse_the_first_is_the_cause() -> None:
+    found = told(
+        findings(
+            completions_truncated=an_episode(first_step=50),
+            entropy_explosion=an_episode(first_step=40),
+            reward_collapse=an_episode(first_step=30),
+        )
+    )
+    assert {cause for _, cause in found.values()} == {None, "reward-collapse"}
+
+
+@pytest.mark.parametrize(("kind", "explained"), [("constant", True), ("never scored", True), ("lowest", False)])
+def test_a_dead_function_explains_lost_spread_only_where_the_total_stands_still(kind: str, *, explained: bool) -> None:
+    reading = Reading(Verdict.BREACH, evidence={"kind": kind})
+    found = told(
+        findings(
+            reward_variance_collapse=an_episode(reading=reading), dead_reward_component=an_episode(severity=WARNING)
+        )
+    )
+    assert (found["reward-variance-collapse"][1] == "dead-reward-component") is explained
+
+
+@pytest.mark.parametrize(
+    ("effect", "cause"),
+    [
+        ("duplicate-completions", "entropy-collapse"),
+        ("completions-truncated", "entropy-collapse"),
+        ("completions-truncated", "reward-collapse"),
+        ("completions-truncated", "length-explosion"),
+        ("gibberish-completions", "duplicate-completions"),
+    ],
+)
+def test_two_findings_of_one_fault_are_told_as_one(effect: str, cause: str) -> None:
+    """As seen in real runs that ended with both of them open."""
+    found = told(findings(**{rule.replace("-", "_"): an_episode() for rule in (effect, cause)}))
+    assert found == {cause: (CRITICAL, None), effect: (WARNING, cause)}

@@ -71,14 +71,28 @@ def said(mean: list[float], **more: float) -> str:
 
 def test_says_which_kind() -> None:
     """Ceiling, floor, cut off, constant, or equal inside groups only."""
-    assert "highest" in said([0.0, 0.5, 0.9, 1.0, 1.0])
+    assert "highest" in said([0.0, 0.5, 1.0, 1.0, 1.0])
     assert "lowest" in said([1.0, 0.5, 0.0, 0.0, 0.0])
     assert "length limit" in said([0.0] * 5, completion_truncated_ratio=1.0)
     constant = {"reward_function_mean[f]": 0.5, "reward_function_std[f]": 0.0}
     assert "same reward" in said([0.5] * 5, **constant)
     assert "same reward" in said([0.5] * 5)
+    assert "never scores" in said([0.0] * 5)
     assert "members of a group" in said([0.5] * 5, **{**constant, "reward_function_std[f]": 0.4})
-    assert "copies of each other" in said([0.5] * 5, completion_duplicate_ratio=0.8)
+
+
+def test_only_a_window_without_any_spread_is_a_constant_function() -> None:
+    """Groups of the last five rows are dead, those of the rows before lived: 5.5 of 10 at the row that fires."""
+    ratios = [0.1] * 5 + [1.0] * 5
+    rows = (row(s, reward_zero_std_ratio=r, reward_mean=0.5) for s, r in enumerate(ratios, 1))
+    reading = Watched(RULE).feed_all(rows).said[-1].reading
+    assert reading.message == "55% of the groups have no reward spread: members of a group get equal rewards"
+    assert reading.evidence["kind"] == "unknown"
+
+
+def test_a_row_at_the_edge_says_nothing_of_the_others() -> None:
+    """The newest reward is the run's highest, the median (0.2) is not."""
+    assert "members of a group" in said([0.1, 0.1, 0.2, 0.3, 0.9])
 
 
 def test_single_groups_die_by_luck() -> None:
