@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from grpo_watch.sinks.alerts import ALIVE, Labels, annotations_of, labels_of, moment, parts_of
@@ -53,6 +54,7 @@ class AlertmanagerReceiver:
         touched: dict[Key, Notification] = {}
         for part in parts_of(notification):
             if part.status in {FIRING, RESOLVED}:
+                touched |= self._escalated(part)
                 touched[self._note(part)] = part
         return self._post([self._alert(key, last, now) for key, last in touched.items()])
 
@@ -76,6 +78,16 @@ class AlertmanagerReceiver:
     def close(self) -> None:
         """Free the connections."""
         self._http.close()
+
+    def _escalated(self, told: Notification) -> dict[Key, Notification]:
+        """The alerts that held this finding under other labels, as when it was a warning; they hold it no more."""
+        mine, left = tuple(sorted(labels_of(told).items())), {}
+        for key, held in list(self._firing.items()):
+            before = held.get((told.attempt, told.key))
+            if key != mine and before is not None and (before.run, before.rule) == (told.run, told.rule):
+                self._note(replace(before, status=RESOLVED))
+                left[key] = replace(before, ended=None)
+        return left
 
     def _note(self, told: Notification) -> Key:
         key = tuple(sorted(labels_of(told).items()))

@@ -130,6 +130,17 @@ def test_one_alert_for_many_keys_ends_with_the_last(start: Start) -> None:
         until(lambda: alerts(server) == [])
 
 
+def test_an_alert_that_gets_worse_is_one_alert(start: Start) -> None:
+    """As a critical one at once, and not as a warning too; it resolves whole."""
+    with start() as server:
+        sink, warning = receiver(server), firing(severity="warning")
+        critical = replace(warning, id="beef", severity="critical")
+        delivered(sink.send(warning), sink.send(critical))
+        until(lambda: [a["labels"]["severity"] for a in alerts(server)] == ["critical"])
+        delivered(sink.send(over(critical)))
+        until(lambda: alerts(server) == [])
+
+
 def test_what_fires_no_more_ends_with_the_next_repeat(start: Start) -> None:
     """A finding that diagnosis made a warning has other labels; the critical one must not page on."""
     with start() as server:
