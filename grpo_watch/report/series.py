@@ -6,6 +6,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import isfinite, nan
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,8 +101,14 @@ class Series:
 class RecordingEngine(Engine):
     """An engine that keeps the series of each run besides judging it."""
 
-    def __init__(self, rules: Sequence[Rule], detectors: Mapping[str, type[Detector]]) -> None:
-        super().__init__(rules, detectors)
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        detectors: Mapping[str, type[Detector]],
+        *,
+        labels: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(rules, detectors, labels=labels)
         self.series: dict[str, Series] = defaultdict(Series)
 
     def feed(self, run: str, record: Record) -> list[Transition]:
