@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 import grpo_watch
 from grpo_watch.config.document import Document, Path_, first_problem, nearest, read_document
@@ -33,6 +33,11 @@ _Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$", max_lengt
 _Steps = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
+def _pairs(labels: Any) -> Any:
+    """A mapping as pairs, which can be compared and kept in sets."""
+    return tuple(sorted(labels.items())) if isinstance(labels, dict) else labels
+
+
 class Match(BaseModel):
     """Which runs an entry is for: patterns with ``*`` and ``?``; all that are given must fit."""
 
@@ -40,7 +45,7 @@ class Match(BaseModel):
 
     framework: str | None = None
     run: str | None = None
-    labels: dict[str, str] | None = None
+    labels: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_pairs)] | None = None
 
 
 class Entry(BaseModel):
@@ -212,8 +217,7 @@ def _rule(written: Written, base: Rule | None, known: Mapping[str, type[Detector
 def _for_some(written: Written, base: Rule, rule: Rule, given: Mapping[str, Any]) -> Rule:
     """The rule so far with what an entry changes where its ``match`` fits; a new rule is off elsewhere."""
     found = written.entry.match.model_dump(exclude_none=True) if written.entry.match else {}
-    labels = found.pop("labels", {})
-    match = {**found, **{f"{LABEL}{name}": pattern for name, pattern in labels.items()}}
+    match = {**{f"{LABEL}{name}": pattern for name, pattern in found.pop("labels", ())}, **found}
     if not match:
         raise RuleError("match needs `framework`, `run` or `labels`", written.place("match"))
     for key in ("detector", "when"):
