@@ -17,19 +17,52 @@ from grpo_watch.runtime.runbook import HEADINGS, parameter_table, runbook_of
 DETECTORS = catalogue()
 RULES = load_rules(detectors=DETECTORS)
 INTERFACE = frozenset(
-    """
-    kl-stuck-at-zero gradient-lost parameters-unchanged adapter-never-trained learning-rate-zero reference-follows-policy
-    base-weights-drift ranks-diverged checkpoint-unusable
-    duplicate-completions near-duplicate-completions mixed-prompt-group repeated-prompts completions-truncated
-    empty-completions gibberish-completions stale-rollout-weights train-rollout-mismatch
-    reward-variance-collapse reward-not-finite dead-reward-component reward-components-diverge reward-components-cancel
-    reward-collapse group-size-one
-    non-finite-metric kl-explosion entropy-collapse entropy-explosion grad-norm-spike clip-fraction-high length-explosion
-    length-collapse
-    run-stalled run-crashed step-time-regression memory-creep resume-regression max-steps-mismatch metric-vanished
-    batch-not-divisible
-    source-unreachable rule-broken delivery-failing
-    """.split()
+    [
+        "kl-stuck-at-zero",
+        "gradient-lost",
+        "parameters-unchanged",
+        "adapter-never-trained",
+        "learning-rate-zero",
+        "reference-follows-policy",
+        "base-weights-drift",
+        "ranks-diverged",
+        "checkpoint-unusable",
+        "duplicate-completions",
+        "near-duplicate-completions",
+        "mixed-prompt-group",
+        "repeated-prompts",
+        "completions-truncated",
+        "empty-completions",
+        "gibberish-completions",
+        "stale-rollout-weights",
+        "train-rollout-mismatch",
+        "reward-variance-collapse",
+        "reward-not-finite",
+        "dead-reward-component",
+        "reward-components-diverge",
+        "reward-components-cancel",
+        "reward-collapse",
+        "group-size-one",
+        "non-finite-metric",
+        "kl-explosion",
+        "entropy-collapse",
+        "entropy-explosion",
+        "grad-norm-spike",
+        "clip-fraction-high",
+        "length-explosion",
+        "length-collapse",
+        "run-stalled",
+        "run-crashed",
+        "step-time-regression",
+        "memory-creep",
+        "resume-regression",
+        "max-steps-mismatch",
+        "metric-vanished",
+        "batch-not-divisible",
+        "source-unreachable",
+        "rule-broken",
+        "delivery-failing",
+    ]
 )
 """The rule ids that users hold on to: they may become more, never fewer."""
 
