@@ -9,12 +9,13 @@ from grpo_watch.preflight.constraints import Broken, devices, devices_unread, un
 from grpo_watch.preflight.defaults import Settings
 from grpo_watch.preflight.findings import Prediction
 
-WHEN = "when the arguments are parsed"
+WHEN, LOADED = "when the arguments are parsed", "when DeepSpeed takes the models over"
 GROUPED = frozenset({"group_norm", "dr_grpo", "rloo", "reinforce_baseline"})
 """Advantage estimators that compare the answers of one prompt."""
 BATCH, ROLLOUT, GROUP = "train.batch_size", "rollout.batch_size", "rollout.n_samples_per_prompt"
 SCHEDULE = "the shown step counts rollouts; the learning rate's schedule counts optimizer steps per epoch as"
 ESTIMATOR, FILTERED, ASYNC = "algo.advantage.estimator", "algo.dynamic_filtering_enable", "train.async_enable"
+TRAIN_MICRO, DYNAMIC = "train.micro_batch_size", "train.dynamic_batch_enable"
 MICRO, GENERATED = "rollout.micro_batch_size", "rollout.vllm_generate_batch_size"
 PASSES, SPLIT = ("train.num_episodes", "train.max_epochs"), ("ds.ring_attn_size", "ds.tensor_parallel_size")
 DEVICES = ("actor.num_gpus_per_node", "actor.num_nodes")
@@ -22,8 +23,8 @@ DEVICES = ("actor.num_gpus_per_node", "actor.num_nodes")
 
 def lacking(settings: Settings) -> Iterator[str]:
     """What has to be known before a rule can be judged or a step predicted."""
-    counts = (BATCH, ROLLOUT, GROUP, MICRO, GENERATED, *PASSES, *SPLIT)
-    yield from unread(settings, counts, (ESTIMATOR, FILTERED, ASYNC))
+    counts = (BATCH, ROLLOUT, GROUP, MICRO, TRAIN_MICRO, GENERATED, *PASSES, *SPLIT)
+    yield from unread(settings, counts, (ESTIMATOR, FILTERED, ASYNC, DYNAMIC))
     yield from devices_unread(settings, *DEVICES)
 
 
@@ -44,6 +45,7 @@ def broken(settings: Settings) -> Iterator[Broken]:
         text = "rollout.vllm_generate_batch_size > rollout.batch_size requires train.async_enable"
         yield Broken(text, WHEN, f"lower {GENERATED}", (GENERATED,))
     yield from _spread(settings, rollout * group)
+    yield from _accumulated(settings)
 
 
 def copies(settings: Settings) -> int:
@@ -59,6 +61,23 @@ def _spread(settings: Settings, completions: int) -> Iterator[Broken]:
         text = "The number of sample batches must be greater than or equal to the effective number of actor processes."
         fix = f"make {ROLLOUT} x {GROUP} / rollout.micro_batch_size at least {actors}"
         yield Broken(text, WHEN, fix, (ROLLOUT, GROUP, MICRO))
+
+
+def _accumulated(settings: Settings) -> Iterator[Broken]:
+    """DeepSpeed takes the batch as whole micro-batches of every process, and rounds the accumulation down."""
+    ring, tensor = (settings.whole(name) or 1 for name in SPLIT)
+    micro, count = settings.whole(TRAIN_MICRO), devices(settings, *DEVICES)
+    if micro is None or count is None or tensor > 1 or settings.flag(DYNAMIC):
+        return
+    batch = (settings.whole(BATCH) or 1) * ring
+    steps = batch // micro // count
+    text = f"Gradient accumulation steps: {steps} has to be greater than 0"
+    if steps:
+        text = "Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+        text += f"gradient_acc_step * world_size {batch} != {micro} * {steps} * {count}"
+    if batch != micro * steps * count:
+        fix = f"make {settings.own_name(BATCH)} a multiple of {settings.own_name(TRAIN_MICRO)} x {count // ring}"
+        yield Broken(text, LOADED, fix, (BATCH, TRAIN_MICRO))
 
 
 def predict(settings: Settings) -> Prediction | None:

@@ -16,6 +16,8 @@ from grpo_watch.preflight.inputs.values import typed
 OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|~)?(?P<name>[\w./@-]+)(?:=(?P<value>.*))?", re.DOTALL)
 REFERENCE = re.compile(r"\$\{\s*(?:oc\.select:\s*)?(?P<name>[\w.]+)\s*(?:,\s*(?P<default>[^{}]*))?\}")
 MAX_FILES = 30
+SHIPPED = re.compile(r"ppo_\w+\.yaml|grpo_math_1B\.yaml")
+"""The configurations of verl and NeMo-RL whose values are known as defaults."""
 
 
 def put_overrides(arguments: Iterable[Argument], draft: Draft) -> None:
@@ -69,6 +71,8 @@ def _composed(path: Path, draft: Draft, chain: list[Path]) -> dict[str, Leaf]:
             continue
         if not parent.is_file():
             draft.note(f"{origin}: the default {target} is not beside it, so what it sets is not known")
+            if not SHIPPED.fullmatch(Path(target).name):
+                draft.settings["defaults"] = Setting(None, origin)
             continue
         below = _composed(parent, draft, chain)
         found.update({f"{package}{name}": leaf for name, leaf in below.items()})

@@ -82,6 +82,57 @@ def test_megatron_spreads_prompts_in_whole_micro_batches() -> None:
     )
 
 
+def test_openrlhf_hands_deepspeed_whole_micro_batches() -> None:
+    """100 // 3 // 8 = 4 accumulated: 3 x 4 x 8 = 96. On 3 GPUs 32 are 1 x 10 x 3 and 2 more."""
+    settings = {"train__batch_size": 100, "train__micro_batch_size": 3, "actor__num_gpus_per_node": 8}
+    text = "Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * "
+    assert said("openrlhf", "0.11.0", **settings) == [f"{text}world_size 100 != 3 * 4 * 8"]
+    seen = {"train_batch_size": 32, "micro_train_batch_size": 1, "actor_num_gpus_per_node": 3}
+    assert said("openrlhf", "0.10.0", **seen) == [f"{text}world_size 32 != 1 * 10 * 3"]
+    assert said("openrlhf", "0.11.0", **{**settings, "train__batch_size": 96}) == []
+    assert said("openrlhf", "0.11.0", **settings, train__dynamic_batch_enable=True) == []
+    few = {**settings, "train__batch_size": 8}
+    assert said("openrlhf", "0.11.0", **few) == ["Gradient accumulation steps: 0 has to be greater than 0"]
+
+
+def test_openrlhf_on_a_ring() -> None:
+    """Rings of 2 make 4 copies of 8 processes: 96 = 3 x 8 x 4, which DeepSpeed sees as 192 = 3 x 8 x 8."""
+    settings = {"train__batch_size": 96, "train__micro_batch_size": 3, "ds__ring_attn_size": 2}
+    assert said("openrlhf", "0.11.0", **settings) == []
+    assert "192 != 5 * 4 * 8" in said("openrlhf", "0.11.0", **{**settings, "train__micro_batch_size": 5})[0]
+
+
+def test_openrlhf_without_a_micro_batch() -> None:
+    """4 before 0.11: 100 // 4 // 8 = 3, 4 x 3 x 8 = 96. What 0.11 takes is not judged."""
+    assert "100 != 4 * 3 * 8" in said("openrlhf", "0.10.0", train_batch_size=100)[0]
+    assert said("openrlhf", "0.11.0", train__batch_size=100) == []
+
+
+def test_nemo_trains_on_whole_batches() -> None:
+    """32 x 16 = 512 completions are no whole optimizer steps of 500."""
+    assert said("nemo-rl", "0.7.0", policy__train_global_batch_size=500) == [
+        "Total batch size (512) is not a multiple of batch_size (500)"
+    ]
+    assert said("nemo-rl", "0.7.0", policy__train_global_batch_size=256) == []
+
+
+def test_nemo_shares_a_batch_among_copies() -> None:
+    """12 GPUs as 6 copies: 512 % 6 = 2. 8 GPUs as 4: 128 each, no multiple of 3 unless batches go by tokens."""
+    split = {"policy__dtensor_cfg__tensor_parallel_size": 2, "cluster__gpus_per_node": 12}
+    assert said("nemo-rl", "0.7.0", **split) == ["Batch size (512) is not a multiple of shards (6)"]
+    assert said("nemo-rl", "0.7.0", **split, policy__generation__colocated__enabled=False) == []
+    three = {**split, "cluster__gpus_per_node": 8, "policy__train_micro_batch_size": 3}
+    plain = {"policy__sequence_packing__enabled": False, "policy__dynamic_batching__enabled": False}
+    assert said("nemo-rl", "0.7.0", **three, **plain) == [
+        "Data dict size (128) is not a multiple of the provided microbatch size (3)"
+    ]
+    assert said("nemo-rl", "0.7.0", **three) == []
+    megatron = {"policy__megatron_cfg__enabled": True, "policy__megatron_cfg__tensor_model_parallel_size": 4}
+    assert said("nemo-rl", "0.7.0", cluster__gpus_per_node=12, **megatron) == [
+        "Batch size (512) is not a multiple of shards (3)"
+    ]
+
+
 LOG_PROBS = "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu"
 WHOLE: dict[str, Scalar] = {LOG_PROBS: 4, MINI: 64, PER_GPU: 4, "actor_rollout_ref.rollout.n": 8}
 UNREADABLE: list[tuple[str, dict[str, Scalar], str]] = [
