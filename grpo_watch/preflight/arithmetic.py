@@ -31,7 +31,7 @@ class Batch:
 
     ``steps_per_generation`` and ``generation_batch_size`` are None unless given. ``prompts`` are the rows left for
     training, None where the dataset's size is unknown. ``configured_per_device`` is what was asked for where the
-    framework silently trains with another value.
+    framework silently trains with another value. ``ungiven_group`` is the group's size where that is a default.
     """
 
     framework: str
@@ -51,6 +51,7 @@ class Batch:
     eval_per_device: int = 8
     eval_group: int | None = None
     configured_per_device: int | None = None
+    ungiven_group: int | None = None
 
     @property
     def global_batch(self) -> int:
@@ -140,6 +141,7 @@ def batch_of(settings: Settings) -> Batch | None:
         evaluates=evaluates(settings) and not unevaluated(settings),
         eval_per_device=settings.whole("per_device_eval_batch_size") or 8,
         eval_group=settings.whole("num_generations_eval"),
+        ungiven_group=settings.whole("num_generations") if settings.given("num_generations") is None else None,
     )
     return _patched_by_unsloth(batch) if settings.framework == "unsloth" else batch
 

@@ -4,44 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 
+from grpo_watch.preflight import axolotl
 from grpo_watch.preflight.arithmetic import Batch
+from grpo_watch.preflight.refusal import Kind, Refusal, Stage
 from grpo_watch.preflight.versions import at_least
 
-
-class Kind(str, Enum):
-    """What is wrong, whatever the wording."""
-
-    GROUP_SIZE = "fewer than two generations per prompt"
-    GROUPS = "the generation batch does not hold whole groups"
-    EVAL_GROUPS = "the evaluation batch does not hold whole groups"
-    GLOBAL_BATCH = "the generation batch is no multiple of the global batch"
-    BOTH_SET = "both generation settings are set"
-    UNEQUAL = "both generation settings are set and disagree"
-    NO_BATCH = "the dataloader gets batches of 0"
-    NO_STEPS = "the dataset is smaller than one generation batch"
-    NOTHING_DRAWN = "the dataset is smaller than one generation batch, and training ends without a step"
-
-
-class Stage(str, Enum):
-    """When the framework says so."""
-
-    ARGUMENTS = "when the arguments are parsed"
-    TRAINER = "when the trainer is built, after the model was loaded"
-    TRAINING = "when training begins, after the model was loaded"
-    SILENT = "never"
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """One reason why the framework will not train with this batch; ``text`` as it words it."""
-
-    kind: Kind
-    stage: Stage
-    text: str
+__all__ = ["Kind", "Refusal", "Stage", "accepts", "factors", "refusals"]
 
 
 def refusals(batch: Batch) -> tuple[Refusal, ...]:
@@ -59,7 +29,7 @@ def _rules(batch: Batch) -> Iterator[Refusal]:
     table = _SWIFT if batch.framework == "ms-swift" else _TRL
     rules = [rules for since, rules in table if at_least(batch.version, since)]
     if batch.framework == "axolotl":
-        yield from _axolotl(batch)
+        yield from axolotl.rules(batch)
     if rules:
         yield from rules[0](batch)
 
@@ -178,17 +148,6 @@ def _training(batch: Batch) -> Iterator[Refusal]:
         yield Refusal(Kind.NO_STEPS, Stage.TRAINING, _NO_STEPS)
     elif batch.prompts is not None and plan.drawn < 1:
         yield Refusal(Kind.NOTHING_DRAWN, Stage.SILENT, "")
-
-
-def _axolotl(batch: Batch) -> Iterator[Refusal]:
-    """Axolotl looks at the configuration before TRL does, and leaves the processes out."""
-    size = batch.generation_batch_size or batch.per_device * batch.accumulation
-    if size % batch.group:
-        text = "GRPO: generation batch size must be divisible by `trl.num_generations`. Got effective_gbs="
-        yield Refusal(Kind.GROUPS, Stage.ARGUMENTS, f"{text}{size}")
-    elif size < batch.group * batch.world_size and batch.world_size > 1:
-        text = f"effective_gbs={size} is smaller than num_generations x processes = {batch.group * batch.world_size}"
-        yield Refusal(Kind.GROUPS, Stage.ARGUMENTS, text)
 
 
 def _two_at_least(batch: Batch, stage: Stage) -> Iterator[Refusal]:

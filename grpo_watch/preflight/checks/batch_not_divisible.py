@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 
 from grpo_watch.core.records import Severity
-from grpo_watch.preflight.arithmetic import BATCH_SETTINGS, batch_of
+from grpo_watch.preflight.arithmetic import BATCH_SETTINGS, Batch, batch_of
 from grpo_watch.preflight.defaults import Settings
 from grpo_watch.preflight.findings import Problem
-from grpo_watch.preflight.refusals import Kind, factors, refusals
+from grpo_watch.preflight.refusals import Kind, Refusal, factors, refusals
 from grpo_watch.preflight.versions import ON_HF
 
 NAME = "batch-not-divisible"
@@ -20,17 +20,27 @@ def judge(settings: Settings) -> Iterator[Problem]:
     batch = batch_of(settings) if settings.framework in ON_HF else None
     if batch is None or batch.group <= 1:
         return
-    parts = factors(batch)
-    names = " x ".join(settings.own_name(name) for name, _ in parts)
-    product = " x ".join(str(value) for _, value in parts)
-    size = f"{product} = {math.prod(value for _, value in parts)}" if len(parts) > 1 else product
     for refusal in refusals(batch):
-        if refusal.kind is Kind.GROUPS:
+        if refusal.kind in {Kind.GROUPS, Kind.PROCESS_GROUPS}:
+            message, hint = _words(settings, batch, refusal)
             yield Problem(
                 NAME,
                 Severity.CRITICAL,
-                f"{size} completions are not whole groups of {batch.group}; refused {refusal.stage.value}",
-                f"make {names} a multiple of {settings.own_name('num_generations')}",
+                f"{message}; refused {refusal.stage.value}",
+                hint,
                 settings.where("num_generations", *BATCH_SETTINGS),
                 refusal.text,
             )
+
+
+def _words(settings: Settings, batch: Batch, refusal: Refusal) -> tuple[str, str]:
+    """What is wrong, with its numbers, and what to change."""
+    parts = refusal.factors or factors(batch)
+    names = " x ".join(settings.own_name(name) for name, _ in parts)
+    product, size = " x ".join(str(value) for _, value in parts), math.prod(value for _, value in parts)
+    counted = f"{product} = {size}" if len(parts) > 1 else product
+    if refusal.kind is Kind.GROUPS:
+        multiple = f"make {names} a multiple of {settings.own_name('num_generations')}"
+        return f"{counted} completions are not whole groups of {batch.group}", multiple
+    wanted = f"{batch.group} x {batch.world_size} processes = {batch.group * batch.world_size}"
+    return f"{counted} completions are less than a group for each process, {wanted}", f"raise {names} to that"

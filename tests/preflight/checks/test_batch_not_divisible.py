@@ -24,9 +24,39 @@ def test_the_same_with_accumulation_starts() -> None:
 def test_axolotl_leaves_the_processes_out() -> None:
     """2 per device on 4 devices hold a group of 8, but axolotl looks at 2 x 1."""
     given = launch("axolotl", "1.8.0", 4, micro_batch_size=2, gradient_accumulation_steps=1, trl__num_generations=8)
-    assert told(CHECK, given)[0].says.endswith("effective_gbs=2")
+    problem = told(CHECK, given)[0]
+    assert problem.message.startswith("2 x 1 = 2 completions are not whole groups of 8; ")
+    assert problem.hint == "make micro_batch_size x gradient_accumulation_steps a multiple of trl.num_generations"
+    assert problem.says == (
+        "GRPO: generation batch size must be divisible by `trl.num_generations`. Got effective_gbs=2 (from "
+        "micro_batch_size (2) * gradient_accumulation_steps (1)) and num_generations=8. Smallest fix: set "
+        "`gradient_accumulation_steps: 4` (so micro_batch_size * GA = 8 is a multiple of 8)."
+    )
     wide = launch("axolotl", "1.8.0", 4, micro_batch_size=8, gradient_accumulation_steps=4, trl__num_generations=8)
     assert told(CHECK, wide) == []
+
+
+def test_axolotl_wants_a_group_for_each_process() -> None:
+    """2 x 4 = 8 is one group of 8, and there are 2 processes."""
+    given = launch("axolotl", "1.8.0", 2, micro_batch_size=2, gradient_accumulation_steps=4, trl__num_generations=8)
+    (problem,) = told(CHECK, given)
+    assert problem.message.startswith(
+        "2 x 4 = 8 completions are less than a group for each process, 8 x 2 processes = 16; "
+    )
+    assert problem.says == (
+        "GRPO with world_size=2 requires effective_gbs >= num_generations * world_size = 16, got 8. "
+        "Increase gradient_accumulation_steps or micro_batch_size."
+    )
+
+
+def test_axolotl_leaves_an_ungiven_group_to_trl() -> None:
+    """TRL takes 8: 2 x 2 processes x 4 = 16 are two groups."""
+    assert told(CHECK, launch("axolotl", "1.8.0", 2, micro_batch_size=2, gradient_accumulation_steps=4)) == []
+
+
+def test_axolotl_takes_the_generation_batch_as_it_is() -> None:
+    given = launch("axolotl", "1.8.0", 1, micro_batch_size=2, trl__num_generations=8, trl__generation_batch_size=12)
+    assert "effective_gbs=12 (from trl.generation_batch_size) and num_generations=8." in told(CHECK, given)[0].says
 
 
 def test_it_says_when() -> None:
