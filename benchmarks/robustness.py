@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.real_runs import false_alarms
+from benchmarks.synthetic.events import EVENT_FAULTS
 from benchmarks.synthetic.runs import FAULTS, KINDS, SyntheticRun, faulty, healthy
 from grpo_watch.config.rules import load_rules
 from grpo_watch.core.detector import Detector, Rule, catalogue
@@ -37,7 +38,10 @@ TARGET = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was said about one run. ``delay`` in optimizer steps; ``hours`` and ``rows`` are those of the log."""
+    """What was said about one run. ``delay`` in optimizer steps; ``hours`` and ``rows`` are those of the log.
+
+    ``strength`` of the fault is from 0 (just a fault) to 1 (blatant); 0 for a healthy run.
+    """
 
     kind: str
     seed: int
@@ -45,6 +49,7 @@ class Outcome:
     hours: float
     detected: bool
     delay: int | None
+    strength: float
     named: frozenset[tuple[str, str]]
     extra: frozenset[str]
 
@@ -80,6 +85,7 @@ def outcome(kind: str, seed: int) -> Outcome:
         (max(known) - min(known)) / 3600.0 if known else 0.0,
         bool(right),
         fired - run.start if right and run.start is not None else None,
+        run.strength,
         frozenset((found.rule, found.severity.value) for found in reported),
         frozenset(wrong),
     )
@@ -113,16 +119,44 @@ def healthy_part(outcomes: list[Outcome]) -> Iterator[str]:
     yield f"\nRuns by rule: {said or 'none'}.\n"
 
 
+TOLD = frozenset(EVENT_FAULTS)
+"""Faults that a source tells in words and a rule repeats: their runs test the way, not a judgement."""
+UNFED = frozenset({"engine-weights-not-synced", "base-weights-drift"})
+"""Faults whose evidence no shipped channel gives: an engine's own checksums, base and adapter in one checkpoint."""
+
+
 def faulty_part(outcomes: list[Outcome]) -> Iterator[str]:
-    """The table of faulty runs, one line per kind of fault."""
-    count, hits = len(outcomes), sum(o.detected for o in outcomes)
+    """The tables of faulty runs, one line per kind of fault; only faults that are judged are counted together."""
+    judged = [o for o in outcomes if o.kind not in TOLD | UNFED]
+    count, hits = len(judged), sum(o.detected for o in judged)
     low, high = wilson(hits, count)
     share = f"{percent(hits / count)}, 95 % interval {percent(low)} to {percent(high)}"
-    yield f"{count:,} faulty runs of {len(KINDS)} kinds, {hits:,} detected ({share}).\n"
+    yield f"{count:,} faulty runs of {len({o.kind for o in judged})} kinds, {hits:,} detected ({share}).\n"
+    yield from _table(judged)
+    yield "\nBy strength of the fault, from just a fault to blatant (quarters of the drawn strengths):\n"
+    yield "| quarter | detected | at least (95 %) | median delay in steps |\n|---|---|---|---|"
+    for number in range(4):
+        yield _quarter(number, [o for o in judged if min(3, int(4 * o.strength)) == number])
+    yield "\nNot counted above, because a source says in words what the rule repeats (these runs test the way only):\n"
+    yield from _table([o for o in outcomes if o.kind in TOLD])
+    yield (
+        "\nNot counted above, because no shipped channel gives the evidence (a generator or a tool of your own must): "
+        "an engine's own weights beside the trainer's, and base weights beside an adapter in one checkpoint.\n"
+    )
+    yield from _table([o for o in outcomes if o.kind in UNFED])
+
+
+def _table(outcomes: list[Outcome]) -> Iterator[str]:
     yield "| fault | detected | at least (95 %) | delay in steps (median, worst) | other critical findings |"
     yield "|---|---|---|---|---|"
     for kind, found in groupby(outcomes, key=lambda o: o.kind):
         yield _line(kind, list(found))
+
+
+def _quarter(number: int, found: list[Outcome]) -> str:
+    hits, delays = sum(o.detected for o in found), [o.delay for o in found if o.delay is not None and o.delay >= 0]
+    late = f"{median(delays):.0f}" if delays else ""
+    return f"| {number + 1} | {hits} of {len(found)} | {percent(wilson(hits, len(found))[0])} | {late} |"
 
 
 def _line(kind: str, found: list[Outcome]) -> str:

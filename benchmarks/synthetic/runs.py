@@ -32,12 +32,16 @@ KINDS = tuple(FAULTS) + tuple(EVENT_FAULTS)
 
 @dataclass(frozen=True, slots=True)
 class SyntheticRun:
-    """A run's items; ``rules`` may name its fault (empty: healthy), which begins at step ``start`` (None: no step)."""
+    """A run's items; ``rules`` may name its fault (empty: healthy), which begins at step ``start`` (None: no step).
+
+    ``strength`` of the fault is from 0 (just a fault) to 1 (blatant).
+    """
 
     items: Sequence[Item]
     rules: tuple[str, ...] = ()
     start: int | None = None
     shape: Shape | None = None
+    strength: float = 0.0
 
 
 def healthy(seed: int) -> SyntheticRun:
@@ -63,5 +67,6 @@ def faulty(kind: str, seed: int) -> SyntheticRun:
         fading = np.clip((np.arange(shape.steps) - start) / FADES_OVER, 0.0, 1.0)
         damage = Damage(damage.learns, 1.0 - 0.97 * fading, least_skill=0.4)
     signals = simulate(shape, rng, damage)
-    fault.change(signals, rng, start, float(rng.random()))
-    return SyntheticRun(list(render(signals)), fault.rules, start + 1, shape)
+    strength = float(rng.random())
+    fault.change(signals, rng, start, strength)
+    return SyntheticRun(list(render(signals)), fault.rules, start + 1, shape, strength)
