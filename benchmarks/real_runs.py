@@ -54,6 +54,7 @@ def false_alarms(folder: Path) -> str:
     return (
         f"{runs} healthy recorded runs with {rows:,} rows; the {timed} that log step times lasted {hours:.1f} hours "
         f"together. Findings at `warning` or above that their labels do not allow: {total} ({named or 'none'}), "
-        f"that is {rate}. {warned} of them have a finding that the label calls fair (a limit that cuts most completions "
-        f"off, say): no false alarm, but people see it. (Labelled healthy: {healthy}; what has no readable row is left out.)"
+        f"that is {rate}. {warned} of them have a finding that the label calls fair (a limit that cuts most "
+        f"completions off, say): no false alarm, but people see it. ({healthy} runs are labelled healthy; what has no "
+        "readable row is left out.)"
     )
