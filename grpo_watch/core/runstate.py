@@ -24,7 +24,8 @@ class RunState:
     ``step`` and ``max_steps`` are optimizer steps; ``values`` holds the newest number per canonical metric;
     ``evidence`` names the non-row evidence seen so far (``completions``, ``checkpoints``); ``shows_end`` says whether
     the end of the run shows in a channel, ``in_folder`` whether the run is a folder (file times mean something);
-    ``heard`` is the latest time at which a row was logged or read (Unix seconds).
+    ``heard`` is the latest time at which a row was logged or read (Unix seconds); ``saved`` is the step of the
+    newest checkpoint, or the one that the attempt went on from (None: none is known).
     """
 
     def __init__(self, run: str, monitors: tuple[Monitor, ...]) -> None:
@@ -50,6 +51,7 @@ class RunState:
         self.heard: float | None = None
         self.values: dict[str, float | None] = {}
         self.evidence: set[str] = set()
+        self.saved: int | None = None
         self.config: dict[str, tuple[int, Setting]] = {}
         self._identity = (99, 99)
         self._sleepers = Sleepers()
@@ -157,11 +159,16 @@ class RunState:
     def begin_attempt(self, attempt: int, step: int) -> None:
         """A new attempt begins at ``step``: every monitor rewinds."""
         self.attempt = attempt
+        self.saved = step - 1
         self.learning = LearningSoFar()
         self.course = self.course.resumed(step)
         for monitor in self.monitors:
             monitor.begin_attempt(step)
         self.rouse()
+
+    def take_checkpoint(self, step: int) -> None:
+        """A checkpoint of this step is there."""
+        self.saved = max(step, self.saved or 0)
 
     def take_progress(self, progress: Progress) -> None:
         """A progress bar knows the total."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from grpo_watch.core.diagnosis import Finding, Waste, explains
+from grpo_watch.core.diagnosis import ONE_COLLAPSE, Finding, Waste, explains
 from grpo_watch.core.pace import duration
 from grpo_watch.core.records import Severity
 from grpo_watch.core.runstate import RunState
@@ -31,6 +31,9 @@ STOPS_LEARNING = frozenset(
     }
 )
 """Rules whose finding says that the steps it lasts teach the policy nothing, or the wrong thing."""
+STOPS_WHEN_CRITICAL = ONE_COLLAPSE | {"completions-truncated"}
+"""Rules of which only a critical finding says so: a second sign agrees that the policy goes the wrong way."""
+CRASH, STALL = "run-crashed", "run-stalled"
 LONG_STEPS = 20
 """A resolved finding shorter than this many optimizer steps costs too little to speak of."""
 SECONDS_PER_HOUR = 3600.0
@@ -47,6 +50,9 @@ def with_waste(findings: Sequence[Finding], run: RunState) -> tuple[Finding, ...
     counted: list[tuple[int, int, int]] = []
     told = []
     for finding in findings:
+        if finding.rule == STALL:
+            told.append(replace(finding, wasted=_silence(finding, run)))
+            continue
         span = _span(finding, findings, run)
         begin, end = span or (0, 0)
         steps = _uncounted(begin, end, [(b, e) for attempt, b, e in counted if attempt == finding.attempt])
@@ -64,11 +70,23 @@ def estimate(steps: int, run: RunState) -> Waste:
     GPU-hours count the training processes; the GPUs of a separate rollout server are not known and come on top.
     """
     seconds = run.pace.median()
-    world = run.number("world_size")
-    if seconds is None:
-        return Waste(steps)
-    hours = steps * seconds / SECONDS_PER_HOUR
+    return Waste(steps) if seconds is None else _timed(steps, steps * seconds, run)
+
+
+def _timed(steps: int, seconds: float, run: RunState) -> Waste:
+    world, hours = run.number("world_size"), seconds / SECONDS_PER_HOUR
     return Waste(steps, hours, hours * world if world is not None and world >= 1 else None)
+
+
+def _silence(finding: Finding, run: RunState) -> Waste | None:
+    """The time since the last row, while a live run hangs; of recorded ones nobody knows how long they were alive."""
+    if finding.severity is not Severity.CRITICAL or finding.caused_by is not None:
+        return None
+    told = finding.evidence.get("silent_seconds")
+    seconds = told if isinstance(told, int | float) else 0.0
+    if finding.resolved_step is None and run.now is not None and run.heard is not None:
+        seconds = max(seconds, run.now - run.heard)
+    return _timed(0, seconds, run) if seconds > 0 else None
 
 
 def wasted(finding: Finding) -> dict[str, float | None] | None:
@@ -79,7 +97,7 @@ def wasted(finding: Finding) -> dict[str, float | None] | None:
 
 def wasted_text(waste: Waste) -> str:
     """The cost in words: ``31 steps · about 12 minutes · 1.6 GPU-hours``."""
-    parts = [f"{waste.steps} step{'s' if waste.steps != 1 else ''}"]
+    parts = [f"{waste.steps} step{'s' if waste.steps != 1 else ''}"] if waste.steps or waste.hours is None else []
     if waste.hours is not None:
         parts.append(f"about {duration(waste.hours * SECONDS_PER_HOUR)}")
     if waste.gpu_hours is not None and waste.gpu_hours >= LEAST_GPU_HOURS:
@@ -95,6 +113,8 @@ def _span(finding: Finding, findings: Sequence[Finding], run: RunState) -> tuple
     """
     if finding.caused_by is not None:
         return None
+    if finding.rule == CRASH:
+        return _since_save(finding, run)
     parts = [part for part in (finding, *_consequences(finding, findings)) if _stops(part)]
     if not parts:
         return None
@@ -114,7 +134,22 @@ def _consequences(finding: Finding, findings: Sequence[Finding]) -> list[Finding
     return found[1:]
 
 
+def _since_save(finding: Finding, run: RunState) -> tuple[int, int] | None:
+    """The steps that a crash took: back to where the run went on, or would from its newest checkpoint.
+
+    None where no checkpoint is known, unless the run was to save and did not get so far.
+    """
+    last, saved = finding.evidence.get("last_step"), run.saved
+    if finding.resolved_step is not None:
+        saved = finding.resolved_step - 1
+    elif saved is None and run.known("save_steps"):
+        saved = 0
+    return (saved, last) if isinstance(last, int) and saved is not None else None
+
+
 def _stops(finding: Finding) -> bool:
+    if finding.severity is Severity.CRITICAL and finding.rule in STOPS_WHEN_CRITICAL:
+        return True
     return finding.rule in STOPS_LEARNING and finding.severity.rank >= Severity.WARNING.rank
 
 

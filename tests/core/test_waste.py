@@ -67,7 +67,7 @@ def test_a_resolved_finding_counts_only_if_it_was_long(resolved: int, steps: int
 
 @pytest.mark.parametrize(
     "changes",
-    [{"rule": "entropy-collapse"}, {"severity": INFO}, {"caused_by": "non-finite-metric"}, {"first_step": 100}],
+    [{"rule": "step-time-regression"}, {"severity": INFO}, {"caused_by": "non-finite-metric"}, {"first_step": 100}],
 )
 def test_findings_that_carry_no_cost(changes: dict[str, object]) -> None:
     """Learning goes on, nobody is alarmed, the cause counts it, or no step has passed."""
@@ -161,5 +161,67 @@ def test_the_cost_in_words_and_as_json() -> None:
     assert wasted_text(Waste(80, 0.5, 4.0)) == "80 steps · about 30 minutes · 4 GPU-hours"
     assert wasted_text(Waste(1)) == "1 step"
     assert wasted_text(Waste(20, 0.01, 0.01)) == "20 steps · about 36 seconds"
-    (told, unmeasured) = with_waste((a_finding(), a_finding(rule="entropy-collapse")), a_run(seconds=None))
+    (told, unmeasured) = with_waste((a_finding(), a_finding(rule="step-time-regression")), a_run(seconds=None))
     assert (wasted(told), wasted(unmeasured)) == ({"steps": 80, "hours": None, "gpu_hours": None}, None)
+
+
+@pytest.mark.parametrize("rule", ["kl-explosion", "entropy-collapse", "length-explosion", "completions-truncated"])
+def test_a_collapse_costs_once_a_second_sign_agrees(rule: str) -> None:
+    """Since step 20 of 100; a warning says only that somebody should look."""
+    assert [waste.steps for waste in cost(a_run(), a_finding(rule=rule)) if waste] == [80]
+    assert cost(a_run(), a_finding(rule=rule, severity=WARNING)) == [None]
+
+
+def crash(**changes: object) -> Finding:
+    """A job that died at step 100."""
+    known = {"rule": "run-crashed", "evidence": {"last_step": 100}, "first_step": 100, "fired_step": 100}
+    return a_finding(**{**known, **changes})
+
+
+def test_a_crash_costs_the_steps_since_the_newest_checkpoint() -> None:
+    """Saved at 40 and 80, on 8 processes at 36 s: 20 steps are 0.2 hours and 1.6 GPU-hours."""
+    run = a_run()
+    for step in (80, 40):
+        run.take_checkpoint(step)
+    (waste,) = cost(run, crash())
+    assert waste is not None
+    assert (waste.steps, waste.hours, waste.gpu_hours) == (20, pytest.approx(0.2), pytest.approx(1.6))
+
+
+def test_a_crash_that_a_resume_cleared_costs_what_was_done_twice() -> None:
+    """The next attempt began with step 81, whatever was saved since."""
+    run = a_run()
+    run.take_checkpoint(100)
+    assert [waste.steps for waste in cost(run, crash(resolved_step=81, severity=WARNING)) if waste] == [20]
+    assert cost(run, crash(resolved_step=101, severity=WARNING)) == [None]
+
+
+def test_a_crash_before_any_checkpoint() -> None:
+    """Without a sign that the run saves at all nobody knows what is left of it; one that was to save has lost all."""
+    run = a_run()
+    assert cost(run, crash()) == [None]
+    run.take_config(RunConfig(None, None, {"save_steps": Setting(500, "args.json")}))
+    assert [waste.steps for waste in cost(run, crash()) if waste] == [100]
+
+
+def test_an_attempt_that_crashes_again_lost_what_it_did_itself() -> None:
+    run = a_run()
+    run.begin_attempt(2, 91)
+    assert [waste.steps for waste in cost(run, crash(attempt=2)) if waste] == [10]
+
+
+def test_a_live_stall_costs_time_and_no_step() -> None:
+    """Silent for 600 s when it fired and for 3,600 s by now, on 8 processes: one hour, 8 GPU-hours."""
+    stalled = a_finding(rule="run-stalled", evidence={"silent_seconds": 600.0})
+    run = a_run()
+    run.heard, run.now = 1000.0, 4600.0
+    assert cost(run, stalled) == [Waste(0, 1.0, 8.0)]
+    assert wasted_text(Waste(0, 1.0, 8.0)) == "about 60 minutes · 8 GPU-hours"
+    (over,) = cost(run, a_finding(rule="run-stalled", evidence={"silent_seconds": 600.0}, resolved_step=100))
+    assert over is not None
+    assert over.hours == pytest.approx(600 / 3600)
+
+
+def test_a_recorded_stall_has_no_known_cost() -> None:
+    """A folder that was last written weeks ago says nothing of how long the job was alive."""
+    assert cost(a_run(), a_finding(rule="run-stalled", severity=WARNING, evidence={"silent_seconds": 3e6})) == [None]
