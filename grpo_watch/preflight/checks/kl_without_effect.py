@@ -17,9 +17,18 @@ ALWAYS = 1.0
 def judge(settings: Settings) -> Iterator[Problem]:
     """Problems where a KL setting provably has no effect."""
     if settings.framework in ON_HF:
+        yield from _backwards(settings)
         yield from _reference(settings)
     elif settings.framework == "verl":
         yield from _verl(settings)
+
+
+def _backwards(settings: Settings) -> Iterator[Problem]:
+    """A negative coefficient pays for distance from the reference."""
+    beta, name = settings.number("beta"), settings.own_name("beta")
+    if beta is not None and beta < 0:
+        message = f"{name} is {beta:g}: the policy is rewarded for leaving the reference"
+        yield Problem(NAME, Severity.WARNING, message, f"set {name} to 0 or more", settings.where("beta"))
 
 
 def _reference(settings: Settings) -> Iterator[Problem]:

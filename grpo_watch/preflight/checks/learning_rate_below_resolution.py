@@ -15,24 +15,44 @@ STEPS_OF_BF16 = 256
 LOST = 1e-5
 """Below, all weights over 256 x 1e-5 = 0.0026 stand still; those of language models spread over about 0.02."""
 HALF = frozenset({"bfloat16", "bf16", "torch.bfloat16"})
+MODEL_DTYPES = ("torch_dtype", "dtype")
+"""Names of TRL's model arguments, beside ``use_peft``, which is off unless set."""
+ON_MODEL_ARGUMENTS = frozenset({"trl", "open-r1"})
+RATES = {
+    "verl": "actor_rollout_ref.actor.optim.lr",
+    "openrlhf": "actor.adam.lr",
+    "nemo-rl": "policy.optimizer.kwargs.lr",
+    "ms-swift-megatron": "lr",
+}
 DTYPES = ("torch_dtype", "dtype", "model_init_kwargs.torch_dtype", "model_init_kwargs.dtype")
 
 
 def judge(settings: Settings) -> Iterator[Problem]:
     """One problem where weights are said to be bf16, all of them train, and nothing keeps an fp32 copy."""
-    rate = settings.number("learning_rate")
+    name = RATES.get(settings.framework, "learning_rate")
+    rate = settings.number(name)
+    if rate == 0:
+        text = f"{settings.own_name(name)} is 0: no weight ever changes"
+        yield Problem(NAME, Severity.WARNING, text, "set it to 1e-6 or more", settings.where(name))
     if settings.framework not in ON_HF or rate is None or not 0 < rate < LOST or _masters(settings):
         return
-    dtype = next((name for name in DTYPES if settings.word(name) in HALF), None)
-    if dtype is None or not _all_weights(settings):
+    dtype, condition = _half(settings)
+    if dtype is None or not _all_weights(settings, dtype):
         return
     yield Problem(
         NAME,
         Severity.WARNING,
-        f"at a rate of {rate:g} bf16 rounds the update of every weight over {rate * STEPS_OF_BF16:.2g} away",
+        f"at a rate of {rate:g} bf16 rounds the update of every weight over {rate * STEPS_OF_BF16:.2g} away{condition}",
         "load the weights in float32 and train with --bf16 true, or use DeepSpeed or FSDP with fp32 masters",
         settings.where("learning_rate", dtype),
     )
+
+
+def _half(settings: Settings) -> tuple[str | None, str]:
+    """The setting that makes the weights bf16, and the condition where it is left to the model."""
+    if settings.framework == "ms-swift" and settings.given("torch_dtype") is None:
+        return "torch_dtype", "; ms-swift takes the model's own type where torch_dtype is not set, and most are bf16"
+    return next((name for name in DTYPES if settings.word(name) in HALF), None), ""
 
 
 def _masters(settings: Settings) -> bool:
@@ -41,7 +61,10 @@ def _masters(settings: Settings) -> bool:
     return bool(settings.launch.deepspeed) or any(settings.given(name) is not None for name in names)
 
 
-def _all_weights(settings: Settings) -> bool:
+def _all_weights(settings: Settings, dtype: str) -> bool:
     """Whether the settings say that no adapter is trained."""
-    kind = settings.word("tuner_type") or settings.word("train_type")
-    return settings.launch.peft is False or (settings.framework == "ms-swift" and kind == "full")
+    if settings.framework == "ms-swift":
+        return (settings.word("tuner_type") or settings.word("train_type")) == "full"
+    if settings.launch.peft is None and settings.framework in ON_MODEL_ARGUMENTS and dtype in MODEL_DTYPES:
+        return not settings.flag("use_peft") and not settings.unreadable("use_peft")
+    return settings.launch.peft is False

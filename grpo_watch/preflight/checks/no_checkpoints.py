@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from grpo_watch.core.records import Severity
 from grpo_watch.preflight.defaults import Settings
-from grpo_watch.preflight.findings import Problem
+from grpo_watch.preflight.findings import Prediction, Problem
 from grpo_watch.preflight.predict import predict
 from grpo_watch.preflight.versions import ON_HF
 
@@ -22,15 +22,30 @@ def judge(settings: Settings) -> Iterator[Problem]:
         if settings.whole(name) == NEVER:
             yield _problem(settings, name, f"{name} is -1: no checkpoint is ever written")
     elif settings.framework in ON_HF:
-        prediction, every = predict(settings), settings.number("save_steps") or 0
-        total = prediction.max_steps if prediction else None
-        if settings.word("save_strategy") == "no":
-            yield _problem(settings, "save_strategy", "save_strategy is no: no checkpoint is ever written")
-        elif settings.word("save_strategy") == "steps" and total and every > total / 2:
-            # two checkpoints are what it takes to compare
-            yield _problem(
-                settings, "save_steps", f"save_steps {every:g} of {total} steps: no two checkpoints to compare"
-            )
+        yield from _on_hf(settings)
+
+
+def _on_hf(settings: Settings) -> Iterator[Problem]:
+    """Two checkpoints are what it takes to compare."""
+    strategy, every = settings.word("save_strategy"), settings.number("save_steps") or 0
+    prediction = predict(settings)
+    total = prediction.max_steps if prediction else None
+    if strategy == "no":
+        yield _problem(settings, "save_strategy", "save_strategy is no: no checkpoint is ever written")
+    elif strategy == "steps" and total and every > total / 2:
+        yield _problem(settings, "save_steps", f"save_steps {every:g} of {total} steps: no two checkpoints to compare")
+    elif strategy == "epoch" and (epochs := _epochs(settings, prediction)) is not None and epochs < 2:  # noqa: PLR2004
+        text = f"save_strategy is epoch and the run has {epochs:.3g}: no two checkpoints to compare"
+        yield _problem(settings, "save_strategy", text)
+
+
+def _epochs(settings: Settings, prediction: Prediction | None) -> float | None:
+    """Passes over the dataset: as predicted where max_steps ends the run, else as set."""
+    if (settings.number("max_steps") or 0) <= 0:
+        return settings.number("num_train_epochs")
+    if prediction is None or not prediction.max_steps or not prediction.steps_per_epoch:
+        return None
+    return prediction.max_steps / prediction.steps_per_epoch
 
 
 def _problem(settings: Settings, name: str, message: str) -> Problem:

@@ -13,16 +13,23 @@ from grpo_watch.preflight.versions import ON_HF
 NAME = "warmup-longer-than-run"
 MOST = 0.5
 """Share of the run from which on a warm-up is told."""
+ON_TRAINER = ("warmup_steps", "warmup_ratio")
+OWN = {
+    "verl": ("actor_rollout_ref.actor.optim.lr_warmup_steps", "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio"),
+    "ms-swift-megatron": ("lr_warmup_iters", "lr_warmup_fraction"),
+}
+"""Steps and share as the frameworks call them; verl and Megatron count the steps that they show."""
 
 
 def judge(settings: Settings) -> Iterator[Problem]:
     """One problem where the warm-up takes half of the predicted run or more."""
-    if settings.framework not in ON_HF:
+    names = ON_TRAINER if settings.framework in ON_HF else OWN.get(settings.framework)
+    if names is None:
         return
-    ratio, steps = settings.number("warmup_ratio") or 0, settings.number("warmup_steps") or 0
+    steps, ratio = (max(settings.number(name) or 0, 0) for name in names)  # verl's -1 is none
     prediction = predict(settings)
     total = prediction.max_steps if prediction else None
-    if 0 < steps < 1:  # newer transformers take a share here
+    if 0 < steps < 1 and names == ON_TRAINER:  # newer transformers take a share here
         ratio, steps = steps, 0
     share = steps / total if steps and total else ratio
     if share < MOST:
@@ -33,5 +40,5 @@ def judge(settings: Settings) -> Iterator[Problem]:
         Severity.WARNING,
         f"the warm-up takes {length}: the learning rate is hardly ever what it was set to",
         "5 to 10 % of the steps are usual",
-        settings.where("warmup_steps", "warmup_ratio"),
+        settings.where(*names),
     )

@@ -28,3 +28,8 @@ def test_verl_counts_it_twice() -> None:
         ].message
     )
     assert told(CHECK, launch("verl", "0.9.0", **{f"{KL}use_kl_loss": True, f"{KL}kl_loss_coef": 0.001})) == []
+
+
+def test_a_negative_penalty_is_a_reward() -> None:
+    assert "leaving the reference" in told(CHECK, launch(beta=-0.1))[0].message
+    assert told(CHECK, launch(beta=0.0)) == []

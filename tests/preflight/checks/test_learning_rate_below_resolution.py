@@ -23,6 +23,36 @@ def test_masters_keep_it() -> None:
 
 
 def test_what_is_not_proven_is_not_told() -> None:
-    """TRL: it is unknown whether an adapter trains."""
-    assert told(CHECK, launch(learning_rate=1e-6, torch_dtype="bfloat16")) == []
-    assert len(told(CHECK, launch(learning_rate=1e-6, torch_dtype="bfloat16", peft=False))) == 1
+    """A script that hands the type to the model itself may train an adapter."""
+    script = {"learning_rate": 1e-6, "model_init_kwargs__torch_dtype": "bfloat16"}
+    assert told(CHECK, launch(**script)) == []
+    assert len(told(CHECK, launch(peft=False, **script))) == 1
+    assert told(CHECK, launch(learning_rate=1e-6)) == []
+
+
+def test_trl_s_model_arguments_have_no_adapter_unless_asked() -> None:
+    arguments = {"learning_rate": 1e-6, "torch_dtype": "bfloat16"}
+    assert len(told(CHECK, launch(**arguments))) == 1
+    assert told(CHECK, launch(use_peft=True, **arguments)) == []
+    assert told(CHECK, launch(use_peft=None, **arguments)) == []
+    assert told(CHECK, launch(peft=True, **arguments)) == []
+
+
+def test_ms_swift_takes_the_type_of_the_model() -> None:
+    found = told(CHECK, launch("ms-swift", "4.6.0", tuner_type="full", learning_rate=1e-6))
+    assert "where torch_dtype is not set" in found[0].message
+    assert told(CHECK, launch("ms-swift", "4.6.0", tuner_type="full", learning_rate=1e-6, torch_dtype="float32")) == []
+    assert told(CHECK, launch("ms-swift", "4.6.0", learning_rate=1e-6)) == []
+
+
+def test_no_rate_at_all() -> None:
+    """In every framework."""
+    for given in (
+        launch(learning_rate=0),
+        launch("verl", "0.9.0", None, actor_rollout_ref__actor__optim__lr=0.0),
+        launch("openrlhf", "0.11.0", None, actor__adam__lr=0.0),
+        launch("openrlhf", "0.10.0", None, actor_learning_rate=0.0),
+    ):
+        (problem,) = told(CHECK, given)
+        assert problem.severity.value == "warning"
+        assert "no weight ever changes" in problem.message
