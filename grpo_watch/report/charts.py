@@ -64,8 +64,9 @@ class Table:
 def charts(series: Series, points: int = POINTS) -> list[dict[str, Any]]:
     """The charts of a run for which there is anything to draw, as JSON values.
 
-    Each has ``title``, ``x`` (optimizer steps, ascending), ``lines`` (``name``, ``y`` with None where there is no
-    value, ``faint`` for what a restart threw away, ``sparse``), and ``odd``, the count of values that are no numbers.
+    Each has ``title``, ``x`` (the drawn optimizer steps, ascending), ``rows`` (how many steps there are), ``lines``
+    (``name``, ``y`` with None where there is no value, ``faint`` for what a restart threw away, ``sparse``), and
+    ``odd``, the count of values that are no numbers.
     """
     found = []
     for kind in KINDS:
@@ -106,7 +107,8 @@ def _chart(series: Series, title: str, names: Sequence[str], points: int) -> dic
     rows = telling_rows(list(table.columns.values()), points)
     odd = sum(len(series.odd.get(name, ())) for name in names)
     lines = [_line(name, column[rows], lost=name not in names) for name, column in table.columns.items()]
-    return {"title": title, "x": table.steps[rows].tolist(), "lines": lines, "odd": odd}
+    steps = table.steps[rows].tolist()
+    return {"title": title, "x": steps, "rows": len(table.steps), "lines": lines, "odd": odd}
 
 
 def tabulate(series: Series, names: Sequence[str]) -> Table:

@@ -82,7 +82,7 @@
     return {
       width,
       height: HEIGHT,
-      padding: [8, 12, 0, 0],
+      padding: [8, 22, 0, 0],
       cursor: { sync: { key: `run-${run}`, setSeries: false }, drag: { x: true, y: false } },
       scales: { x: { time: false }, y: log ? { distr: 3 } : { range: reach } },
       axes: [
@@ -125,6 +125,7 @@
     let log = false;
     const say = () => {
       const told = [];
+      if (chart.rows > chart.x.length) told.push(`${chart.rows} steps: of each stretch its lowest and highest values`);
       if (chart.odd) told.push(`${chart.odd} logged as NaN or infinite`);
       if (log && hidden) told.push(`${hidden} values of 0 or less have no place on a log scale`);
       note.textContent = told.join("; ");
