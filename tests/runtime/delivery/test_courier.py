@@ -1,0 +1,103 @@
+"""A receiver's thread, turned by hand: it sends, refreshes, and survives a receiver that breaks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from grpo_watch.runtime.delivery.courier import Around, Courier
+from grpo_watch.runtime.delivery.outbox import Outbox
+from grpo_watch.sinks.base import Picture
+from grpo_watch.sinks.notification import Notification, Outcome, Result
+from grpo_watch.sinks.route import Routed
+from tests.support.receiving import told
+
+
+@dataclass
+class Told:
+    """A receiver that keeps what it is given; ``broken`` makes it raise."""
+
+    name: str = "hook"
+    pace: float = 0.0
+    refresh_every: float | None = None
+    broken: bool = False
+    result: Result = Result.DELIVERED
+    sent: list[str] = field(default_factory=list)
+    refreshed: list[float] = field(default_factory=list)
+    closed: bool = False
+
+    def send(self, notification: Notification) -> Outcome:
+        if self.broken:
+            raise ValueError(notification.id)
+        self.sent.append(notification.id)
+        return Outcome(self.result, "well")
+
+    def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:  # noqa: ARG002
+        self.refreshed.append(now)
+        return Outcome(self.result, "well")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Turned:
+    """A courier whose clock stands still unless ``now`` is set."""
+
+    def __init__(self, receiver: Told) -> None:
+        self.now = 0.0
+        self.outbox = Outbox(Routed(receiver), lambda: 1.0)
+        around = Around(Picture, lambda: self.now, lambda: self.now, lambda: 1.0, lambda: None)
+        self.courier = Courier(self.outbox, receiver, around)
+
+    def put(self, *messages: Notification) -> None:
+        self.outbox.put(messages, self.now, lambda _: False)
+        self.outbox.changes()
+        self.outbox.committed()
+
+
+def test_a_receiver_that_raises_loses_that_message_only() -> None:
+    """It is counted as refused, so that the same message does not end the watch at each start."""
+    receiver = Told(broken=True)
+    turned = Turned(receiver)
+    turned.put(told(id="bad"))
+    turned.courier.step()
+    receiver.broken = False
+    turned.put(told(id="good", run="other"))
+    turned.courier.step()
+    assert receiver.sent == ["good"]
+    assert turned.outbox.counts == {"refused": 1, "delivered": 1}
+    assert turned.outbox.reports()[0].text == "internal error: ValueError"
+
+
+def test_refreshed_as_often_as_it_wants() -> None:
+    """At once, and then every 15 s."""
+    receiver = Told(refresh_every=15.0)
+    turned = Turned(receiver)
+    for moment in (0.0, 1.0, 14.9, 15.0, 20.0, 30.0):
+        turned.now = moment
+        assert 0 < turned.courier.step() <= 1.0
+    assert receiver.refreshed == [0.0, 15.0, 30.0]
+    assert turned.outbox.counts == {"refreshed": 3}
+
+
+def test_a_refresh_that_fails_is_tried_again_soon() -> None:
+    """After 1 s, 2 s and so on, never later than it wants."""
+    receiver = Told(refresh_every=15.0, result=Result.RETRY)
+    turned = Turned(receiver)
+    while turned.now < 60.0:
+        turned.courier.step()
+        turned.now += 0.5
+    assert receiver.refreshed == [0.0, 1.0, 3.0, 7.0, 15.0, 30.0, 45.0]
+
+
+def test_it_ends_when_told_to_and_says_a_last_time_how_things_are() -> None:
+    receiver = Told(refresh_every=1_000.0)
+    turned = Turned(receiver)
+    thread = threading.Thread(target=turned.courier.run)
+    thread.start()
+    turned.courier.stop()
+    thread.join(5.0)
+    assert not thread.is_alive()
+    assert receiver.closed
+    assert receiver.refreshed
