@@ -16,6 +16,13 @@ from tests.support.reports import PROVENANCE, a_finding, a_hostile_report, a_rep
 CLICKS = "<script>for (const each of document.querySelectorAll('button')) each.click();</script>"
 """Presses every button once all else has run; the policy forbids it, so the copy that is clicked has none."""
 
+POINTS = """<script>
+const over = document.querySelector(".u-over"), box = over.getBoundingClientRect();
+const at = { clientX: box.left + box.width / 2, clientY: box.top + box.height / 2, bubbles: true };
+for (const kind of ["mouseenter", "mousemove"]) over.dispatchEvent(new MouseEvent(kind, at));
+</script>"""
+"""Moves the pointer into the middle of the first chart."""
+
 
 class Browser:
     """Opens one file headless, with no network, and keeps what it did."""
@@ -70,6 +77,18 @@ def test_every_button_works(browser: Browser) -> None:
     assert re.search(r'<html lang="en" data-theme="(dark|light)">', dom)
     assert dom.count('class="u-over"') == 2
     assert (console, asked) == ([], [])
+
+
+@pytest.mark.system("chromium")
+def test_the_cursor_is_shared(browser: Browser) -> None:
+    """Pointing at the middle of the first chart shows that step, of 1 to 20, in the legends of both charts."""
+    text = re.sub(r"<meta http-equiv[^>]*>", "", page([a_report()], [], PROVENANCE))
+    dom, console, _ = browser.open(text.replace("</body>", f"{POINTS}</body>"))
+    steps = re.findall(r">step</div></th><td class=\"u-value\">(\d+)<", dom)
+    assert len(steps) == 2
+    assert len(set(steps)) == 1
+    assert 9 <= int(steps[0]) <= 12
+    assert console == []
 
 
 @pytest.mark.system("chromium")
