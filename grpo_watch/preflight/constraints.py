@@ -14,6 +14,7 @@ class Broken:
 
     ``text`` is what the framework says, ``when`` the moment; ``settings`` are the names to blame, the likeliest first;
     ``fix`` says what has to hold. ``unsure`` says why the version in use may not have the rule, empty where it has it.
+    ``where`` is the place to blame where that is none of the settings.
     """
 
     text: str
@@ -21,6 +22,7 @@ class Broken:
     fix: str
     settings: tuple[str, ...]
     unsure: str = ""
+    where: str = ""
 
 
 def unread(settings: Settings, counts: Sequence[str], others: Sequence[str] = ()) -> Iterator[str]:

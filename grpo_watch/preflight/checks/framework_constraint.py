@@ -1,26 +1,28 @@
-"""verl, OpenRLHF, NeMo-RL or ms-swift's Megatron trainer refuses the combination of batch sizes."""
+"""The framework, or DeepSpeed below it, refuses the combination of batch sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from grpo_watch.core.records import Severity
+from grpo_watch.preflight import deepspeed
 from grpo_watch.preflight.defaults import Settings
 from grpo_watch.preflight.findings import Problem
 from grpo_watch.preflight.own_rules import OWN
+from grpo_watch.preflight.versions import ON_HF
 
 NAME = "framework-constraint"
 
 
 def judge(settings: Settings) -> Iterator[Problem]:
     """A problem for each rule of the framework that the settings break."""
-    rules = OWN.get(settings.framework)
-    for broken in rules.broken(settings) if rules else ():
+    rules = deepspeed.broken if settings.framework in ON_HF else OWN[settings.framework].broken
+    for broken in rules(settings):
         yield Problem(
             NAME,
             Severity.WARNING if broken.unsure else Severity.CRITICAL,
             f"refused {broken.when}: {broken.text}{f' ({broken.unsure})' if broken.unsure else ''}",
             broken.fix,
-            settings.where(*broken.settings),
+            broken.where or settings.where(*broken.settings),
             broken.text,
         )

@@ -133,6 +133,30 @@ def test_nemo_shares_a_batch_among_copies() -> None:
     ]
 
 
+def test_deepspeed_s_numbers_are_the_trainer_s() -> None:
+    """4 and 8 in the file, 8 and 2 among the arguments; 4 x 2 processes x 8 = 64."""
+    given = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 8, "train_batch_size": 64}
+    arguments = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
+    (problem,) = told(CHECK, launch("trl", "1.16.0", 2, zero=given, **arguments))
+    assert problem.where == "ds.json"
+    assert problem.says == (
+        "Please correct the following DeepSpeed config values that mismatch TrainingArguments values: "
+        "- ds gradient_accumulation_steps=8 vs hf gradient_accumulation_steps=2 "
+        "- ds train_micro_batch_size_per_gpu=4 vs hf per_device_train_batch_size=8 "
+        "- ds train_batch_size=64 vs hf train_batch_size (calculated)=32"
+    )
+    same = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 8}
+    assert told(CHECK, launch("trl", "1.16.0", 2, zero=given, **same)) == []
+    assert told(CHECK, launch("trl", "1.16.0", 2, zero=dict.fromkeys(given, "auto"), **arguments)) == []
+
+
+def test_sizes_found_by_trial_are_not_compared() -> None:
+    """transformers replaces them."""
+    given: dict[str, Scalar] = {"train_micro_batch_size_per_gpu": 4}
+    assert told(CHECK, launch("trl", "1.8.0", auto_find_batch_size=True, zero=given)) == []
+    assert len(told(CHECK, launch("trl", "1.8.0", zero=given))) == 1
+
+
 LOG_PROBS = "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu"
 WHOLE: dict[str, Scalar] = {LOG_PROBS: 4, MINI: 64, PER_GPU: 4, "actor_rollout_ref.rollout.n": 8}
 UNREADABLE: list[tuple[str, dict[str, Scalar], str]] = [
