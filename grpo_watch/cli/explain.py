@@ -67,6 +67,7 @@ def _as_json(rule: Rule, params: Mapping[str, Param], runbook: Runbook) -> dict[
         "min_observations": rule.min_observations,
         "summary": rule.summary,
         "hint": rule.hint,
+        "hints": dict(rule.hints),
         "params": [
             {
                 "name": name,
@@ -90,6 +91,11 @@ def _print(rule: Rule, runbook: Runbook, color: bool) -> None:
     console.print(Markdown(_shown(rule, runbook)))
 
 
+def _hints(rule: Rule) -> str:
+    """What to do, in general and where a framework has other words for it."""
+    return "\n>\n".join([f"> {rule.hint}", *(f"> **{name}**: {hint}" for name, hint in rule.hints.items())])
+
+
 def _shown(rule: Rule, runbook: Runbook) -> str:
     """The runbook with how the rule ships under its summary; markers and metadata that only tools read are left out."""
     head, separator, body = runbook.text.partition("\n## ")
@@ -98,5 +104,5 @@ def _shown(rule: Rule, runbook: Runbook) -> str:
         f"**{rule.severity.value}** · fires after {rule.for_steps} steps and {rule.min_observations} breaching rows · "
         f"resolves {rule.keep_firing_steps} steps after the last{f' · {changed}' if changed else ''}"
     )
-    text = f"{head.rstrip()}\n\n{facts}\n\n> {rule.hint}\n{separator}{body}"
+    text = f"{head.rstrip()}\n\n{facts}\n\n{_hints(rule)}\n{separator}{body}"
     return "\n".join(line for line in text.splitlines() if not line.startswith("<!--"))

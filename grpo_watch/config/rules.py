@@ -63,6 +63,7 @@ class Entry(BaseModel):
     severity: Severity = Severity.WARNING
     summary: str = ""
     hint: str = ""
+    hints: dict[str, str] = {}
     labels: dict[str, str] = {}
     enabled: bool = True
     match: Match | None = None

@@ -176,12 +176,16 @@ class Override:
         )
 
 
+_BY_KEY = frozenset({"params", "labels", "hints"})
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A detector (or a ``when`` expression) with parameters, distances and a severity.
 
     Fires when ``step - first_step >= for_steps`` and at least ``min_observations`` records breach; resolves after
-    ``keep_firing_steps`` without a breach. ``where`` is ``file:line`` of its definition.
+    ``keep_firing_steps`` without a breach. ``where`` is ``file:line`` of its definition. ``hints`` say what to do in a
+    framework for which ``hint`` is not right.
     """
 
     name: str
@@ -194,6 +198,7 @@ class Rule:
     severity: Severity = Severity.WARNING
     summary: str = ""
     hint: str = ""
+    hints: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     where: str = ""
     enabled: bool = True
@@ -213,9 +218,15 @@ class Rule:
         return rule
 
     def changed(self, changes: Mapping[str, Any], where: str) -> Rule:
-        """The rule with some of its fields changed; ``params`` and ``labels`` key by key."""
-        merged = {key: {**getattr(self, key), **changes[key]} for key in changes.keys() & {"params", "labels"}}
+        """The rule with some of its fields changed; mappings key by key. A new ``hint`` stands for all frameworks."""
+        before = replace(self, hints={}) if "hint" in changes else self
+        merged = {key: {**getattr(before, key), **changes[key]} for key in changes.keys() & _BY_KEY}
+        changes = {"hints": before.hints, **changes}
         return replace(self, **{**changes, **merged}, where=where)
+
+    def advice(self, framework: str | None) -> str:
+        """What to do, in the words of the run's framework where the rule has some."""
+        return self.hints.get(framework or "", self.hint)
 
 
 GROUP = "grpo_watch.detectors"

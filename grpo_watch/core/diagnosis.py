@@ -143,16 +143,14 @@ class Finding:
     causes: tuple[str, ...] = ()
 
 
-def diagnose(monitors: Iterable[Monitor]) -> tuple[Finding, ...]:
-    """All findings of a run, the top one first, then by severity, step and rule."""
-    findings = [
-        _finding(monitor, episode_index) for monitor in monitors for episode_index in range(len(monitor.episodes))
-    ]
+def diagnose(monitors: Iterable[Monitor], framework: str | None = None) -> tuple[Finding, ...]:
+    """All findings of a run, the top one first, then by severity, step and rule; with the framework's own hints."""
+    findings = [_finding(monitor, index, framework) for monitor in monitors for index in range(len(monitor.episodes))]
     explained = [_explain(finding, findings) for finding in findings]
     return tuple(sorted(explained, key=_rank))
 
 
-def _finding(monitor: Monitor, index: int) -> Finding:
+def _finding(monitor: Monitor, index: int, framework: str | None) -> Finding:
     episode, rule = monitor.episodes[index], monitor.rule
     severity = episode.severity
     if rule.name == "run-crashed" and episode.resolved_step is not None:
@@ -168,7 +166,7 @@ def _finding(monitor: Monitor, index: int) -> Finding:
         resolved_step=episode.resolved_step,
         evidence=evidence,
         summary=episode.reading.message or rule.summary,
-        hint=episode.reading.hint or rule.hint,
+        hint=episode.reading.hint or rule.advice(framework),
     )
 
 

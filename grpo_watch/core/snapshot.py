@@ -95,7 +95,7 @@ class RunSnapshot:
 
 def take_snapshot(state: RunState) -> RunSnapshot:
     """A snapshot of the run's state now."""
-    findings = with_causes(with_waste(diagnose(state.monitors), state), state)
+    findings = with_causes(with_waste(diagnose(state.monitors, state.framework), state), state)
     rules = tuple(_rule_view(monitor, state) for monitor in state.monitors)
     return RunSnapshot(
         run=state.run,
@@ -181,7 +181,7 @@ def _alert_views(state: RunState, findings: tuple[Finding, ...]) -> list[AlertVi
                     fired_total=alert.fired_total,
                     evidence=dict(alert.reading.evidence),
                     summary=alert.reading.message or monitor.rule.summary,
-                    hint=alert.reading.hint or monitor.rule.hint,
+                    hint=alert.reading.hint or monitor.rule.advice(state.framework),
                     caused_by=finding.caused_by if finding else None,
                 )
             )

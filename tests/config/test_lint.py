@@ -91,3 +91,10 @@ def test_every_framework_gives_the_common_metrics(framework: str) -> None:
 
 def test_the_shipped_packs_have_no_problem() -> None:
     assert lint(sorted(packs_folder().glob("*.yaml"))) == []
+
+
+def test_a_hint_for_a_framework_that_does_not_exist(tmp_path: Path) -> None:
+    text = """rules:
+  - {name: kl-explosion, hints: {verl: lower it, ms-swfit: lower it}}
+"""
+    assert told(tmp_path, text) == ["2:60: there is no framework 'ms-swfit' (did you mean ms-swift?)"]

@@ -247,3 +247,14 @@ def test_two_findings_of_one_fault_are_told_as_one(effect: str, cause: str) -> N
     """As seen in real runs that ended with both of them open."""
     found = told(findings(**{rule.replace("-", "_"): an_episode() for rule in (effect, cause)}))
     assert found == {cause: (CRITICAL, None), effect: (WARNING, cause)}
+
+
+def test_what_to_do_is_told_in_the_frameworks_words() -> None:
+    """Where the rule has some, and the reading none of its own."""
+    rule = a_rule("kl-explosion", hint="lower --learning_rate", hints={"verl": "lower optim.lr"})
+    monitor = Monitor(rule, DETECTORS)
+    monitor.episodes.append(an_episode())
+    told_of = {framework: diagnose([monitor], framework)[0].hint for framework in ("verl", "trl", None)}
+    assert told_of == {"verl": "lower optim.lr", "trl": "lower --learning_rate", None: "lower --learning_rate"}
+    monitor.episodes[0] = an_episode(reading=Reading(Verdict.BREACH, hint="its own"))
+    assert diagnose([monitor], "verl")[0].hint == "its own"
