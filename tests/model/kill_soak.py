@@ -33,6 +33,7 @@ HIGH, LOW = 0.9, 0.2
 LONGEST_LIFE = 3.0
 """Seconds after which a daemon is killed at the latest; in one trial of four its start counts, else from its end on."""
 PATIENCE = 120.0
+"""Seconds without a new message after which what is missing counts as lost."""
 
 Key = tuple[str, str, int]
 """Run, status and step of an alert."""
@@ -197,9 +198,11 @@ class Soak:
 
     def _live_until(self, done: Any) -> None:
         child = self._start()
-        deadline, pause = time.monotonic() + PATIENCE, threading.Event()
-        while not done() and time.monotonic() < deadline:
+        pause, got, since = threading.Event(), len(self.hook.got), time.monotonic()
+        while not done() and time.monotonic() < since + PATIENCE:
             pause.wait(0.1)
+            if len(self.hook.got) > got:
+                got, since = len(self.hook.got), time.monotonic()
             if child.poll() is not None:
                 raise RuntimeError((self.folder / "daemon.log").read_text())
         child.send_signal(signal.SIGTERM)
