@@ -25,6 +25,35 @@ FITTING: dict[str, Scalar] = {
 }
 
 
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "run_qwen2_5-3b_gsm8k_grpo_lora.sh": {
+        "data.train_batch_size": 1024, f"{ACTOR}.ppo_mini_batch_size": 256,
+        f"{ACTOR}.ppo_micro_batch_size_per_gpu": 40, f"{ROLLOUT}.n": 5, f"{ACTOR}.use_kl_loss": True,
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": 40, LOG_PROBS: 40,
+    },
+    "run_qwen2_5_vl-7b.sh": {
+        "data.train_batch_size": 512, f"{ACTOR}.ppo_mini_batch_size": 128, f"{ROLLOUT}.n": 5,
+        f"{ACTOR}.ppo_micro_batch_size_per_gpu": 10, LOG_PROBS: 20,
+    },
+    "run_qwen2_5_7b_grpo_discrete_prof_npu.sh": {
+        "data.train_batch_size": 1024, f"{ACTOR}.ppo_mini_batch_size": 32, f"{ROLLOUT}.n": 5,
+        f"{ACTOR}.ppo_micro_batch_size_per_gpu": 2, f"{ROLLOUT}.tensor_model_parallel_size": 4,
+        "trainer.n_gpus_per_node": 16,
+    },
+    "run_qwen3moe-30b_megatron.sh": {
+        "data.train_batch_size": 64, f"{ROLLOUT}.n": 5, "trainer.nnodes": 4, "model_engine": "megatron",
+        f"{ROLLOUT}.tensor_model_parallel_size": 4, f"{ACTOR}.megatron.tensor_model_parallel_size": 4,
+        f"{ACTOR}.megatron.pipeline_model_parallel_size": 2,
+    },
+    "run_deepseek671b_math_megatron.sh": {
+        "data.train_batch_size": 512, f"{ACTOR}.ppo_mini_batch_size": 128, f"{ROLLOUT}.n": 4,
+        f"{ACTOR}.ppo_micro_batch_size_per_gpu": 1, "trainer.nnodes": 64, "model_engine": "megatron",
+        f"{ROLLOUT}.tensor_model_parallel_size": 32, f"{ACTOR}.megatron.pipeline_model_parallel_size": 16,
+    },
+}  # fmt: skip
+"""Batches of the launch scripts that verl ships, which work."""
+
+
 def said(version: str | None = "0.9.0", **changes: Any) -> list[str]:
     given = {name.replace("__", "."): value for name, value in changes.items()}
     kept = {name: value for name, value in (FITTING | given).items() if value != "default"}
@@ -35,6 +64,12 @@ def said(version: str | None = "0.9.0", **changes: Any) -> list[str]:
 def test_a_launch_that_fits_is_let_through(version: str | None) -> None:
     """64 x 8 = 512 completions, 64 per GPU, 16 micro-batches of 4; 8 GPUs are 4 engines of 2."""
     assert said(version) == []
+
+
+@pytest.mark.parametrize("script", EXAMPLES)
+@pytest.mark.parametrize("version", ["0.4.1", "0.7.1", "0.8.0", "0.9.0"])
+def test_verl_s_own_examples_are_let_through(version: str, script: str) -> None:
+    assert said(version, **EXAMPLES[script]) == []
 
 
 @pytest.mark.parametrize(("version", "word"), [("0.5.0", "infer_tp"), ("0.6.1", "infer_world_size")])
