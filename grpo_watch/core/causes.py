@@ -3,51 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from dataclasses import replace
 from types import MappingProxyType
 
+from grpo_watch.core.cause import ON, Cause
 from grpo_watch.core.diagnosis import Finding
-from grpo_watch.core.records import Scalar, Severity
+from grpo_watch.core.records import Severity
 from grpo_watch.core.runstate import RunState
+from grpo_watch.core.settings_causes import GREEDY, LIMIT, OF_SETTINGS
 
 MOST = 3
 """Causes shown per finding."""
-ON = ("true", "1", "1.0", "yes", "on", "cpu", "nvme")
-"""What a switched-on setting reads as; ``offload_optimizer`` names the device."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """One likely cause. It matches where all that it names is known of the run and so.
-
-    ``settings`` gives, per setting, the values it may have (as lower-case text); ``before`` is the framework's first
-    release without the bug. Without any condition it is a cause that no configuration rules out.
-    """
-
-    text: str
-    settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    framework: str | None = None
-    before: str | None = None
-
-    @property
-    def general(self) -> bool:
-        """Whether it has no condition."""
-        return not self.settings and self.framework is None
-
-    def matches(self, run: RunState) -> bool:
-        """Whether the run's configuration is one that this cause is known from."""
-        return self._in_framework(run) and all(_text(run.setting(name)) in had for name, had in self.settings.items())
-
-    def _in_framework(self, run: RunState) -> bool:
-        if self.framework is None:
-            return True
-        if run.framework != self.framework:
-            return False
-        version = release(run.version)
-        return self.before is None or () < version < release(self.before)
-
-
 OFFLOAD_3 = Cause(
     "DeepSpeed ZeRO-3 with optimizer offload: upgrade deepspeed and try ZeRO-2 without offload "
     "(ms-swift#4570, #7229 show this picture; #5890 was cured by the upgrade).",
@@ -120,12 +86,12 @@ SAME_SEEDS = (
         "4.0",
     ),
 )
-GREEDY = Cause(
+ANY_SAMPLING = Cause(
     "Sampling is greedy in effect: generation_config defaults can override the temperature (trl#5783, transformers "
     "4.50 and later); print the resolved sampling parameters."
 )
 CAP_256 = Cause(
-    "max_completion_length is TRL's old default of 256 (trl#5697: 97 to 99 % truncated): raise it two to four times.",
+    "max_completion_length is TRL's old default, with which 97 to 99 % were truncated elsewhere (trl#5697).",
     {"max_completion_length": ("256",)},
     "trl",
 )
@@ -146,9 +112,10 @@ TABLE: Mapping[str, tuple[Cause, ...]] = MappingProxyType(
         "train-rollout-mismatch": WEIGHTS,
         "gibberish-completions": WEIGHTS[:-1],
         "empty-completions": (SLEEP_2, SWIFT_SLEEP, TEMPLATE),
-        "completions-truncated": (CAP_256, SLEEP_2, NO_STOP),
-        "duplicate-completions": SAME_SEEDS,
-        "near-duplicate-completions": (GREEDY,),
+        "completions-truncated": (CAP_256, LIMIT, SLEEP_2, NO_STOP),
+        "duplicate-completions": (*GREEDY, *SAME_SEEDS),
+        "near-duplicate-completions": (*GREEDY, ANY_SAMPLING),
+        **OF_SETTINGS,
     }
 )
 """Per rule its causes in rank order, from issues of the frameworks (numbers in the texts)."""
@@ -159,23 +126,13 @@ def with_causes(findings: Sequence[Finding], run: RunState) -> tuple[Finding, ..
     return tuple(
         finding
         if finding.caused_by is not None or finding.severity is Severity.INFO
-        else replace(finding, causes=likely(finding.rule, run))
+        else replace(finding, causes=likely(finding.rule, run, finding.summary))
         for finding in findings
     )
 
 
-def likely(rule: str, run: RunState) -> tuple[str, ...]:
+def likely(rule: str, run: RunState, summary: str = "") -> tuple[str, ...]:
     """At most three causes of the rule's finding: those this configuration is known for, then the general ones."""
     causes = TABLE.get(rule, ())
-    matching = [cause.text for cause in causes if not cause.general and cause.matches(run)]
+    matching = [cause.said(run) for cause in causes if not cause.general and cause.matches(run, summary)]
     return tuple((matching + [cause.text for cause in causes if cause.general])[:MOST])
-
-
-def release(version: str | None) -> tuple[int, ...]:
-    """The leading numbers of a version: ``3.12.6.dev0`` is (3, 12, 6); unknown is ()."""
-    parts = takewhile(str.isdecimal, (version or "").split("."))
-    return tuple(int(part) for part in parts)
-
-
-def _text(value: Scalar) -> str | None:
-    return None if value is None else str(value).lower()

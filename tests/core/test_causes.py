@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_watch.core.causes import MOST, TABLE, likely, release, with_causes
+from grpo_watch.core.cause import release
+from grpo_watch.core.causes import MOST, TABLE, likely, with_causes
 from grpo_watch.core.detector import catalogue
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.names import SETTINGS
@@ -95,8 +96,61 @@ def test_never_more_than_three() -> None:
 
 def test_the_table_names_rules_and_settings_that_exist() -> None:
     assert set(catalogue()) >= set(TABLE)
-    assert set(SETTINGS) >= {name for causes in TABLE.values() for cause in causes for name in cause.settings}
+    assert set(SETTINGS) >= {
+        name for causes in TABLE.values() for cause in causes for name in (*cause.settings, *cause.bounds)
+    }
 
 
 def test_releases() -> None:
     assert (release("3.12.6.dev0"), release("0.15"), release(None), release("main")) == ((3, 12, 6), (0, 15), (), ())
+
+
+def test_the_runs_own_limit_comes_before_a_guess() -> None:
+    """A limit of 4 tokens cuts everything off, whatever the end token is; unknown, only the guess is left."""
+    found = likely("completions-truncated", a_run(max_completion_length=4))
+    assert found[0].startswith("The limit is 4 tokens")
+    assert "end token" in found[-1]
+    assert [("end token" in cause) for cause in likely("completions-truncated", a_run())] == [True]
+    assert "old default" in likely("completions-truncated", a_run("trl", max_completion_length=256))[0]
+
+
+@pytest.mark.parametrize(
+    ("rate", "adapter", "said"),
+    [(1e-4, False, True), (1e-6, False, False), (2e-5, True, False), (2e-4, True, True), (1e-4, None, False)],
+)
+@pytest.mark.parametrize("rule", ["kl-explosion", "entropy-collapse", "reward-collapse", "non-finite-metric"])
+def test_a_high_learning_rate_is_named(rule: str, rate: float, *, adapter: bool | None, said: bool) -> None:
+    """High for all weights is usual for an adapter; where nobody knows which is trained, nothing is said."""
+    found = [cause for cause in likely(rule, a_run(learning_rate=rate, adapter=adapter)) if "learning_rate" in cause]
+    assert bool(found) is said
+    assert all(f"learning_rate is {rate:g}, high" in cause for cause in found)
+
+
+def test_greedy_decoding_is_a_cause_only_of_what_looks_like_it() -> None:
+    """A pattern of seeds is none; a temperature of 0 says so whatever the texts look like."""
+    greedy = "1 distinct of 8 completions in 100% of the groups: one text per group, so decoding is greedy"
+    seeds = "3 distinct of 6 completions in 100% of the groups: the same pattern in every group"
+    assert "generation_config" in likely("duplicate-completions", a_run(), greedy)[0]
+    assert likely("duplicate-completions", a_run(), seeds) == ()
+    assert likely("duplicate-completions", a_run(temperature=0), seeds)[0].startswith("temperature is 0:")
+    assert likely("duplicate-completions", a_run(temperature=0.7), seeds) == ()
+
+
+@pytest.mark.parametrize(
+    ("rule", "settings", "words"),
+    [
+        ("non-finite-metric", {"fp16": True}, "use bf16"),
+        ("checkpoint-unusable", {"deepspeed_stage": 3}, "stage3_gather_16bit"),
+        ("memory-creep", {"use_vllm": True, "vllm_mode": "colocate"}, "vllm_gpu_memory_utilization"),
+        ("run-stalled", {"use_vllm": True, "vllm_mode": "server"}, "rollout server"),
+        ("learning-rate-zero", {"learning_rate": 0.0}, "0 in the configuration"),
+        ("reference-follows-policy", {"sync_ref_model": True}, "sync_ref_model"),
+        ("entropy-collapse", {"temperature": 0.6}, "temperature is 0.6"),
+        ("entropy-explosion", {"mask_truncated_completions": False}, "stay in the loss"),
+        ("reward-variance-collapse", {"num_generations": 2}, "Groups of 2"),
+        ("kl-explosion", {"beta": 0.0001}, "beta is 0.0001"),
+    ],
+)
+def test_what_the_runs_own_settings_show(rule: str, settings: dict[str, Scalar], words: str) -> None:
+    assert words in likely(rule, a_run(**settings))[0]
+    assert likely(rule, a_run()) == ()
