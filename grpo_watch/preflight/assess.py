@@ -13,7 +13,7 @@ from grpo_watch.preflight.launch import Launch
 from grpo_watch.preflight.own_rules import OWN
 from grpo_watch.preflight.predict import predict
 from grpo_watch.preflight.spelling import misspelt
-from grpo_watch.preflight.suggest import suggest
+from grpo_watch.preflight.suggest import suggest, tried_in_vain
 from grpo_watch.preflight.versions import ON_HF, assumed, newer_than_known, older_than_known
 
 __all__ = ["Assessment", "Prediction", "Problem", "Suggestion", "assess"]
@@ -31,16 +31,18 @@ def assess(launch: Launch) -> Assessment:
         unknown = (f"only {known} can be judged (--framework)",)
         return Assessment(launch.framework, launch.version, missing=unknown, unresolved=launch.unresolved)
     settings = Settings(launch)
+    suggestions = suggest(settings)
     problems = [problem for check in catalogue().values() for problem in check.judge(settings)]
     return Assessment(
         framework=launch.framework,
         version=settings.version,
         problems=tuple(sorted(problems, key=lambda problem: ORDER.index(problem.severity))),
-        suggestions=suggest(settings),
+        suggestions=suggestions,
         prediction=predict(settings),
         missing=tuple(_missing(settings)),
         version_origin=launch.version_origin,
         unresolved=(*launch.unresolved, *newer_than_known(settings.framework, launch.version), *misspelt(settings)),
+        tried=tried_in_vain(settings, suggestions),
     )
 
 

@@ -23,7 +23,8 @@ def exit_code(assessment: Assessment) -> int:
 def document(assessment: Assessment) -> dict[str, Any]:
     """The JSON document. ``ok`` is true with exit code 0.
 
-    ``missing`` says what would have told more, ``unresolved`` what could not be read.
+    ``missing`` says what would have told more, ``unresolved`` what could not be read; ``suggestions_tried`` is there
+    where something is refused and nothing near it was found.
     """
     return {
         "schema": SCHEMA,
@@ -33,6 +34,7 @@ def document(assessment: Assessment) -> dict[str, Any]:
         "ok": exit_code(assessment) == FINE,
         "problems": [_problem(problem) for problem in assessment.problems],
         "suggestions": [{**suggestion.changes, "why": suggestion.why} for suggestion in assessment.suggestions],
+        **({"suggestions_tried": assessment.tried} if assessment.tried else {}),
         "prediction": None if assessment.prediction is None else _prediction(assessment.prediction),
         "missing": list(assessment.missing),
         "unresolved": list(assessment.unresolved),

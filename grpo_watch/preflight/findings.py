@@ -70,7 +70,8 @@ class Assessment:
     """All of it for one launch.
 
     ``version_origin`` says where the version was read; ``missing`` says in one line each which setting would have told
-    more, ``unresolved`` what of the launch could not be read.
+    more, ``unresolved`` what of the launch could not be read. ``tried`` says what was tried in vain where something is
+    refused and there are no suggestions.
     """
 
     framework: str | None
@@ -81,3 +82,4 @@ class Assessment:
     missing: tuple[str, ...] = ()
     version_origin: str = ""
     unresolved: tuple[str, ...] = ()
+    tried: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from types import MappingProxyType
@@ -61,6 +61,16 @@ def suggest(settings: Settings) -> tuple[Suggestion, ...]:
             nearest = sorted(_accepted(batch, options, count), key=lambda tried: tried.distance)
             found += [tried for tried in nearest if count == 1 or _offers_more(batch, tried, found)]
     return tuple(_suggestion(settings, batch, tried) for tried in found[:SHOWN])
+
+
+def tried_in_vain(settings: Settings, suggestions: Sequence[Suggestion]) -> str:
+    """What was tried where settings are refused and nothing near them is accepted; empty otherwise."""
+    if suggestions or settings.framework not in ON_HF:
+        return ""
+    batch = batch_of(settings)
+    if batch is None or accepts(batch):
+        return ""
+    return "none found: no change of one, two or three settings to near values is accepted; begin with smaller numbers"
 
 
 def _offers_more(batch: Batch, tried: _Tried, found: list[_Tried]) -> bool:

@@ -30,6 +30,10 @@ def render(launch: Launch, assessment: Assessment, console: Console) -> None:
     if assessment.suggestions:
         console.print()
         console.print(Padding(_suggestions(launch, assessment.suggestions), (0, 0, 0, 2), expand=False))
+    elif assessment.tried:
+        console.print()
+        console.print(Padding(Text("nearest valid settings", style="dim"), (0, 0, 0, 2), expand=False))
+        console.print(Padding(Text(assessment.tried), (0, 0, 0, 4), expand=False))
     if assessment.prediction is not None:
         console.print()
         for renderable, indent in _prediction(assessment.prediction):

@@ -5,9 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grpo_watch.cli.preflight import as_text
 from grpo_watch.core.records import Setting
 from grpo_watch.preflight.arithmetic import batch_of
+from grpo_watch.preflight.assess import assess
 from grpo_watch.preflight.defaults import Settings
+from grpo_watch.preflight.document import document
 from grpo_watch.preflight.launch import Launch
 from grpo_watch.preflight.own_rules import OWN
 from grpo_watch.preflight.refusals import refusals
@@ -140,8 +143,27 @@ def test_three_changes_where_two_are_not_enough() -> None:
         )
     )  # fmt: skip
     found = suggest(asked)
-    assert found
+    assert {len(each.changes) for each in found} == {3}
     for each in found:
         batch = batch_of(asked.changed(each.changes))
         assert batch is not None
         assert refusals(batch) == ()
+
+
+def test_that_nothing_near_was_found_is_said() -> None:
+    """92 is neither whole micro-batches of 7 nor groups of 64, and one row is no group to evaluate: four are wrong."""
+    given = launch(
+        per_device_train_batch_size=7, gradient_accumulation_steps=11, num_generations=64,
+        generation_batch_size=92, eval_strategy="steps", per_device_eval_batch_size=1,
+    )  # fmt: skip
+    told = assess(given)
+    assert told.suggestions == ()
+    assert told.tried.startswith("none found: no change of one, two or three settings")
+    assert document(told)["suggestions_tried"] == told.tried
+    assert f"  nearest valid settings\n    {told.tried}\n" in as_text(given, told, color=False, width=130)
+
+
+def test_where_something_was_found_nothing_was_tried_in_vain() -> None:
+    for asked in (launch(per_device_train_batch_size=6), launch(per_device_train_batch_size=8)):
+        assert assess(asked).tried == ""
+        assert "suggestions_tried" not in document(assess(asked))

@@ -51,7 +51,8 @@ class Draft:
     ``environ`` what the calling process passes on, ``limit`` the most rows that are taken. ``read`` names the inputs
     in the order they were read. ``runs_here``: the launch would take what is installed beside us. ``packages`` are
     versions of other packages. ``recorded``: a run wrote its settings down after it had derived some from others.
-    ``size_unknown``: the dataset is changed by something that can't be followed.
+    ``size_unknown``: the dataset is changed by something that can't be followed. ``run_folder``: the existing run that
+    is read, whose files are told by their path in it.
     """
 
     folder: Path
@@ -75,6 +76,7 @@ class Draft:
     packages: dict[str, Setting] = field(default_factory=dict)
     recorded: bool = False
     size_unknown: bool = False
+    run_folder: Path | None = None
 
     def put(self, name: str, value: object, origin: str) -> None:
         """Keep a setting (the later one wins); a secret is left out, a null takes back what was said before."""
@@ -127,11 +129,10 @@ class Draft:
             return None
 
     def shown(self, path: Path) -> str:
-        """A path as people would write it: relative where it lies below the folder of the launch."""
-        try:
-            return path.relative_to(self.folder).as_posix()
-        except ValueError:
-            return path.as_posix()
+        """A path as people would write it: relative where it lies in the run that is read, or where the launch runs."""
+        bases = (self.run_folder, self.folder)
+        base = next((base for base in bases if base is not None and path.is_relative_to(base)), None)
+        return path.as_posix() if base is None else path.relative_to(base).as_posix()
 
 
 def read_text(path: Path) -> str:

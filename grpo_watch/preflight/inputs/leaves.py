@@ -112,6 +112,11 @@ def json_leaves(text: str, file: str) -> dict[str, Leaf]:
     return dict(_json(raw, "", file, lines))
 
 
+def mapping_leaves(raw: Mapping[str, Any], origin: str) -> dict[str, Leaf]:
+    """The leaves of a mapping that was decoded already; all stand at one place."""
+    return dict(_json(raw, "", origin, {}))
+
+
 def _json(raw: Mapping[str, Any], prefix: str, file: str, lines: Mapping[str, int]) -> Iterator[tuple[str, Leaf]]:
     for key, value in raw.items():
         place = f"{file}:{lines[key]}" if key in lines else file

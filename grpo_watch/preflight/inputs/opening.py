@@ -85,20 +85,29 @@ def _read_file(file: Path, draft: Draft, *, alone: bool) -> None:
         from grpo_watch.preflight.inputs.run_folder import read_run_folder  # noqa: PLC0415  for folders only
 
         read_run_folder(path, draft)
-        return
-    draft.folders.append(path.parent)
-    if path.suffix in {".sh", ".bash", ".slurm", ".sbatch", ".bat"} or _shebang(path):
+    elif path.suffix in {".sh", ".bash", ".slurm", ".sbatch", ".bat"} or _shebang(path):
+        draft.folders.append(path.parent)
         read_script(path, draft)
         return
+    else:
+        draft.folders.append(path.parent)
+        _read_settings(path, draft)
+    if alone and draft.framework in {"verl", "nemo-rl"}:
+        find_world(Program(draft.framework, "", (), {}), draft)
+
+
+def _read_settings(path: Path, draft: Draft) -> None:
     try:
         if path.suffix == ".py":
             read_python(path, draft)
+        elif path.suffix == ".ipynb":
+            from grpo_watch.preflight.inputs.notebook import read_notebook  # noqa: PLC0415  for notebooks only
+
+            read_notebook(path, draft)
         else:
             read_document(path, draft)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if alone and draft.framework in {"verl", "nemo-rl"}:
-        find_world(Program(draft.framework, "", (), {}), draft)
 
 
 def _shebang(path: Path) -> bool:

@@ -30,7 +30,20 @@ def read_python(path: Path, draft: Draft, flags: Iterable[Flag] = ()) -> bool:
         ValueError: it can't be read or is no Python.
     """
     name = draft.shown(path)
-    tree = _parse(path, name)
+    try:
+        text = read_text(path)
+    except (OSError, SourceError, ValueError) as error:
+        raise ValueError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+    return read_source(text, name, draft, flags)
+
+
+def read_source(text: str, name: str, draft: Draft, flags: Iterable[Flag] = ()) -> bool:
+    """The same for the text of a script that is called ``name``.
+
+    Raises:
+        ValueError: it is no Python.
+    """
+    tree = _parse(text, name)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     calls.sort(key=lambda call: (call.lineno, call.col_offset))
     draft.saw(name)
@@ -45,13 +58,11 @@ def read_python(path: Path, draft: Draft, flags: Iterable[Flag] = ()) -> bool:
     return config is not None and not any(_is(call, PARSERS) for call in calls)
 
 
-def _parse(path: Path, name: str) -> ast.Module:
+def _parse(text: str, name: str) -> ast.Module:
     try:
-        return ast.parse(read_text(path))
+        return ast.parse(text)
     except SyntaxError as error:
         raise ValueError(f"{name}:{error.lineno or 1}: no valid Python ({error.msg})") from None
-    except (OSError, SourceError) as error:
-        raise ValueError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"{name}: can't be read as Python ({error})") from None
 

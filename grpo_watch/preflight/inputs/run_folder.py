@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from grpo_watch.core.records import Setting
 from grpo_watch.errors import UsageError
 from grpo_watch.preflight.inputs.documents import read_document
 from grpo_watch.preflight.inputs.draft import Draft
+from grpo_watch.preflight.inputs.logged import read_logged
+from grpo_watch.sources.discover import FoundRun, What, discover
+from grpo_watch.sources.files import inside
+from grpo_watch.sources.hydra_config import hydra_folder
+from grpo_watch.sources.run_config import read_run_config
 
 KNOWN_FILES = (
     "args.json",
@@ -23,47 +29,107 @@ DECISIVE = ("num_generations", "per_device_train_batch_size", "gradient_accumula
 
 
 def read_run_folder(folder: Path, draft: Draft) -> None:
-    """Read the configuration of an existing run into the draft.
+    """Read the configuration of an existing run into the draft; of several runs the one that was written last.
 
     Raises:
         UsageError: there is none in it, or it can't be read.
     """
     name = draft.shown(folder)
-    draft.folders.append(folder)
-    places = [folder, *sorted((child for child in folder.iterdir() if child.is_dir()), reverse=True)]
-    for place in places:
-        for known in KNOWN_FILES:
-            if (place / known).is_file():
-                try:
-                    read_document(place / known, draft)
-                except ValueError as error:
-                    raise UsageError(str(error)) from None
-                return
-    _from_checkpoints(folder, draft)
+    draft.saw(name)
+    draft.run_folder = folder
+    run = _newest(folder, name, draft)
+    try:
+        places = list(dict.fromkeys(_places(folder, run)))
+        known = _known(folder, places)
+    except OSError as error:
+        raise UsageError(f"{name}: can't be listed: {error.strerror or error}") from None
+    draft.folders += places
+    if known is not None:
+        try:
+            read_document(known, draft)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    elif run is not None and read_logged(run, draft):
+        for place in places:
+            _release(place, draft)
+    else:
+        _from_checkpoints(name, places, draft)
     if not draft.settings:
-        raise UsageError(f"{name}: no configuration of a run in it (args.json, a wandb or Hydra config)")
+        raise UsageError(f"{name}: no configuration of a run in it (args.json, a wandb or Hydra config, tensorboard's)")
 
 
-def _from_checkpoints(folder: Path, draft: Draft) -> None:
-    """What TRL leaves behind has no arguments; its model card and newest checkpoint say a little."""
-    from grpo_watch.sources.run_config import read_run_config  # noqa: PLC0415  needed for such folders only
+def _newest(folder: Path, name: str, draft: Draft) -> FoundRun | None:
+    """The run in the folder; a log file that is a run by itself has no arguments beside it and comes last."""
+    found = discover(folder)
+    newest = max(found, key=lambda run: (not run.files, _written(run), run.name), default=None)
+    if newest is not None and len(found) > 1:
+        draft.note(f"{name}: holds {len(found)} runs; {newest.name}, written last, is judged: name another's folder")
+    return newest
 
-    for config in sorted(read_run_config(folder), key=lambda config: -config.precedence):
-        draft.framework = config.framework or draft.framework
+
+def _written(run: FoundRun) -> float:
+    """When the newest of the run's files was written (Unix seconds)."""
+    return max((_changed(channel.path) for channel in run.channels), default=0.0)
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # gone since it was found
+        return 0.0
+
+
+def _places(folder: Path, run: FoundRun | None) -> Iterator[Path]:
+    """Folders that may hold the run's configuration, those of the newest attempt first and the deepest of them."""
+    if run is None:
+        yield folder
+        yield from sorted((child for child in folder.iterdir() if child.is_dir()), reverse=True)
+        return
+    newest = sorted(run.channels, key=lambda each: (-each.segment, -len(each.path.parts), each.name))
+    yield from (channel.path for channel in newest if channel.what is What.RUN_CONFIG)
+    yield run.root
+    # wandb's client keeps a list of the installed packages there
+    yield from (channel.path.parent / "files" for channel in newest if channel.what is What.WANDB_OFFLINE)
+
+
+def _known(folder: Path, places: Sequence[Path]) -> Path | None:
+    """The file that holds the whole configuration; a link that leads out of the folder is none."""
+    for place in places:
+        hydra = hydra_folder(place) if place.is_dir() else None
+        named = [place / known for known in KNOWN_FILES] + ([hydra / "config.yaml"] if hydra is not None else [])
+        found = next((file for file in named if file.is_file() and inside(file, (folder,))), None)
+        if found is not None:
+            return found
+    return None
+
+
+def _release(place: Path, draft: Draft) -> None:
+    """The version and the adapter that a model card and a checkpoint tell beside logged arguments."""
+    for config in read_run_config(place):
         if config.version is not None and draft.version is None:
-            draft.version, draft.version_origin = config.version, draft.shown(folder / "README.md")
-        for key, setting in config.settings.items():
-            if key == "world_size":
-                draft.world_size = setting
-            elif key == "adapter":
-                draft.peft = setting.value is True
-            else:
-                draft.put(key, setting.value, setting.origin)
+            draft.version, draft.version_origin = config.version, draft.shown(place / "README.md")
+        if "adapter" in config.settings and draft.peft is None:
+            draft.peft = config.settings["adapter"].value is True
+
+
+def _from_checkpoints(name: str, places: Sequence[Path], draft: Draft) -> None:
+    """What TRL leaves behind has no arguments; its model card and newest checkpoint say a little."""
+    for place in places:
+        _from_checkpoint(place, draft)
     if not draft.settings:
         return
-    name = draft.shown(folder)
-    draft.saw(name)
     for key in DECISIVE:
         if key not in draft.settings:
             draft.settings[key] = Setting(None, name)
     draft.note(f"{name}: holds no arguments, only what checkpoints and the model card say")
+
+
+def _from_checkpoint(place: Path, draft: Draft) -> None:
+    _release(place, draft)
+    for config in sorted(read_run_config(place), key=lambda config: -config.precedence):
+        draft.framework = draft.framework or config.framework
+        for key, setting in config.settings.items():
+            if key == "world_size":
+                draft.world_size = setting
+            elif key != "adapter":
+                draft.put(key, setting.value, setting.origin)

@@ -112,9 +112,10 @@ def _pinned(package: str, draft: Draft) -> tuple[_Release | None, list[str]]:
 
 
 def _files(draft: Draft) -> Iterator[Path]:
-    """Requirement files where the launch runs and beside its scripts, locks last."""
+    """Requirement files where the launch runs and beside its scripts, locks last; a run that exists has its own."""
     seen: set[Path] = set()
-    for folder in (draft.folder, *draft.folders):
+    here, own = [draft.folder], draft.folders
+    for folder in own + here if draft.run_folder is not None else here + own:
         for pattern in REQUIREMENTS + PROJECTS:
             for file in sorted(folder.glob(pattern)):
                 if file.is_file() and file not in seen and len(seen) < MAX_FILES:
