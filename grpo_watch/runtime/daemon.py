@@ -373,7 +373,8 @@ class Daemon:
 
     def _told_problems(self) -> tuple[str, ...]:
         own = [] if self._keeper.ok else ["State can't be written; the watch goes on in memory."]
-        own += [] if self._reload_ok else ["Settings or rules can't be loaded; the old ones stay in force."]
+        if not self._reload_ok:
+            own.append(f"Settings or rules can't be loaded; the old ones stay in force: {self._rules_problem}")
         return (*own, *self._problems)
 
     def _observe(self, seconds: float) -> None:

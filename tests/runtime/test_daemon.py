@@ -224,6 +224,30 @@ def test_rules_that_do_not_load_leave_the_old_in_force(going_on: Path, tmp_path:
     live.close()
 
 
+def test_broken_rule_files_are_told_where_all_runs_have_ended(frozen: Path, tmp_path: Path) -> None:
+    """No alert can be about a finished run, so the picture (page, API) names the file and line itself."""
+    broken = RuleError("mine.yaml:3:5: no")
+    answers: list[RuleSet | Exception] = [SHIPPED, broken, SHIPPED]
+
+    def load() -> RuleSet:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    live = Live(frozen, tmp_path / "state", now=RECORDED, rules=load)
+    live.settle()
+    assert live.daemon.picture().problems == ()
+    live.daemon.reload()
+    live.settle()
+    (problem,) = live.daemon.picture().problems
+    assert problem == "Settings or rules can't be loaded; the old ones stay in force: mine.yaml:3:5: no"
+    live.daemon.reload()
+    live.settle()
+    assert live.daemon.picture().problems == ()
+    live.close()
+
+
 def test_rule_files_that_broke_are_forgotten_at_a_restart_with_good_ones(going_on: Path, tmp_path: Path) -> None:
     """The daemon does not start with broken files, so a new start ends the alert."""
     answers: list[RuleSet | Exception] = [SHIPPED, RuleError("mine.yaml:3:5: no")]
