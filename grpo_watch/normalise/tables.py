@@ -85,17 +85,22 @@ class Terms:
 
     ``when``: another dotted key, which must hold one of ``allowed``; where it holds something else the value is
     ``otherwise``, where it is absent nothing is said. ``positive``: the setting is whether the number is above 0.
+    ``times``: another dotted key with a number that this one is multiplied with; where it is absent nothing is said.
     """
 
     when: str | None = None
     allowed: tuple[object, ...] = (True,)
     otherwise: object = None
     positive: bool = False
+    times: str | None = None
 
     def read(self, value: object, leaves: Mapping[str, object]) -> object:
         """The value under these terms; None says nothing."""
         if self.when is not None and leaves.get(self.when) not in self.allowed:
             return self.otherwise if leaves.get(self.when) is not None else None
+        if self.times is not None:
+            factor = leaves.get(self.times)
+            return value * factor if isinstance(value, int) and isinstance(factor, int) else None
         return value > 0 if self.positive and isinstance(value, (int, float)) else value
 
 
@@ -234,8 +239,8 @@ def _setting(key: str, name: str) -> str:
 
 
 def _terms(entry: Mapping[str, Any]) -> Terms:
-    positive = entry.get("convert") == "positive"
-    return Terms(entry.get("when"), tuple(entry.get("is", (True,))), entry.get("otherwise"), positive)
+    allowed, positive = tuple(entry.get("is", (True,))), entry.get("convert") == "positive"
+    return Terms(entry.get("when"), allowed, entry.get("otherwise"), positive, entry.get("times"))
 
 
 def _rules(document: Mapping[str, Any]) -> Iterable[KeyRule]:

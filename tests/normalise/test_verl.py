@@ -132,3 +132,20 @@ def test_which_coefficient_counts(*, loss: bool, reward: bool, beta: float) -> N
 def test_one_sample_per_prompt_is_right_outside_grpo() -> None:
     config = {"actor_rollout_ref": {"rollout": {"n": 1}}, "algorithm": {"adv_estimator": "gae"}}
     assert "num_generations" not in canonical_settings(config, "verl", "log")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "processes"),
+    [
+        ({"n_gpus_per_node": 8, "nnodes": 2}, 16),
+        ({"n_gpus_per_node": 1, "nnodes": 1}, 1),
+        ({"n_gpus_per_node": 8}, None),
+        ({"nnodes": 2}, None),
+        ({"n_gpus_per_node": "${gpus}", "nnodes": 2}, None),
+    ],
+)
+def test_processes_are_the_gpus_of_all_nodes(trainer: dict[str, object], processes: int | None) -> None:
+    """A number of GPUs or nodes that is not said is not guessed; the rollouts' own pool is none of training."""
+    config = {"trainer": trainer, "rollout": {"n_gpus_per_node": 4, "nnodes": 1}}
+    found = canonical_settings(config, "verl", "log").get("world_size")
+    assert (found.value if found is not None else None) == processes
