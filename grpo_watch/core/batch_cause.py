@@ -19,8 +19,8 @@ def likely_cause(
     """What gives exactly ``printed``: ``num_iterations = 2``, ``dataset_size = 57 to 64``; None where nothing does.
 
     A setting that nobody said comes first, with the one per-device batch that a framework puts in by itself
-    (``replaces_batch``); what the run's own configuration says is not doubted. The dataset's size, which no trainer
-    logs and which filters and splits change, is what is left.
+    (``replaces_batch``); what the run's own configuration says is not doubted. The dataset's size, which filters
+    and splits change, is what is left.
     """
     for name, value in _candidates(plan, replaces_batch=replaces_batch):
         replaced = name == "per_device_train_batch_size"

@@ -64,7 +64,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "steps_printed": "optimizer steps that the trainer says it will make",
         "prompts_per_step": "prompts of one step, where a framework counts in prompts",
         "prompts_drawn": "prompts drawn for one step, where others are drawn than trained on",
-        "dataset_size": "training prompts of the dataset (after the split; never logged: say it with --set)",
+        "dataset_size": "training prompts of the dataset (after split and filters; where no log prints it: --set)",
         "num_train_epochs": "passes over the dataset planned",
         "logging_steps": "optimizer steps per logged row",
         "save_steps": "optimizer steps per checkpoint",

@@ -17,16 +17,17 @@ from grpo_watch.sources import rows
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.config_files import arguments
 from grpo_watch.sources.console_lines import MetricLine
-from grpo_watch.sources.console_rows import PRINTED, ConsoleRows, Held
+from grpo_watch.sources.console_rows import ConsoleRows, Held
 from grpo_watch.sources.envelope import Envelope
 from grpo_watch.sources.framework_lines import FrameworkLines, Taken
 from grpo_watch.sources.jsonl import EIGHT_DECIMALS
 from grpo_watch.sources.literal import dictionaries
 from grpo_watch.sources.printed_arguments import PrintedArguments
 from grpo_watch.sources.printed_config import PrintedConfig
+from grpo_watch.sources.printed_sizes import PRINTED
 from grpo_watch.sources.progress import title_step, training_bar
 from grpo_watch.sources.run_config import FROM_ARGUMENTS
-from grpo_watch.sources.told import said
+from grpo_watch.sources.told import Said, said
 from grpo_watch.sources.trouble import LONGEST_TRACEBACK, REFUSED, TRACEBACK, exception, readable
 
 WIPE = 16
@@ -70,12 +71,14 @@ class ConsoleParser(ConsoleRows):
     def _settle(self) -> None:
         """Whether anything is held back now."""
         waits = self._held or self._fragment or self._trace
-        self.idle = not (waits or self._lines.held or self._envelope.open or self._printing)
+        self.idle = not (waits or self._lines.held or self._envelope.open or self._printing or self._sizes.open)
 
     def _piece(self, data: bytes) -> None:
         if self.idle and data.isspace():
             self.steps.wiped = self.steps.wiped or len(data) >= WIPE
             return
+        if self._sizes.open:
+            self._sized(data)
         if not data or self._configured(data) or self._of_framework(data):
             return
         if self._fragment:
@@ -145,6 +148,8 @@ class ConsoleParser(ConsoleRows):
 
     def _line(self, line: MetricLine) -> None:
         """A complete row of a framework's own reader."""
+        if line.lost:
+            self.stats.skip(Skip.TRUNCATED, f"step {line.step}: the row breaks off inside a value, which is not read")
         held = Held(dict(line.values), line.stream, self._seen, line.max_steps, line.resolution)
         if line.step is not None:
             self._named(line.step, held)
@@ -159,8 +164,8 @@ class ConsoleParser(ConsoleRows):
         if (taken := self._lines.flush()) is not None:
             self._taken(taken)
         self._release()
-        self._config.drop()
-        self._arguments.drop()
+        for printed in (self._config, self._arguments, self._sizes):
+            printed.drop()
         if self._strange and not (self.framework or self.steps.rows):
             self.stats.skip(
                 Skip.NOT_A_ROW, f"no row could be read; the first line that looks like one: {self._strange}"
@@ -255,7 +260,15 @@ class ConsoleParser(ConsoleRows):
         elif told.event is not None:
             self._once(told.event, told.text)
         else:
-            self._hint(told)
+            self._announced(data, told)
+
+    def _announced(self, data: bytes, told: Said) -> None:
+        """What is said of the run as a whole; with sizes it may be two items, or the beginning of one."""
+        if told.opens or told.sizes is not None:
+            self._save()
+        if told.opens:
+            self._sizes.begin(data)
+        self._hint(told)
 
     def _traced(self, data: bytes) -> None:
         """A line of a traceback: the first that is not indented and looks like an exception ends it."""

@@ -18,13 +18,13 @@ from grpo_watch.core.records import (
     Setting,
     Stream,
 )
+from grpo_watch.sources.printed_sizes import PRINTED, PrintedSizes
 from grpo_watch.sources.progress import Bar
 from grpo_watch.sources.run_config import FROM_ARGUMENTS, FROM_LAUNCH
 from grpo_watch.sources.steps import Steps
 from grpo_watch.sources.told import Said
 
 TOLD = 8
-PRINTED = "printed in the log"
 
 
 class Held(NamedTuple):
@@ -54,6 +54,7 @@ class ConsoleRows:
         self._out: list[Item] = []
         self._seen: float | None = None
         self._savable = self.idle = True
+        self._sizes = PrintedSizes()
 
     def state(self) -> dict[str, Scalar]:
         """What has to be remembered across a restart while idle."""
@@ -155,6 +156,7 @@ class ConsoleRows:
 
     def _hint(self, told: Said) -> None:
         """What is said of the run as a whole."""
+        self._add(told.sizes)
         if told.total is not None:
             settings = {"steps_printed": Setting(told.total, PRINTED)}
             self._out.append(RunConfig(None, None, settings, self.name, self.segment, FROM_LAUNCH))
@@ -170,8 +172,17 @@ class ConsoleRows:
             self.steps.restart()
             self._event(EventKind.STARTED, step=told.resumed)
 
+    def _sized(self, data: bytes) -> None:
+        """One more line behind the beginning of a print of sizes."""
+        self._add(self._sizes.feed(data))
+
+    def _add(self, settings: Mapping[str, Setting] | None) -> None:
+        """Give out what the trainer printed, if anything."""
+        if settings is not None:
+            self._out.append(RunConfig(None, None, settings, self.name, self.segment, FROM_ARGUMENTS))
+
     def _tell(self, framework: str, version: str | None = None) -> None:
         """Name the framework once."""
-        if not self.framework:
+        if framework and not self.framework:
             self.framework = framework
             self._out.append(RunConfig(framework, version, {}, self.name, self.segment))

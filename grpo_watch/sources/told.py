@@ -8,13 +8,15 @@ from typing import NamedTuple
 
 from grpo_watch.core.records import EventKind, Setting
 from grpo_watch.sources.printed_command import FRAMEWORK, command_settings
+from grpo_watch.sources.printed_sizes import printed_sizes
 from grpo_watch.sources.progress import title_step
 from grpo_watch.sources.trouble import KILLED, REWARD_NONE, readable
 
 SIGNS = re.compile(
     rb"Traceback \(most recent|Killed|exitcode|SIGKILL|(?:srun|slurmstepd): error|All reward functions returned None|"
     rb"Step \d|\[INFO:swift\]|Unsloth \d|Final validation metrics: |"
-    rb"[Ss]etting global step to \d|Total training steps: \d|openrlhf\.cli\.train_ppo"
+    rb"[Ss]etting global step to \d|Total training steps: \d|openrlhf\.cli\.train_ppo|"
+    rb"Num examples = \d|Data Parallel GPUs = \d|Num GPUs = 1|train_dataset: Dataset\("
 )
 FAR = 4096
 """Bytes of a line in which a sign may stand."""
@@ -25,6 +27,9 @@ TOTAL = re.compile(rb"Total training steps: (\d{1,12})\s*['\"]?$")
 """verl, once its dataset is loaded and filtered."""
 FINAL = b"Final validation metrics: "
 """verl's only sign that a job came to its end."""
+
+OPENS = re.compile(rb"Num examples = [\d,]+\s*$|train_dataset: Dataset\(")
+"""The first line of a print of which ``printed_sizes.PrintedSizes`` waits for the rest."""
 
 
 class Said(NamedTuple):
@@ -39,6 +44,8 @@ class Said(NamedTuple):
     framework: str = ""
     version: str | None = None
     settings: Mapping[str, Setting] | None = None
+    sizes: Mapping[str, Setting] | None = None
+    opens: bool = False
 
 
 def said(data: bytes) -> Said | None:
@@ -68,4 +75,5 @@ def _of_frameworks(data: bytes) -> Said | None:
         return Said(framework=FRAMEWORK, settings=settings)
     if (found := UNSLOTH.search(data)) is not None:
         return Said(framework="unsloth", version=found[1].decode())
-    return Said(framework="ms-swift") if b"[INFO:swift]" in data else None
+    framework = "ms-swift" if b"[INFO:swift]" in data else ""
+    return Said(framework=framework, sizes=printed_sizes(data), opens=OPENS.search(data) is not None)

@@ -128,7 +128,10 @@ def test_ms_swift_names_its_steps(tmp_path: Path) -> None:
         if "train_runtime" not in line and "model_parameter_info" not in line
     ]
     assert [row.values["reward"] for row in got] == [pytest.approx(line["reward"], rel=1e-3) for line in written]
-    assert [item.framework for item in items if isinstance(item, RunConfig)] == ["ms-swift"]
+    configs = [item for item in items if isinstance(item, RunConfig)]
+    assert [item.framework for item in configs if item.framework] == ["ms-swift"]
+    sizes = {name: setting.value for item in configs for name, setting in item.settings.items()}
+    assert sizes == {"world_size": 1, "dataset_size": 256}
 
 
 def test_refused_configurations(tmp_path: Path) -> None:
