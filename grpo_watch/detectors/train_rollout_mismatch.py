@@ -26,6 +26,7 @@ class TrainRolloutMismatch(Detector):
             "rows": Param(5, "rows of which the median is taken", minimum=3),
             "scale": Param(1.0, "factor on the thresholds of the gaps (higher for FP8 rollouts or MoE)", 0.1),
             "ratio_low": Param(0.1, "mean importance ratio, after masking, that keeps hardly any signal", 0, 1),
+            "ratio_low_verl": Param(0.5, "the same in verl, which logs it before masking", 0, 1),
             "ratio_high": Param(2.0, "mean importance ratio above which weights are wrong (verl)", 1),
             "sample": Param(0.3, "effective sample size below which few samples count (verl)", 0, 1),
             "chi2": Param(1.0, "chi-squared divergence per token that is too much (verl)", 0),
@@ -34,6 +35,7 @@ class TrainRolloutMismatch(Detector):
     rows: int
     scale: float
     ratio_low: float
+    ratio_low_verl: float
     ratio_high: float
     sample: float
     chi2: float
@@ -74,8 +76,9 @@ class TrainRolloutMismatch(Detector):
                 yield gap.metric, f"{gap.metric} is {over + gap.zero:.3g}, normal is below {gap.zero + gap.limit:g}"
         ratio, sample, chi2 = medians.get(RATIO, 1.0), medians.get(SAMPLE, 1.0), medians.get(CHI2, 0.0)
         calm = run.course.entropy.ratio(run.course.entropy.start) < ENTROPY_HIGH
-        if (ratio < self.ratio_low and calm) or ratio > self.ratio_high:
-            yield RATIO, f"the mean importance ratio is {ratio:.3g}" + (" after masking" if ratio < 1 else "")
+        low, of = (self.ratio_low_verl, "") if run.framework == "verl" else (self.ratio_low, " after masking")
+        if (ratio < low and calm) or ratio > self.ratio_high:
+            yield RATIO, f"the mean importance ratio is {ratio:.3g}{of if ratio < 1 else ''}"
         if sample < self.sample:
             yield SAMPLE, f"only {sample:.0%} of the samples count"
         if chi2 > self.chi2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from grpo_watch.core.records import RunConfig
 from tests.support.detecting import Watched
 from tests.support.records import row
 
@@ -67,3 +68,15 @@ def test_it_ends() -> None:
     """Ten bad rows; the median of row 12 is the last bad one (three of five)."""
     run = watched(10, kl_rollout=0.5).feed_all(row(step, kl_rollout=0.001) for step in range(11, 30))
     assert run.changes == [("firing", 7, "warning"), ("resolved", 17, "warning")]
+
+
+@pytest.mark.parametrize(
+    ("framework", "ratio", "fires"),
+    [("verl", 0.49, True), ("verl", 0.51, False), ("verl", 2.1, True), ("trl", 0.49, False), ("trl", 0.09, True)],
+)
+def test_a_mean_ratio_before_masking_has_a_limit_of_its_own(framework: str, ratio: float, *, fires: bool) -> None:
+    """verl's guide: below 0.5 or above 2; what TRL logs after masking is 0.4 to 0.7 in healthy runs."""
+    run = Watched(RULE).feed(RunConfig(framework, None, {}))
+    run.feed_all(row(step, importance_ratio_rollout=ratio) for step in range(1, 20))
+    assert bool(run.changes) is fires
+    assert all(("after masking" in said.reading.message) is (framework == "trl") for said in run.said if ratio < 1)
