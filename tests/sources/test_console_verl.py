@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.core.records import Cursor, EventKind, Item, Progress, RawRow, RunConfig, RunEvent, Stream
+from grpo_watch.sources.base import Skip
 from grpo_watch.sources.console import ConsoleSource
 from grpo_watch.sources.console_lines import MetricLine
 from grpo_watch.sources.console_lines.verl import VerlLines
@@ -108,6 +109,41 @@ def test_a_row_broken_inside_a_key(tmp_path: Path) -> None:
 def test_a_row_that_stays_broken_loses_its_last_key(tmp_path: Path) -> None:
     items = items_of(tmp_path, "step:1 - a/b:1 - critic\nloading something: 4\nstep:2 - a/b:3 - act")
     assert [(row.step, row.values) for row in rows(items)] == [(1, {"a/b": 1.0}), (2, {"a/b": 3.0})]
+
+
+TEXT_BEHIND = [
+    BAR,
+    f" {BAR}",
+    "INFO:root:3 files were written",
+    "wandb: Syncing run",
+    '", "_PID": "12"}',
+    " 2026-11-21 19:06:58,123 - INFO - loaded: 3",
+    " -",
+]
+
+
+@pytest.mark.parametrize("behind", TEXT_BEHIND)
+@pytest.mark.parametrize("number", ["0.001", "1e-06", "np.float64(0.001)", "nan", "3"])
+def test_text_behind_a_row_takes_no_value_with_it(tmp_path: Path, behind: str, number: str) -> None:
+    items = items_of(tmp_path, f"step:1 - actor/kl_loss:0.0 - actor/kl_coef:{number}{behind}\nstep:2 - a/b:3\n")
+    first, second = rows(items)
+    assert first.values["actor/kl_loss"] == 0.0
+    assert str(first.values["actor/kl_coef"]) == str(float(number.removeprefix("np.float64(").removesuffix(")")))
+    assert second.values == {"a/b": 3.0}
+
+
+def test_a_bar_inside_a_row_takes_no_value_with_it() -> None:
+    assert line(f"step:1 - a/b:0.5{BAR} - c/d:2").values == {"a/b": 0.5, "c/d": 2.0}
+
+
+@pytest.mark.parametrize("cut", ["1e-", "1e", "1.2.3", "0.001100%|███| 3/3", "7b/acc/mean@1:0.5Training x", "org"])
+def test_a_number_that_may_be_cut_is_not_read_and_counted(tmp_path: Path, cut: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(f"step:1 - a/b:1 - actor/lr:{cut}\nstep:2 - a/b:3\n")
+    source = the_source(path)
+    assert [row.values for row in rows([*source.poll(None), *source.finish()])] == [{"a/b": 1.0}, {"a/b": 3.0}]
+    assert source.stats.skipped == {Skip.TRUNCATED: 1}
+    assert source.stats.first_bad == "truncated: step 1: the row breaks off inside a value, which is not read"
 
 
 LOG = (

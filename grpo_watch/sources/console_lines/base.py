@@ -14,7 +14,7 @@ class MetricLine:
     """One complete row as printed.
 
     ``step`` None: the line names none (it is counted, or a progress bar tells). ``resolution``: numbers below it print
-    as zero (0.0005 for ``:.3f``; None: exact).
+    as zero (0.0005 for ``:.3f``; None: exact). ``lost``: pieces of the row that were broken and could not be read.
     """
 
     step: int | None
@@ -22,6 +22,7 @@ class MetricLine:
     stream: Stream | None = None
     max_steps: int | None = None
     resolution: float | None = None
+    lost: int = 0
 
 
 class LineReader(Protocol):

@@ -14,6 +14,9 @@ NUMBER = r"(?:np\.\w{1,20}\()?([-+]?(?:\d{1,400}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,
 """``0.5``, ``1e-06``, ``np.float64(0.5)`` (NumPy 2), ``nan``, ``-inf``, ``True``; from 0.5 on any Python number."""
 PAIR = re.compile(rf"(.{{1,400}}):{NUMBER}")
 """The last colon parts them: the names of datasets stand in keys and may hold colons."""
+GLUED = re.compile(rf"([^\s:]{{1,400}}):{NUMBER}(?![\d.%+\-_:/@]|[eE](?:[-+\d]|$))[^\s/]{{0,80}}(?:\s|$)")
+"""A pair with a bar or another process' text behind it (``…/kl_coef:0.001Training Progress:  12%|…``), not with the
+rest of a number (``1e-``) or of a dataset's name (``7b/acc``)."""
 ROUNDED = re.compile(r"[-+]?(?:\d{1,30}\.\d{3}|nan|inf)")
 """Up to 0.4.1 every value is printed with three decimals, whole numbers too (``training/global_step:1.000``)."""
 HALF = 0.0005
@@ -62,7 +65,7 @@ class VerlLines:
 
     def _take(self, row: str) -> Sequence[MetricLine]:
         read = _read(row)
-        if read and len(row) < LONGEST and PAIR.fullmatch(row.rsplit(" - ", 1)[-1]) is None:
+        if read and len(row) < LONGEST and (row.endswith(" -") or _pair(row.rsplit(" - ", 1)[-1]) is None):
             self._row = row
             return ()
         return read
@@ -85,21 +88,31 @@ def _read(row: str) -> Sequence[MetricLine]:
     """The row in ``34 - key:value - …``; nothing where no key is one of verl's (they all have a slash)."""
     step, _, rest = row.partition(" - ")
     texts = dict(_pairs(rest))
+    lost = 1 if texts.pop("", None) else 0
     if not any("/" in key and " " not in key.split("/", 1)[0] for key in texts):
         return ()
     values = {key: float(text == "True") if text[0] in "TF" else float(text) for key, text in texts.items()}
     rounded = all(ROUNDED.fullmatch(text) for text in texts.values())
     stream = Stream.EVAL if all(key.startswith(VALIDATION) for key in values) else None
-    return (MetricLine(int(step), values, stream, resolution=HALF if rounded else None),)
+    return (MetricLine(int(step), values, stream, resolution=HALF if rounded else None, lost=lost),)
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    """Keys and the texts of their numbers; a part without a number belongs to the next key (a dataset ``a - b``)."""
+    """Keys and the texts of their numbers, and at the end what is no pair, without a key.
+
+    A part without a number belongs to the next key (a dataset ``a - b``).
+    """
     key = ""
-    for part in text.split(" - "):
-        found = PAIR.fullmatch(part.rstrip())
+    for part in text.removesuffix(" -").split(" - "):
+        found = _pair(part)
         if found is None:
             key = f"{key}{part} - " if len(key) + len(part) < 400 else ""  # noqa: PLR2004  the longest key
         else:
             yield key + found[1], found[2]
             key = ""
+    if key:
+        yield "", key
+
+
+def _pair(part: str) -> re.Match[str] | None:
+    return PAIR.fullmatch(part.rstrip()) or GLUED.match(part)
