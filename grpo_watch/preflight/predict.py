@@ -14,6 +14,7 @@ from grpo_watch.preflight.findings import Prediction
 from grpo_watch.preflight.group import name_of
 from grpo_watch.preflight.own_rules import OWN
 from grpo_watch.preflight.refusals import refusals
+from grpo_watch.preflight.rounding import other_totals
 from grpo_watch.preflight.versions import ON_HF
 
 
@@ -44,7 +45,7 @@ def _on_hf(settings: Settings) -> Prediction | None:
         optimizer_steps_per_generation=per_generation,
         formula=_formula(batch, total),
         completions=None if reached is None else math.ceil(reached / per_generation) * plan.completions,
-        notes=(*_notes(batch, total, reached), *_drawn(settings)),
+        notes=(*_notes(batch, total, reached), *_drawn(settings), *other_totals(batch, total)),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import yaml
 from grpo_watch.core.records import Setting
 from grpo_watch.preflight.catalogue import HEADINGS, Check, catalogue
 from grpo_watch.preflight.defaults import Settings
-from grpo_watch.preflight.launch import Launch
+from grpo_watch.preflight.launch import FRAMEWORKS, Launch
+from grpo_watch.preflight.versions import ON_HF
 
 CHECKS = catalogue()
 TESTS = Path(__file__).with_name("checks")
@@ -87,10 +89,26 @@ def test_a_check_names_itself_and_the_place(check: Check) -> None:
             assert problem.where in {"", "example"}
 
 
+EVERYWHERE = {
+    *("dataset-too-small", "dead-groups", "group-size-one", "no-checkpoints", "sampling-greedy", "seed-per-request"),
+}
+"""Checks of what every framework has: groups, data, sampling, checkpoints."""
+
+
+def family(framework: str) -> str:
+    """Frameworks with the same trainer are judged by the same rules."""
+    return "transformers" if framework in ON_HF else framework
+
+
 @every_check
 def test_a_check_is_quiet_about_frameworks_that_are_not_its_own(check: Check) -> None:
-    """A bare launch of any framework is judged without an error."""
-    from grpo_watch.preflight.launch import FRAMEWORKS  # noqa: PLC0415
-
-    for framework in FRAMEWORKS:
-        list(check.judge(Settings(Launch(framework))))
+    """What it says of its own framework's settings it says of no other, unless it is about all of them."""
+    judged = [launched(example) for example in examples(check)]
+    own = {family(each.framework or "") for each in judged}
+    said = {
+        framework
+        for framework in FRAMEWORKS
+        for given in judged
+        if family(framework) not in own and list(check.judge(Settings(replace(given, framework=framework))))
+    }
+    assert bool(said) is (check.name in EVERYWHERE), said
