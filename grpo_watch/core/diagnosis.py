@@ -142,6 +142,13 @@ class Finding:
     wasted: Waste | None = None
     causes: tuple[str, ...] = ()
 
+    @property
+    def resolved(self) -> str:
+        """Where it ended, in words: a step before the one where it fired belongs to a later attempt. Open: empty."""
+        if self.resolved_step is None:
+            return ""
+        return f"{self.resolved_step}{' of a later attempt' if self.resolved_step < self.fired_step else ''}"
+
 
 def diagnose(monitors: Iterable[Monitor], framework: str | None = None) -> tuple[Finding, ...]:
     """All findings of a run, the top one first, then by severity, step and rule; with the framework's own hints."""

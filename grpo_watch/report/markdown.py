@@ -83,7 +83,7 @@ def _timeline(findings: Sequence[Finding]) -> Iterator[str]:
         (
             str(finding.first_step),
             str(finding.fired_step),
-            "" if finding.resolved_step is None else str(finding.resolved_step),
+            finding.resolved,
             finding.severity.value,
             " ".join(filter(None, (code(finding.rule), code(finding.key)))),
             code(finding.caused_by) if finding.caused_by else "",

@@ -89,7 +89,7 @@ def _once_more(finding: Finding) -> Text:
 def when(finding: Finding) -> str:
     """From which step to which, in words."""
     told = f"since step {finding.first_step}, fired at {finding.fired_step}"
-    return told if finding.resolved_step is None else f"{told}, resolved at {finding.resolved_step}"
+    return f"{told}, resolved at {finding.resolved}" if finding.resolved else told
 
 
 def _evidence(finding: Finding) -> str:

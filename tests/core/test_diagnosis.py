@@ -258,3 +258,10 @@ def test_what_to_do_is_told_in_the_frameworks_words() -> None:
     assert told_of == {"verl": "lower optim.lr", "trl": "lower --learning_rate", None: "lower --learning_rate"}
     monitor.episodes[0] = an_episode(reading=Reading(Verdict.BREACH, hint="its own"))
     assert diagnose([monitor], "verl")[0].hint == "its own"
+
+
+@pytest.mark.parametrize(("resolved", "told_as"), [(None, ""), (41, "41 of a later attempt"), (50, "50"), (60, "60")])
+def test_where_a_finding_ended(resolved: int | None, told_as: str) -> None:
+    """Fired at step 50: a crash that a resume at step 41 cleared did not end before it began."""
+    (found,) = findings(run_crashed=an_episode(first_step=50, fired_step=50, resolved_step=resolved))
+    assert found.resolved == told_as
