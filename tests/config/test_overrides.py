@@ -77,7 +77,7 @@ def test_a_rule_with_match_alone_exists_only_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        ("{name: low, match: {}}", "match needs `framework`, `run` or both"),
+        ("{name: low, match: {}}", "match needs `framework`, `run` or `labels`"),
         ("{name: low, match: {team: math}}", "unknown key 'team'"),
         ("{name: low, when: loss > 1, match: {run: a}}", "`when` can't differ between runs"),
         ("{name: lo, enabled: false, match: {run: a}}", "did you mean low?"),
