@@ -1,0 +1,22 @@
+"""Which kind of equal rewards it is, at the bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_watch.core.spreadless import Kind, why
+from tests.support.records import row
+
+
+@pytest.mark.parametrize(
+    ("reward", "kind"),
+    [
+        (0.96, Kind.HIGHEST),
+        (0.94, Kind.UNKNOWN),
+        (0.06, Kind.UNKNOWN),
+        (0.04, Kind.LOWEST),
+    ],
+)
+def test_a_twentieth_of_the_runs_range_is_its_top_or_bottom(reward: float, kind: Kind) -> None:
+    """Rewards from 0 to 1 so far: the top begins at 0.95, the bottom ends at 0.05."""
+    assert why(row(1), [reward] * 5, 0.0, 1.0, dead=True).kind is kind
