@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -13,6 +13,7 @@ from grpo_watch.core.records import (
     Activity,
     AlertState,
     ChannelOpened,
+    Cursor,
     EventKind,
     Item,
     RawRow,
@@ -31,6 +32,7 @@ from grpo_watch.runtime.lifecycle import Lifecycle
 from grpo_watch.runtime.merge import Merge
 from grpo_watch.runtime.open import OpenedRun, OpenedSource, open_run
 from grpo_watch.runtime.options import Options
+from grpo_watch.runtime.parts import Parts
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.runtime.reconcile import RuleSet, reconcile
 from grpo_watch.sources.deferred import Future, Submit
@@ -94,7 +96,7 @@ class RunWatch:
         self._slow_at = 0.0
         self._noted = (0, 0)
         self._safe = True
-        self._new = found
+        self._new, self._parts = found, Parts()
         self._rules_problem = ""
         self._work: Iterator[bool] | None = self._begin(now)
 
@@ -273,6 +275,7 @@ class RunWatch:
         """Open the channels that are not open yet; whether there were any."""
         known = {source.name for source in self.opened.sources}
         fresh = tuple(channel for channel in self._new.channels if channel.name not in known)
+        fresh = tuple(channel for channel in fresh if not self._parts.holds(channel, self._cursors()))
         if known and not fresh:
             return False
         opened = open_run(
@@ -291,6 +294,11 @@ class RunWatch:
             if item not in self._announced:
                 self._feed(item)
         return bool(fresh)
+
+    def _cursors(self) -> Mapping[str, Cursor]:
+        """Where each channel is read now; where it was read last if it is not open yet."""
+        stored = {} if self.opened.sources else self._keeper.cursors(self.name)
+        return stored or {source.name: source.source.cursor() for source in self.opened.sources}
 
     def _modified(self) -> Iterator[tuple[str, float]]:
         """When each source's file or folder was last written (Unix seconds), or its server last heard of it."""

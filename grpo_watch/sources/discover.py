@@ -139,7 +139,7 @@ class Discoverer:
         before = path.with_name(f"{path.name}.1")
         if found.what is None and before.is_file() and self._names.whole(before) == path:
             found = self._sniffer.sniff(before, roots)
-        if found.what is What.CONSOLE:
+        if found.what in {What.CONSOLE, What.JSONL}:
             self._names.note(path)
         return found
 

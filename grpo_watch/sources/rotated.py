@@ -9,11 +9,14 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from grpo_watch.sources.counting import counts_on
+
 NEIGHBOURS = 1000
 """So many entries of the folder are looked at."""
 FINISHED_SECONDS = 60.0
-"""A numbered log was rotated away if it was finished so long before its successor's last write; the logs of several
-ranks (``train.log``, ``train.log.1``), which are numbered too, are written side by side."""
+"""A numbered log was rotated away if it was finished so long before its successor's last write, or if the successor's
+first step follows on its last; the logs of several ranks (``train.log``, ``train.log.1``), which are numbered too, are
+written side by side, and count the same steps."""
 NUMBERED = re.compile(r"(.+)\.(\d{1,4})")
 
 
@@ -46,13 +49,19 @@ def whole_chain(path: Path) -> list[Path]:
     places = chain(path)
     after = _written(path)
     begin = len(places) - 1
-    while begin > 0 and (before := _written(places[begin - 1])) and (not after or after - before >= FINISHED_SECONDS):
+    while begin > 0 and (before := _written(places[begin - 1])):
+        if after and after - before < FINISHED_SECONDS and not counts_on(places[begin - 1], places[begin]):
+            break
         begin, after = begin - 1, before
     return places[begin:]
 
 
 class Names:
-    """Remembers which log led to which file, so that a rotated part is not taken for a log of its own."""
+    """Remembers which log led to which file, so that a rotated part is not taken for a log of its own.
+
+    What was a log's file once stays a part of that log, however often it is renamed. In the moment in which there is no
+    file under the log's name its newest part stands for it.
+    """
 
     def __init__(self) -> None:
         self._log_of: dict[int, Path] = {}
@@ -61,20 +70,24 @@ class Names:
 
     def whole(self, path: Path) -> Path | None:
         """The log that this file was rotated away from; None where it is none."""
-        base = base_of(path)
-        if base is None or not base.is_file():
+        base, node = base_of(path), _node(path)
+        if base is None or node is None:
             return None
         if base not in self._chains:
             self._chains[base] = whole_chain(base)
-        node = _node(path)
-        known = self._log_of.get(node[1]) if node is not None else None
-        return base if known == base or path in self._chains[base] else None
+        part = self._log_of.get(node[1]) == base
+        if part:
+            self._seen[node[1]] = base
+        if not base.is_file():
+            return base if part and path not in chain(base)[-2:-1] else None
+        return base if part or path in self._chains[base] else None
 
     def note(self, path: Path) -> None:
         """This is a log: remember its file, and those that were rotated away from it."""
         for place in [path, *self._chains.get(path, [])]:
             if (node := _node(place)) is not None:
-                self._seen[node[1]] = path
+                parted = self._log_of.get(node[1])
+                self._seen[node[1]] = parted if parted is not None and parted == base_of(path) else path
 
     def forget_others(self) -> None:
         """Drop what was not noted since the last call."""
