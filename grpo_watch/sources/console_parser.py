@@ -40,6 +40,8 @@ LONGEST_FRAGMENT = 64 << 10
 STRANGE = 80
 """Characters told of a line that looks like a row of some framework."""
 
+LEFT_OUT = "journalctl wrote null for a line of more than 4096 bytes: write the log with `journalctl --all -o json`"
+
 
 class ConsoleParser(ConsoleRows):
     """Takes the pieces of a console log one by one and gives their items."""
@@ -60,7 +62,10 @@ class ConsoleParser(ConsoleRows):
     def feed(self, data: bytes, seen: float | None) -> list[Item]:
         """The items of one piece (what stands between two carriage returns or line ends)."""
         self._out, self._seen, self._savable = [], seen, self.idle
+        left_out = self._envelope.left_out
         pieces = self._envelope.take(data)
+        if self._envelope.left_out > left_out:
+            self.stats.skip(Skip.LOST, LEFT_OUT)
         if len(pieces) != 1:
             self._save()
         for piece in pieces:

@@ -1,9 +1,10 @@
-"""Takes off what collectors of logs (Ray, journald, Docker, Kubernetes) wrap around a line and joins what they cut."""
+"""Takes off what collectors of logs (Ray, torchrun, journald, Docker …) wrap around a line and joins what they cut."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -24,6 +25,11 @@ JOURNAL = re.compile(
 """``Nov 21 19:06:58 host unit[123]: `` and the same with ``-o short-iso``."""
 JSON_FILE = b'{"log":'
 """Docker's json-file driver: one object per line, the text in ``log``; without a line end in it the line goes on."""
+JOURNAL_MARK = b'"__REALTIME_TIMESTAMP"'
+"""``journalctl -o json``: one object per line, the text in ``MESSAGE`` (as numbers where it holds control characters,
+null from 4,096 bytes on without ``--all``); ``_LINE_BREAK`` is ``line-max`` where the line goes on."""
+TORCHRUN = re.compile(rb"(?:\[(?:default|rank)\d{1,6}\]: ?){1,2}")
+"""``[default0]:text`` (``torchrun --tee``) and ``[rank0]: text`` (PyTorch's own tracebacks), or both."""
 COLOUR = re.compile(rb"\x1b\[[\d;]{0,20}m")
 RAY = re.compile(
     rb"(?:\[\d{1,3}(?:;\d{1,3}){0,4}m){0,2}\([^()\r\n]{0,120}?pid=\d{1,10}(?:, ip=[^()\s]{1,64})?\)(?:\[0m)? ?"
@@ -41,10 +47,14 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Envelope:
-    """Gives the bare pieces of wrapped ones. ``open`` means that a cut line waits for its rest."""
+    """Gives the bare pieces of wrapped ones. ``open`` means that a cut line waits for its rest.
+
+    ``left_out`` counts the lines whose text the collector left out.
+    """
 
     def __init__(self) -> None:
         self._cut = b""
+        self.left_out = 0
 
     @property
     def open(self) -> bool:
@@ -57,6 +67,8 @@ class Envelope:
             return (self._bare(data),) if REPEATED_MARK in data or b"\x1b" in data else (data,)
         if data.startswith(JSON_FILE) and (text := _json_file(data)) is not None:
             return self._ended(text, whole=text[-1:] in b"\r\n")
+        if data[:1] == b"{" and JOURNAL_MARK in data and (entry := _object(data)) is not None:
+            return self._entry(entry, data)
         if (found := CONTAINER.match(data)) is not None:
             return self._ended(data[found.end() :], whole=found[1] == b"F")
         return (self._bare(data),)
@@ -65,6 +77,15 @@ class Envelope:
         """The cut line as far as it came."""
         rest, self._cut = self._cut, b""
         return self._pieces(rest)
+
+    def _entry(self, entry: dict[str, Any], data: bytes) -> Sequence[bytes]:
+        """A line of ``journalctl -o json``."""
+        if "__REALTIME_TIMESTAMP" not in entry or "MESSAGE" not in entry:
+            return (data,)
+        if (text := _message(entry["MESSAGE"])) is not None:
+            return self._ended(text, whole=entry.get("_LINE_BREAK") != "line-max")
+        self.left_out += 1
+        return ()
 
     def _ended(self, text: bytes, *, whole: bool) -> Sequence[bytes]:
         joined = (self._cut + text)[:LONGEST]
@@ -82,6 +103,8 @@ class Envelope:
                 data = data[found.end() :]
         if b"\x1b" in data:
             data = COLOUR.sub(b"", data)
+        if data[:1] == b"[" and (found := TORCHRUN.match(data)) is not None:
+            data = data[found.end() :]
         if data[:1] in {b"(", b"["} and (found := RAY.match(data)) is not None:
             data = data[found.end() :]
         if REPEATED_MARK in data and (found := REPEATED.search(data, max(0, len(data) - 600))) is not None:
@@ -89,12 +112,37 @@ class Envelope:
         return data
 
 
+def bare_text(text: bytes) -> bytes:
+    """A piece of a log without what stands around its lines, where ``journalctl -o json`` wrote it; else as it is."""
+    if JOURNAL_MARK not in text:
+        return text
+    envelope = Envelope()
+    return b"\n".join(piece for line in text.split(b"\n") for piece in envelope.take(line))
+
+
 def _json_file(data: bytes) -> bytes | None:
     """The text of a line of Docker's json-file driver; None for any other object."""
+    row = _object(data)
+    if row is None or not isinstance(text := row.get("log"), str) or "stream" not in row:
+        return None
+    return text.encode("utf-8", "replace")
+
+
+def _message(value: object) -> bytes | None:
+    """The text of a journal's entry; of several only the last."""
+    if isinstance(value, list) and value and isinstance(value[-1], (str, list)):
+        value = value[-1]
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace")
+    try:
+        return bytes(value) if isinstance(value, list) else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _object(data: bytes) -> dict[str, Any] | None:
     try:
         row = _decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    if not isinstance(row, dict) or not isinstance(text := row.get("log"), str) or "stream" not in row:
-        return None
-    return text.encode("utf-8", "replace")
+    return row if isinstance(row, dict) else None

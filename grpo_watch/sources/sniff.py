@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_watch.errors import SourceError
 from grpo_watch.sources import completion_table as table
 from grpo_watch.sources.dump_dialects import holds_dump
+from grpo_watch.sources.envelope import bare_text
 from grpo_watch.sources.files import open_regular
 from grpo_watch.sources.framework_lines import framework_of
 from grpo_watch.sources.rows import unwrapped
@@ -222,7 +223,7 @@ def _json(name: str, head: bytes) -> Sniffed:
 def _console(head: bytes, tail: bytes, *, named: bool) -> Sniffed:
     if b"\0" in head[:64] and head[:4096].count(b"\0") > len(head[:4096]) // 10:
         return Sniffed(What.CONSOLE if named else None, problem="a binary file, no log")
-    both = (head, tail)
+    both = head, tail = bare_text(head), bare_text(tail)
     if (framework := framework_of(head) or framework_of(tail)) is not None:
         return Sniffed(What.CONSOLE, framework)
     if any(ROW.search(part) or MEGATRON.search(part) for part in both):

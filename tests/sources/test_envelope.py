@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grpo_watch.core.records import RawRow
+from grpo_watch.sources.console import ConsoleSource
 from grpo_watch.sources.envelope import LONGEST, Envelope
+from grpo_watch.sources.sniff import Sniffer, What
 
 ROW = b"step:3 - a/b:1"
 
@@ -34,6 +39,15 @@ ROW = b"step:3 - a/b:1"
         b'{"log":"' + ROW + b'\\n","stream":"stdout","time":"2026-11-21T19:06:58.1Z"}',
         b'{"log":"(TaskRunner pid=7) ' + ROW + b'\\r\\n","stream":"stderr"}',
         b"\x1b[1m" + ROW + b"\x1b[0m",
+        b"[default0]:" + ROW,
+        b"[default12]: " + ROW,
+        b"[rank0]: " + ROW,
+        b"[default0]:[rank0]: " + ROW,
+        b"[default0]:\x1b[36m(TaskRunner pid=4617)\x1b[0m " + ROW,
+        b'{"__REALTIME_TIMESTAMP": "1795249049000000", "MESSAGE": "(TaskRunner pid=7) ' + ROW + b'", "_PID": "12"}',
+        b'{"MESSAGE":"' + ROW + b'","__REALTIME_TIMESTAMP":"1795249049000000"}',
+        json.dumps({"__REALTIME_TIMESTAMP": "1", "MESSAGE": list(b"\x1b[36m(W pid=7)\x1b[0m " + ROW)}).encode(),
+        json.dumps({"__REALTIME_TIMESTAMP": "1", "MESSAGE": ["first", ROW.decode()]}).encode(),
     ],
 )
 def test_the_bare_line(wrapped: bytes) -> None:
@@ -47,6 +61,9 @@ def test_the_bare_line(wrapped: bytes) -> None:
         b'{"log": "no stream in it"}',
         b"(a remark) in brackets",
         b"[INFO:swift] start",
+        b"[rank] 3: text",
+        b'{"__REALTIME_TIMESTAMP": "1", "loss": 0.5}',
+        b'{"loss": 0.5, "text": "__REALTIME_TIMESTAMP"}',
         b"2026-11-21 19:06:58,123 INFO worker.py:1832 -- Started",
         b" 12%|x | 12/100 [00:04<00:29,  3.05it/s]",
         b"\x1b[A",
@@ -74,6 +91,45 @@ def test_a_line_cut_by_docker() -> None:
 def test_bars_inside_one_line_of_docker() -> None:
     line = json.dumps({"log": "\r 1%|x\r 2%|x\n", "stream": "stderr"}, separators=(",", ":")).encode()
     assert list(Envelope().take(line)) == [b" 1%|x", b" 2%|x"]
+
+
+def entry(**fields: object) -> bytes:
+    return json.dumps({"__REALTIME_TIMESTAMP": "1795249049000000", **fields}).encode()
+
+
+def test_a_line_cut_by_journald() -> None:
+    envelope = Envelope()
+    assert not envelope.take(entry(MESSAGE="step:3 - a/", _LINE_BREAK="line-max"))
+    assert envelope.open
+    assert list(envelope.take(entry(MESSAGE="b:1", _LINE_BREAK="eof"))) == [ROW]
+
+
+@pytest.mark.parametrize("message", [None, 5, [1, 2, 300], [[None]], {"a": 1}])
+def test_what_journalctl_left_out_is_counted(message: object) -> None:
+    envelope = Envelope()
+    assert list(envelope.take(entry(MESSAGE=message))) == []
+    assert envelope.left_out == 1
+
+
+TRL_ROWS = [
+    f"\r {step * 10}%|x| {step}/10 [00:0{step}<00:09,  1.00s/it]\r{{'loss': 0.1, 'reward': 0.{step}, 'kl': 0.01}}"
+    for step in (1, 2, 3)
+]
+
+
+@pytest.mark.parametrize("shape", [str, lambda text: list(text.encode())], ids=["text", "numbers"])
+def test_a_console_kept_by_journald_is_found_and_read(tmp_path: Path, shape: Callable[[str], object]) -> None:
+    """Carriage returns make journald's JSON write numbers."""
+    path = tmp_path / "train.log"
+    path.write_bytes(b"\n".join(entry(MESSAGE=shape(row)) for row in TRL_ROWS) + b"\n" + entry(MESSAGE=None) + b"\n")
+    assert Sniffer().sniff(path, [tmp_path]).what is What.CONSOLE
+    source = ConsoleSource("train.log", path, [tmp_path])
+    items = [*source.poll(None), *source.finish()]
+    rows = [(item.step, item.values["reward"]) for item in items if isinstance(item, RawRow)]
+    assert rows == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    assert source.stats.first_bad == (
+        "lost: journalctl wrote null for a line of more than 4096 bytes: write the log with `journalctl --all -o json`"
+    )
 
 
 def test_a_cut_line_is_bounded() -> None:
