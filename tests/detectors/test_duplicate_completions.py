@@ -217,3 +217,11 @@ def test_without_any_row_the_last_tick_judges() -> None:
     """Only completions were found in the folder."""
     run = Watched(RULE).feed(a_batch(1, STRIDE, STRIDE), Tick(9.0, live=False))
     assert run.changes == FIRE
+
+
+@pytest.mark.parametrize(("entropy", "severity"), [(0.9, "warning"), (1.1, "critical")])
+def test_half_of_the_highest_entropy_parts_a_collapse_from_greedy_decoding(entropy: float, severity: str) -> None:
+    """Entropy was 2.0: below 1.0 the policy is sure of its one text, above it only the sampler can be."""
+    run = Watched(RULE).feed_all(steps(a_batch(1, DISTINCT, DISTINCT)))
+    run.feed_all(steps(*(a_batch(s, ONE, ONE) for s in (2, 3, 4)), entropy=entropy))
+    assert {said for _, _, said in run.changes} == {severity}

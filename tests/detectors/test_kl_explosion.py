@@ -119,3 +119,32 @@ def test_a_rising_reward_does_not_pay_for_lost_spread_or_repeated_texts(agrees: 
         for n in range(60)
     )
     assert Watched(RULE, beta=0.04).feed_all(rows).changes == [("firing", step, "critical")]
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        {"completion_length_mean": (400.0, 100.0)},
+        {"completion_truncated_ratio": (0.1, 0.9)},
+        {"completion_duplicate_ratio": (0.0, 1.0)},
+        {"reward_zero_std_ratio": (0.0, 1.0)},
+        {"reward_mean": (0.5, 0.0)},
+    ],
+    ids=lambda sign: next(iter(sign)),
+)
+def test_each_sign_alone_makes_it_critical_where_no_reward_was_gained(sign: dict[str, tuple[float, float]]) -> None:
+    """Row 41 on: a quarter of the length, 90 % cut off, copies, no spread, no reward. KL 3 from row 21 on is planned."""
+
+    def run(until: int) -> Watched:
+        rows = (
+            row(
+                n,
+                kl_reference=0.1 if n <= 20 else 3.0,
+                **{"reward_mean": 0.5, **{name: values[n > 40] for name, values in sign.items()}},
+            )
+            for n in range(1, until)
+        )
+        return Watched(RULE, beta=1e-4).feed_all(rows)
+
+    assert run(41).changes == []
+    assert [severity for _, _, severity in run(61).changes] == ["critical"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from tests.support.detecting import Watched
 from tests.support.records import row
 
@@ -49,3 +51,19 @@ def test_fewer_than_fifty_rows_are_not_judged() -> None:
 def test_one_function_can_not_diverge() -> None:
     run = Watched(RULE).feed_all(row(s, reward_mean=s / 9, **{"reward_function_mean[f]": s / 9}) for s in range(1, 100))
     assert run.blind_reason == "there is only one reward function"
+
+
+@pytest.mark.parametrize(
+    ("totals", "fires"),
+    [((1.0, 1.1, 1.3, 1.5, 1.6), True), ((1.0, 1.4, 1.0, 1.5, 1.6), False)],
+    ids=["opposed", "unrelated"],
+)
+def test_the_total_goes_against_the_component_block_by_block(totals: tuple[float, ...], *, fires: bool) -> None:
+    """Blocks of ten rows: -0.8 and -0.7 over the newest four of them, or about 0; both totals end half higher."""
+    parts = (1.0, 1.0, 0.2, 0.4, 0.4)
+    blocks = [(both, one) for both, one in zip(totals, parts, strict=True) for _ in range(10)]
+    run = Watched(RULE).feed_all(
+        row(n, reward_mean=both, **{"reward_function_mean[one]": one, "reward_function_mean[two]": both - one})
+        for n, (both, one) in enumerate(blocks, 1)
+    )
+    assert bool(run.changes) is fires

@@ -104,3 +104,12 @@ def test_engine_weights_that_have_no_reason_to_move() -> None:
 def test_ranks_share_ties() -> None:
     """Two equal ones share 1.5."""
     assert ranks([3.0, 1.0, 2.0, 2.0]) == [3.0, 0.0, 1.5, 1.5]
+
+
+@pytest.mark.parametrize(("gap", "changes"), [(0.05, []), (0.07, [("firing", 8, "critical")])])
+def test_a_leap_of_probabilities_reaches_what_only_other_weights_give(gap: float, changes: list[object]) -> None:
+    """0.06 is the bound (0.01 is worth a look); both are far more than ten times the 0.001 before."""
+    known = {"learning_rate": 1e-5}
+    gaps = [0.001] * 3 + [gap] * 9
+    run = Watched(RULE).feed_all(row(n, probability_gap_rollout=each, **known) for n, each in enumerate(gaps, 1))
+    assert run.changes == changes
