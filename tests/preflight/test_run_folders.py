@@ -17,6 +17,7 @@ from grpo_watch.errors import UsageError
 from grpo_watch.preflight.assess import assess
 from grpo_watch.preflight.inputs.opening import Said, read_launch
 from grpo_watch.preflight.launch import Launch
+from tests.preflight.launches import hide_installed
 from tests.support.bundles import unpack
 from tests.support.wandb_offline import job
 
@@ -108,6 +109,18 @@ def test_wandb_s_own_folder_holds_the_configuration(tmp_path: Path) -> None:
     assert found.world_size.value == 2
     assert "hub_token" not in found.settings
     assert not [problem for problem in assess(found).problems if problem.check == "generation-settings-conflict"]
+
+
+@pytest.mark.parametrize(("place", "version"), [(".", "0.27.0"), ("project", None)])
+def test_a_pin_where_we_are_counts_for_runs_below_only(
+    place: str, version: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide_installed(monkeypatch)
+    run = trl_run(tmp_path)
+    (run / "output" / "README.md").unlink(missing_ok=True)  # the model card tells the version
+    (tmp_path / "project").mkdir()
+    (tmp_path / place / "requirements.txt").write_text("trl==0.27.0\n")
+    assert read(run, tmp_path / place).version == version
 
 
 def test_a_configuration_behind_a_link_out_of_the_folder_is_not_read(tmp_path: Path) -> None:

@@ -112,10 +112,14 @@ def _pinned(package: str, draft: Draft) -> tuple[_Release | None, list[str]]:
 
 
 def _files(draft: Draft) -> Iterator[Path]:
-    """Requirement files where the launch runs and beside its scripts, locks last; a run that exists has its own."""
+    """Requirement files where the launch runs and beside its scripts, locks last.
+
+    A run that exists has its own; where we are says something of it only if it lies below.
+    """
     seen: set[Path] = set()
-    here, own = [draft.folder], draft.folders
-    for folder in own + here if draft.run_folder is not None else here + own:
+    run, here = draft.run_folder, [draft.folder]
+    elsewhere = run is not None and not run.is_relative_to(draft.folder)
+    for folder in here + draft.folders if run is None else draft.folders + ([] if elsewhere else here):
         for pattern in REQUIREMENTS + PROJECTS:
             for file in sorted(folder.glob(pattern)):
                 if file.is_file() and file not in seen and len(seen) < MAX_FILES:
