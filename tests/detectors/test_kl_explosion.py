@@ -133,7 +133,7 @@ def test_a_rising_reward_does_not_pay_for_lost_spread_or_repeated_texts(agrees: 
     ids=lambda sign: next(iter(sign)),
 )
 def test_each_sign_alone_makes_it_critical_where_no_reward_was_gained(sign: dict[str, tuple[float, float]]) -> None:
-    """Row 41 on: a quarter of the length, 90 % cut off, copies, no spread, no reward. KL 3 from row 21 on is planned."""
+    """Row 41 on: a quarter of the length, 90 % cut off, copies, no spread, no reward; KL 3 from row 21 is the plan."""
 
     def run(until: int) -> Watched:
         rows = (
