@@ -155,5 +155,8 @@ def test_a_folder_of_logs_only_has_no_configuration(tmp_path: Path) -> None:
     run = unpack(SWIFT, tmp_path)
     (tmp_path / "logs").mkdir()
     shutil.copy(run / "train.log", tmp_path / "logs" / "train.log")
-    with pytest.raises(UsageError, match=r"^logs: no configuration of a run in it"):
+    with pytest.raises(UsageError, match=r"^logs: no configuration of a run in it .*arguments\)$"):
+        read(Path("logs"), tmp_path)
+    (tmp_path / "logs" / "train.sh").write_text("swift rlhf\n")
+    with pytest.raises(UsageError, match=r"; name the launch script: logs/train\.sh$"):
         read(Path("logs"), tmp_path)

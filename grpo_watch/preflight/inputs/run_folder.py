@@ -55,7 +55,11 @@ def read_run_folder(folder: Path, draft: Draft) -> None:
     else:
         _from_checkpoints(name, places, draft)
     if not draft.settings:
-        raise UsageError(f"{name}: no configuration of a run in it (args.json, a wandb or Hydra config, tensorboard's)")
+        script = next((file.name for file in sorted(folder.glob("*.sh"))), "")
+        other = f"; name the launch script: {name}/{script}" if script else ""
+        raise UsageError(
+            f"{name}: no configuration of a run in it (args.json, a wandb or Hydra config, logged arguments){other}"
+        )
 
 
 def _newest(folder: Path, name: str, draft: Draft) -> FoundRun | None:
