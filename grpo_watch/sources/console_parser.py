@@ -27,7 +27,7 @@ from grpo_watch.sources.printed_config import PrintedConfig
 from grpo_watch.sources.printed_sizes import PRINTED
 from grpo_watch.sources.progress import title_step, training_bar
 from grpo_watch.sources.run_config import FROM_ARGUMENTS
-from grpo_watch.sources.told import Said, said
+from grpo_watch.sources.told import said
 from grpo_watch.sources.trouble import LONGEST_TRACEBACK, REFUSED, TRACEBACK, exception, readable
 
 WIPE = 16
@@ -266,14 +266,6 @@ class ConsoleParser(ConsoleRows):
             self._once(told.event, told.text)
         else:
             self._announced(data, told)
-
-    def _announced(self, data: bytes, told: Said) -> None:
-        """What is said of the run as a whole; with sizes it may be two items, or the beginning of one."""
-        if told.opens or told.sizes is not None:
-            self._save()
-        if told.opens:
-            self._sizes.begin(data)
-        self._hint(told)
 
     def _traced(self, data: bytes) -> None:
         """A line of a traceback: the first that is not indented and looks like an exception ends it."""

@@ -154,6 +154,14 @@ class ConsoleRows:
         step = step if step is not None else self.steps.last
         self._out.append(RunEvent(self.name, kind, step, text, self.segment, seen=self._seen))
 
+    def _announced(self, data: bytes, told: Said) -> None:
+        """What is said of the run as a whole; with sizes it may be two items, or the beginning of one."""
+        if told.opens or told.sizes is not None:
+            self._save()
+        if told.opens:
+            self._sizes.begin(data)
+        self._hint(told)
+
     def _hint(self, told: Said) -> None:
         """What is said of the run as a whole."""
         self._add(told.sizes)
