@@ -12,13 +12,18 @@ from grpo_watch.core.detector import RunView
 
 Plan: TypeAlias = BatchPlan | PromptPlan
 
-_ON_HF = ("dataset_size", "per_device_train_batch_size", "num_generations", "gradient_accumulation_steps")
+_ON_HF: tuple[str, ...] = (
+    "dataset_size",
+    "per_device_train_batch_size",
+    "num_generations",
+    "gradient_accumulation_steps",
+)
 _ON_HF += ("world_size", "num_train_epochs")
 NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         **dict.fromkeys(("trl", "ms-swift", "unsloth", "axolotl", "open-r1"), _ON_HF),
         "verl": ("dataset_size", "prompts_per_step", "num_train_epochs"),
-        "nemo-rl": ("dataset_size", "prompts_per_step"),
+        "nemo-rl": ("dataset_size", "prompts_per_step", "num_train_epochs"),
     }
 )
 """Settings without which the steps can't be counted, by framework: the Hugging Face trainer's, and those in prompts."""
@@ -55,10 +60,10 @@ def plan_of(run: RunView) -> Plan:
         drawn = _draws_others(run) and release(run.version or "") < DRAWS_WHAT_IT_TRAINS
         prompts = _whole(run, "prompts_drawn" if drawn else "prompts_per_step")
         return PromptPlan(_whole(run, "dataset_size"), prompts, _whole(run, "num_train_epochs"))
-    if run.framework == "nemo-rl":  # its log shows the steps of one epoch
+    if run.framework == "nemo-rl":
         most = run.number("most_steps")
-        prompts = _whole(run, "prompts_per_step")
-        return PromptPlan(_whole(run, "dataset_size"), prompts, most_steps=None if most is None else int(most))
+        prompts, epochs = _whole(run, "prompts_per_step"), _whole(run, "num_train_epochs")
+        return PromptPlan(_whole(run, "dataset_size"), prompts, epochs, None if most is None else int(most))
     return BatchPlan(
         dataset_size=_whole(run, "dataset_size"),
         per_device_train_batch_size=_whole(run, "per_device_train_batch_size"),

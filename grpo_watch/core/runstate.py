@@ -173,6 +173,7 @@ class RunState:
     def take_progress(self, progress: Progress) -> None:
         """A progress bar knows the total."""
         self.max_steps = progress.max_steps
+        self._end_early()
 
     def take_config(self, config: RunConfig) -> None:
         """Merge a configuration: per setting the lowest precedence wins, then the newer one."""
@@ -188,6 +189,13 @@ class RunState:
         planned = self.number("steps_printed") or self.number("max_steps")
         if planned is not None and planned > 0:
             self.max_steps = int(planned)
+        self._end_early()
+
+    def _end_early(self) -> None:
+        """A total counts what the dataset gives; a bound that was set ends the run before."""
+        most = self.number("most_steps")
+        if self.max_steps is not None and most is not None and 0 < most < self.max_steps:
+            self.max_steps = int(most)
 
 
 def _all_finite(row: MetricRow) -> bool:

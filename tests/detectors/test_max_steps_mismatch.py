@@ -106,12 +106,14 @@ def test_a_total_that_verl_was_told_needs_no_prediction() -> None:
     assert "max_steps is set" in said_by_verl(500, **VERL, max_steps=500).blind_reason
 
 
-def test_nemo_rl_shows_the_steps_of_an_epoch() -> None:
+def test_nemo_rl_counts_the_steps_of_all_epochs() -> None:
     """floor(1000 / 32) = 31 in each of two epochs, unless max_num_steps comes first."""
     known: dict[str, Scalar] = {"dataset_size": 1000, "prompts_per_step": 32, "num_train_epochs": 2}
-    assert fed(31, "nemo-rl", **known, most_steps=1_000_000).changes == []
+    assert fed(62, "nemo-rl", **known, most_steps=1_000_000).changes == []
     assert fed(20, "nemo-rl", **known, most_steps=20).changes == []
-    assert fed(62, "nemo-rl", **known).said[-1].reading.evidence["predicted"] == 31
+    assert fed(62, "nemo-rl", **known, most_steps=40).changes == []
+    assert fed(31, "nemo-rl", **known).said[-1].reading.evidence["predicted"] == 62
+    assert "say num_train_epochs" in fed(31, "nemo-rl", dataset_size=1000, prompts_per_step=32).blind_reason
 
 
 def test_what_it_can_t_count_or_see_is_said() -> None:

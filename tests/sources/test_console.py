@@ -454,9 +454,17 @@ def test_a_restart_in_a_later_epoch_counts_its_steps_on(tmp_path: Path) -> None:
     )
     whole = read(path)
     assert [step for step in steps(whole) if step is not None] == [1, 2, 3, 4, 5, 6]
+    assert {item.max_steps for item in whole if isinstance(item, RawRow)} == {6}
     for kill_after in range(1, len(whole)):
         source = the_source(path)
         stream = source.poll(None)
         items = [next(stream) for _ in range(kill_after)]
         source = the_source(path, source.cursor())
         assert [*items, *source.poll(None), *source.finish()] == whole
+
+
+@pytest.mark.parametrize(("header", "total"), [("", 2), ("Epoch 1/1", 2), ("Epoch 1/3", 6), ("Epoch 2/3", 6)])
+def test_the_total_of_nemo_rl_is_that_of_all_epochs(tmp_path: Path, header: str, total: int) -> None:
+    path = tmp_path / "train.log"
+    path.write_text((f"{'=' * 25} {header} {'=' * 25}\n" if header else "") + nemo_block(1, 0.1))
+    assert [item.max_steps for item in read(path) if isinstance(item, RawRow)] == [total]

@@ -12,12 +12,16 @@ RESULTS = b"Training Results:"
 FIELD = re.compile(r"\u2022 ([A-Z][A-Za-z ]{1,40}): (-?\d[\d.]{0,20}(?:e[-+]?\d{1,3})?|-?inf|nan)s?(?=\s|$)")
 LAST = "Total step time"
 FOUR_DECIMALS = 1e-4
+EPOCHS = 10**9
+"""More than an epoch's number can be."""
 
 
 class NemoRlLines:
     """Holds a block until its total time.
 
-    Steps are counted within an epoch, so the epoch's number is the one thing remembered between rows (``memory``).
+    Steps are counted within an epoch, so the epoch's number and the number of epochs are remembered between rows
+    (``memory``: the one plus ``EPOCHS`` times the other, 0 where no header told it). The total is that of all epochs;
+    where more than one passed and nobody told how many there are, it is not known.
     """
 
     framework = "nemo-rl"
@@ -50,7 +54,7 @@ class NemoRlLines:
     def _begin(self, word: bytes, number: int, total: int) -> Sequence[MetricLine]:
         done = self.flush()
         if word == b"Epoch":
-            self.memory = number
+            self.memory = number + EPOCHS * total
         else:
             self._step = (number, total)
         return done
@@ -61,8 +65,10 @@ class NemoRlLines:
         self._step, self._values, self._results = None, {}, False
         if place is None or not values:
             return ()
-        step, total = place
-        return (MetricLine((self.memory - 1) * total + step, values, max_steps=total, resolution=FOUR_DECIMALS),)
+        step, steps = place
+        epochs, epoch = divmod(self.memory, EPOCHS)
+        total = epochs * steps or (steps if epoch == 1 else None)
+        return (MetricLine((epoch - 1) * steps + step, values, max_steps=total, resolution=FOUR_DECIMALS),)
 
 
 READER = NemoRlLines
