@@ -25,6 +25,7 @@ from grpo_watch.core.records import (
 )
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.detectors.rule_broken import RULE_FILES
+from grpo_watch.runtime.alert_log import log_alerts
 from grpo_watch.runtime.guarded import Guarded
 from grpo_watch.runtime.history import History
 from grpo_watch.runtime.keeper import Keeper
@@ -152,7 +153,7 @@ class RunWatch:
         else:
             self._batch.backlog = batch.backlog
         if not batch.backlog:
-            self._log(batch.transitions)
+            log_alerts(self.name, batch.transitions)
         self._cursors_at = now
         self._bytes = {source.name: source.source.stats.bytes for source in self.opened.sources}
         self._gave.clear()
@@ -370,18 +371,6 @@ class RunWatch:
                 self.history.note(state.step, state.values)
         elif isinstance(item, (ChannelOpened, RunConfig)):
             self._announced.append(item)
-
-    def _log(self, transitions: Sequence[Transition]) -> None:
-        for transition in transitions:
-            if transition.to_state in {AlertState.FIRING, AlertState.RESOLVED}:
-                fields = {
-                    "run": self.name,
-                    "rule": transition.rule,
-                    "severity": transition.severity.value,
-                    "step": transition.step,
-                    "summary": transition.reading.message,
-                }
-                log.warning("alert %s", transition.to_state.value, extra={"fields": fields})
 
     def _moved(self) -> bool:
         return any(True for _ in self._touched())
