@@ -16,7 +16,7 @@ SIGNS = re.compile(
     rb"Traceback \(most recent|Killed|exitcode|SIGKILL|(?:srun|slurmstepd): error|All reward functions returned None|"
     rb"Step \d|\[INFO:swift\]|Unsloth \d|Final validation metrics: |"
     rb"[Ss]etting global step to \d|Total training steps: \d|openrlhf\.cli\.train_ppo|"
-    rb"Num examples = \d|Data Parallel GPUs = \d|Num GPUs = 1|train_dataset: Dataset\("
+    rb"Num (?:examples = \d|GPUs = 1)|Data Parallel GPUs = \d"
 )
 FAR = 4096
 """Bytes of a line in which a sign may stand."""
