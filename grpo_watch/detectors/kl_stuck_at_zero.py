@@ -12,7 +12,11 @@ from grpo_watch.core.learning import ARITHMETIC_FLOOR
 from grpo_watch.core.offpolicy import steps_off_policy, update_is_zero
 from grpo_watch.core.records import CheckpointDigest, MetricRow, Reading, Severity, Verdict
 
-ASK = "KL is exactly 0; {} logs it even when beta is 0: say which with --set beta=… to have this judged"
+ASK = "KL is exactly 0; {}: say which with --set beta=… to have this judged"
+ONLY_UPDATE = (
+    "kl_reference is not logged; without it this needs several optimizer steps per generation "
+    "(num_iterations above 1); checkpoints tell instead (save_steps)"
+)
 
 
 class KlStuckAtZero(Detector):
@@ -47,7 +51,7 @@ class KlStuckAtZero(Detector):
             return "beta is 0: there is no reference model and no KL to watch; checkpoints tell instead (save_steps)"
         if run.setting("sync_ref_model"):
             return "the reference is synced to the policy on purpose (sync_ref_model)"
-        return None
+        return ONLY_UPDATE if run.seen("kl_policy_update") and not run.seen("kl_reference") else None
 
     def observe(self, record: MetricRow | CheckpointDigest, run: RunView) -> Iterable[Reading]:
         """Judge one train row; note whether checkpoints differ."""
@@ -99,7 +103,7 @@ class KlStuckAtZero(Detector):
             Verdict.BREACH,
             value=kl,
             severity=Severity.INFO if beta_open else None,
-            message=ASK.format(run.framework or "this framework")
+            message=ASK.format(_why_open(run.framework))
             if beta_open
             else f"KL to the reference is exactly 0 although {signal:.0%} of the groups have differing rewards",
             evidence={
@@ -109,3 +113,10 @@ class KlStuckAtZero(Detector):
                 "grad_norm": number(row, "grad_norm"),
             },
         )
+
+
+def _why_open(framework: str | None) -> str:
+    """Why a zero KL does not show which beta it is; tables that a user explains (``grpo-watch``) have no framework."""
+    if framework in {None, "grpo-watch"}:
+        return "this file does not tell whether beta is 0"
+    return f"{framework} logs it even when beta is 0"

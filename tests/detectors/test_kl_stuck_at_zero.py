@@ -99,6 +99,32 @@ def test_the_batchs_spread_says_nothing_of_the_groups() -> None:
     assert watched().feed_all(rows).changes == []
 
 
+def test_a_policy_update_alone_names_what_is_missing() -> None:
+    """verl 0.7 without a reference logs the update's KL only, which on-policy is 0 by design."""
+    rows = [row(step, kl_policy_update=0.0, learning_rate=1e-5, reward_zero_std_ratio=0.0) for step in range(1, 31)]
+    run = Watched("kl-stuck-at-zero").feed_all(rows)
+    assert run.changes == []
+    why_not = run.monitor.detector.blind_because(run.state)
+    assert (why_not or "").startswith("kl_reference is not logged; without it this needs several optimizer steps")
+    told = Watched("kl-stuck-at-zero", num_iterations=2).feed_all(rows)
+    assert told.changes == [("firing", 10, "critical")]
+    assert told.monitor.detector.blind_because(told.state) is None
+
+
+@pytest.mark.parametrize(
+    ("framework", "why"),
+    [
+        ("trl", "trl logs it even when beta is 0"),
+        ("grpo-watch", "this file does not tell whether beta is 0"),
+        (None, "this file does not tell whether beta is 0"),
+    ],
+)
+def test_what_leaves_beta_open_is_said(framework: str | None, why: str) -> None:
+    run = Watched("kl-stuck-at-zero").feed(RunConfig(framework, None, {}))
+    run.feed_all(a_row(step) for step in range(1, 13))
+    assert run.said[-1].reading.message == f"KL is exactly 0; {why}: say which with --set beta=… to have this judged"
+
+
 def test_beta_settles_the_severity() -> None:
     """Unknown: an info that asks. Said later: the page. Implied by the framework: the page at once."""
     run = Watched("kl-stuck-at-zero").feed_all(a_row(step) for step in range(1, 13))
