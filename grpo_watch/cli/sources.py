@@ -177,7 +177,8 @@ def _as_text(examined: Sequence[Examined], problems: Sequence[str], *, color: bo
     for problem in problems:
         console.print(printable(problem), style="yellow")
     if not examined:
-        console.print("no run was found: nothing here looks like a training log, a metrics file or a checkpoint")
+        nothing = "no run was found: nothing here looks like a training log, a metrics file or a checkpoint"
+        console.print("no run was found" if problems else nothing)
     return written.getvalue()
 
 

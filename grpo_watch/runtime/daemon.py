@@ -130,7 +130,10 @@ class Daemon:
         )
 
     def look(self, found: Sequence[FoundRun], problems: Sequence[str] = ()) -> None:
-        """Discovery looked: these are the runs now, all of them."""
+        """Discovery looked: these are the runs now, all of them; ``problems`` concern none of them, one line each."""
+        for problem in problems:
+            if problem not in self._problems:
+                log.warning("not read", extra={"fields": {"problem": problem}})
         self._problems = tuple(problems)
         self._found = found
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from grpo_watch.normalise.tables import frameworks
 from grpo_watch.sources.grouping import Draft, Part, drafts, job_name, segments
+from grpo_watch.sources.leftover import Leftovers
 from grpo_watch.sources.rotated import Names
 from grpo_watch.sources.sniff import Sniffed, Sniffer, What
 from grpo_watch.sources.trackio_runs import channel_name, per_run
@@ -85,13 +86,14 @@ class Discoverer:
     def __init__(self, allow_roots: Sequence[Path] = ()) -> None:
         self._allow = tuple(allow_roots)
         self._sniffer = Sniffer()
-        self._names, self._apart = Names(), Apart()
+        self._names, self._apart, self._leftovers = Names(), Apart(), Leftovers()
         self.problems: tuple[str, ...] = ()
 
     def discover(self, *paths: Path) -> list[FoundRun]:
         """The runs at all ``paths`` (folders, files or globs), names unique among them.
 
-        ``problems`` then holds what concerns no found run, one line each.
+        ``problems`` then holds what concerns no found run, one line each; of a folder without any run the files that
+        look like logs, and why they can't be read.
         """
         found: dict[tuple[Path, str], tuple[Draft, tuple[str, ...]]] = {}
         loose: list[str] = []
@@ -102,6 +104,7 @@ class Discoverer:
                         found.setdefault((draft.root, draft.lone), (draft, problems))
         self._sniffer.forget_others()
         self._names.forget_others()
+        self._leftovers.forget_others()
         self.problems = tuple(dict.fromkeys(loose))
         names = unique_names([draft for draft, _ in found.values()])
         return [self._run(draft, name, problems) for (draft, problems), name in zip(found.values(), names, strict=True)]
@@ -125,6 +128,8 @@ class Discoverer:
         for draft in made:
             yield draft, tuple(text for where, text in texts if where.is_relative_to(draft.root))
         loose += [text for where, text in texts if not any(where.is_relative_to(draft.root) for draft in made)]
+        if not made:
+            loose += self._leftovers.told(listed, roots)
 
     def _per_run(self, made: Draft) -> Iterable[Draft]:
         roots = (made.root, *self._allow)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,10 +17,16 @@ NAMED = re.compile(
     r"([A-Za-z_][\w./@-]{0,60})['\"]?\s{0,3}[=:]\s{0,3}['\"]?(-?(?:\d[\d.]{0,30}(?:e[-+]?\d{1,3})?|nan|inf)\b)"
 )
 """A number by name, as every trainer's own notation has it: ``loss=0.1``, ``"loss": 0.1``, ``kl_div: 1e-3``."""
+CELL = re.compile(
+    r"[|│┃]\s{0,20}([A-Za-z_][\w./@-]{0,60})[\s:=]{1,20}(-?(?:\d[\d.]{0,30}(?:e[-+]?\d{1,3})?|nan|inf))\s{0,20}(?=[|│┃]|$)"
+)
+"""A name and its number between the rules of a table: ``| kl 0.0 |``."""
 OF_TRAINING = re.compile(
     r"loss|reward|return|score|(?:^|[_/])kl|grad|entropy|learning_rate|(?:^|[_/])lr", re.IGNORECASE
 )
 SHOWN = 4
+KEPT = 100
+"""Lines with different names that are remembered while one is looked for that comes again."""
 
 
 def looks_like_a_row(path: Path, roots: Sequence[Path]) -> str:
@@ -34,8 +40,31 @@ def looks_like_a_row(path: Path, roots: Sequence[Path]) -> str:
             text = os.pread(descriptor, LOOKED_AT, 0).decode("utf-8", "replace")
         finally:
             os.close(descriptor)
-        for number, line in enumerate(text.splitlines(), 1):
-            found = NAMED.findall(line[:4096])
-            if len(found) > 1 and any(OF_TRAINING.search(name) for name, _ in found):
-                return f"line {number}: " + ", ".join(f"{name}={value}" for name, value in found[:SHOWN])
+        return next((_told(number, found) for number, found in _rows(text)), "")
     return ""
+
+
+def repeated_row(text: str) -> str:
+    """The same of a text, for the first such line whose names a later one has too: a print of settings comes once."""
+    first: dict[tuple[str, ...], str] = {}
+    for number, found in _rows(text):
+        names = tuple(name for name, _ in found[:SHOWN])
+        if names in first:
+            return first[names]
+        if len(first) < KEPT:
+            first[names] = _told(number, found)
+    return ""
+
+
+def _rows(text: str) -> Iterator[tuple[int, list[tuple[str, str]]]]:
+    """Line number (from 1) and numbers by name of each line that looks like a row."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for notation in (NAMED, CELL):
+            found = notation.findall(line[:4096])
+            if len(found) > 1 and any(OF_TRAINING.search(name) for name, _ in found):
+                yield number, found
+                break
+
+
+def _told(number: int, found: Sequence[tuple[str, str]]) -> str:
+    return f"line {number}: " + ", ".join(f"{name}={value}" for name, value in found[:SHOWN])

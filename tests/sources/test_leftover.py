@@ -1,0 +1,145 @@
+"""A folder without a run: files that look like logs are named with what is wrong with them, at little cost."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import os
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.cli.main import run_cli
+from grpo_watch.sources import leftover
+from grpo_watch.sources.discover import Discoverer
+from tests.support.bundles import RECORDED
+from tests.support.live import Live
+
+ROWS = "".join(f"iter {n} loss=0.{n} reward=0.5 kl=0.01\n" for n in range(30))
+VERL = "step:1 - actor/kl_loss:0.0013 - actor/grad_norm:0.41 - critic/rewards/mean:0.45\n" * 3
+
+
+def problems(folder: Path) -> list[str]:
+    finder = Discoverer()
+    assert finder.discover(folder) == []
+    return list(finder.problems)
+
+
+UNREAD = "no metric row was understood; the first that looks like one is "
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("x.log", ROWS, UNREAD + "line 1: loss=0.0, reward=0.5, kl=0.01"),
+        ("x.out", "loading\n" + ROWS, UNREAD + "line 2: loss=0.0, reward=0.5, kl=0.01"),
+        (
+            "metrics.jsonl",
+            "".join(f'{{"iteration": {n}, "avg_r": 0.5, "kl_to_ref": 0.01}}\n' for n in range(9)),
+            UNREAD + "line 1: iteration=0, avg_r=0.5, kl_to_ref=0.01",
+        ),
+        ("x.log", "".join(f"┃ step {n} ┃ loss 0.1 ┃\n" for n in range(9)), UNREAD + "line 1: step=0, loss=0.1"),
+        (
+            "x.log",
+            "(Trainer pid=1) step=0 | policy/kl 0.0 | reward/mean 0.5 | lr 1e-6\n" * 9,
+            UNREAD + "line 1: policy/kl=0.0, reward/mean=0.5, lr=1e-6",
+        ),
+        ("m.csv", "iter,avg_r,kl_to_ref\n0,0.3,0.0\n", "no column of its header is known"),
+    ],
+)
+def test_a_log_in_an_unknown_notation_is_named_with_its_first_row(
+    name: str, content: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    (line,) = problems(tmp_path)
+    assert line.startswith(f"{tmp_path / name}: {said}")
+
+
+def test_compressed_logs_and_utf_16_come_with_the_command_that_reads_them(tmp_path: Path) -> None:
+    gz, xz, zst, wide = (tmp_path / name for name in ("a.log.gz", "b b.log.xz", "c.jsonl.zst", "d.log"))
+    gz.write_bytes(gzip.compress(VERL.encode()))
+    xz.write_bytes(lzma.compress(VERL.encode()))
+    zst.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))
+    wide.write_bytes(VERL.encode("utf-16"))
+    assert problems(tmp_path) == [
+        f"{gz}: compressed; zcat {gz} | grpo-watch check -",
+        f"{xz}: compressed; xzcat '{xz}' | grpo-watch check -",
+        f"{zst}: compressed; zstdcat {zst} | grpo-watch check -",
+        f"{wide}: UTF-16; iconv -f UTF-16 -t UTF-8 {wide} | grpo-watch check -",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.log", "hello world\n" * 99),
+        ("x.log", "beta=0.04, learning_rate=1e-6, num_generations=8\nloading\n"),  # settings: printed once
+        ("data.csv", "name,age,height\na,1,2\n"),
+        ("notes.py", ROWS),
+        ("x.log", ""),
+    ],
+)
+def test_other_files_are_not_named(name: str, content: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    assert problems(tmp_path) == []
+
+
+def test_nothing_is_said_where_a_run_was_found(tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_text(ROWS)
+    (tmp_path / "train.log").write_text("{'loss': '-0.1877', 'reward': '0.49'}\n" * 3)
+    finder = Discoverer()
+    assert len(finder.discover(tmp_path)) == 1
+    assert finder.problems == ()
+
+
+def test_five_are_named_and_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while it grows: it is still the same notation."""
+    for number in range(9):
+        (tmp_path / f"{number}.log").write_text(ROWS)
+    finder, opened = Discoverer(), []
+    real = leftover.open_regular
+    monkeypatch.setattr(leftover, "open_regular", lambda path, roots: opened.append(path.name) or real(path, roots))
+    for _ in range(3):
+        finder.discover(tmp_path)
+        assert [line.split(":")[0] for line in finder.problems] == [str(tmp_path / f"{n}.log") for n in range(5)]
+        with (tmp_path / "3.log").open("a") as file:
+            file.write(ROWS)
+    assert opened == [f"{number}.log" for number in range(5)]
+
+
+def test_what_can_not_be_opened_is_passed_over(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.log")
+    (tmp_path / "b.log").write_text(ROWS)
+    assert [line.split(": ")[0] for line in problems(tmp_path)] == [str(tmp_path / "b.log")]
+
+
+def test_sources_and_check_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.log").write_text(ROWS)
+    said = f"{tmp_path / 'x.log'}: {UNREAD}line 1: loss=0.0, reward=0.5, kl=0.01"
+    for command, code in (("sources", 3), ("check", 3)):
+        assert run_cli([command, str(tmp_path), "--format", "json"]) == code
+        assert json.loads(capsys.readouterr().out)["problems"] == [said]
+    run_cli(["sources", str(tmp_path)])
+    assert capsys.readouterr().out.splitlines()[-1] == "no run was found"
+
+
+def test_the_daemon_tells_it_on_its_page_and_once_in_its_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    live = Live(folder, tmp_path / "state", now=RECORDED)
+    live.settle()
+    assert live.daemon.picture().problems == ()
+    (folder / "x.log").write_text(ROWS)
+    said = f"{folder / 'x.log'}: {UNREAD}line 1: loss=0.0, reward=0.5, kl=0.01"
+    for _ in range(3):
+        live.settle()
+        with (folder / "x.log").open("a") as file:
+            file.write(ROWS)
+    assert live.daemon.picture().problems == (said,)
+    told = [record.__dict__["fields"] for record in caplog.records if record.message == "not read"]
+    assert told == [{"problem": said}]
+    (folder / "x.log").write_text("{'loss': '-0.1877', 'reward': '0.49'}\n" * 3)
+    live.settle()
+    assert live.daemon.picture().problems == ()
+    live.close()
