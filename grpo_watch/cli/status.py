@@ -29,22 +29,33 @@ def status_command(config: Path | None, listen: str | None, output_format: str) 
     host = EVERYWHERE.get(host, host)
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     try:
-        runs, alerts = _asked(address, "runs"), _asked(address, "alerts")
+        told, alerts = _asked(address, "runs"), _asked(address, "alerts")["alerts"]
+        runs, problems = told["runs"], told.get("problems", [])
     except (OSError, ValueError, KeyError) as problem:
         reason = getattr(problem, "reason", problem)
         sys.stderr.write(f"grpo-watch: no daemon answers at {address} ({reason}); --listen names another one\n")
         return NO_DAEMON
     if output_format == "json":
-        sys.stdout.write(json.dumps({"schema": SCHEMA, "runs": runs, "alerts": alerts}, indent=2) + "\n")
+        document = {"schema": SCHEMA, "runs": runs, "alerts": alerts, "problems": problems}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
         sys.stdout.writelines(f"{line}\n" for line in _lines(runs, alerts))
+        sys.stdout.writelines(_unread(problems))
     return 0
 
 
-def _asked(address: str, what: str) -> list[dict[str, Any]]:
+def _unread(problems: Sequence[str]) -> Iterator[str]:
+    """What concerns no run: files that can't be read, rules that don't load."""
+    if problems:
+        from grpo_watch.report.text import printable  # noqa: PLC0415  heavy, and seldom needed
+
+        yield from (f"problem: {printable(problem)}\n" for problem in problems)
+
+
+def _asked(address: str, what: str) -> dict[str, Any]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # our own daemon is behind no proxy
     with opener.open(f"{address}/api/v1/{what}", timeout=ANSWER_SECONDS) as answer:
-        found: list[dict[str, Any]] = json.load(answer)[what]
+        found: dict[str, Any] = json.load(answer)
         return found
 
 

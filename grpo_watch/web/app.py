@@ -105,7 +105,8 @@ class _Site:
         return HTMLResponse(page(self.watch.picture()))
 
     async def runs(self, _: Request) -> Response:
-        return answer({"runs": [run_document(run) for run in self.watch.picture().runs]})
+        picture = self.watch.picture()
+        return answer({"runs": [run_document(run) for run in picture.runs], "problems": picture.problems})
 
     async def series(self, request: Request) -> Response:
         slug = request.path_params["slug"]

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from grpo_watch.cli.main import run_cli
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Severity
 from grpo_watch.core.snapshot import RuleStatus, RuleView, RunSnapshot, RunVerdict
@@ -48,9 +49,11 @@ class Fake:
     def __init__(self) -> None:
         self.lateness: float | None = None
         self.is_ready = True
+        self.problems: tuple[str, ...] = ()
 
     def picture(self) -> Picture:
-        return Picture(runs=(RunPicture(SNAPSHOT, "v0-run", active=True, labels={"team": "math"}),))
+        run = RunPicture(SNAPSHOT, "v0-run", active=True, labels={"team": "math"})
+        return Picture(runs=(run,), problems=self.problems)
 
     def series(self, run: str) -> dict[str, list[Any]]:
         assert run == "v0 run"
@@ -125,6 +128,30 @@ def test_runs() -> None:
     assert (run["run"], run["slug"], run["step"], run["verdict"]) == ("v0 run", "v0-run", 33, "critical")
     assert run["labels"] == {"team": "math"}
     assert run["rules"][0]["status"] == "blind"
+
+
+def test_problems_are_told_with_the_runs() -> None:
+    watch = Fake()
+    watch.problems = (f"/runs/\udcff.log: {EVIL}",)
+    assert get("/api/v1/runs", watch).json()["problems"] == [f"/runs/?.log: {EVIL}"]
+    page = get("/", watch)
+    assert page.status_code == 200
+    assert EVIL not in page.text
+
+
+def test_status_tells_the_problems(capsys: pytest.CaptureFixture[str]) -> None:
+    watch = Fake()
+    watch.problems = ("/runs/x.log: UTF-16\x1b[2J",)
+    listener = bind("127.0.0.1", 0)
+    server = Server(make_app(watch, lambda: 0.0), listener)
+    server.start()
+    try:
+        assert run_cli(["status", "--listen", address(listener)]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == "problem: /runs/x.log: UTF-16\\x1b[2J"
+        assert run_cli(["status", "--listen", address(listener), "--format", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["problems"] == list(watch.problems)
+    finally:
+        server.stop()
 
 
 def test_alerts_are_strict_json_with_their_evidence() -> None:
