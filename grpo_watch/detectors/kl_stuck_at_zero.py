@@ -8,15 +8,10 @@ from types import MappingProxyType
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import is_zero, not_zero, number
 from grpo_watch.core.kl_floor import NoiseFloor
+from grpo_watch.core.kl_unjudged import ONLY_UPDATE, ask_for_beta
 from grpo_watch.core.learning import ARITHMETIC_FLOOR
 from grpo_watch.core.offpolicy import steps_off_policy, update_is_zero
 from grpo_watch.core.records import CheckpointDigest, MetricRow, Reading, Severity, Verdict
-
-ASK = "KL is exactly 0; {}: say which with --set beta=… to have this judged"
-ONLY_UPDATE = (
-    "kl_reference is not logged; without it this needs several optimizer steps per generation "
-    "(num_iterations above 1); checkpoints tell instead (save_steps)"
-)
 
 
 class KlStuckAtZero(Detector):
@@ -103,7 +98,7 @@ class KlStuckAtZero(Detector):
             Verdict.BREACH,
             value=kl,
             severity=Severity.INFO if beta_open else None,
-            message=ASK.format(_why_open(run.framework))
+            message=ask_for_beta(run.framework)
             if beta_open
             else f"KL to the reference is exactly 0 although {signal:.0%} of the groups have differing rewards",
             evidence={
@@ -113,10 +108,3 @@ class KlStuckAtZero(Detector):
                 "grad_norm": number(row, "grad_norm"),
             },
         )
-
-
-def _why_open(framework: str | None) -> str:
-    """Why a zero KL does not show which beta it is; tables that a user explains (``grpo-watch``) have no framework."""
-    if framework in {None, "grpo-watch"}:
-        return "this file does not tell whether beta is 0"
-    return f"{framework} logs it even when beta is 0"

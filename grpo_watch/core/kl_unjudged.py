@@ -1,0 +1,18 @@
+"""Turns what is not known of a run into the words for why its zero KL can't be judged."""
+
+from __future__ import annotations
+
+ONLY_UPDATE = (
+    "kl_reference is not logged; without it this needs several optimizer steps per generation "
+    "(num_iterations above 1); checkpoints tell instead (save_steps)"
+)
+"""Of a run that logs only the KL between new and old policy, which is 0 by design on-policy."""
+
+
+def ask_for_beta(framework: str | None) -> str:
+    """What a zero KL asks while nobody said beta; tables that a user explains (``grpo-watch``) have no framework."""
+    if framework in {None, "grpo-watch"}:
+        why = "this file does not tell whether beta is 0"
+    else:
+        why = f"{framework} logs it even when beta is 0"
+    return f"KL is exactly 0; {why}: say which with --set beta=… to have this judged"
