@@ -134,6 +134,7 @@ def test_a_table_that_claims_to_be_huge_is_not_fetched(server: WandbServer, clie
 )
 def test_failures_are_told_apart(server: WandbServer, client: ClientProcess, fault: Fault, trouble: Trouble) -> None:
     server.add("ada/grpo", ServedRun("r1", rows=calls(metrics(1))))
+    client.details(PLACE)  # a new client asks once whether the key is right
     server.standing = fault
     with pytest.raises(RemoteError) as caught:
         client.details(RemotePlace("ada", "grpo", "r1"))
