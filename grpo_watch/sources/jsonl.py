@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from grpo_watch.core.records import ChannelKind, Cursor, EventKind, Item, RawRow, RunEvent
+from grpo_watch.core.records import ChannelKind, Cursor, EventKind, Item, RawRow, RunEvent, Scalar
 from grpo_watch.sources import rows
-from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.base import Skip
+from grpo_watch.sources.line_source import LineSource
 from grpo_watch.sources.tail import Line, Tail
 
 SUMMARY = b'{"model_parameter_info"'
@@ -25,7 +26,7 @@ NAN_LINE = 1 << 20
 _decode = msgspec.json.Decoder().decode
 
 
-class JsonlSource:
+class JsonlSource(LineSource):
     """Reads one JSON-lines file: a row per line, the step in the row.
 
     Understands ms-swift (``"global_step/max_steps": "33/80"``), its Megatron backend (``"iteration": "7/2174"``),
@@ -46,43 +47,17 @@ class JsonlSource:
         cursor: Cursor | None = None,
         columns: Mapping[str, str] | None = None,
     ) -> None:
-        self.name, self.segment, self.stats = name, segment, SourceStats()
+        super().__init__(name, Tail(path, roots, cursor), segment, cursor)
         self._own = {column: name for name, column in (columns or {}).items()}
-        self._tail = Tail(path, roots, cursor)
-        self._generation = 0
         state = cursor.state if cursor is not None else {}
-        self._line = rows.whole(state.get("line")) or 0
         self._last = rows.whole(state.get("step"))
         self._finished = state.get("finished") is True
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield the items of all lines that were completed."""
-        yield from self._items(self._tail.read(), seen)
+    def _remembered(self) -> dict[str, Scalar]:
+        return {"step": self._last, "finished": self._finished}
 
-    def finish(self) -> Iterator[Item]:
-        """Yield the item of a last line that has no end."""
-        yield from self._items(self._tail.finish(), None)
-
-    def cursor(self) -> Cursor:
-        """Where reading would go on, and what the lines before said of the run's end."""
-        at = self._tail.cursor(self.name)
-        state = {"line": self._line, "step": self._last, "finished": self._finished}
-        return Cursor(at.source, at.identity, at.position, state)
-
-    def close(self) -> None:
-        """Free the file handle."""
-        self._tail.close()
-
-    def _items(self, lines: Iterator[Line], seen: float | None) -> Iterator[Item]:
-        for line in lines:
-            if line.generation != self._generation:
-                self._generation, self._line, self._last, self._finished = line.generation, 0, None, False
-            self._line += 1
-            item = self._item(line, seen)
-            if item is not None:
-                self.stats.records += 1
-                yield item
-        self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
+    def _forget(self) -> None:
+        self._last, self._finished = None, False
 
     def _item(self, line: Line, seen: float | None) -> Item | None:
         if line.data.startswith(SUMMARY):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from grpo_watch.core.records import ChannelKind, Cursor, Item, RawRow, RunConfig
+from grpo_watch.core.records import ChannelKind, Cursor, Item, RawRow, RunConfig, Scalar
 from grpo_watch.sources import rows
-from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.base import Skip
+from grpo_watch.sources.line_source import LineSource
 from grpo_watch.sources.table_rows import is_unsloths, keys_of, row_of
 from grpo_watch.sources.tail import Line, Tail
 
@@ -18,7 +19,7 @@ RULER = frozenset("-|: ")
 """What the line under the header of a Markdown table is made of; people paste a notebook's table like that."""
 
 
-class TableSource:
+class TableSource(LineSource):
     """Reads one table. Quoted cells may hold the delimiter, but no line end.
 
     A line that repeats the header (a job that appends to its predecessor's file writes it again) begins nothing new.
@@ -41,41 +42,16 @@ class TableSource:
         cursor: Cursor | None = None,
         columns: Mapping[str, str] | None = None,
     ) -> None:
-        self.name, self.segment, self.stats = name, segment, SourceStats()
-        self._tail = Tail(path, roots, cursor, max_line=MAX_LINE)
-        self._generation, self._columns = 0, columns or {}
-        state = cursor.state if cursor is not None else {}
-        self._line = rows.whole(state.get("line")) or 0
-        self._header = str(state.get("header") or "")
+        super().__init__(name, Tail(path, roots, cursor, max_line=MAX_LINE), segment, cursor)
+        self._columns = columns or {}
+        self._header = str(cursor.state.get("header") or "") if cursor is not None else ""
         self._layout()
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield the rows of all lines that were completed."""
-        yield from self._items(self._tail.read(), seen)
+    def _remembered(self) -> dict[str, Scalar]:
+        return {"header": self._header}
 
-    def finish(self) -> Iterator[Item]:
-        """Yield the row of a last line that has no end."""
-        yield from self._items(self._tail.finish(), None)
-
-    def cursor(self) -> Cursor:
-        """Where reading would go on, and under which header."""
-        at = self._tail.cursor(self.name)
-        return Cursor(at.source, at.identity, at.position, {"line": self._line, "header": self._header})
-
-    def close(self) -> None:
-        """Free the file handle."""
-        self._tail.close()
-
-    def _items(self, lines: Iterator[Line], seen: float | None) -> Iterator[Item]:
-        for line in lines:
-            if line.generation != self._generation:
-                self._generation, self._line, self._header = line.generation, 0, ""
-            self._line += 1
-            item = self._item(line, seen)
-            if item is not None:
-                self.stats.records += 1
-                yield item
-        self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
+    def _forget(self) -> None:
+        self._header = ""
 
     def _item(self, line: Line, seen: float | None) -> Item | None:
         if line.too_long:
