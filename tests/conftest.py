@@ -1,4 +1,4 @@
-"""Real programs for tests marked ``system``: found on PATH, counted as not run where missing, a failure in CI."""
+"""Properties draw the same examples every time; programs for tests marked ``system`` are found, or told as missing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
 
 ALSO_CALLED = {
     "alertmanager": ("prometheus-alertmanager",),
@@ -14,6 +15,9 @@ ALSO_CALLED = {
     "chromium": ("chromium-browser", "google-chrome"),
 }
 NOT_RUN = "not run, not installed: "
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")  # what draws at random, and much more of it, is make soak
 
 
 def find_program(name: str) -> str | None:
