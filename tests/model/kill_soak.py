@@ -41,7 +41,7 @@ Key = tuple[str, str, int]
 
 @dataclass
 class Figures:
-    """What is printed."""
+    """What is printed; ``waiting`` alerts had not arrived at the last kill, and took ``drained`` seconds then."""
 
     kills: int = 0
     rows: int = 0
@@ -51,6 +51,8 @@ class Figures:
     second_ids: int = 0
     out_of_order: int = 0
     wrong_rows: int = 0
+    waiting: int = 0
+    drained: float = 0.0
 
     @property
     def failed(self) -> bool:
@@ -153,8 +155,10 @@ class Soak:
             self._live_until(self._looked)  # what is there at the first look is no news
             for _ in range(trials):
                 self._trial()
+            self.figures.waiting, began = len(self._missing()), time.monotonic()
             self.hook.well = True
-            self._live_until(self._all_arrived)
+            self._live_until(lambda: not self._missing())
+            self.figures.drained = time.monotonic() - began
         self._count()
         return self.figures
 
@@ -218,9 +222,9 @@ class Soak:
             except sqlite3.OperationalError:  # not made yet
                 return False
 
-    def _all_arrived(self) -> bool:
+    def _missing(self) -> set[Key]:
         with self.hook.lock:
-            return {key for key, _ in self.hook.got} >= {key for run in self.runs for key in run.expected}
+            return {key for run in self.runs for key in run.expected} - {key for key, _ in self.hook.got}
 
     def _count(self) -> None:
         figures, names = self.figures, dict[Key, set[str]]()
@@ -259,7 +263,8 @@ def main() -> int:
     print(  # noqa: T201  its output
         f"{figures.kills} kills, {figures.rows} rows, {figures.alerts} alerts, {figures.messages} messages arrived: "
         f"{figures.lost} lost, {figures.second_ids} under a second id, {figures.out_of_order} runs out of order, "
-        f"{figures.wrong_rows} rows lost or counted twice, {time.monotonic() - began:.0f} s"
+        f"{figures.wrong_rows} rows lost or counted twice, {time.monotonic() - began:.0f} s; "
+        f"{figures.waiting} waited at the last kill and took {figures.drained:.0f} s once the receiver was well"
     )
     return int(figures.failed)
 
