@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from grpo_watch.mounts import MOUNTS, network_type
 from grpo_watch.store import deliveries
 
 FILE = "state.db"
+OWNER_READS = 0o600
 VERSION = 2
 CHECKED_BYTES = 64 * 1024 * 1024
 """Larger databases are not checked page by page at the start (0.1 s per 50 MB); damage then shows when it is met."""
@@ -79,6 +81,7 @@ def open_database(folder: Path, now: float, mounts: Path = MOUNTS) -> sqlite3.Co
 
 
 def _connect(path: Path, journal: str) -> sqlite3.Connection:
+    _keep_private(path)
     database = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
     try:
         database.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -90,6 +93,14 @@ def _connect(path: Path, journal: str) -> sqlite3.Connection:
         database.close()
         raise
     return database
+
+
+def _keep_private(path: Path) -> None:
+    """Only the owner reads the database; SQLite gives the files beside it the same mode."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_READS)
+    with suppress(OSError):  # somebody else's file, or a file system without modes
+        os.fchmod(descriptor, OWNER_READS)
+    os.close(descriptor)
 
 
 def _prepare(database: sqlite3.Connection, path: Path) -> None:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from pathlib import Path
 
 from grpo_watch.errors import StateInUseError, UsageError
 
 FILE = "lock"
+OWNER_ONLY = 0o700
+OTHERS = 0o077
+
+log = logging.getLogger("grpo_watch.store")
 
 
 class StateLock:
     """The lock of one state directory, held from construction to ``release``; the file holds the holder's pid.
+
+    A directory that is not there is made for its owner only; of one that others may enter a warning is logged.
 
     Raises:
         StateInUseError: another process holds it; the message names that process.
@@ -21,13 +28,14 @@ class StateLock:
 
     def __init__(self, folder: Path) -> None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(OWNER_ONLY, parents=True, exist_ok=True)
             self._descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise UsageError(
                 f"{folder}: state can't be kept there: {error.strerror or error} (give another --state-dir)"
             ) from None
         self._lock(folder)
+        _warn(folder)
 
     def _lock(self, folder: Path) -> None:
         try:
@@ -50,3 +58,10 @@ class StateLock:
     def release(self) -> None:
         """Free the directory."""
         os.close(self._descriptor)
+
+
+def _warn(folder: Path) -> None:
+    mode = folder.stat().st_mode & 0o777
+    if mode & OTHERS:
+        fields = {"path": str(folder), "mode": f"{mode:04o}", "fix": f"chmod 700 {folder}"}
+        log.warning("other users may enter the state directory", extra={"fields": fields})

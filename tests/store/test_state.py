@@ -266,6 +266,24 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         Store(tmp_path / "file" / "state", 0.0)
 
 
+def test_only_its_owner_reads_the_state(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A directory that it makes, and the database in one that was there, as an older version left it."""
+    made = Store(tmp_path / "deep" / "state", 0.0)
+    made.register("/runs/r", "r", 1.0)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in made.folder.iterdir()}
+    assert made.folder.stat().st_mode & 0o777 == 0o700
+    assert {modes[name] for name in modes if name.startswith("state.db")} == {0o600}
+    assert caplog.records == []
+    made.close()
+    made.folder.chmod(0o750)
+    (made.folder / "state.db").chmod(0o644)
+    Store(made.folder, 1.0).close()
+    assert (made.folder / "state.db").stat().st_mode & 0o777 == 0o600
+    (warning,) = caplog.records
+    assert warning.fields["mode"] == "0750"  # type: ignore[attr-defined]
+    assert warning.fields["fix"] == f"chmod 700 {made.folder}"  # type: ignore[attr-defined]
+
+
 def test_a_full_disk_at_the_start_is_one_line(tmp_path: Path) -> None:
     """A file size limit of 0 is what a full disk looks like to a process; it would stay for good, hence a child."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
