@@ -7,12 +7,15 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from grpo_watch.sinks.alerts import moment
 from grpo_watch.sinks.base import Picture
 from grpo_watch.sinks.notification import FIRING, STOPPED, Notification, Outcome, Result
+from grpo_watch.sinks.text import plain
 
 LOOK_SECONDS = 5.0
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
@@ -90,13 +93,14 @@ class StopReceiver:
         if place is None:
             return f"{told.run} can't be asked to stop: its folder is not on this machine; give `folder`"
         folder, file = place
+        reason = f"{told.rule} has been critical for {(now - told.started) / 60:.0f} minutes"
         try:
             if not self._plan.dry_run:
-                _make(folder, file, told)
+                _make(folder, file, _document(told, reason, now))
         except OSError as problem:
             return f"{folder / file} can't be made: {problem.strerror or problem}"
         self._asked |= {told.id}
-        self._say(told, folder / file, now)
+        self._say(told, folder / file, reason, now)
         return ""
 
     def _place(self, run: str) -> tuple[Path, str] | None:
@@ -105,21 +109,33 @@ class StopReceiver:
         folder = self._folder_of(run)
         return None if folder is None else (folder, self._plan.file)
 
-    def _say(self, told: Notification, file: Path, now: float) -> None:
-        minutes = (now - told.started) / 60
+    def _say(self, told: Notification, file: Path, reason: str, now: float) -> None:
         did = "would be asked" if self._plan.dry_run else "was asked"
-        text = f"{told.run} {did} to stop by {file}: {told.rule} has been critical for {minutes:.0f} minutes"
+        text = f"{told.run} {did} to stop by {file}: {reason}"
         log.warning("stop action", extra={"fields": {"run": told.run, "rule": told.rule, "file": str(file)}})
         mark = hashlib.blake2s(f"stop:{self._plan.dry_run}:{told.id}".encode(), digest_size=16).hexdigest()
         self._announce(replace(told, id=mark, status=STOPPED, summary=text, message=text, at=now))
 
 
-def _make(folder: Path, file: str, told: Notification) -> None:
+def _document(told: Notification, reason: str, now: float) -> dict[str, Any]:
+    """What the file says, for people and for the job's log; ``episode`` is the id of the alert's message."""
+    return {
+        "rule": told.rule,
+        "severity": told.severity,
+        "run": told.run,
+        "step": told.step,
+        "episode": told.id,
+        "at": moment(now),
+        "reason": reason,
+    }
+
+
+def _make(folder: Path, file: str, document: Mapping[str, Any]) -> None:
     """Make the file in exactly this folder: neither the folder nor the file may be a link to elsewhere.
 
     A file that is there already has asked before.
     """
-    text = json.dumps({"run": told.run, "rule": told.rule, "step": told.step, "alert": told.id}) + "\n"
+    text = json.dumps(plain(document)) + "\n"
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=place)

@@ -55,7 +55,16 @@ def test_asks_once_after_the_grace_period_and_says_so(site: Site) -> None:
     assert not file.exists()
     for _ in range(3):
         assert look(receiver, told()).detail == "1 runs asked to stop"
-    assert json.loads(file.read_text()) == {"run": "v0-run", "rule": "kl-stuck-at-zero", "step": 10, "alert": "f00d"}
+    (line,) = file.read_text().splitlines()
+    assert json.loads(line) == {
+        "rule": "kl-stuck-at-zero",
+        "severity": "critical",
+        "run": "v0-run",
+        "step": 10,
+        "episode": "f00d",
+        "at": "2026-11-18T11:16:40.000Z",
+        "reason": "kl-stuck-at-zero has been critical for 10 minutes",
+    }
     (said,) = site.announced
     assert (said.status, said.run, said.at) == ("stopped", "v0-run", FIRED + GRACE)
     assert said.message == f"v0-run was asked to stop by {file}: kl-stuck-at-zero has been critical for 10 minutes"
