@@ -58,7 +58,12 @@ def pushing(settings: Callable[[], Settings], page: str, instance: str, daemon: 
 
     given = Given(time.time, instance, late, folder_of, announced.put)
     routed = build(settings().sinks, given)
-    wishes = Wishes(lambda: muted(settings().mute), lambda: settings().notify_backlog, page)
+    wishes = Wishes(
+        mutes=lambda: muted(settings().mute),
+        backlog=lambda: settings().notify_backlog,
+        page=page,
+        runbook=lambda: settings().runbook_url,
+    )
     return Pushing(Desk(routed, wishes, random.random, announced), routed)
 
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from grpo_watch.config.document import nearest
 from grpo_watch.config.fields import Address, FilePath, LabelName, Model, Secret, located
+from grpo_watch.config.secrets import Url
 from grpo_watch.config.sinks import Sink
 from grpo_watch.config.values import wrong_value
 from grpo_watch.core.names import LABELLED, METRICS, SETTINGS, split_label
@@ -131,8 +132,19 @@ class WandbServer(Model):
     requests_per_minute: Annotated[float, Field(ge=1)] = 60
 
 
+def _runbook(template: str) -> str:
+    if template:
+        Url(template)
+        if "{rule}" not in template:
+            raise ValueError("an address with {rule} in it, e.g. https://wiki.example.org/grpo/{rule}")
+    return template
+
+
 class Settings(Model):
-    """Everything that can be set; ``state_dir`` None means the default for the watched paths."""
+    """Everything that can be set; ``state_dir`` None means the default for the watched paths.
+
+    ``runbook_url`` is where a rule's runbook is found, with ``{rule}`` for its name; empty: messages name the command.
+    """
 
     runs: tuple[RunEntry, ...] = ()
     listen: str = "127.0.0.1:9853"
@@ -140,6 +152,7 @@ class Settings(Model):
     retention: Retention = Retention()
     rules: tuple[FilePath, ...] = ()
     notify_backlog: Literal["live", "all", "none"] = "live"
+    runbook_url: Annotated[str, AfterValidator(_runbook)] = ""
     sinks: tuple[Sink, ...] = ()
     mute: tuple[Mute, ...] = ()
     web: Web = Web()

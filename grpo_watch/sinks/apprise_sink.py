@@ -70,7 +70,7 @@ def body_of(told: Notification) -> str:
             lines += [f"Likely: {clean(told.cause, 300)}"] if told.cause else []
             lines += [f"What to do: {clean(told.hint, 400)}"] if told.hint else []
         lines += [evidence_line(told.evidence, 400), *trends(told)]
-    lines += [clean(url, 300) for url in (told.page, told.runbook) if url]
+    lines += [clean(told.page, 300), clean(f"Runbook: {told.runbook}", 300) if told.runbook else ""]
     text = "\n".join(line for line in lines if line).replace("@", "@\u2060")
     written = text.encode("utf-8", "replace")
     return text if len(written) <= MAX_BODY else written[: MAX_BODY - 3].decode("utf-8", "ignore") + "…"

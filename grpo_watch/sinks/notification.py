@@ -22,8 +22,9 @@ class Notification:
     alerts of one rule. ``step`` is where it fired or resolved, ``first_step`` the episode's first breaching step.
     ``cause`` is the likely cause in words (empty: unknown), ``caused_by`` the rule that explains this one.
     ``started`` is when the episode fired, ``ended`` when it resolved, ``at`` when this was made (Unix seconds).
-    ``labels`` are the user's, ``page`` and ``runbook`` absolute addresses or empty. ``series`` holds at most 3 metrics
-    of at most 24 points each, oldest first, for a sparkline. ``parts`` makes it a digest; a part has none itself.
+    ``labels`` are the user's, ``page`` an absolute address or empty, ``runbook`` the address of the rule's runbook or
+    the command that shows it. ``series`` holds at most 3 metrics of at most 24 points each, oldest first, for a
+    sparkline. ``parts`` makes it a digest; a part has none itself.
     """
 
     id: str

@@ -7,7 +7,7 @@ from grpo_watch.sinks.notification import FIRING, Notification
 RUN, RULE = "notify-test", "kl-stuck-at-zero"
 
 
-def sample(now: float) -> Notification:
+def sample(now: float, runbook: str = "") -> Notification:
     """A critical alert of a run that does not exist, and says so; each second's has an id of its own."""
     return Notification(
         id=f"notify-test-{int(now)}",
@@ -29,5 +29,6 @@ def sample(now: float) -> Notification:
         started=now,
         ended=None,
         at=now,
+        runbook=runbook,
         series={"kl_reference": (0.0,) * 8, "reward_mean": (0.1, 0.2, 0.2, 0.4, 0.5, 0.5, 0.7, 0.8)},
     )

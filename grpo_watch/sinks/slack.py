@@ -122,6 +122,7 @@ def _context(text: str) -> dict[str, Any]:
 
 
 def _link(url: str, name: str) -> str:
-    """A link of our own; an address that could break out of it is not one."""
-    usable = url.startswith(("http://", "https://")) and not set(url) & set("<>|\n ")
-    return f"<{url.replace('&', '&amp;')}|{name}>" if usable else ""
+    """A link of our own, or what is none as text; an address that could break out of a link is not shown."""
+    if not url.startswith(("http://", "https://")):
+        return f"{name}: {escaped(url, 300)}" if url else ""
+    return "" if set(url) & set("<>|\n ") else f"<{url.replace('&', '&amp;')}|{name}>"

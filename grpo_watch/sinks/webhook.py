@@ -90,6 +90,7 @@ def own_document(told: Notification) -> dict[str, Any]:
         "evidence": dict(told.evidence),
         "hint": told.hint,
         "cause": told.cause,
+        "runbook": told.runbook,
         "page": told.page,
     }
     return document | ({"parts": [own_document(part) for part in told.parts]} if told.parts else {})

@@ -26,6 +26,7 @@ def test_a_sample_arrives_and_ends(tmp_path: Path, capsys: pytest.CaptureFixture
     told = [json.loads(sent.body) for sent in hook.sent]
     assert [(each["run"], each["status"]) for each in told] == [("notify-test", "firing"), ("notify-test", "resolved")]
     assert "test" in told[0]["summary"]
+    assert told[0]["runbook"] == "grpo-watch explain kl-stuck-at-zero"
     assert capsys.readouterr().out.startswith("ok      webhook:127.0.0.1:")
 
 

@@ -133,6 +133,16 @@ def test_variables_that_kubernetes_sets_are_ignored(tmp_path: Path) -> None:
             "notify_backlog: some",
             "12:17: notify_backlog: input should be 'live', 'all' or 'none'",
         ),
+        (
+            "notify_backlog: all",
+            "runbook_url: https://wiki.example.org/",
+            "12:14: runbook_url: an address with {rule} in it",
+        ),
+        (
+            "notify_backlog: all",
+            "runbook_url: wiki/{rule}",
+            "12:14: runbook_url: a URL begins with http:// or https://",
+        ),
         (", tls_key: k.pem", "", "21:6: web: tls_cert and tls_key come together"),
         ("http://127.0.0.1:9091", "127.0.0.1:9091", "17:31: sinks.3.url: a URL begins with http:// or https://"),
         ("2027-01-31", "2027-02-31", "20:54: day is out of range for month"),

@@ -106,6 +106,7 @@ def test_fires_repeats_and_resolves(start: Start, people: Receiving) -> None:
             "evidence": "kl_reference 0 · reward_zero_std_ratio 0.125",
             "cause": "The optimizer does not hold the model's parameters.",
             "fix": "Stop the run.",
+            "runbook": "grpo-watch explain kl-stuck-at-zero",
             "page": "http://127.0.0.1:9853/",
         }
         assert seconds(first["startsAt"]) == pytest.approx(alert.started, abs=0.01)

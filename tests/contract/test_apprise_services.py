@@ -133,6 +133,6 @@ def test_the_text_is_bounded_in_bytes() -> None:
     """WeCom counts bytes: three for each of these; a digest lists some alerts and counts the rest."""
     long = "训" * 10_000
     assert len(body_of(told(message=long, hint=long, cause=long, evidence={"a": long})).encode()) <= MAX_BODY
-    digest = body_of(told(parts=tuple(told(id=str(n), run=f"run-{n}") for n in range(30))))
+    digest = body_of(told(runbook="", parts=tuple(told(id=str(n), run=f"run-{n}") for n in range(30))))
     assert digest.count("kl-stuck-at-zero") == 10
     assert "… and 20 more" in digest

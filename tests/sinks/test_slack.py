@@ -47,6 +47,11 @@ def test_a_message_tells_what_a_person_needs() -> None:
     assert foot["elements"][0]["text"] == f"{links} · team=math"
 
 
+def test_a_runbook_without_an_address_is_the_command_that_shows_it() -> None:
+    foot = message(told())["attachments"][0]["blocks"][-1]
+    assert "runbook: grpo-watch explain kl-stuck-at-zero" in foot["elements"][0]["text"]
+
+
 def test_resolved_is_short_and_green() -> None:
     body = message(told(status="resolved", ended=1_795_000_600.0))
     assert body["text"].startswith("RESOLVED kl-stuck-at-zero")

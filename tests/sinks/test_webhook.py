@@ -28,7 +28,7 @@ def webhook(**settings: Any) -> Receiver:
 
 
 def test_the_document_of_the_interface() -> None:
-    """Exactly these keys; numbers that JSON can't hold are words."""
+    """These keys, and the runbook; numbers that JSON can't hold are words."""
     with receiving() as server:
         notification = told(evidence={"kl_reference": 0.0, "loss": math.nan, "note": "half \ud83d"})
         assert webhook(url=server.url).send(notification).result is Result.DELIVERED
@@ -47,6 +47,7 @@ def test_the_document_of_the_interface() -> None:
         "evidence": {"kl_reference": 0.0, "loss": "NaN", "note": "half ?"},
         "hint": "Stop the run.",
         "cause": "The optimizer does not hold the model's parameters.",
+        "runbook": "grpo-watch explain kl-stuck-at-zero",
         "page": "http://127.0.0.1:9853/",
     }
 

@@ -120,7 +120,7 @@ def told(**changed: Any) -> Notification:
             "at": 1_795_000_001.0,
             "labels": {"team": "math"},
             "page": "http://127.0.0.1:9853/",
-            "runbook": "",
+            "runbook": "grpo-watch explain kl-stuck-at-zero",
             "series": {"kl_reference": (0.0, 0.0, 0.0), "reward_mean": (0.1, 0.2, 0.4, 0.8)},
             **changed,
         }

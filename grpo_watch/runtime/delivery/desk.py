@@ -26,12 +26,14 @@ GATHER_SECONDS = 60.0
 class Wishes:
     """What the settings say of all messages; asked again each time, so that a reload counts.
 
-    ``backlog`` is ``live``, ``all`` or ``none``; ``page`` the address of the status page, or empty.
+    ``backlog`` is ``live``, ``all`` or ``none``; ``page`` the address of the status page, or empty; ``runbook`` that of
+    runbooks with ``{rule}`` in it, or empty.
     """
 
     mutes: Callable[[], Sequence[Muted]] = tuple
     backlog: Callable[[], str] = lambda: "live"
     page: str = ""
+    runbook: Callable[[], str] = str
 
 
 class Desk:
@@ -153,4 +155,5 @@ class Desk:
             watch.options.labels,
             self._wishes.page,
             {rule.name: rule.summary for rule in rules},
+            self._wishes.runbook(),
         )

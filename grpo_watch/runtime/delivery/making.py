@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 from grpo_watch.core.alerts import Alert, transition_id
 from grpo_watch.core.diagnosis import Finding
@@ -26,7 +27,8 @@ CAUSES = 2
 class Told:
     """What a run's notifications are made of besides its transitions.
 
-    ``at`` is Unix seconds, ``page`` the address of the status page or empty, ``summaries`` what each rule means.
+    ``at`` is Unix seconds, ``page`` the address of the status page or empty, ``summaries`` what each rule means,
+    ``runbook`` the address of runbooks with ``{rule}`` in it, or empty.
     """
 
     snapshot: RunSnapshot
@@ -35,6 +37,7 @@ class Told:
     labels: Mapping[str, str] = field(default_factory=dict)
     page: str = ""
     summaries: Mapping[str, str] = field(default_factory=dict)
+    runbook: str = ""
 
 
 def notifications(transitions: Iterable[Transition], told: Told) -> list[Notification]:
@@ -61,6 +64,11 @@ def firing(state: RunState) -> Iterator[Transition]:
         for key, alert in monitor.alerts.items():
             if alert.state is AlertState.FIRING:
                 yield _fired(state.run, monitor.rule.name, key, alert)
+
+
+def runbook_of(rule: str, template: str) -> str:
+    """Where a rule's runbook is found: its address, else the command that shows it."""
+    return template.replace("{rule}", quote(rule, safe="")) if template else f"grpo-watch explain {rule}"
 
 
 def digest(parts: Sequence[Notification], at: float) -> Notification:
@@ -135,6 +143,7 @@ def _notification(transition: Transition, status: str, finding: Finding | None, 
         at=told.at,
         labels=dict(told.labels),
         page=told.page,
+        runbook=runbook_of(transition.rule, told.runbook),
         series=_series(reading.evidence, told.history),
     )
 

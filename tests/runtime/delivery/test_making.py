@@ -62,6 +62,13 @@ def test_a_message_holds_what_is_needed_to_act() -> None:
     assert "loss" not in message.series
 
 
+def test_the_runbook_is_an_address_where_one_is_configured_else_the_command() -> None:
+    (command,) = notifications([FIRED], material(FINDING))
+    (address,) = notifications([FIRED], replace(material(FINDING), runbook="https://wiki.example.org/grpo/{rule}#top"))
+    assert command.runbook == "grpo-watch explain kl-stuck-at-zero"
+    assert address.runbook == "https://wiki.example.org/grpo/kl-stuck-at-zero#top"
+
+
 def test_what_another_finding_explains_is_not_told_but_its_end_is_made() -> None:
     """Whoever was never told of the alert drops its end."""
     explained = replace(FINDING, caused_by="learning-rate-zero", severity=Severity.WARNING)
