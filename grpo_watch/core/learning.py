@@ -13,6 +13,13 @@ KL_PER_SQUARED_LR_ADAPTER = 25.0
 """The same for adapters, whose B matrix starts at zero: 60 to 110 (TRL 1.16.0, LoRA r 8), 1,200 and up (ms-swift)."""
 ARITHMETIC_FLOOR = 1e-12
 """Below this a KL averaged over tokens may be an exact zero by float32 rounding alone."""
+ARITHMETIC_FLOOR_UNSURE = 6e-8
+"""The same where no token need be likely. exp(d) - d - 1 in float32 is exactly 0 for every token whose log-probability
+moved by less than 3.4e-4 (d^2 / 2 below half a step of float32 at 1), as long as log-probabilities lie on a grid no
+finer than that step, so at 1 nat or more from 0. A token likelier than that leaves rounding noise at once. Seen in a
+healthy TRL 1.16.0 run at 5e-7, entropy 3.7: exact zeros until the learning rate sums to 8e-6."""
+LIKELY_TOKENS = 1.0
+"""Entropy (nats per token) up to which likely tokens are certain to be among those sampled."""
 
 
 class LearningSoFar:
@@ -20,14 +27,16 @@ class LearningSoFar:
 
     ``total`` is what the policy may have moved by before the newest row: a row's own update comes after its metrics.
     ``signal`` is the newest known share of groups that had one (rows without a generation keep it); None: unknown.
+    ``floor`` is the KL below which an exact zero proves nothing.
     """
 
-    __slots__ = ("_last_step", "_pending", "rate_known", "signal", "total")
+    __slots__ = ("_last_step", "_pending", "floor", "rate_known", "signal", "total")
 
     def __init__(self) -> None:
         self.total = 0.0
         self.signal: float | None = None
         self.rate_known = False
+        self.floor = ARITHMETIC_FLOOR_UNSURE
         self._pending = 0.0
         self._last_step: int | None = None
 
@@ -40,6 +49,9 @@ class LearningSoFar:
         self._pending = 0.0
         if silent is not None:
             self.signal = 1.0 - silent
+        entropy = number(row, "entropy")
+        if entropy is not None:
+            self.floor = ARITHMETIC_FLOOR if entropy <= LIKELY_TOKENS else ARITHMETIC_FLOOR_UNSURE
         rate = number(row, "learning_rate")
         steps = 1 if self._last_step is None else max(1, row.step - self._last_step)
         self._last_step = row.step

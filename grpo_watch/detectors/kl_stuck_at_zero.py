@@ -72,12 +72,12 @@ class KlStuckAtZero(Detector):
             return SILENT
         if not update_is_zero(row):
             return QUIET
-        why_not = self._not_evidence(row, run)
+        why_not = self._not_evidence(row, run, ARITHMETIC_FLOOR)  # verl's ppo_kl is the mean of d itself, not of d^2
         message = "policy-update KL and clip share are exactly 0 although one generation feeds several optimizer steps"
         evidence = {"kl_policy_update": 0.0, "policy_clip_ratio": number(row, "policy_clip_ratio")}
         return no_data(why_not) if why_not else (Reading(Verdict.BREACH, message=message, evidence=evidence),)
 
-    def _not_evidence(self, row: MetricRow, run: RunView) -> str | None:
+    def _not_evidence(self, row: MetricRow, run: RunView, floor: float | None = None) -> str | None:
         learning, adapter = run.learning, bool(run.setting("adapter"))
         if not learning.rate_known:
             return "no learning rate is logged, so a zero KL may be a warm-up"
@@ -86,7 +86,7 @@ class KlStuckAtZero(Detector):
         if learning.signal < self.min_signal:
             return "no group has differing rewards, so nothing is learned and KL 0 is expected"
         least = self.min_cumulative_lr_adapter if adapter else self.min_cumulative_lr
-        visible = max(row.resolution or 0.0, ARITHMETIC_FLOOR)
+        visible = max(row.resolution or 0.0, floor or learning.floor)
         if learning.total < least or learning.expected_kl(adapter=adapter) < visible:
             return "the learning rate summed so far is too small for a KL that this log could show"
         return None

@@ -10,7 +10,6 @@ from typing import TypeAlias
 from grpo_watch.core.checkpoints import CheckpointHistory, changed, comparable
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import is_zero, number
-from grpo_watch.core.learning import ARITHMETIC_FLOOR
 from grpo_watch.core.records import CheckpointDigest, MetricRow, Reading, Verdict
 from grpo_watch.core.window import BATCHES_AHEAD, ROWS_AHEAD
 
@@ -59,7 +58,9 @@ class ReferenceFollowsPolicy(Detector):
             return
         if not is_zero(kl, row.resolution):
             self.rows.append((row.step, False))
-        elif run.learning.expected_kl(adapter=bool(run.setting("adapter"))) >= (row.resolution or ARITHMETIC_FLOOR):
+            return
+        expected = run.learning.expected_kl(adapter=bool(run.setting("adapter")))
+        if expected >= max(row.resolution or 0.0, run.learning.floor):
             self.rows.append((row.step, True))
 
     def _judge(self, run: RunView) -> Iterator[Reading]:

@@ -9,8 +9,11 @@ from tests.support.detecting import Watched
 from tests.support.records import row
 
 
-def a_row(step: int, kl: float | None = 0.0, rate: float = 1e-6, silent: float = 0.2) -> MetricRow:
-    return row(step, kl_reference=kl, learning_rate=rate, reward_zero_std_ratio=silent)
+def a_row(
+    step: int, kl: float | None = 0.0, rate: float = 1e-6, silent: float = 0.2, entropy: float | None = 0.5
+) -> MetricRow:
+    values = {"kl_reference": kl, "learning_rate": rate, "reward_zero_std_ratio": silent}
+    return row(step, **values, **({} if entropy is None else {"entropy": entropy}))
 
 
 def watched(**settings: float | bool) -> Watched:
@@ -41,6 +44,13 @@ def test_the_channels_resolution_decides_when_a_zero_counts(resolution: float | 
     """250 x (0.8e-6 x n)^2 reaches 1e-8 with n = 8 updates, that is in row 9; 1e-5 would take 250."""
     run = watched().feed_all(a_row(step)._replace(resolution=resolution) for step in range(1, 101))
     assert [step for _, step, _ in run.changes] == ([] if fired is None else [fired])
+
+
+@pytest.mark.parametrize("entropy", [None, 3.7], ids=["no entropy", "no likely token"])
+def test_without_likely_tokens_float32_hides_a_small_kl(entropy: float | None) -> None:
+    """250 x (0.8e-6 x n)^2 reaches 6e-8 with n = 20 updates (1.6e-5), that is in row 21."""
+    run = watched().feed_all(a_row(step, entropy=entropy) for step in range(1, 40))
+    assert [step for _, step, _ in run.changes] == [29]
 
 
 def test_an_adapter_needs_ten_times_the_learning() -> None:
