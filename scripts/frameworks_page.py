@@ -1,7 +1,8 @@
-"""Writes docs/frameworks.md: what is known per framework and channel, and which rules are blind there and why."""
+"""Fills the generated parts of docs/frameworks.md and docs/frameworks/*.md from the frameworks' data files."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,36 +15,80 @@ from grpo_watch.normalise.tables import Framework, frameworks, produced_by
 FOLDER = Path(__file__).resolve().parent.parent / "grpo_watch" / "normalise" / "frameworks"
 ELSEWHERE = frozenset({"completions", "checkpoints", "run end"})
 """Evidence that has channels of its own: whether a rule has it does not depend on the channel of the metrics."""
-HEAD = """# Frameworks and channels
-
-What is read of each framework's log, by channel, and which rules are blind there because no key gives what they need.
-Rules that need completions, checkpoints or the end of the run depend on those being there, not on the channel of the
-metrics, and are not listed. `grpo-watch sources PATH` says the same of a run at hand.
-
-{script}
-"""
+PART = re.compile(r"(<!-- (channels|keys|overview):([\w-]+) by make docs -->\n).*?(<!-- end -->)", re.DOTALL)
+"""A generated part of a page: what of which framework; the overview is of `all`."""
+OWN_PAGE = {"trl-async": "trl", "grpo-watch": "your-own"}
+"""Frameworks that are told of on a page of another name."""
 
 
-def page(by_script: str) -> str:
-    """The whole document."""
-    documents = {name: yaml.safe_load((FOLDER / f"{name}.yaml").read_text("utf-8")) for name in sorted(frameworks())}
-    lines = [HEAD.format(script=by_script.strip())]
-    lines.append(table(("framework", "channel", "what is read", "blind rules, and what they lack"), rows(documents)))
-    for name, document in documents.items():
-        lines.append(section(name, document))
-    return "\n".join(lines)
+def documents(docs: Path) -> Iterator[tuple[Path, str]]:
+    """The overview and every framework's page, with the text they should have.
+
+    Raises:
+        ValueError: a framework has no page, or its page lacks a part.
+    """
+    pages = {path.stem: path.read_text("utf-8") for path in sorted((docs / "frameworks").glob("*.md"))}
+    parts = {(found[2], found[3]) for text in pages.values() for found in PART.finditer(text)}
+    for name in frameworks():
+        for kind in ("channels", "keys"):
+            if (kind, name) not in parts:
+                raise ValueError(f"docs/frameworks/{page_of(name)}.md: the part {kind}:{name} is missing")
+    overview = (docs / "frameworks.md").read_text("utf-8")
+    yield docs / "frameworks.md", PART.sub(lambda found: f"{found[1]}{summary(pages)}{found[4]}", overview)
+    for stem, text in pages.items():
+        yield docs / "frameworks" / f"{stem}.md", PART.sub(part, text)
 
 
-def rows(documents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
-    """One row per framework and channel; channels of which the same is known share a row."""
-    for name, document in documents.items():
-        shown = f"[{name}](#{name})"
-        alike: dict[tuple[str, str], list[str]] = {}
-        for channel, entry in document["channels"].items():
-            alike.setdefault((what_is_read(channel, entry), blind(name, channel, entry)), []).append(channel)
-        for (read, lacks), channels in alike.items():
-            yield shown, ", ".join(channels), read, lacks
-            shown = ""
+def part(found: re.Match[str]) -> str:
+    """One generated part with its markers."""
+    name = found[3]
+    document = read(name)
+    text = channels(name, document) if found[2] == "channels" else keys(name, document)
+    return f"{found[1]}{text}{found[4]}"
+
+
+def read(name: str) -> Mapping[str, Any]:
+    """A framework's data file."""
+    document: dict[str, Any] = yaml.safe_load((FOLDER / f"{name}.yaml").read_text("utf-8"))
+    return document
+
+
+def page_of(name: str) -> str:
+    """The stem of the page that tells of a framework."""
+    return OWN_PAGE.get(name, name)
+
+
+def summary(pages: Mapping[str, str]) -> str:
+    """One line per framework: where rows come from, and how many rules its best channel leaves without a metric."""
+    lines = []
+    for name in sorted(set(frameworks()) - {"grpo-watch"}):
+        document = read(name)
+        rows = [(len(blind_rules(name, entry)), channel) for channel, entry in metric_channels(document)]
+        title = pages[page_of(name)].partition("\n")[0].removeprefix("# ") if page_of(name) == name else name
+        least = min((blind for blind, _ in rows), default=0)
+        best = ", ".join(channel for blind, channel in rows if blind == least)
+        others = ", ".join(f"{channel} ({blind})" for blind, channel in rows if blind > least) or "—"
+        dumps = document["channels"].get("completions", {"none": True})
+        seen = " ".join(filter(None, ("—" if dumps.get("none") else "", dumps.get("note", ""))))
+        lines.append((f"[{title}](frameworks/{page_of(name)}.md)", best, str(least), others, seen))
+    head = ("framework", "metrics from", "rules blind there", "also from (blind)", "completions")
+    return table(head, lines)
+
+
+def metric_channels(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The channels that give rows."""
+    for channel, entry in document["channels"].items():
+        if not entry.get("none") and channel not in ELSEWHERE:
+            yield channel, entry
+
+
+def channels(name: str, document: Mapping[str, Any]) -> str:
+    """One row per channel; channels of which the same is known share a row."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for channel, entry in document["channels"].items():
+        alike.setdefault((what_is_read(channel, entry), blind(name, channel, entry)), []).append(channel)
+    rows = ((", ".join(shown), said, lacks) for (said, lacks), shown in alike.items())
+    return table(("channel", "what is read", "blind rules, and what they lack"), rows)
 
 
 def what_is_read(channel: str, entry: Mapping[str, Any]) -> str:
@@ -60,13 +105,16 @@ def blind(name: str, channel: str, entry: Mapping[str, Any]) -> str:
     """The rules that can't see in this channel, by what they lack."""
     if entry.get("none") or channel in ELSEWHERE:
         return "—"
-    given = metrics_of(frameworks()[name], entry)
     by_lack: dict[str, list[str]] = {}
-    for rule, detector in sorted(catalogue().items()):
-        lack = lacking(detector, given)
-        if lack:
-            by_lack.setdefault(lack, []).append(f"`{rule}`")
+    for rule, lack in blind_rules(name, entry).items():
+        by_lack.setdefault(lack, []).append(f"[`{rule}`](../rules/{rule}.md)")
     return "; ".join(f"{', '.join(rules)} ({lack})" for lack, rules in by_lack.items()) or "none"
+
+
+def blind_rules(name: str, entry: Mapping[str, Any]) -> dict[str, str]:
+    """Each rule that can't see in this channel, with what it lacks."""
+    given = metrics_of(frameworks()[name], entry)
+    return {rule: lack for rule, detector in sorted(catalogue().items()) if (lack := lacking(detector, given))}
 
 
 def metrics_of(framework: Framework, entry: Mapping[str, Any]) -> frozenset[str]:
@@ -95,12 +143,15 @@ def lacking(detector: type[Detector], given: frozenset[str]) -> str:
     return " and ".join(f"`{need}`" for need in min(lacks, key=len)) if lacks and all(lacks) else ""
 
 
-def section(name: str, document: Mapping[str, Any]) -> str:
+def keys(name: str, document: Mapping[str, Any]) -> str:  # noqa: ARG001  the same form as ``channels``
     """What one framework's keys mean, and what to know of them."""
-    based = f"All keys of [{document['based_on']}](#{document['based_on']}), and:\n\n" if "based_on" in document else ""
     facts = "".join(f"- {fact}\n" for fact in traps(document))
-    keys = ((f"`{key}`", f"`{meaning(value)}`", condition(value)) for key, value in document.get("metrics", {}).items())
-    return f"## {name}\n\n{facts}{chr(10) if facts else ''}{based}{table(('logged as', 'metric', ''), keys)}"
+    metrics = document.get("metrics") or {}
+    based = document.get("based_on")
+    more = f"All keys of [{based}]({page_of(based)}.md#keys){', and:' if metrics else '.'}\n" if based else ""
+    rows = ((f"`{key}`", f"`{meaning(value)}`", condition(value)) for key, value in metrics.items())
+    listed = table(("logged as", "metric", ""), rows) if metrics else ""
+    return "\n".join(text for text in (facts, more, listed) if text)
 
 
 def traps(document: Mapping[str, Any]) -> Iterator[str]:

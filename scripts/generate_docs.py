@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import frameworks_page
+import rules_pages
 
 from grpo_watch.config.rules import load_rules
 from grpo_watch.core.detector import Rule, catalogue
@@ -36,7 +37,8 @@ def documents() -> Iterator[tuple[Path, str]]:
     preflight = ROOT / "docs" / "preflight.md"
     yield preflight, between(preflight.read_text(), checks_table(), CHECKS)
     yield ROOT / "docs" / "metrics.md", metrics_page()
-    yield ROOT / "docs" / "frameworks.md", frameworks_page.page(BY_SCRIPT)
+    yield from frameworks_page.documents(ROOT / "docs")
+    yield from rules_pages.documents(ROOT)
 
 
 def between(text: str, table: str, markers: tuple[str, str] = RULES) -> str:

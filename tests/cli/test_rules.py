@@ -188,8 +188,8 @@ def test_help_loads_no_command() -> None:
 
 
 def test_the_documentation_is_right(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The files of docs/rules.md load without a problem, and its test passes under its rule."""
-    text = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
+    """The files of docs/writing-rules.md load without a problem, and its test passes under its rule."""
+    text = (Path(__file__).parents[2] / "docs" / "writing-rules.md").read_text(encoding="utf-8")
     files = []
     for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)):
         files.append(tmp_path / f"{number}.yaml")

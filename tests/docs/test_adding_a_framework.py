@@ -1,4 +1,4 @@
-"""The worked example of CONTRIBUTING does what the text says."""
+"""The worked example of docs/adding-a-framework.md does what the text says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from grpo_watch.normalise import resolve, tables
 from grpo_watch.normalise.tables import frameworks, read_framework
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+TEXT = (ROOT / "docs" / "adding-a-framework.md").read_text("utf-8")
 
 
 def block(language: str) -> str:
