@@ -27,6 +27,8 @@ from grpo_watch.store.state import Batch
 POLL_SECONDS = 0.2
 """Longest time between a write and its reading, without inotify."""
 TICK_SECONDS = 1.0
+STORE_SECONDS = 0.5
+"""Where the turns of many runs take longer (a start), what was sent and read by then is stored between them."""
 HOUSEKEEPING_SECONDS = 60.0
 LATE_SECONDS = 10.0
 """An engine that did not begin a turn for so long is ill (``/healthz``)."""
@@ -97,7 +99,7 @@ class Daemon:
         self._ticked_at = 0.0
         self._kept_at = self._clock()
         self._state_bytes = keeper.size()
-        self._beat = timer()
+        self._beat = self._stored_at = timer()
         self._busy_look = 0
         self._drain_until: float | None = None
         self.done = False
@@ -194,6 +196,8 @@ class Daemon:
             if ticks and not watch.over(now):
                 watch.tick(now)
             self._beat = self._timer()
+            if self._beat - self._stored_at >= STORE_SECONDS:
+                self._store(now)
         self._desk.tell(tracked.watch for tracked in self._tracked() if tracked.watch is not None)
         return more
 
@@ -210,6 +214,7 @@ class Daemon:
         if batches or sent or not self._keeper.ok:
             self._keeper.commit(batches, now, sent)
         self._desk.committed()
+        self._stored_at = self._timer()
         for tracked in self._tracked():
             if tracked.watch is not None and tracked.watch.ready:
                 tracked.snapshot = tracked.watch.picture()

@@ -31,7 +31,12 @@ from tests.support.process import PROGRAM
 RULE = "soak-high"
 HIGH, LOW = 0.9, 0.2
 LONGEST_LIFE = 3.0
-"""Seconds after which a daemon is killed at the latest; in one trial of four its start counts, else from its end on."""
+"""Seconds after which a daemon is killed at the latest, counted from one of ``BIRTHS``."""
+BIRTHS = ("", "metrics: ", "watching ", "watching ")
+"""What a daemon must have said: nothing, so that it is killed while it starts; that it begins; that it has read all."""
+FLIPS = 0.25
+"""Share of the rows at which the alert fires or resolves: about as many alerts as the receiver takes."""
+PROGRESS = 25
 PATIENCE = 120.0
 """Seconds without a new message after which what is missing counts as lost."""
 
@@ -73,7 +78,7 @@ class Hook:
     def take(self, document: dict[str, Any]) -> str:
         """Note a message, or not; what is done with its sender."""
         with self.lock:
-            fate = "ok" if self.well else self.chance.choice(["ok", "ok", "ok", "lost", "500", "429", "cut"])
+            fate = "ok" if self.well else self.chance.choice([*["ok"] * 8, "lost", "500", "429", "cut"])
             if fate in {"ok", "lost"}:
                 for part in document.get("parts") or (document,):
                     self.got.append(((part["run"], part["status"], part["step"]), part["id"]))
@@ -123,15 +128,16 @@ class Run:
         folder.mkdir(parents=True)
         self._log = folder / "logging.jsonl"
 
-    def write(self, rewards: Sequence[bool]) -> None:
-        """Append rows; True is a reward that the rule fires at."""
+    def write(self, flips: Sequence[bool]) -> None:
+        """Append rows; True is one at which the alert fires, or resolves."""
         lines = []
-        for high in rewards:
+        for flip in flips:
             self.rows += 1
-            if high != self._high:
-                self.expected.append((self.name, "firing" if high else "resolved", self.rows))
-                self._high = high
-            row = {"loss": 0.1, "grad_norm": 1.0, "learning_rate": 1e-6, "reward": HIGH if high else LOW, "kl": 0.01}
+            if flip:
+                self._high = not self._high
+                self.expected.append((self.name, "firing" if self._high else "resolved", self.rows))
+            reward = HIGH if self._high else LOW
+            row = {"loss": 0.1, "grad_norm": 1.0, "learning_rate": 1e-6, "reward": reward, "kl": 0.01}
             lines.append(json.dumps({**row, "global_step/max_steps": f"{self.rows}/1000000"}) + "\n")
         with self._log.open("a") as log:
             log.write("".join(lines))
@@ -153,8 +159,11 @@ class Soak:
         with serving(self.hook):
             self._settings()
             self._live_until(self._looked)  # what is there at the first look is no news
-            for _ in range(trials):
+            for trial in range(trials):
                 self._trial()
+                if trial % PROGRESS == PROGRESS - 1:
+                    missing = len(self._missing())
+                    print(f"{trial + 1} kills, {missing} alerts wait", file=sys.stderr, flush=True)  # noqa: T201
             self.figures.waiting, began = len(self._missing()), time.monotonic()
             self.hook.well = True
             self._live_until(lambda: not self._missing())
@@ -180,8 +189,7 @@ class Soak:
         """A daemon's life: rows are written in pieces until it is killed, at a random moment of its start or later."""
         child = self._start()
         pause = threading.Event()
-        if self.chance.random() < 0.75:
-            self._wait_for_start(child, pause)
+        self._wait_for(self.chance.choice(BIRTHS), child, pause)
         ends = time.monotonic() + self.chance.uniform(0.1, LONGEST_LIFE)
         while (left := ends - time.monotonic()) > 0:
             self._write()
@@ -192,13 +200,15 @@ class Soak:
         child.wait()
         self.figures.kills += 1
 
-    def _wait_for_start(self, child: subprocess.Popen[bytes], pause: threading.Event) -> None:
-        while b"metrics: " not in (self.folder / "daemon.log").read_bytes() and child.poll() is None:
+    def _wait_for(self, word: str, child: subprocess.Popen[bytes], pause: threading.Event) -> None:
+        """Until the daemon said it, of each run where it is said of runs."""
+        times = len(self.runs) if word == BIRTHS[-1] else 1
+        while (self.folder / "daemon.log").read_text().count(word) < times and child.poll() is None:
             pause.wait(0.05)
 
     def _write(self) -> None:
         run = self.chance.choice(self.runs)
-        run.write([self.chance.random() < 0.5 for _ in range(self.chance.randint(1, 3))])
+        run.write([self.chance.random() < FLIPS for _ in range(self.chance.randint(1, 3))])
 
     def _live_until(self, done: Any) -> None:
         child = self._start()

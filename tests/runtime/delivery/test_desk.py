@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 from grpo_watch.runtime.delivery.desk import Desk, Wishes
 from grpo_watch.runtime.delivery.outbox import Job
+from grpo_watch.runtime.runwatch import RunWatch
 from grpo_watch.sinks.notification import Notification, Outcome
 from grpo_watch.sinks.route import Muted, Route, Routed
 from grpo_watch.store.state import StoreError
@@ -29,6 +31,7 @@ class Watched:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.run = folder, unpack(FROZEN, folder / "runs")
+        self.watched = self.run
         for console in self.run.rglob("*.log"):
             console.unlink()
         self.log = next(self.run.rglob("logging.jsonl"))
@@ -46,7 +49,7 @@ class Watched:
         """A daemon that goes on from what is stored."""
         named = [Routed(Named(name), route) for name, route in routed or (("hook", Route()),)]  # type: ignore[arg-type]
         desk = Desk(named, Wishes(**wishes))
-        live = Live(self.run, self.folder / "state", now=self.now, desk=desk)
+        live = Live(self.watched, self.folder / "state", now=self.now, desk=desk)
         live.settle()
         return live, desk
 
@@ -55,6 +58,10 @@ class Watched:
         self.write(rows)
         live.settle()
         live.settle()
+
+
+class KilledError(Exception):
+    """Stands for ``kill -9``."""
 
 
 @pytest.fixture
@@ -114,6 +121,37 @@ def test_killed_before_the_answer_was_stored_it_is_sent_again_under_the_same_id(
     live.kill()
     live, desk = frozen.start()
     assert ids(sent(live, desk)[0]) == [job.notification.id]
+    live.close()
+
+
+def test_what_was_sent_is_stored_between_the_turns_of_many_runs(
+    frozen: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn that takes long (many runs are read anew), killed before its end: what was sent is not sent again."""
+    frozen.write(3)
+    shutil.copytree(frozen.run, frozen.run.with_name("other"))
+    frozen.watched = frozen.run.parent
+    live, desk = frozen.start()
+    frozen.more(live, 40)
+    (outbox,), turn, turns = desk.outboxes, RunWatch.turn, list[str]()
+    job = outbox.take(0.0, live.now)
+    assert isinstance(job, Job)
+    outbox.settle(job, DELIVERED, 0.0, live.now)
+
+    def slow(watch: RunWatch, now: float) -> bool:
+        turns.append(watch.name)
+        if len(turns) > 1:
+            raise KilledError
+        live.timer += 1.0
+        return turn(watch, now)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunWatch, "turn", slow)
+        with pytest.raises(KilledError):
+            live.daemon.turn()
+    live.kill()
+    live, desk = frozen.start()
+    assert sent(live, desk) == [[]]
     live.close()
 
 
