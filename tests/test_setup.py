@@ -234,7 +234,14 @@ def test_setup_gives_up_with_the_reason(checkout: Path) -> None:
 def test_system_deps_says_what_is_missing_to_those_who_cannot_install(tmp_path: Path) -> None:
     tools = path_with(tmp_path, "sh")
     script(tools / "id", "#!/bin/sh\necho 1000\n")
-    for name in ("prometheus", "prometheus-alertmanager", "pushgateway", "google-chrome", "xxh128sum"):
+    for name in (
+        "prometheus",
+        "prometheus-alertmanager",
+        "pushgateway",
+        "google-chrome",
+        "xxh128sum",
+        "systemd-analyze",
+    ):
         script(tools / name, "#!/bin/sh\n")
     done = run(SCRIPTS / "system-deps", PATH=str(tools))
     assert done.returncode == 1

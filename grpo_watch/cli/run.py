@@ -27,6 +27,7 @@ from grpo_watch.core.detector import catalogue
 from grpo_watch.errors import UsageError
 from grpo_watch.runtime.daemon import Daemon, Plan
 from grpo_watch.runtime.keeper import Keeper
+from grpo_watch.runtime.manager import Manager
 from grpo_watch.runtime.options import Options
 from grpo_watch.runtime.reconcile import RuleSet, rule_set
 from grpo_watch.runtime.service import Service
@@ -54,9 +55,9 @@ class Running:
     address: str
     pollers: Sequence[threading.Thread] = ()
 
-    def wait(self) -> int:
-        """The exit code, once it was told to stop, is done, or died."""
-        self.service.wait([self.server.thread, *self.pollers])
+    def wait(self, each: Callable[[], None] = lambda: None) -> int:
+        """The exit code, once it was told to stop, is done, or died; ``each`` is called all the while."""
+        self.service.wait([self.server.thread, *self.pollers], each)
         return FAILED if self.service.failed else STOPPED
 
 
@@ -85,7 +86,9 @@ def run_command(  # noqa: PLR0917
     with followed(paths) as given, running(given, load, exit_when_done=exit_when_done) as watch:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, _: watch.service.inbox.put(number))
-        code = watch.wait()
+        manager, daemon = Manager(os.environ, os.getpid(), time.monotonic), watch.daemon
+        code = watch.wait(lambda: manager.tell(daemon.picture(), ready=daemon.ready(), late=daemon.late()))
+        manager.stopping()
         if exit_when_done:
             say(*(line for run in watch.daemon.picture().runs for line in verdict(run.snapshot)))
         return code

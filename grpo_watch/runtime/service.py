@@ -70,12 +70,14 @@ class Service:
         for thread in self._threads:
             thread.start()
 
-    def wait(self, others: Sequence[threading.Thread] = ()) -> None:
+    def wait(self, others: Sequence[threading.Thread] = (), each: Callable[[], None] = lambda: None) -> None:
         """Return when told to by a signal number in ``inbox``, when done, or when a thread (also of ``others``) died.
 
-        SIGHUP loads the rules anew. Signal handlers may put into the inbox at any time.
+        SIGHUP loads the rules anew. Signal handlers may put into the inbox at any time. ``each`` is called twice a
+        second and oftener.
         """
         while not self._stopping.is_set():
+            each()
             with suppress(Empty):
                 number = self.inbox.get(timeout=0.5)
                 if number == signal.SIGHUP:
