@@ -138,7 +138,7 @@ def _receiver(sink: Sink, name: str, around: Around) -> Receiver:
         address = _address(None, sink.webhook_url_file)
         return SlackReceiver(name, address, Access({}, _authorities(sink.ca_file)), around.clock)
     if isinstance(sink, AppriseSink):
-        return AppriseReceiver(name, sink.url_file.read)
+        return AppriseReceiver(name, sink.url_file.read, around.clock)
     return _without_messages(sink, name, around)
 
 

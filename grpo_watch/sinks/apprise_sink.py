@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from grpo_watch.errors import ConfigError
+from grpo_watch.sinks.apprise_answers import Answer, ear_of, judged
 from grpo_watch.sinks.base import Picture
 from grpo_watch.sinks.notification import RESOLVED, Notification, Outcome, Result
 from grpo_watch.sinks.text import clean, evidence_line, headline, trends
@@ -24,6 +26,7 @@ class AppriseReceiver:
     Args:
         name: what metrics call it.
         url: gives apprise's address of the service; raises ``ConfigError``.
+        clock: Unix seconds.
 
     Raises:
         ConfigError: apprise is not installed, or knows no service of this address.
@@ -32,23 +35,25 @@ class AppriseReceiver:
     pace = PACE_SECONDS
     refresh_every: float | None = None
 
-    def __init__(self, name: str, url: Callable[[], str]) -> None:
-        self.name, self._url = name, url
+    def __init__(self, name: str, url: Callable[[], str], clock: Callable[[], float]) -> None:
+        self.name, self._url, self._clock = name, url, clock
         _keep_quiet()
         _service(url())
 
     def send(self, notification: Notification) -> Outcome:
-        """Send one message; apprise says whether the service took it, not why it did not."""
+        """Send one message; apprise says whether it thinks that the service took it, the answer says why it did not."""
         try:
-            service = _service(self._url())
-            taken = service.notify(title=headline(notification), body=body_of(notification), **_kind(notification))
+            url = self._url()
+            service = _service(url)
+            ear = ear_of(service[0])
+            with nullcontext(list[Answer]()) if ear is None else ear.listening() as heard:
+                taken = service.notify(title=headline(notification), body=body_of(notification), **_kind(notification))
         except ConfigError as problem:
             return Outcome(Result.RETRY, str(problem))
         except Exception as problem:  # noqa: BLE001  a plugin's mistake must not end the thread, nor its text be told
             return Outcome(Result.RETRY, f"apprise failed ({type(problem).__name__})")
-        if taken:
-            return Outcome(Result.DELIVERED, "taken")
-        return Outcome(Result.RETRY, "the service did not take the message, or was not reached")
+        scheme, answer = url.partition(":")[0].lower(), heard[-1] if heard else None
+        return judged(scheme, answer, self._clock(), taken=bool(taken), audible=ear is not None)
 
     def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:  # noqa: ARG002
         """Nothing: each message is sent once."""

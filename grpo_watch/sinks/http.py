@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 MAX_RETRY_AFTER = 900.0
 """Seconds: a receiver can't silence alerts for longer by what it answers."""
 
-RETRIED = frozenset({401, 403, 404, 407, 408, 409, 421, 423, 425, 429})
-"""Refusals of clients that pass when somebody mends a password, an address or a load; every other 4xx is about the
-message itself, and sending it again changes nothing."""
+MENDED = frozenset({401, 403, 404, 407})
+"""Refusals that pass when somebody mends a password or an address."""
+MENDING_TRIES = 1_500
+"""Attempts after which nobody will: about a day at one a minute."""
+RETRIED = MENDED | {408, 409, 421, 423, 425, 429}
+"""Refusals of clients that pass; every other 4xx is about the message itself, and sending it again changes nothing."""
 SERVER_ERROR = 500
 NEVER_SERVED = frozenset({501, 505})
 REDIRECTS = range(300, 400)
@@ -56,7 +59,7 @@ def outcome_of(status: int, retry_after: float | None = None, said: str = "") ->
     if status in REDIRECTS:
         return Outcome(Result.RETRY, f"{told}: redirects are not followed, give the final address", status=status)
     if status in RETRIED or (status >= SERVER_ERROR and status not in NEVER_SERVED):
-        return Outcome(Result.RETRY, told, retry_after, status)
+        return Outcome(Result.RETRY, told, retry_after, status, MENDING_TRIES if status in MENDED else None)
     return Outcome(Result.REFUSED, told, status=status)
 
 
@@ -86,7 +89,7 @@ class Http:
             return Outcome(Result.RETRY, str(problem))
         except OSError as problem:
             return Outcome(Result.RETRY, f"the authorities to trust can't be read ({type(problem).__name__})")
-        return outcome_of(reply.status, _seconds(reply.retry_after, self._clock()), reply.word)
+        return outcome_of(reply.status, seconds_of(reply.retry_after, self._clock()), reply.word)
 
     def close(self) -> None:
         """Free the connections."""
@@ -94,7 +97,7 @@ class Http:
             self._client.close()
 
 
-def _seconds(header: str, now: float) -> float | None:
+def seconds_of(header: str, now: float) -> float | None:
     """``Retry-After`` as seconds from now, bounded; None when there is none or it makes no sense."""
     try:
         wait = float(header)

@@ -63,12 +63,16 @@ class Result(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A receiver's answer. ``detail`` is one line without any secret; ``retry_after`` is in seconds."""
+    """A receiver's answer. ``detail`` is one line without any secret; ``retry_after`` is in seconds.
+
+    ``most_tries`` bounds the attempts where trying again only helps once somebody mended something (None: as usual).
+    """
 
     result: Result
     detail: str
     retry_after: float | None = None
     status: int | None = None
+    most_tries: int | None = None
 
 
 class Receiver(Protocol):

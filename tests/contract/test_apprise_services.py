@@ -16,6 +16,7 @@ from grpo_watch.config.schema import Settings
 from grpo_watch.errors import ConfigError
 from grpo_watch.runtime.receivers import Around, build
 from grpo_watch.sinks.apprise_sink import MAX_BODY, body_of
+from grpo_watch.sinks.http import MENDING_TRIES
 from grpo_watch.sinks.notification import Receiver, Result
 from tests.support.receiving import Answer, Receiving, secret_file, told
 from tests.support.services import Services, internet, mail_server
@@ -96,6 +97,52 @@ def test_the_service_gets_the_message(
     assert SECRET not in repr(outcome) + repr(failed) + sink.name + said.out + said.err + caplog.text
 
 
+@pytest.mark.parametrize(
+    ("url", "body"),
+    [
+        (f"dingtalk://{SECRET}", {"errcode": 310000, "errmsg": f"keywords not in content, {SECRET}"}),
+        (f"wecombot://{SECRET}", {"errcode": 93000, "errmsg": f"invalid webhook url {SECRET}"}),
+        (f"feishu://{SECRET}", {"code": 19001, "data": {}, "msg": f"param invalid: {SECRET}"}),
+        (f"feishu://{SECRET}", {"StatusCode": 9499, "StatusMessage": "Bad Request"}),
+        (f"lark://{SECRET}", {"code": 19021, "msg": "sign match fail"}),
+    ],
+    ids=lambda value: value.partition(":")[0] if isinstance(value, str) else str(next(iter(value.values()))),
+)
+def test_a_refusal_with_a_good_status_is_no_delivery(
+    url: str, body: dict[str, object], world: Services, tmp_path: Path
+) -> None:
+    """The services of DingTalk, WeCom, Feishu and Lark answer 200 to a wrong token, and say so in the body only."""
+    host, _ = SERVICES[url]
+    world[host] = Receiving([Answer(body=json.dumps(body).encode()), Answer(body=OK)])
+    sink = receiver(tmp_path, url)
+    outcome = sink.send(told())
+    code = next(iter(body.values()))
+    assert (outcome.result, outcome.detail) == (Result.RETRY, f"the service answers error {code}")
+    assert outcome.most_tries == MENDING_TRIES
+    assert sink.send(told()).result is Result.DELIVERED
+
+
+@pytest.mark.parametrize(
+    ("answer", "result", "most_tries"),
+    [
+        (Answer(400), Result.REFUSED, None),
+        (Answer(404), Result.RETRY, MENDING_TRIES),
+        (Answer(429, {"Retry-After": "33"}), Result.RETRY, None),
+        (Answer(500), Result.RETRY, None),
+    ],
+    ids=["400", "404", "429", "500"],
+)
+def test_refusals_are_told_from_troubles(
+    answer: Answer, result: Result, most_tries: int | None, world: Services, tmp_path: Path
+) -> None:
+    """As for every receiver that is asked over HTTP; what somebody has to mend is tried for a day."""
+    world["events.pagerduty.com"] = Receiving([answer])
+    outcome = receiver(tmp_path, f"pagerduty://{SECRET}@apikey7").send(told())
+    assert (outcome.result, outcome.detail) == (result, f"HTTP {answer.status}")
+    assert outcome.most_tries == most_tries
+    assert outcome.retry_after == (33.0 if answer.status == 429 else None)
+
+
 def test_a_redirect_is_not_followed(world: Services, tmp_path: Path) -> None:
     world["open.feishu.cn"] = Receiving([Answer(302, {"Location": "https://elsewhere.example/x"})])
     assert receiver(tmp_path, f"feishu://{SECRET}").send(told()).result is Result.RETRY
@@ -104,7 +151,9 @@ def test_a_redirect_is_not_followed(world: Services, tmp_path: Path) -> None:
 
 def test_an_untrusted_certificate(world: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REQUESTS_CA_BUNDLE")
-    assert receiver(tmp_path, f"feishu://{SECRET}").send(told()).result is Result.RETRY
+    outcome = receiver(tmp_path, f"feishu://{SECRET}").send(told())
+    assert (outcome.result, outcome.detail) == (Result.RETRY, "the service was not reached")
+    assert outcome.most_tries is None
     assert world == {}
 
 
@@ -118,6 +167,8 @@ def test_mail(tmp_path: Path) -> None:
     body = message.get_body(("plain", "html"))
     assert body is not None
     assert "Stop the run." in body.get_content()
+    outcome = receiver(tmp_path, url).send(told())
+    assert (outcome.result, outcome.most_tries) == (Result.RETRY, MENDING_TRIES)  # whether it refuses can't be heard
 
 
 def test_mistakes_are_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

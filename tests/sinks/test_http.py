@@ -44,6 +44,7 @@ def test_the_table_of_outcomes(statuses: tuple[int, ...], result: Result) -> Non
         outcome = outcome_of(status)
         assert (outcome.result, outcome.status) == (result, status)
         assert str(status) in outcome.detail
+        assert outcome.most_tries == (1_500 if status in {401, 403, 404, 407} else None)
 
 
 @pytest.mark.parametrize(

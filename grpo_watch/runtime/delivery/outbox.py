@@ -290,7 +290,7 @@ class Outbox:
             row.tries, row.due = row.tries + 1, due
             self._note(row)
         self._trouble.tried(outcome.detail, [row.notification.run for row in rows] + self._runs())
-        if rows[0].tries >= GIVE_UP_TRIES:
+        if rows[0].tries >= min(GIVE_UP_TRIES, outcome.most_tries or GIVE_UP_TRIES):
             self._remove(rows)
             self._end(rows, "expired", wall)
         elif not rows[0].bundle:

@@ -142,6 +142,18 @@ def test_given_up_after_days(monkeypatch: pytest.MonkeyPatch) -> None:
     assert box.outbox.counts == {"retried": 6, "expired": 2}
 
 
+def test_what_somebody_has_to_mend_is_given_up_sooner() -> None:
+    """Twice, as this answer says; the other message gets another answer and is tried on."""
+    box, wrong_token = Postbox(), Outcome(Result.RETRY, "HTTP 404", most_tries=2)
+    box.put(fire(), fire(2))
+    while len(box.outbox) > 1:
+        box.now += 60.0
+        message = box.send(wrong_token if box.outbox.counts["retried"] % 2 == 0 else RETRY)
+        assert message is not None
+    assert box.outbox.counts["expired"] == 1
+    assert box.outbox.counts["retried"] >= 3
+
+
 def test_pace_and_rate() -> None:
     """Slack's second between messages; ten a minute make six."""
     slack, slow = Postbox(pace=1.0), Postbox(Route(per_minute=10.0), pace=1.0)
