@@ -52,6 +52,6 @@ def _cpu() -> float:
 def _digest(file: Path, threads: int) -> None:
     descriptor = os.open(file, os.O_RDONLY)
     try:
-        digest_file(descriptor, file.name, threads=threads)
+        digest_file(descriptor, file.name, threads=threads, expendable=True)  # as the command does, in a child
     finally:
         os.close(descriptor)

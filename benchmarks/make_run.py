@@ -12,6 +12,8 @@ import json
 import random
 import struct
 from collections.abc import Iterator
+from itertools import count
+from math import prod
 from pathlib import Path
 
 DEFAULT_ROWS = 100_000
@@ -141,17 +143,19 @@ def write_console(folder: Path, count: int, seed: int = 0) -> Path:
 
 
 def write_safetensors(folder: Path, mib: int) -> Path:
-    """A checkpoint of ``mib`` tensors of 1 MiB in bf16, random but finite."""
+    """A checkpoint in bf16 of at least ``mib`` MiB, random but finite: Qwen2.5-0.5B with as many layers as fit.
+
+    That model has 24 layers and 942 MiB; its embedding alone is 260 MiB, its smallest tensors are 256 bytes.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    shape = [512, 1024]
-    tensors = {
-        f"model.layers.{index}.weight": {
-            "dtype": "BF16",
-            "shape": shape,
-            "data_offsets": [index * MIB, (index + 1) * MIB],
-        }
-        for index in range(mib)
-    }
+    tensors: dict[str, dict[str, object]] = {}
+    size = 0
+    for name, shape in _qwen_tensors():
+        if size >= mib * MIB and name.endswith("input_layernorm.weight"):
+            break
+        end = size + 2 * prod(shape)
+        tensors[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [size, end]}
+        size = end
     header = json.dumps(tensors).encode()
     header += b" " * (-len(header) % 8)  # as the library writes it
     rng = random.Random(0)
@@ -159,9 +163,31 @@ def write_safetensors(folder: Path, mib: int) -> Path:
     file = folder / "model.safetensors"
     with file.open("wb") as out:
         out.write(struct.pack("<Q", len(header)) + header)
-        for index in range(mib):
-            out.write(struct.pack("<I", index) + block[4:])
+        for index in range(size // MIB + 1):
+            out.write((struct.pack("<I", index) + block[4:])[: size - index * MIB])
     return file
+
+
+def _qwen_tensors() -> Iterator[tuple[str, list[int]]]:
+    """Names and shapes, in the order of the file; layers without end."""
+    hidden, inner, keys = 896, 4864, 128
+    yield "model.embed_tokens.weight", [151_936, hidden]
+    for layer in count():
+        of_layer = {
+            "input_layernorm.weight": [hidden],
+            "mlp.down_proj.weight": [hidden, inner],
+            "mlp.gate_proj.weight": [inner, hidden],
+            "mlp.up_proj.weight": [inner, hidden],
+            "post_attention_layernorm.weight": [hidden],
+            "self_attn.k_proj.bias": [keys],
+            "self_attn.k_proj.weight": [keys, hidden],
+            "self_attn.o_proj.weight": [hidden, hidden],
+            "self_attn.q_proj.bias": [hidden],
+            "self_attn.q_proj.weight": [hidden, hidden],
+            "self_attn.v_proj.bias": [keys],
+            "self_attn.v_proj.weight": [keys, hidden],
+        }
+        yield from ((f"model.layers.{layer}.{name}", shape) for name, shape in of_layer.items())
 
 
 WRITERS = {"jsonl": write_jsonl, "console": write_console}

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from grpo_watch.cli.apart import ChildLostError, in_child
 from grpo_watch.cli.digest_elements import elements_document
 from grpo_watch.cli.digest_text import as_text
 from grpo_watch.core.checkpoints import WHOLE_FILE
@@ -20,10 +21,13 @@ from grpo_watch.core.records import Scalar, TensorDigest
 from grpo_watch.errors import SourceError, TensorFileError, UsageError
 from grpo_watch.sources.digest_cache import DigestCache
 from grpo_watch.sources.throttle import Throttle
+from grpo_watch.sources.weight_files import names_in
 from grpo_watch.sources.weights import How, Progress, Weights, digest_checkpoint, digest_weight_file
 
 SAME, DIFFERENT, UNREADABLE = 0, 1, 3
 """Exit codes of the interface."""
+LARGE = 1 << 26
+"""Bytes of a checkpoint that is read in a child process, which may map it: faster, and fatal if a file is cut off."""
 RATE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([KMGT]?)i?B?(?:/s)?", re.IGNORECASE)
 
 
@@ -158,6 +162,8 @@ def _read(path: Path, how: How) -> Side:
     with _progress(path) as progress:
         try:
             weights = _weights(path, replace(how, progress=progress))
+        except ChildLostError as error:
+            return Side(path, {}, [Problem(str(path), f"was cut off, or failed, while it was read ({error})")])
         except (SourceError, TensorFileError) as error:
             return Side(path, {}, [_located(str(error), path)])
         except FileNotFoundError as error:
@@ -182,9 +188,19 @@ def _located(text: str, path: Path) -> Problem:
 def _weights(path: Path, how: How) -> Weights | None:
     """Links inside the named folder are followed within it; a named link itself leads where the user wants it to."""
     real = Path(os.path.realpath(path))
+    if _size(real) < LARGE:
+        return _digest(real, how)
+    return in_child(lambda report: _digest(real, replace(how, progress=report, expendable=True)), how.progress)
+
+
+def _digest(real: Path, how: How) -> Weights | None:
     if real.is_dir():
         return digest_checkpoint(real, (real,), how)
     return digest_weight_file(real, (real.parent,), how)
+
+
+def _size(real: Path) -> int:
+    return sum(file.st_size for file in names_in(real).values()) if real.is_dir() else real.stat().st_size
 
 
 def _unusable(weights: Weights) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from grpo_watch.extract.extents import BITS, Extent
-from grpo_watch.extract.tensors import CHUNK, Bytes, TensorReader
+from grpo_watch.extract.file_reader import CHUNK, Bytes, FileReader
 
 FRACTION: Mapping[str, int] = MappingProxyType({"BF16": 7, "F16": 10, "F32": 23, "F64": 52})
 """Bits of the fraction of each float: its resolution near 1 is 2 to the minus that."""
@@ -56,7 +56,7 @@ class Change:
         return math.sqrt(self.size / self.elements) if self.elements and self.size > 0 else 0.0
 
 
-def compare_tensors(first: TensorReader, before: Extent, second: TensorReader, after: Extent) -> Change | None:
+def compare_tensors(first: FileReader, before: Extent, second: FileReader, after: Extent) -> Change | None:
     """How a tensor changed from one file to another; None where type, shape or strides are not the same.
 
     ``first`` reads the file of ``before``, ``second`` that of ``after``: two readers, since each has one buffer.

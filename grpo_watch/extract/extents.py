@@ -41,11 +41,12 @@ class Extent:
 
 def naturals(value: Any) -> TypeGuard[list[int] | tuple[int, ...]]:
     """A short list of numbers that fit a file offset: products of longer or larger ones could take for ever."""
-    return (
-        isinstance(value, (list, tuple))
-        and len(value) <= MAX_DIMENSIONS
-        and all(type(number) is int and 0 <= number < 1 << 63 for number in value)
-    )
+    if not isinstance(value, (list, tuple)) or len(value) > MAX_DIMENSIONS:
+        return False
+    for number in value:  # noqa: SIM110  asked for every tensor of every file: twice as fast as all()
+        if type(number) is not int or not 0 <= number < 1 << 63:
+            return False
+    return True
 
 
 def human(size: int) -> str:

@@ -43,17 +43,17 @@ def compare_elements(first: Path, second: Path) -> list[Compared]:
         FileNotFoundError: a file vanished.
     """
     from grpo_watch.extract.elements import compare_tensors  # noqa: PLC0415  numpy stays out of the daemon
-    from grpo_watch.extract.tensors import TensorReader  # noqa: PLC0415
+    from grpo_watch.extract.file_reader import FileReader  # noqa: PLC0415
 
     sides = [(locate(path, _roots(path)), _roots(path)) for path in (first, second)]
     compared: list[Compared] = []
     with ExitStack() as stack:
-        readers: dict[tuple[int, Path], TensorReader] = {}
+        readers: dict[tuple[int, Path], FileReader] = {}
 
-        def reader(side: int, path: Path) -> TensorReader:
+        def reader(side: int, path: Path) -> FileReader:
             if (side, path) not in readers:
                 descriptor = stack.enter_context(opened(path, sides[side][1]))
-                readers[side, path] = TensorReader(descriptor, path.name)
+                readers[side, path] = FileReader(descriptor, path.name)
             return readers[side, path]
 
         for name in sorted(sides[0][0].keys() & sides[1][0].keys()):

@@ -46,12 +46,16 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How weight files are read: what is told of it, by how many threads, how fast, and what is known already."""
+    """How weight files are read: what is told of it, by how many threads, how fast, and what is known already.
+
+    ``expendable``: this process may be lost (see ``extract.tensors.digest_file``).
+    """
 
     progress: Progress | None = None
     threads: int = 1
     throttle: Throttle | None = None
     cache: DigestCache | None = None
+    expendable: bool = False
 
 
 AS_USUAL = How()
@@ -205,7 +209,7 @@ def _digest_one(descriptor: int, name: str, count: Callable[[int], None], how: H
 
     before = os.fstat(descriptor)
     layout = whole_file if WHOLE.fullmatch(name) else read_layout
-    digests = digest_file(descriptor, name, read, how.threads, layout)
+    digests = digest_file(descriptor, name, read, how.threads, layout, expendable=how.expendable)
     if how.cache is not None:
         how.cache.put(before, digests)
     return digests

@@ -238,3 +238,23 @@ def test_rates(text: str, rate: float) -> None:
 def test_no_rates(text: str) -> None:
     with pytest.raises(UsageError, match="no rate"):
         parse_rate(text)
+
+
+def test_large_file_that_is_cut_off_while_it_is_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The child that maps it dies of SIGBUS; the command says so in one line and ends with 3."""
+    path = tmp_path / "model.safetensors"
+    library.save_file(
+        {name: np.ones(size, np.float32) for name, size in {"a": 99, "b": 10**6, "c": 2 * 10**7}.items()}, path
+    )
+    original, calls = xxhash.xxh3_128, iter(range(9))
+
+    def cut() -> Any:
+        if next(calls):
+            os.truncate(path, 100_000)
+        return original()
+
+    monkeypatch.setattr(xxhash, "xxh3_128", cut)
+    assert digest_command(path, None, "text", False, cached=False) == 3
+    assert "was cut off, or failed, while it was read (SIGBUS)" in capsys.readouterr().out

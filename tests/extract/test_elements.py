@@ -12,8 +12,8 @@ import pytest
 from safetensors import numpy as library
 
 from grpo_watch.extract.elements import Change, compare_tensors, resolution
+from grpo_watch.extract.file_reader import CHUNK, FileReader
 from grpo_watch.extract.safetensors import read_header
-from grpo_watch.extract.tensors import CHUNK, TensorReader
 from tests.support import torch_file as torch
 
 
@@ -23,7 +23,7 @@ def compared(folder: Path, before: np.ndarray[Any, Any], after: np.ndarray[Any, 
         path = folder / f"{name}.safetensors"
         library.save_file({"w": array}, path)
         descriptor = os.open(path, os.O_RDONLY)
-        readers.append(TensorReader(descriptor, name))
+        readers.append(FileReader(descriptor, name))
         extents.append(read_header(descriptor, name)[0])
     return compare_tensors(readers[0], extents[0], readers[1], extents[1])
 
