@@ -13,6 +13,8 @@ from math import prod
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
+from grpo_watch.core.groups import GroupSummary as GroupSummary  # noqa: PLC0414  it belongs to these records
+
 Scalar: TypeAlias = str | int | float | bool | None
 NOTHING: Mapping[str, float | None] = MappingProxyType({})
 
@@ -97,38 +99,11 @@ class MetricRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSummary:
-    """One group of G completions of one prompt, without its texts.
-
-    ``pattern`` numbers equal texts by first appearance, e.g. ``(0, 1, 2, 0, 1, 2)``; ``lengths`` are characters;
-    ``rewards`` maps each reward function to its G values (None: not scored); ``prompts`` counts distinct prompts
-    (1 in a healthy group); ``empty`` counts completions without text once special tokens are gone. ``near_unique``
-    counts different texts when near copies are one; of the ``judged`` texts (long enough to tell) ``looping`` repeat
-    themselves to the end and ``scattered`` mix many scripts (None: not looked at).
-    ``digest`` is a hash of the prompt and all texts: equal digests mean a re-dumped table.
-    """
-
-    prompt_id: str
-    size: int
-    pattern: tuple[int, ...]
-    unique: int
-    lengths: tuple[int, ...]
-    empty: int = 0
-    prompts: int = 1
-    near_unique: int | None = None
-    judged: int | None = None
-    looping: int = 0
-    scattered: int = 0
-    rewards: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
-    digest: str = ""
-    example: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class CompletionSummary:
     """What one dumped generation batch says, group by group.
 
-    ``complete`` is False when the groups could not be recovered; ``reason`` says why.
+    ``complete`` is False when the groups could not be recovered; ``reason`` says why. ``odd`` names reward columns of
+    another length than the completions: nobody knows whose rewards these are.
     """
 
     channel: str
@@ -139,6 +114,7 @@ class CompletionSummary:
     seen: float | None = None
     complete: bool = True
     reason: str = ""
+    odd: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from grpo_watch.extract.completions import Grouping, Sample, group, sample
+from grpo_watch.extract.collected import Collected
+from grpo_watch.extract.completions import Grouping, group
 
 MAX_BYTES = 2_000_000_000
 """Uncompressed size of a dump that is still read."""
@@ -56,15 +56,11 @@ def _read(dump: Any, pa: Any, group_size: int | None, *, examples: bool) -> Grou
     rewards: dict[str, list[object]] = {
         field.name: [] for field in dump.schema_arrow if pa.types.is_floating(field.type)
     }
-    samples: list[Sample] = []
+    rows = Collected()
     for batch in dump.iter_batches(batch_size=BATCH, columns=[*TEXT_COLUMNS, *rewards], use_threads=False):
-        samples += _samples(batch, examples=examples)
+        prompts, completions = (batch.column(name).to_pylist() for name in TEXT_COLUMNS)
+        rows.extend(prompts, completions)
         for name, values in rewards.items():
             values.extend(batch.column(name).to_pylist())
-    return group(samples, {"advantage" if name in ADVANTAGES else name: rewards[name] for name in rewards}, group_size)
-
-
-def _samples(batch: Any, *, examples: bool) -> Iterator[Sample]:
-    prompts, completions = (batch.column(name).to_pylist() for name in TEXT_COLUMNS)
-    for prompt, completion in zip(prompts, completions, strict=True):
-        yield sample(prompt, completion, examples=examples)
+    columns = {"advantage" if name in ADVANTAGES else name: rewards[name] for name in rewards}
+    return group(rows, columns, group_size, examples=examples)

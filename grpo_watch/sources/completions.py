@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from grpo_watch.core.records import CompletionSummary, Cursor, Item, Stream
-from grpo_watch.extract.completions import Grouping, Sample, group, sample, summarise_groups
+from grpo_watch.extract.collected import Collected
+from grpo_watch.extract.completions import Grouping, group, summarise_groups
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.completion_table import Table, read_table
 from grpo_watch.sources.completions_parquet import CompletionsParquetSource
@@ -21,6 +22,8 @@ __all__ = ["CompletionsJsonlSource", "CompletionsParquetSource"]
 
 MAX_LINE = 32 << 20
 """Bytes of a line; 512 completions of 8,000 tokens are about 16 MB."""
+CHUNK = 4 << 20
+"""Bytes read at once: a line is a whole batch, often more than the usual piece of a log."""
 MAX_HELD = 65_536
 """Rows of one step held where each completion is a line of its own."""
 
@@ -32,15 +35,16 @@ class _Held:
     step: int
     before: Cursor
     seen: float | None
-    samples: list[Sample] = field(default_factory=list)
+    rows: Collected = field(default_factory=Collected)
     rewards: dict[str, list[object]] = field(default_factory=dict)
 
-    def add(self, one: Sample, rewards: Mapping[str, Sequence[object]]) -> None:
+    def add(self, table: Table) -> None:
         """Add a row; a reward that earlier rows lack is filled up with None."""
-        for name, values in rewards.items():
+        before = len(self.rows)
+        self.rows.add(table.prompts[0], table.completions[0])
+        for name, values in table.rewards.items():
             column = self.rewards.setdefault(name, [])
-            column += [None] * (len(self.samples) - len(column)) + list(values)
-        self.samples.append(one)
+            column += [None] * (before - len(column)) + list(values)
 
 
 class CompletionsJsonlSource:
@@ -74,7 +78,7 @@ class CompletionsJsonlSource:
     ) -> None:
         self.name, self.stats = name, SourceStats()
         self._group_size, self._segment, self._examples = group_size, segment, examples
-        self._tail = Tail(path, roots, cursor, max_line=MAX_LINE)
+        self._tail = Tail(path, roots, cursor, max_line=MAX_LINE, chunk=CHUNK)
         self._read_to = cursor or self._tail.cursor(name)
         state = cursor.state if cursor is not None else {}
         step = state.get("step")
@@ -143,18 +147,18 @@ class CompletionsJsonlSource:
 
     def _hold(self, table: Table, step: int, before: Cursor, seen: float | None) -> Iterator[Item]:
         done: _Held | None = None
-        if self._held is None or self._held.step != step or len(self._held.samples) >= MAX_HELD:
+        if self._held is None or self._held.step != step or len(self._held.rows) >= MAX_HELD:
             done, self._held = self._held, _Held(step, before, seen)
         try:
-            one = sample(table.prompts[0], table.completions[0], examples=self._examples)
-            self._held.add(one, table.rewards)
+            self._held.add(table)
         except RecursionError:
             self.stats.skip(Skip.BAD_VALUE, f"step {step}: nested too deeply")
         if done is not None:
             yield from self._flush(done)
 
     def _flush(self, held: _Held) -> Iterator[Item]:
-        yield from self._emit(group(held.samples, held.rewards, self._group_size()), held.step, held.seen)
+        grouping = group(held.rows, held.rewards, self._group_size(), examples=self._examples)
+        yield from self._emit(grouping, held.step, held.seen)
 
     def _emit(
         self, grouping: Grouping, step: int, seen: float | None, *, may_be_eval: bool = False
@@ -174,6 +178,7 @@ class CompletionsJsonlSource:
             seen=seen,
             complete=not grouping.reason,
             reason=grouping.reason,
+            odd=grouping.odd,
         )
 
 

@@ -227,6 +227,7 @@ class CompletionsParquetSource:
             seen=seen,
             complete=not grouping.reason,
             reason=grouping.reason,
+            odd=grouping.odd,
         )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from grpo_watch.errors import SourceError
-from grpo_watch.extract.completions import Grouping, Sample, group, sample
+from grpo_watch.extract.collected import Collected
+from grpo_watch.extract.completions import Grouping, group
 from grpo_watch.extract.scattered import group_by_key
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions import decode
@@ -53,7 +53,7 @@ class _Batch:
 
     def __init__(self, dialect: Dialect, *, examples: bool) -> None:
         self._dialect, self._examples = dialect, examples
-        self._samples: list[Sample] = []
+        self._taken = Collected()
         self._rewards: list[Mapping[str, object]] = []
         self._groups: list[Hashable] = []
         self._places: dict[Hashable, tuple[int, int, int]] = {}
@@ -80,27 +80,26 @@ class _Batch:
         yield from self._dialect.read(row)
 
     def _add(self, row: DumpRow) -> None:
-        if len(self._samples) >= MAX_ROWS:
+        if len(self._taken) >= MAX_ROWS:
             raise BadDumpError(f"more than {MAX_ROWS} completions")
-        one = sample(row.prompt, row.completion, examples=self._examples)
         key = (row.group, row.rollout)
         held = self._places.get(key) if row.group is not None and row.rollout is not None else None
         if held is not None:
-            self._again(key, held, one, row)
+            self._again(key, held, row)
             return
-        self._places[key] = (len(self._samples), row.turn, row.turn)
-        self._samples.append(one)
+        self._places[key] = (len(self._taken), row.turn, row.turn)
+        self._taken.add(row.prompt, row.completion)
         self._rewards.append(row.rewards)
         self._groups.append(row.group)
 
-    def _again(self, key: Hashable, held: tuple[int, int, int], one: Sample, row: DumpRow) -> None:
+    def _again(self, key: Hashable, held: tuple[int, int, int], row: DumpRow) -> None:
         """Another turn of the same rollout: the last one's text and rewards, but the first one's prompt."""
         at, first, last = held
-        before = self._samples[at]
         if row.turn > last:
-            self._samples[at], self._rewards[at] = replace(one, prompt=before.prompt), row.rewards
+            self._taken.put(at, row.completion)
+            self._rewards[at] = row.rewards
         elif row.turn < first:
-            self._samples[at] = replace(before, prompt=one.prompt)
+            self._taken.put_prompt(at, row.prompt)
         self._places[key] = (at, min(first, row.turn), max(last, row.turn))
 
     def grouping(self, group_size: int | None) -> Grouping:
@@ -108,9 +107,9 @@ class _Batch:
         names = dict.fromkeys(name for rewards in self._rewards for name in rewards)
         columns = {name: [rewards.get(name) for rewards in self._rewards] for name in names}
         if self._dialect.ordered:
-            return group(self._samples, columns, group_size)
+            return group(self._taken, columns, group_size, examples=self._examples)
         keys = self._groups if self._groups and None not in self._groups else None
-        return group_by_key(self._samples, keys, columns, group_size)
+        return group_by_key(self._taken, keys, columns, group_size, examples=self._examples)
 
 
 def _signature(file: BinaryIO) -> tuple[int, int]:

@@ -89,6 +89,7 @@ class LoggedTables:
             seen=seen,
             complete=not grouping.reason,
             reason=grouping.reason,
+            odd=grouping.odd,
         )
 
 

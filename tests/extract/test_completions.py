@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.core.records import GroupSummary
-from grpo_watch.extract.completions import EXCERPT, excerpt, plain, summarise_groups
+from grpo_watch.extract.completions import SAMPLED, summarise_groups
+from grpo_watch.extract.texts import EXCERPT, excerpt, plain
 
 
 def one_group(texts: list[object], prompt: object = "p", **rewards: list[object]) -> GroupSummary:
@@ -148,6 +149,61 @@ def test_digest_tells_a_dump_again_from_another_batch() -> None:
 def test_lone_surrogates_are_text_too() -> None:
     assert one_group(["\ud800", "\udfff"]).pattern == (0, 1)
     assert excerpt("\ud800") == "\\ud800"
+
+
+def test_token_ids_are_compared_as_they_are() -> None:
+    """open-instruct dumps token ids: equal lists are equal texts, lengths are tokens, openings the first sixteen."""
+    start = list(range(100, 116))
+    group = one_group([[*start, 1, 2], [*start, 1, 2], [*start, 3], [99, *start], [7]])
+    assert group.pattern == (0, 0, 1, 2, 3)
+    assert group.openings == (0, 0, 0, 1, 2)
+    assert group.lengths == (18, 18, 17, 17, 1)
+    assert group.empty == 0
+
+
+def test_a_list_that_is_no_token_ids_is_told_by_its_text() -> None:
+    assert one_group([[1, "a"], [1, "a"], [1, None], []]).pattern == (0, 0, 1, 2)
+    assert one_group([[2**70], [2**70], [True]]).pattern == (0, 0, 1)
+
+
+def test_openings_are_the_first_64_characters() -> None:
+    same = "x" * 64
+    group = one_group([same + "a", same + "b", same[:-1] + "c", same])
+    assert group.pattern == (0, 1, 2, 3)
+    assert group.openings == (0, 0, 1, 0)
+
+
+def test_marks_tell_the_same_text_in_another_batch() -> None:
+    """By the text's number in the pattern; another prompt changes nothing; at most 16."""
+    first, later = one_group(["a", "b", "a"]), one_group(["c", "b", "b"], "q")
+    assert len(first.marks) == 2
+    assert first.marks[1] == later.marks[1]
+    assert len({*first.marks, *later.marks}) == 3
+    assert len(one_group([str(number) for number in range(20)]).marks) == 16
+
+
+def test_a_column_of_another_length_is_named() -> None:
+    grouping = summarise_groups(["p", "p"], ["a", "b"], {"f": [1.0], "g": [1.0, 2.0]}, 2)
+    assert grouping.odd == ("f",)
+    assert grouping.groups[0].rewards == {"g": (1.0, 2.0)}
+
+
+def test_a_large_batch_is_looked_through_in_part() -> None:
+    """Whole groups of together at least 64 texts, chosen by the prompts: not by place, so the order changes nothing."""
+    prompts = [f"prompt {number // 8}" for number in range(400)]
+    texts = [f"{number} is the answer to what was asked here" for number in range(400)]
+    groups = summarise_groups(prompts, texts, {}, 8).groups
+    looked = {group.prompt_id for group in groups if group.judged is not None}
+    assert len(looked) == SAMPLED // 8
+    assert all((group.judged, group.near_unique is None) in {(8, False), (None, True)} for group in groups)
+    again = summarise_groups(prompts[::-1], texts[::-1], {}, 8).groups
+    assert {group.prompt_id for group in again if group.judged is not None} == looked
+
+
+def test_every_group_of_a_small_batch_is_looked_through() -> None:
+    prompts = [f"prompt {number // 8}" for number in range(64)]
+    groups = summarise_groups(prompts, [f"text number {number} of some length" for number in range(64)], {}, 8).groups
+    assert [group.judged for group in groups] == [8] * 8
 
 
 @settings(derandomize=True, max_examples=100, deadline=None)

@@ -1,4 +1,4 @@
-"""What a text looks like, and how alike the texts of a group are."""
+"""What a text looks like."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.extract.completions import summarise_groups
-from grpo_watch.extract.quality import MAX_COMPARED, Quality, near_unique, quality, shingles
+from grpo_watch.extract.quality import Quality, quality
 
 PROSE = (
     "First the train leaves at noon and rides three hours to the coast, where the second one is waiting. Since both "
@@ -65,33 +65,17 @@ def test_short_texts_are_not_judged(text: str) -> None:
     assert quality(text) is Quality.SHORT
 
 
-def test_near_copies_are_one() -> None:
-    """One other word at the end, other case and punctuation: 34 of 36 shingles are shared; another text shares none."""
-    near = PROSE.replace("plus ten.", "plus nine!").upper()
-    other = " ".join(PROSE.split()[::-1])
-    assert near_unique([shingles(text) for text in (PROSE, other, near)]) == 2
+def test_a_long_passage_over_and_over_is_a_loop() -> None:
+    """A period of 600 characters, three times: too long for compression of the last thousand, but exact."""
+    passage = PROSE + PROSE[::-1] + PROSE.swapcase()[:160]
+    assert quality(CODE + passage) is Quality.SOUND
+    assert quality(CODE + passage * 2) is Quality.SOUND
+    assert quality(CODE + passage * 3) is Quality.LOOPING
 
 
-def test_near_copies_chain() -> None:
-    """a is like b and b like c: 40, 44 and 48 tokens of which the later hold the earlier."""
-    words = [f"w{number}" for number in range(48)]
-    texts = [" ".join(words[:count]) for count in (38, 43, 48)]
-    # 36 of 41 and 41 of 46 shingles: 0.88, 0.89; 36 of 46: 0.78
-    assert near_unique([shingles(texts[0]), shingles(texts[2])]) == 2
-    assert near_unique([shingles(text) for text in texts]) == 1
-
-
-def test_short_texts_are_only_compared_exactly() -> None:
-    """Nineteen tokens are too few."""
-    nineteen = " ".join("abcdefghijklmnopqrs")
-    assert shingles(nineteen) == b""
-    assert near_unique([b"", b"", shingles(PROSE)]) == 3
-
-
-def test_large_groups_are_not_compared() -> None:
-    """The cost grows with the square."""
-    assert near_unique([b""] * MAX_COMPARED) == MAX_COMPARED
-    assert near_unique([b""] * (MAX_COMPARED + 1)) is None
+def test_a_rule_of_dashes_at_the_end_is_no_loop() -> None:
+    """Half of 512 characters must be filled."""
+    assert quality(PROSE * 2 + "\n" + "-" * 80) is Quality.SOUND
 
 
 def test_a_group_counts_what_it_holds() -> None:
@@ -106,4 +90,3 @@ def test_a_group_counts_what_it_holds() -> None:
 def test_any_text_can_be_judged(text: str) -> None:
     """Never raises, and padding changes nothing."""
     assert quality(text) is quality(f"  {text}\n")
-    assert len(shingles(text)) % 8 == 0

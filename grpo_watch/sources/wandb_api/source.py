@@ -195,6 +195,7 @@ class WandbApiSource:
             seen=seen,
             complete=not grouping.reason,
             reason=grouping.reason,
+            odd=grouping.odd,
         )
 
     def _flush(self, seen: float | None) -> Iterator[Item]:
