@@ -1,4 +1,4 @@
-"""Writes what the documentation repeats from code and data files; ``--check`` only compares."""
+"""Writes what is made from code and data: parts of the documentation, Prometheus rules, dashboards. Or compares it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import frameworks_page
+import grafana_dashboards
+import prometheus_rules
 import rules_pages
 
 from grpo_watch.config.rules import load_rules
@@ -39,6 +41,8 @@ def documents() -> Iterator[tuple[Path, str]]:
     yield ROOT / "docs" / "metrics.md", metrics_page()
     yield from frameworks_page.documents(ROOT / "docs")
     yield from rules_pages.documents(ROOT)
+    yield ROOT / "rules" / "prometheus" / "grpo-runs.rules.yaml", prometheus_rules.page(load_rules())
+    yield from grafana_dashboards.files(ROOT / "deploy" / "grafana" / "dashboards")
 
 
 def between(text: str, table: str, markers: tuple[str, str] = RULES) -> str:

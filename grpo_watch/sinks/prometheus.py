@@ -54,6 +54,9 @@ METRIC_TABLE: Mapping[str, Family] = {
     "grpo_alert_pending": Family("gauge", _RULE, "1 while the symptom is there but not yet for long enough"),
     "grpo_alert_fired_total": Family("counter", _RULE, "how often the alert fired"),
     "grpo_alert_first_step": Family("gauge", _RULE, "first breaching optimizer step of the newest episode"),
+    "grpo_alert_explained": Family(
+        "gauge", ("run", "rule", "cause"), "1 while what fires follows from another alert, the cause, and tells nobody"
+    ),
     "grpo_rule_blind": Family("gauge", _RULE, "1 for each rule that can't be evaluated on this run"),
     "grpo_rules_blind": Family("gauge", _RUN, "number of rules that can't be evaluated on this run"),
     "grpo_watch_build_info": Family("gauge", ("version",), "1"),
@@ -193,6 +196,8 @@ def _alert_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
         labels = (snapshot.run, rule.rule)
         if mine or rule.evaluated:
             yield "grpo_alert_firing", (*labels, severity.value), float(bool(firing))
+        if firing and all(alert.caused_by for alert in firing):
+            yield "grpo_alert_explained", (*labels, firing[0].caused_by or ""), 1
         if mine:
             yield "grpo_alert_pending", labels, float(any(alert.state is AlertState.PENDING for alert in mine))
         fired = sum(alert.fired_total for alert in mine)

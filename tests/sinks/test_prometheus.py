@@ -157,6 +157,18 @@ def test_the_watcher_itself() -> None:
     assert "process_resident_memory_bytes" in found
 
 
+def test_an_alert_that_follows_from_another_one_says_so() -> None:
+    """While it fires, and only when nothing that fires under this rule is unexplained."""
+    rules = (RuleView("kl-stuck-at-zero", Severity.CRITICAL, RuleStatus.FIRING),)
+    explained = replace(alert(AlertState.FIRING, fired=1), caused_by="gradient-lost")
+    name = 'grpo_alert_explained{cause="gradient-lost",rule="kl-stuck-at-zero",run="r"}'
+    assert samples(run(rules=rules, alerts=(explained,)))[name] == 1
+    over = replace(explained, state=AlertState.RESOLVED)
+    other = alert(AlertState.FIRING, key="other", fired=1)
+    for alerts in ((over,), (explained, other), (other,)):
+        assert not any(key.startswith("grpo_alert_explained") for key in samples(run(rules=rules, alerts=alerts)))
+
+
 def test_engine_histogram_is_cumulative() -> None:
     counts = (1, 2) + (0,) * (len(ENGINE_BUCKETS) - 2) + (4,)
     found = samples(turns=Histogram(counts, 9.5))

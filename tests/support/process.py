@@ -39,9 +39,9 @@ class Process:
         return self.child.wait(PATIENCE)
 
 
-def until(look: Callable[[], T | None], child: subprocess.Popen[bytes] | None = None) -> T:
+def until(look: Callable[[], T | None], child: subprocess.Popen[bytes] | None = None, patience: float = PATIENCE) -> T:
     """What ``look`` gives, asked again until it is truthy."""
-    pause, deadline = threading.Event(), time.monotonic() + PATIENCE
+    pause, deadline = threading.Event(), time.monotonic() + patience
     while not (found := look()):
         assert child is None or child.poll() is None, "the process ended before that"
         assert time.monotonic() < deadline, "it took too long"

@@ -1,0 +1,97 @@
+"""Turns the shipped rules into Prometheus alerts, one for each, so that the alert carries the rule's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from grpo_watch.core.detector import Rule, catalogue
+from grpo_watch.core.names import LABELLED, METRICS, prometheus_name
+from grpo_watch.core.records import Severity
+
+ALERT = "GrpoRunAlert"
+TOLD = "run:grpo_alert_firing:told"
+TO_TELL = """(grpo_alert_firing{severity=~"critical|warning"} == 1)
+  unless on (job, instance, run, rule) grpo_alert_explained
+  unless on (job, instance, run) (time() - grpo_run_ended_timestamp_seconds > 3600)
+"""
+"""No `info`, nothing that follows from another finding, and nothing of a run that ended more than an hour ago: as long
+as the watcher shows an ended run after it found it (``Plan.linger``)."""
+HELD = "2m"
+"""How long an alert outlives its series: a missed scrape or a restart of the watcher does not resolve it."""
+NOT_OURS = "instance, job, pod, namespace, container, endpoint, node, service, framework, framework_version"
+"""Labels of the target and of ``grpo_run_info`` that the direct sink's alerts don't have."""
+HEAD = """\
+# Forwards what grpo-watch finds, one alert per rule, labelled like the direct sink's, so that Alertmanager takes both
+# for one alert. Written by `make docs` from rules/*.yaml; change the source instead.
+"""
+
+
+class _Text(str):
+    """Text that is written as a block."""
+
+    __slots__ = ()
+
+
+def page(rules: Iterable[Rule]) -> str:
+    """The whole file."""
+    shipped = [rule for rule in sorted(rules, key=lambda rule: rule.name) if rule.severity is not Severity.INFO]
+    told = {"record": TOLD, "expr": _Text(TO_TELL)}
+    alerts = [told, *map(_shipped, shipped), _others([rule.name for rule in shipped])]
+    dumper = type("Dumper", (yaml.SafeDumper,), {})
+    dumper.add_representer(_Text, _block)
+    document = {"groups": [{"name": "grpo-runs", "rules": alerts}]}
+    return HEAD + yaml.dump(document, Dumper=dumper, sort_keys=False, width=116, allow_unicode=True)
+
+
+def _block(dumper: Any, text: str) -> Any:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else ">")
+
+
+def _shipped(rule: Rule) -> Mapping[str, Any]:
+    """The user's labels stand on ``grpo_run_info``; a join inside one target brings them in, whatever they are."""
+    joined = f'grpo_run_info * on (job, instance, run) group_left (severity) {TOLD}{{rule="{rule.name}"}}'
+    notes = {
+        "summary": _Text(f"{{{{ $labels.run }}}}: {rule.summary}"),
+        "evidence": _Text(_evidence(rule)),
+        "fix": _Text(rule.hint),
+        "runbook": f"grpo-watch explain {rule.name}",
+    }
+    return _alert(joined, {"rule": rule.name}, notes)
+
+
+def _others(known: Iterable[str]) -> Mapping[str, Any]:
+    """Rules of the user's own: they bring no words along, and their run's labels can't be joined."""
+    expression = f'{TOLD}{{rule!~"{"|".join(known)}"}}'
+    summary = "{{ $labels.run }}: {{ $labels.rule }}"
+    notes = {"summary": summary, "evidence": _Text(_first_step("$labels.rule"))}
+    return _alert(expression, {}, {**notes, "runbook": "grpo-watch explain {{ $labels.rule }}"})
+
+
+def _alert(expression: str, labels: Mapping[str, str], notes: Mapping[str, str]) -> Mapping[str, Any]:
+    return {
+        "alert": ALERT,
+        "expr": _Text(f"max without ({NOT_OURS}) ({expression})"),
+        "keep_firing_for": HELD,
+        **({"labels": labels} if labels else {}),
+        "annotations": notes,
+    }
+
+
+def _evidence(rule: Rule) -> str:
+    """When it began, and the newest value of each metric that the detector judges."""
+    detector = catalogue()[rule.detector or rule.name]
+    judged = dict.fromkeys(name for way in detector.needs for name in way if name in METRICS and name not in LABELLED)
+    return "".join([_first_step(f'"{rule.name}"'), *(_value(prometheus_name(name), name) for name in judged)])
+
+
+def _first_step(rule: str) -> str:
+    query = f'printf "max(grpo_alert_first_step{{run=%q,rule=%q}})" $labels.run {rule} | query'
+    return f"{{{{ with {query} }}}}since step {{{{ . | first | value }}}}{{{{ end }}}}"
+
+
+def _value(metric: str, name: str) -> str:
+    query = f'printf "max({metric}{{run=%q}})" $labels.run | query'
+    return f'{{{{ with {query} }}}} · {name} {{{{ . | first | value | printf "%.4g" }}}}{{{{ end }}}}'

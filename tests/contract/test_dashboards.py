@@ -1,0 +1,239 @@
+"""The shipped dashboards: a real Prometheus answers every panel's query, and the JSON is what Grafana reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import import_module
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from grpo_watch.core.names import METRICS, prometheus_name
+from grpo_watch.sinks.prometheus import METRIC_TABLE
+from tests.conftest import find_program
+from tests.support.bundles import unpack
+from tests.support.process import until, watching
+from tests.support.prometheus import shipped_prometheus
+from tests.support.promql import metrics_of
+from tests.support.receiving import receiving
+
+FOLDER = Path("deploy/grafana")
+FILES = sorted((FOLDER / "dashboards").glob("*.json"))
+LINES = Path("tests/normalise/lines")
+FOREIGN = {"up", "scrape_duration_seconds", "process_cpu_seconds_total", "process_resident_memory_bytes"}
+FOREIGN |= {"process_open_fds", "grpo_watch_engine_seconds_count", "grpo_watch_engine_seconds_bucket", "ALERTS"}
+UNITS = {"none", "short", "percentunit", "s", "sci", "bytes", "gbytes", "cps"}
+"""Grafana's ids of the units that are used (its list of value formats)."""
+KINDS = {"row", "stat", "table", "timeseries", "state-timeline"}
+FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
+RUNS = ("trl-1.16.0-04-healthy-lora", "trl-1.16.0-11-dup-stride3")
+"""Real runs with checkpoints and with completions; the frozen one is replayed."""
+ENGINES = ("nemo-rl.jsonl", "slime.log", "trl-async.jsonl", "verl.log", "ms-swift.jsonl", "trl.log")
+"""Lines of frameworks that log what the bundled runs don't, about the rollout engine above all."""
+READ = ("grpo_parameters_changed_ratio", "grpo_completion_duplicate_ratio")
+TOLD = (
+    'count_over_time(grpo_watch_deliveries_total{outcome="delivered"}[1m]) > 2',
+    'ALERTS{alertname="GrpoRunAlert", alertstate="firing"}',
+    "fleet:grpo_runs_frozen:ratio > 0",
+    "run:grpo_remaining:seconds",
+)
+"""What is last to come: from the worker process before the alert, and because of it."""
+VERL = {"critic/score/mean": 0.5, "critic/advantages/max": 1.0, "training/global_step": 1}
+VERL |= {"rollout_corr/chi2_token": 0.01, "rollout_corr/rollout_is_eff_sample_size": 0.9}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One query of one panel."""
+
+    where: str
+    expr: str
+
+
+@cache
+def parsed(file: Path) -> Mapping[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def panels(file: Path) -> list[Mapping[str, Any]]:
+    return [panel for panel in parsed(file)["panels"] if panel["type"] != "row"]
+
+
+def asked() -> list[Asked]:
+    """Every query, with Grafana's variables as when everything is chosen."""
+    found = []
+    for file in FILES:
+        for panel in panels(file):
+            for target in panel["targets"]:
+                expr = target["expr"].replace("$__rate_interval", "1m").replace("$instance", ".*").replace("$run", ".*")
+                found.append(Asked(f"{file.stem}: {panel['title']}: {target['refId']}", expr))
+    return found
+
+
+def lay_out(folder: Path) -> tuple[Path, list[bytes]]:
+    """Runs as they are while they are written, and the frozen one's log with the lines that are still to come."""
+    for name in RUNS:
+        unpack(name, folder)
+    for name in ENGINES:
+        source = LINES / name
+        run = folder / source.stem
+        run.mkdir(parents=True)
+        plain = {"ms-swift.jsonl": "logging.jsonl", ".jsonl": "metrics.jsonl", ".log": "train.log"}
+        shutil.copy(source, run / plain.get(name, plain[source.suffix]))
+    (folder / "verl-bypass").mkdir()
+    (folder / "verl-bypass" / "run.jsonl").write_text(json.dumps({"step": 1, "data": VERL}) + "\n")
+    frozen = unpack(FROZEN, folder)
+    for console in frozen.rglob("*.log"):
+        console.unlink()
+    log = next(frozen.rglob("logging.jsonl"))
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:2]))
+    for path in folder.rglob("*"):
+        os.utime(path)
+    return log, [*lines[2:-4], b'{"step": 1, "not a row\n']
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], list[Any]]]:
+    """Asks a Prometheus with the shipped rules that has scraped a watcher which told a receiver of an alert."""
+    tmp_path = tmp_path_factory.mktemp("dashboards")
+    log, rest = lay_out(tmp_path / "runs")
+    program = find_program("prometheus") or ""
+    with receiving() as people:
+        config = tmp_path / "grpo-watch.yaml"
+        config.write_text(json.dumps({"sinks": [{"type": "webhook", "url": people.url}]}))
+        options = ("--config", str(config))
+        with (
+            watching(tmp_path / "runs", state=tmp_path / "state", options=options) as daemon,
+            shipped_prometheus(program, tmp_path, daemon.url, interval="500ms") as server,
+            httpx.Client(base_url=server.url, timeout=20) as client,
+        ):
+
+            def ask(query: str) -> list[Any]:
+                answer = client.get("/api/v1/query", params={"query": query})
+                assert answer.is_success, f"{query}: {answer.text}"
+                found: list[Any] = answer.json()["data"]["result"]
+                return found
+
+            for before in (f'grpo_step{{run="{FROZEN}"}} == 2', *READ):
+                until(partial(ask, before), daemon.child, 60)
+            with log.open("ab", buffering=0) as growing:
+                growing.write(b"".join(rest))
+            for after in TOLD:
+                until(partial(ask, after), daemon.child, 60)
+            yield ask
+
+
+@pytest.mark.system("prometheus")
+def test_every_panel_has_an_answer(answers: Callable[[str], list[Any]]) -> None:
+    """Asked again where a busy machine missed a scrape."""
+    empty = list(asked())
+
+    def none_left() -> bool:
+        empty[:] = [query for query in empty if not answers(query.expr)]
+        return not empty
+
+    with suppress(AssertionError):
+        until(none_left)
+    assert [f"{query.where}: {query.expr}" for query in empty] == []
+
+
+@pytest.mark.system("prometheus")
+def test_variables_and_annotations_have_an_answer(answers: Callable[[str], list[Any]]) -> None:
+    for file in FILES:
+        board = parsed(file)
+        for variable in board["templating"]["list"][1:]:
+            metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"]).groups()  # type: ignore[union-attr]
+            found = until(partial(answers, metric.replace("$instance", ".*")))
+            assert all(label in each["metric"] for each in found)
+        for annotation in board["annotations"]["list"]:
+            until(partial(answers, annotation["expr"].replace("$run", ".*")))
+
+
+def test_only_known_metrics_are_asked_for() -> None:
+    """And each one that says how training goes is on some dashboard."""
+    groups = [
+        group
+        for file in Path("rules/prometheus").glob("*.yaml")
+        for group in yaml.safe_load(file.read_text())["groups"]
+    ]
+    recorded = {rule["record"] for group in groups for rule in group["rules"] if "record" in rule}
+    names = {name for query in asked() for name in metrics_of(query.expr)}
+    assert names - METRIC_TABLE.keys() - recorded - FOREIGN == set()
+    assert {prometheus_name(name) for name in METRICS} - names == set()
+
+
+def test_the_dashboards_are_those_of_the_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``make docs`` writes them."""
+    monkeypatch.syspath_prepend("scripts")
+    made = dict(import_module("grafana_dashboards").dashboards())
+    assert made == {file.name: file.read_text() for file in FILES}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_model_is_whole(file: Path) -> None:
+    board = parsed(file)
+    assert board["uid"] == file.stem
+    assert board["title"]
+    assert board["schemaVersion"] == 39
+    assert len(board["uid"]) <= 40  # Grafana's limit
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids)
+    assert {panel["type"] for panel in board["panels"]} <= KINDS
+    variables = {variable["name"] for variable in board["templating"]["list"]}
+    text = json.dumps([board["panels"], board["annotations"]])
+    used = set(re.findall(r"\$\{?(\w+)", text)) - {"__rate_interval", "__data"}
+    assert used <= variables
+    for panel in panels(file):
+        assert panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
+        letters = [target["refId"] for target in panel["targets"]]
+        assert letters
+        assert len(set(letters)) == len(letters)
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_no_panel_lies_on_another(file: Path) -> None:
+    places = [panel["gridPos"] for panel in parsed(file)["panels"]]
+    for place in places:
+        assert place["x"] >= 0
+        assert place["x"] + place["w"] <= 24
+        assert place["w"] > 0
+        assert place["h"] > 0
+    for one, other in combinations(places, 2):
+        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        below = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+        assert beside or below, (one, other)
+
+
+def test_uids_are_unique_and_links_lead_to_them() -> None:
+    uids = [parsed(file)["uid"] for file in FILES]
+    assert len(set(uids)) == len(uids) == 4
+    led_to = set(re.findall(r"/d/([\w-]+)", "".join(file.read_text() for file in FILES)))
+    assert led_to <= set(uids)
+    assert led_to
+
+
+def test_provisioning_names_what_is_there() -> None:
+    """The forms of Grafana's provisioning files, version 1."""
+    (source,) = yaml.safe_load((FOLDER / "provisioning/datasources/prometheus.yaml").read_text())["datasources"]
+    assert (source["type"], source["access"]) == ("prometheus", "proxy")
+    assert source["url"] == "${PROMETHEUS_URL}"
+    boards = yaml.safe_load((FOLDER / "provisioning/dashboards/grpo-watch.yaml").read_text())
+    assert boards["apiVersion"] == 1
+    (provider,) = boards["providers"]
+    assert provider["type"] == "file"
+    assert provider["options"]["path"] in (FOLDER / "README.md").read_text() + "/"
