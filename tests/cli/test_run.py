@@ -16,7 +16,7 @@ import trustme
 from grpo_watch.cli.main import run_cli
 from grpo_watch.store.state import Store
 from tests.support.bundles import unpack
-from tests.support.process import Process, until, watching
+from tests.support.process import PATIENCE, Process, until, watching
 from tests.support.receiving import secret_file
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
@@ -171,7 +171,7 @@ def test_the_page_behind_a_token_and_tls(frozen: Path, tmp_path: Path) -> None:
     with watching(frozen, state=tmp_path / "state", options=("--config", str(config))) as daemon:
         assert daemon.url.startswith("https://127.0.0.1:")
         trust = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
-        with httpx.Client(base_url=daemon.url, verify=trust) as client:
+        with httpx.Client(base_url=daemon.url, verify=trust, timeout=PATIENCE) as client:
             assert client.get("/").status_code == 401
             until(lambda: client.get("/readyz").is_success, daemon.child)
             page = client.get("/", headers={"Authorization": "Bearer geheim"})

@@ -17,7 +17,8 @@ from typing import TypeVar
 import httpx
 
 PROGRAM = [sys.executable, "-m", "grpo_watch.cli.main"]
-PATIENCE = 20.0
+PATIENCE = 60.0
+"""Seconds after which a test gives up waiting; a busy machine may need many to start a process."""
 T = TypeVar("T")
 
 
@@ -30,7 +31,7 @@ class Process:
     url: str = ""
 
     def get(self, path: str) -> str:
-        return httpx.get(f"{self.url}{path}", timeout=5).text
+        return httpx.get(f"{self.url}{path}", timeout=PATIENCE).text
 
     def said(self) -> str:
         return self.output.read_text()
