@@ -1,6 +1,6 @@
 # Every target is one script in scripts/; without make, run the script itself.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench robustness soak channels docs golden test-frameworks preflight-envs preflight-differential system-deps setup
+.PHONY: help demo test check bench robustness soak channels container lock docs golden test-frameworks preflight-envs preflight-differential system-deps setup
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
@@ -26,6 +26,10 @@ score: ## how the rules do on labelled runs: detection, false alarms, delay (scr
 	@scripts/score
 channels: ## the verdict on labelled runs by each channel alone (scripts/channels FOLDER for your own)
 	@scripts/channels
+container: ## do what the Dockerfile does without an engine, and start it as the image does (root)
+	@scripts/container
+lock: ## pin what the container image installs, with hashes (needs uv)
+	@scripts/lock
 docs: ## write the generated parts of the documentation
 	@scripts/docs
 golden: ## rewrite the expected results of the bundled runs, to be read before they are committed

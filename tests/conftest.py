@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -21,8 +23,9 @@ settings.load_profile("repeatable")  # what draws at random, and much more of it
 
 
 def find_program(name: str) -> str | None:
-    """Path of a program under its upstream name or the one its Debian package gives it."""
-    return next(filter(None, map(shutil.which, (name, *ALSO_CALLED.get(name, ())))), None)
+    """Path of a program under its upstream name or the one its Debian package gives it, or of one beside our Python."""
+    folders = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+    return next(filter(None, (shutil.which(each, path=folders) for each in (name, *ALSO_CALLED.get(name, ())))), None)
 
 
 @pytest.fixture

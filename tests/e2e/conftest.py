@@ -29,7 +29,8 @@ def interpreter(tmp_path: Path) -> str:
         pytest.skip("not run, not installed: root's rights to make a mount namespace")
     probe = "import grpo_watch.cli.run"
     for candidate in (sys.executable, "/usr/bin/python3"):
-        command = confined(tmp_path, [*unprivileged(), candidate, "-c", probe])
+        shell = ["sh", "-c", 'exec "$@"', "sh"]  # what setpriv itself starts may lie where only root may look
+        command = confined(tmp_path, [*unprivileged(), *shell, candidate, "-c", probe])
         if subprocess.run(command, env=environment(), capture_output=True, check=False).returncode == 0:
             return candidate
     pytest.skip("not run, not installed: a kernel that allows unshare, and a Python that nobody may run")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import sysconfig
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 NOBODY = 65534
-LIBRARIES = os.pathsep.join([str(Path.cwd()), sysconfig.get_paths()["purelib"]])
+LIBRARIES = os.pathsep.join([str(Path.cwd()), *(path for path in sys.path if Path(path).name == "site-packages")])
 
 
 def unprivileged(user: int = NOBODY) -> list[str]:
