@@ -20,7 +20,8 @@ INDEX_HEAD = """# Rules
 
 One page per rule: what it detects, how it is computed, what looks like it, when it is wrong, and what to do; the same
 in the terminal with `grpo-watch explain RULE`. How to change, switch off, test or write one:
-[writing rules](writing-rules.md).
+[writing rules](writing-rules.md). With `runbook_url: https://…/docs/rules/{rule}.md` in `grpo-watch.yaml` messages link
+to these pages, wherever you serve them.
 
 `critical`: compute is being wasted now, page someone. `warning`: look today. `info`: explanation. A run has one top
 finding; what that one explains is listed under it, is at most a warning, and is not sent on its own.
@@ -69,17 +70,21 @@ def facts(rule: Rule, detector: type[Detector]) -> str:
         ("resolves", f"{rule.keep_firing_steps} steps after the last breach" if rule.keep_firing_steps else "at once"),
         ("needs", needs(detector)),
         ("explained by", ", ".join(f"`{cause}`" for cause in CAUSES.get(rule.name, ())) or "nothing"),
-        ("not logged by", ", ".join(not_logged(detector)) or "none of the known frameworks"),
+        ("not logged by", ", ".join(not_logged(detector))),
         ("defined in", f"[rules/{file_of(rule)}](../../rules/{file_of(rule)})"),
     ]
     if rule.params:
         rows.append(("set there", ", ".join(f"`{name}` {value}" for name, value in rule.params.items())))
-    return table(("", ""), rows).rstrip()
+    return table(("", ""), (row for row in rows if row[1])).rstrip()
 
 
 def fires(rule: Rule) -> str:
     """How long the symptom must last."""
-    rows = "at the first breach" if rule.min_observations == 1 else f"after {rule.min_observations} breaching rows"
+    rows = (
+        "at its first breach ([what that takes](#how-it-is-computed))"
+        if rule.min_observations == 1
+        else f"after {rule.min_observations} breaching rows"
+    )
     return f"{rows}, {rule.for_steps} steps from the first to the last" if rule.for_steps else rows
 
 
