@@ -27,7 +27,7 @@ EASY_OTHERWISE = frozenset({"crashed", "stalled", "metrics-become-nan"})
 """Told as well by a heartbeat, the job's exit code or ``x != x``: nothing to hold against thresholds."""
 JUDGED = tuple(kind for kind in KINDS if kind not in TOLD | UNFED | EASY_OTHERWISE)
 ALMOST, HARDLY = 0.9, 0.35
-"""Shares of a kind's runs: from the first on it counts as found; below the second by chance, as healthy runs alarm too."""
+"""Shares of a kind's runs: found from the first on; below the second by chance, as healthy runs raise alarms too."""
 
 
 @lru_cache(maxsize=1)
