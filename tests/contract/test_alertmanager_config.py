@@ -1,0 +1,189 @@
+"""Routes, texts and inhibition of the shipped Alertmanager configuration, by amtool and by a real Alertmanager."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.process import until
+from tests.support.receiving import Receiving, receiving
+from tests.support.servers import Served, free_port, serving
+
+SHIPPED = Path("deploy/alertmanager/alertmanager.yml")
+TEXTS = SHIPPED.with_name("grpo-watch.tmpl")
+HOSTILE = "<!channel> *a* & <http://evil|click>"
+RUN = {"alertname": "GrpoRunAlert", "run": "a"}
+CRASHED = {**RUN, "rule": "run-crashed", "severity": "critical"}
+
+
+@pytest.mark.system("amtool")
+@pytest.mark.parametrize(
+    ("labels", "receiver"),
+    [
+        ("alertname=GrpoRunAlert rule=kl-stuck-at-zero run=a severity=critical", "on-call"),
+        ("alertname=GrpoRunAlert rule=entropy-collapse run=a severity=warning", "team"),
+        ("alertname=GrpoFleetFrozen severity=critical", "on-call"),
+        ("alertname=GrpoWatchDown severity=warning instance=one", "team"),
+        ("alertname=GrpoWatchAlive severity=none instance=one", "dead-mans-switch"),
+        ("alertname=DiskFull severity=critical", "team"),
+    ],
+)
+def test_who_is_told(labels: str, receiver: str, program: Callable[[str], str]) -> None:
+    command = [
+        program("amtool"),
+        "config",
+        "routes",
+        "test",
+        f"--config.file={SHIPPED}",
+        f"--verify.receivers={receiver}",
+    ]
+    done = subprocess.run([*command, *labels.split()], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def alert(status: str, labels: Mapping[str, str], **annotations: str) -> dict[str, Any]:
+    times = {"startsAt": "2026-01-01T00:00:00Z", "endsAt": "2026-01-01T01:00:00Z"}
+    return {"status": status, "labels": labels, "annotations": annotations, **times}
+
+
+@pytest.fixture
+def rendered(tmp_path: Path, program: Callable[[str], str]) -> Callable[..., str]:
+    """Gives what amtool makes of a template and alerts."""
+
+    def render(name: str, *alerts: Mapping[str, Any], **common: Any) -> str:
+        data = tmp_path / "data.json"
+        data.write_text(
+            json.dumps({"status": alerts[0]["status"], "alerts": alerts, "externalURL": "http://am", **common})
+        )
+        command = [program("amtool"), "template", "render", f"--template.glob={TEXTS}", f"--template.data={data}"]
+        text = f'--template.text={{{{ template "{name}" . }}}}'
+        return subprocess.run([*command, text], capture_output=True, text=True, check=True).stdout
+
+    return render
+
+
+@pytest.mark.system("amtool")
+def test_a_message_says_what_is_known(rendered: Callable[..., str]) -> None:
+    firing = alert(
+        "firing", CRASHED, summary="It ended.", evidence="step 5", cause="OOM", fix="Less.", runbook="x run-crashed"
+    )
+    bare = alert("firing", {"alertname": "GrpoRunGone", "run": "a", "severity": "warning"}, summary="a: vanished")
+    over = alert("resolved", {**RUN, "rule": "entropy-collapse", "severity": "warning"}, summary="Low.")
+    common = {"commonLabels": {"run": "a"}, "commonAnnotations": {"page": "http://gpu7:9853/"}}
+    assert rendered("grpo.title", firing, bare, over, **common) == "2 firing: a"
+    assert rendered("grpo.text", firing, bare, over, **common).splitlines() == [
+        "*critical* `run-crashed` It ended.",
+        ">evidence: step 5",
+        ">likely cause: OOM",
+        ">fix: Less.",
+        ">more: x run-crashed",
+        "*warning* `GrpoRunGone` a: vanished",
+        "over: `entropy-collapse` Low.",
+    ]
+    assert rendered("grpo.page", firing, **common) == "http://gpu7:9853/"
+    assert rendered("grpo.page", firing) == "http://am"
+    assert rendered("grpo.title", over, **common) == "Resolved: a"
+
+
+@pytest.mark.system("amtool")
+@pytest.mark.parametrize(
+    ("status", "severity", "color"),
+    [("firing", "critical", "danger"), ("firing", "warning", "warning"), ("resolved", "critical", "good")],
+)
+def test_the_colour(status: str, severity: str, color: str, rendered: Callable[..., str]) -> None:
+    assert rendered("grpo.color", alert(status, CRASHED), commonLabels={"severity": severity}) == color
+
+
+@pytest.mark.system("amtool")
+def test_a_model_can_mention_nobody(rendered: Callable[..., str]) -> None:
+    """In every annotation, and in the name of the run."""
+    hostile = dict.fromkeys(("summary", "evidence", "cause", "fix", "runbook"), HOSTILE)
+    named = {"commonLabels": {"run": HOSTILE}}
+    alerts = (alert("firing", CRASHED, **hostile), alert("resolved", CRASHED, **hostile))
+    made = rendered("grpo.text", *alerts, **named) + rendered("grpo.title", *alerts, **named)
+    assert "<" not in made
+    assert made.count("&lt;!channel&gt; *a* &amp; &lt;http://evil|click&gt;") == 7
+
+
+@pytest.fixture
+def people() -> Iterator[Receiving]:
+    with receiving() as server:
+        yield server
+
+
+@pytest.fixture
+def alertmanager(tmp_path: Path, program: Callable[[str], str], people: Receiving) -> Iterator[Served]:
+    """A real one under the shipped configuration, Slack's address being that of ``people``."""
+    (tmp_path / "slack").write_text(f"{people.url}/slack")
+    shutil.copy(TEXTS, tmp_path)
+    text = SHIPPED.read_text().replace("http://127.0.0.1:8080", people.url).replace("group_wait: 10s", "group_wait: 0s")
+    config = tmp_path / "alertmanager.yml"
+    config.write_text(text.replace("/etc/alertmanager/slack", str(tmp_path / "slack")))
+    port = free_port()
+    command = [
+        program("alertmanager"),
+        f"--config.file={config}",
+        f"--storage.path={tmp_path / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--cluster.listen-address=",
+    ]
+    with serving(command, port, "/-/ready") as server:
+        yield server
+
+
+def post(server: Served, *alerts: Mapping[str, str], **annotations: str) -> None:
+    started = datetime.fromtimestamp(time.time() - 30, timezone.utc).isoformat()
+    body = [{"labels": labels, "annotations": annotations, "startsAt": started} for labels in alerts]
+    assert httpx.post(f"{server.url}/api/v2/alerts", json=body).is_success
+
+
+@pytest.mark.system("alertmanager")
+def test_slack_gets_the_text(alertmanager: Served, people: Receiving) -> None:
+    warning = {**RUN, "rule": "entropy-collapse", "severity": "warning"}
+    post(alertmanager, warning, summary=HOSTILE, fix="Raise it.")
+    (message,) = until(lambda: [json.loads(sent.body) for sent in people.sent if sent.path == "/slack"])
+    (shown,) = message["attachments"]
+    assert shown["title"] == "1 firing: a"
+    assert shown["color"] == "warning"
+    assert shown["text"].splitlines() == [
+        "*warning* `entropy-collapse` &lt;!channel&gt; *a* &amp; &lt;http://evil|click&gt;",
+        ">fix: Raise it.",
+    ]
+
+
+@pytest.mark.system("alertmanager")
+def test_a_crash_explains_that_the_run_goes_away_and_a_dead_watcher_what_it_last_said(alertmanager: Served) -> None:
+    """Of the same run and the same watcher only."""
+
+    def of(name: str, severity: str = "warning", **labels: str) -> dict[str, str]:
+        return {"alertname": name, "severity": severity, **labels}
+
+    down, stuck = {"job": "grpo", "instance": "one"}, {"job": "grpo", "instance": "two"}
+    post(
+        alertmanager,
+        CRASHED,
+        of("GrpoRunGone", run="a"),
+        of("GrpoRunGone", run="b"),
+        of("GrpoWatchDown", **down),
+        of("GrpoDeliveryFailing", **down),
+        of("GrpoDeliveryFailing", **stuck),
+        of("GrpoFleetFrozen", "critical"),
+    )
+
+    def states() -> dict[str, str]:
+        found = httpx.get(f"{alertmanager.url}/api/v2/alerts").json()
+        places = {a["fingerprint"]: a["labels"].get("run") or a["labels"].get("instance", "") for a in found}
+        return {f"{a['labels']['alertname']} {places[a['fingerprint']]}": a["status"]["state"] for a in found}
+
+    follows = {"GrpoRunGone a": "suppressed", "GrpoDeliveryFailing one": "suppressed"}
+    others = ("GrpoRunAlert a", "GrpoRunGone b", "GrpoWatchDown one", "GrpoDeliveryFailing two", "GrpoFleetFrozen ")
+    until(lambda: states() == {**dict.fromkeys(others, "active"), **follows})
