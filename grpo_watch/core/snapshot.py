@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from grpo_watch.core.batch_of_run import plan_of, why_not
 from grpo_watch.core.causes import with_causes
 from grpo_watch.core.diagnosis import Finding, diagnose
 from grpo_watch.core.monitor import Monitor
@@ -75,7 +76,11 @@ class AlertView:
 
 @dataclass(frozen=True, slots=True)
 class RunSnapshot:
-    """Everything the outside may know of a run at one moment. Steps are optimizer steps, times Unix seconds."""
+    """Everything the outside may know of a run at one moment. Steps are optimizer steps, times Unix seconds.
+
+    ``seconds_per_step`` is the median of the newest rows; ``predicted_max_steps`` what the settings give, where they
+    decide it. Either is None where it is not known.
+    """
 
     run: str
     framework: str | None
@@ -91,6 +96,8 @@ class RunSnapshot:
     rules: tuple[RuleView, ...]
     alerts: tuple[AlertView, ...]
     findings: tuple[Finding, ...]
+    seconds_per_step: float | None = None
+    predicted_max_steps: int | None = None
 
 
 def take_snapshot(state: RunState) -> RunSnapshot:
@@ -112,6 +119,8 @@ def take_snapshot(state: RunState) -> RunSnapshot:
         rules=rules,
         alerts=tuple(_alert_views(state, findings)),
         findings=findings,
+        seconds_per_step=state.pace.median(),
+        predicted_max_steps=plan_of(state).max_steps if why_not(state) is None else None,
     )
 
 

@@ -10,10 +10,10 @@ from importlib.resources import files
 from typing import Any
 
 from grpo_watch.core.snapshot import RunVerdict
-from grpo_watch.report.charts import POINTS, bands, charts
 from grpo_watch.report.collect import Provenance, RunReport, first_cause
 from grpo_watch.report.markup import Html, joined, tag
 from grpo_watch.report.page_run import facts_line, run_section, verdict_mark
+from grpo_watch.runtime.charts import POINTS, bands, charts
 
 FEWEST = 60
 """Steps that a chart shows where many runs share the page."""

@@ -9,19 +9,17 @@ from math import isfinite, nan
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grpo_watch.core.detector import Detector, Rule
 from grpo_watch.core.engine import Engine
 from grpo_watch.core.records import MetricRow, Record, Stream, Transition
+from grpo_watch.runtime.charts import superseded
+from grpo_watch.runtime.thin import Flags, Floats, Integers
 
 MOST_ROWS = 1_000_000
 """Rows kept of one run; a run takes years to log more, and a broken log must not fill the memory."""
 MOST_METRICS = 128
 """Metrics kept of one run: the canonical ones, and room for some eighty reward functions."""
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class Series:
@@ -89,13 +87,13 @@ class Series:
         values[: len(column)] = column
         return values
 
-    def superseded(self) -> NDArray[np.bool_]:
+    def odd_values(self, name: str) -> int:
+        """How many values of a metric were logged as NaN or infinite."""
+        return len(self.odd.get(name, ()))
+
+    def superseded(self) -> Flags:
         """Whether a later attempt went back to each row's step or before it: what it computed was thrown away."""
-        attempts, steps = self.places
-        lost = np.zeros(len(self), dtype=bool)
-        for attempt in np.unique(attempts)[1:]:
-            lost |= (attempts < attempt) & (steps >= steps[attempts == attempt].min())
-        return lost
+        return superseded(*self.places)
 
 
 class RecordingEngine(Engine):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.runtime.agreement import CONFLICT
+from grpo_watch.runtime.closeup import Closeup, unpack, unpack_sparks
 from grpo_watch.runtime.options import Options
 from grpo_watch.runtime.runwatch import RunWatch
+from grpo_watch.runtime.sparks import Spark, sparks
 from grpo_watch.sinks.base import ChannelStatus, RunPicture
 from grpo_watch.sources.discover import FoundRun
 from grpo_watch.store.state import slug
@@ -21,7 +23,7 @@ class Tracked:
     """A run that the daemon knows. ``watch`` is None while its files are not read: it ended, or they are gone.
 
     ``snapshot`` is what is shown, None when nothing is (any more); ``ended`` and ``noted`` (when that was noticed) are
-    Unix seconds.
+    Unix seconds. ``history`` is a packed close-up, made when the run ended.
     """
 
     name: str
@@ -35,6 +37,16 @@ class Tracked:
     told: bool = False
     channels: tuple[ChannelStatus, ...] = ()
     history: bytes | None = None
+
+    def closeup(self) -> Closeup:
+        """What its page shows beyond the snapshot; of a run that is not read any more, what it was at its end."""
+        watch = self.watch  # the engine may let go of it meanwhile
+        return unpack(self.history) if watch is None else watch.lens.closeup()
+
+    def sparks(self) -> Mapping[str, Spark]:
+        """Its sparklines."""
+        watch = self.watch
+        return unpack_sparks(self.history) if watch is None else sparks(watch.lens.history.thinned())
 
     @property
     def is_local(self) -> bool:

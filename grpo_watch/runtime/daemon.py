@@ -8,17 +8,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from grpo_watch.core.detector import Rule
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.errors import GrpoWatchError
 from grpo_watch.runtime.census import Tracked, count, identity_of, newest_write, statuses, swallowed
+from grpo_watch.runtime.closeup import Closeup, pack
 from grpo_watch.runtime.delivery.desk import Desk
-from grpo_watch.runtime.history import pack, unpack
 from grpo_watch.runtime.keeper import Keeper
 from grpo_watch.runtime.options import Options
 from grpo_watch.runtime.reconcile import RuleSet
 from grpo_watch.runtime.runwatch import Means, RunWatch
+from grpo_watch.runtime.sparks import Spark
 from grpo_watch.sinks.base import ENGINE_BUCKETS, Histogram, Picture
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discover import FoundRun
@@ -112,13 +113,19 @@ class Daemon:
         """The newest picture."""
         return self._picture
 
-    def series(self, run: str) -> Mapping[str, list[Any]]:
-        """Thinned history of a run."""
-        tracked = self._runs.get(run)
-        watch = tracked.watch if tracked else None
-        if watch is not None:
-            return watch.history.series()
-        return unpack(tracked.history) if tracked and tracked.history else {"step": []}
+    def closeup(self, run: str) -> Closeup:
+        """What the page of a run shows beyond the picture."""
+        return self._runs.get(run, Tracked(run)).closeup()
+
+    def sparks(self, run: str) -> Mapping[str, Spark]:
+        """The sparklines of a run."""
+        return self._runs.get(run, Tracked(run)).sparks()
+
+    def rules(self, run: str) -> Sequence[Rule]:
+        """The rules as they are for a run."""
+        tracked = self._runs.get(run, Tracked(run))
+        framework = tracked.snapshot.framework if tracked.snapshot else None
+        return [rule.on(run, framework, tracked.options.labels) for rule in self._rules.rules]
 
     def late(self) -> float | None:
         """By how many seconds the engine is late; None when it is not."""
@@ -308,7 +315,7 @@ class Daemon:
             watch.close()
 
     def _keep_end(self, tracked: Tracked, watch: RunWatch, now: float) -> None:
-        tracked.history = pack(watch.history.series())
+        tracked.history = pack(watch.lens.closeup())
         self._keeper.commit([Batch(tracked.name, now, history=tracked.history, ended=tracked.ended)], now)
 
     def _maybe_done(self) -> None:

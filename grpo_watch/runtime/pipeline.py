@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from grpo_watch.core.detector import Detector, Rule
 from grpo_watch.core.engine import Engine
-from grpo_watch.core.records import ChannelElected, ChannelOpened, Item, Transition
+from grpo_watch.core.records import ChannelElected, ChannelOpened, Item, Record, Transition
 from grpo_watch.core.snapshot import RunSnapshot, take_snapshot
 from grpo_watch.runtime.assembler import Assembler
 
@@ -16,6 +16,7 @@ class Pipeline:
     """Assembler and engine for any number of runs.
 
     The same items in the same order give the same transitions, so a replay of stored items rebuilds every window.
+    ``see`` is shown every record before it is judged.
     """
 
     def __init__(
@@ -23,7 +24,9 @@ class Pipeline:
         rules: Sequence[Rule],
         detectors: Mapping[str, type[Detector]],
         labels: Mapping[str, str] = MappingProxyType({}),
+        see: Callable[[Record], None] | None = None,
     ) -> None:
+        self._see = see
         self.engine = Engine(rules, detectors, labels=labels)
         self._assemblers: dict[str, Assembler] = {}
 
@@ -39,6 +42,8 @@ class Pipeline:
         assembler = self.assembler(run)
         transitions: list[Transition] = []
         for record in assembler.feed(item):
+            if self._see is not None:
+                self._see(record)
             transitions += self.engine.feed(run, record)
         if isinstance(item, ChannelOpened):
             state = self.engine.run(run)

@@ -16,18 +16,16 @@ from grpo_watch.core.records import (
     Cursor,
     EventKind,
     Item,
-    RawRow,
     RunConfig,
     RunEvent,
-    Stream,
     Tick,
     Transition,
 )
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.detectors.rule_broken import RULE_FILES
 from grpo_watch.runtime.alert_log import log_alerts
+from grpo_watch.runtime.closeup import Lens
 from grpo_watch.runtime.guarded import Guarded
-from grpo_watch.runtime.history import History
 from grpo_watch.runtime.keeper import Keeper
 from grpo_watch.runtime.lifecycle import Lifecycle
 from grpo_watch.runtime.merge import Merge
@@ -78,8 +76,9 @@ class RunWatch:
 
     def __init__(self, name: str, found: FoundRun, means: Means, options: Options, now: float) -> None:
         self.name, self.options = name, options
-        self.pipeline = Pipeline(means.rules.rules, means.rules.detectors, options.labels)
-        self.lifecycle, self.history = Lifecycle(), History()
+        self.lens = Lens()
+        self.pipeline = Pipeline(means.rules.rules, means.rules.detectors, options.labels, self.lens.see)
+        self.lifecycle = Lifecycle()
         self.opened = OpenedRun(name)
         self.snapshot: RunSnapshot | None = None
         self.read_at: dict[str, float] = {}
@@ -95,7 +94,6 @@ class RunWatch:
         self._gave: set[str] = set()
         self._cursors_at = self._active_at = now
         self._slow_at = 0.0
-        self._noted = (0, 0)
         self._safe = True
         self._new, self._parts = found, Parts()
         self._rules_problem = ""
@@ -207,8 +205,9 @@ class RunWatch:
         except StoreError:
             log.exception("a stored run is damaged and read anew", extra={"fields": {"run": self.name}})
             self._keeper.forget(self.name)
-            self.pipeline = Pipeline(self._rules.rules, self._rules.detectors, self.options.labels)
-            self.lifecycle, self.history, self._announced = Lifecycle(), History(), []
+            self.lens = Lens()
+            self.pipeline = Pipeline(self._rules.rules, self._rules.detectors, self.options.labels, self.lens.see)
+            self.lifecycle, self._announced = Lifecycle(), []
         if not self._announced and self._keeper.alerts(self.name):
             yield from self._read_anew(now)
             return
@@ -364,12 +363,7 @@ class RunWatch:
     def _note(self, item: Item) -> None:
         """Keep what a fed item says of the run's progress."""
         self.lifecycle.take(item)
-        if isinstance(item, RawRow) and item.stream is not Stream.EVAL:
-            state = self.pipeline.engine.run(self.name)
-            if state.rows and (state.attempt, state.step) != self._noted:
-                self._noted = (state.attempt, state.step)
-                self.history.note(state.step, state.values)
-        elif isinstance(item, (ChannelOpened, RunConfig)):
+        if isinstance(item, (ChannelOpened, RunConfig)):
             self._announced.append(item)
 
     def _moved(self) -> bool:

@@ -1,4 +1,4 @@
-"""The daemon's parts alone: bell, worker process, merge, history, end of a run, threads that die."""
+"""The daemon's parts alone: bell, worker process, merge, end of a run, threads that die."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.core.records import ChannelKind, Cursor, EventKind, Item, Progress, RawRow, RunEvent, Stream
-from grpo_watch.runtime import history as packing
-from grpo_watch.runtime.history import POINTS, History
 from grpo_watch.runtime.lifecycle import QUIET_ENDED, QUIET_STALLED, Lifecycle
 from grpo_watch.runtime.merge import Merge
 from grpo_watch.runtime.open import OpenedSource
@@ -274,31 +272,6 @@ def test_a_log_that_never_stops_growing_is_read_to_some_point() -> None:
 
     merge = Merge([source(Endless("c", []), ChannelKind.CONSOLE)], 0.0, lambda _: False)
     assert 1 < len(list(merge.items())) < 100
-
-
-# history
-
-
-@settings(derandomize=True, max_examples=30, deadline=None)
-@given(st.integers(1, 5_000))
-def test_history_is_bounded_in_order_and_ends_with_the_newest(count: int) -> None:
-    history = History()
-    for step in range(1, count + 1):
-        history.note(step, {"loss": step / 2})
-    series = history.series()
-    assert len(series["step"]) <= POINTS + 1
-    assert series["step"][0] == 1
-    assert series["step"][-1] == count
-    assert series["step"] == sorted(set(series["step"]))
-    assert series["loss"] == [step / 2 for step in series["step"]]
-    assert packing.unpack(packing.pack(series)) == series
-
-
-def test_history_of_metrics_that_come_and_go() -> None:
-    history = History()
-    history.note(1, {"loss": 0.5})
-    history.note(2, {"kl": None})
-    assert history.series() == {"step": [1, 2], "kl": [None, None], "loss": [0.5, None]}
 
 
 # the end of a run

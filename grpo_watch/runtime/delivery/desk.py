@@ -150,7 +150,7 @@ class Desk:
         rules = watch.pipeline.engine.rules
         return Material(
             watch.picture(),
-            watch.history,
+            watch.lens.history,
             now,
             watch.options.labels,
             self._wishes.page,

@@ -1,0 +1,63 @@
+"""The thinned rows of a run as columns: what charts, sparklines and the API's series are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import nan
+from typing import Any
+
+import numpy as np
+
+from grpo_watch.runtime.thin import Floats, Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Thinned:
+    """Columns of one length, in the order in which the rows came; steps go back where an attempt begins.
+
+    ``times`` are Unix seconds (None: unknown); ``columns`` hold None where there is no value; ``odd`` counts values
+    that are no numbers, by metric. ``rows`` were logged, and a point of an old part stands for ``stride`` of them.
+    """
+
+    attempts: Sequence[int] = ()
+    steps: Sequence[int] = ()
+    times: Sequence[float | None] = ()
+    columns: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    odd: Mapping[str, int] = field(default_factory=dict)
+    rows: int = 0
+    stride: int = 1
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of all metrics that were logged, sorted."""
+        return sorted(self.columns)
+
+    @property
+    def places(self) -> tuple[Integers, Integers]:
+        """Attempt and optimizer step of each point."""
+        return np.array(self.attempts, dtype=np.int64), np.array(self.steps, dtype=np.int64)
+
+    @property
+    def moments(self) -> Floats:
+        """When each point was logged (Unix seconds); NaN where that is unknown."""
+        return _floats(self.times)
+
+    def column(self, name: str) -> Floats:
+        """The values of one metric; NaN where there is none."""
+        return _floats(self.columns.get(name, (None,) * len(self)))
+
+    def odd_values(self, name: str) -> int:
+        """How many values of a metric were logged as NaN or infinite."""
+        return self.odd.get(name, 0)
+
+    def series(self) -> dict[str, list[Any]]:
+        """``step`` and each metric, lists of one length; None where there is no value."""
+        return {"step": list(self.steps), **{name: list(self.columns[name]) for name in self.metrics}}
+
+
+def _floats(values: Sequence[float | None]) -> Floats:
+    return np.array([nan if value is None else value for value in values], dtype=np.float64)
