@@ -16,11 +16,12 @@ PACKAGE = ROOT / "grpo_watch"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_rules" not in path.parts)
 
 HOMES = {
-    "anyio": ("web/access.py",),
+    "anyio": ("web/access.py", "web/events.py"),
     "apprise": ("sinks/*",),
     "certifi": ("sinks/client.py",),
     "google_crc32c": ("sources/tfrecord.py",),
     "httpx": ("sinks/*",),
+    "markdown_it": ("web/runbooks.py",),
     "msgspec": ("sources/*", "store/*", "report/*", "cli/*", "extract/*", "runtime/delivery/packing.py"),
     "pandas": ("report/*", "extract/parquet.py"),
     "prometheus_client": ("sinks/*",),

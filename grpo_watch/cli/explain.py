@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import shutil
 import sys
@@ -13,9 +12,9 @@ from typing import Any
 from grpo_watch.config.document import nearest
 from grpo_watch.config.rules import load_rules
 from grpo_watch.config.settings import load_settings
-from grpo_watch.core.detector import Detector, Param, Rule, catalogue
+from grpo_watch.core.detector import Param, Rule, catalogue
 from grpo_watch.errors import UsageError
-from grpo_watch.runtime.runbook import Runbook, bounds, page_of, parameter_table, runbook_of
+from grpo_watch.runtime.runbook import Runbook, bounds, runbook_for
 
 WIDTH = 100
 """Columns of running text; wider lines are hard to read."""
@@ -37,24 +36,13 @@ def explain_command(name: str, output_format: str, files: list[Path], config: Pa
         raise UsageError(f"there is no rule {name!r} ({fix})")
     rule = rules[name]
     detector = None if rule.when is not None else detectors[rule.detector or name]
-    runbook = _runbook(rule, detector)
+    runbook = runbook_for(rule, detectors)
     if output_format == "json":
         params = {} if detector is None else detector.params
         sys.stdout.write(json.dumps(_as_json(rule, params, runbook), indent=2, ensure_ascii=False) + "\n")
     else:
         _print(rule, runbook, color)
     return 0
-
-
-def _runbook(rule: Rule, detector: type[Detector] | None) -> Runbook:
-    """The page; for a condition, or a detector of another package without one, what its definition says."""
-    if detector is not None and page_of(detector).exists():
-        return runbook_of(detector)
-    if detector is None:
-        says = f"`{rule.when}` (defined in {rule.where})"
-    else:
-        says = f"{inspect.getdoc(detector) or ''}\n\n{parameter_table(detector.params)}"
-    return Runbook(Path(rule.where), f"# {rule.name}\n\n{rule.summary}\n\n## How it is computed\n\n{says}\n")
 
 
 def _as_json(rule: Rule, params: Mapping[str, Param], runbook: Runbook) -> dict[str, Any]:

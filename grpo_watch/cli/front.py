@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from grpo_watch.config.schema import Settings, split_listen
@@ -45,8 +46,9 @@ class Front:
 
     def serve(self, watch: Watch) -> Server:
         """The server over a daemon, not started yet; it closes the socket when it stops."""
-        app = make_app(watch, time.time, [*hosts_of(self._host), *self._allowed], self._protection.keys)
-        return Server(app, self._listener, self._protection.tls)
+        stopping, hosts = threading.Event(), [*hosts_of(self._host), *self._allowed]
+        app = make_app(watch, time.time, hosts, self._protection.keys, stopping.is_set)
+        return Server(app, self._listener, self._protection.tls, stopping)
 
     def close(self) -> None:
         """Give the socket up, where no server took it."""

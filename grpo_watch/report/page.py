@@ -15,6 +15,7 @@ from grpo_watch.report.markup import Html, joined, tag
 from grpo_watch.report.page_run import facts_line, run_section, verdict_mark
 from grpo_watch.runtime.charts import POINTS, bands, charts
 
+STYLES = ("web/static/vendor/uPlot.min.css", "web/static/theme.css", "report/static/report.css")
 FEWEST = 60
 """Steps that a chart shows where many runs share the page."""
 FULL = 4
@@ -27,7 +28,7 @@ def page(reports: Sequence[RunReport], problems: Sequence[str], provenance: Prov
     Its content security policy lets run the scripts written here and nothing else, and loads nothing. Whatever came
     from a run is text, or JSON in a block that no browser executes.
     """
-    style, plot, script = _file("web/static/vendor/uPlot.min.css") + _file("report/static/report.css"), *_scripts()
+    style, plot, script = "".join(map(_file, STYLES)), *_scripts()
     head = joined(
         [
             Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
@@ -120,7 +121,10 @@ def _hash(text: str) -> str:
 
 
 def _scripts() -> tuple[str, str]:
-    return _file("web/static/vendor/uPlot.iife.min.js"), _file("report/static/report.js")
+    """The chart library, and ours: the module that the status page shares, as part of one script."""
+    shared = _file("web/static/js/plot.js").replace("\nexport ", "\n")
+    own = f'(() => {{\n"use strict";\n{shared}\n{_file("report/static/report.js")}}})();'
+    return _file("web/static/vendor/uPlot.iife.min.js"), own
 
 
 def _file(name: str) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grpo_watch.core.detector import Rule
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.errors import GrpoWatchError
 from grpo_watch.runtime.census import Tracked, count, identity_of, newest_write, statuses, swallowed
@@ -121,11 +120,9 @@ class Daemon:
         """The sparklines of a run."""
         return self._runs.get(run, Tracked(run)).sparks()
 
-    def rules(self, run: str) -> Sequence[Rule]:
-        """The rules as they are for a run."""
-        tracked = self._runs.get(run, Tracked(run))
-        framework = tracked.snapshot.framework if tracked.snapshot else None
-        return [rule.on(run, framework, tracked.options.labels) for rule in self._rules.rules]
+    def rules(self) -> RuleSet:
+        """The rules in force."""
+        return self._rules
 
     def late(self) -> float | None:
         """By how many seconds the engine is late; None when it is not."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_watch.core.detector import Detector, Param
+from grpo_watch.core.detector import Detector, Param, Rule
 from grpo_watch.errors import Place, RuleError
 
 HEADINGS = (
@@ -93,6 +93,18 @@ def runbook_of(detector: type[Detector]) -> Runbook:
         return Runbook(path, path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise RuleError(f"the runbook can't be read: {problem.strerror}", Place(str(path))) from None
+
+
+def runbook_for(rule: Rule, detectors: Mapping[str, type[Detector]]) -> Runbook:
+    """The page of a rule; for a condition, or a detector of another package without one, what its definition says."""
+    detector = None if rule.when is not None else detectors[rule.detector or rule.name]
+    if detector is not None and page_of(detector).exists():
+        return runbook_of(detector)
+    if detector is None:
+        says = f"`{rule.when}` (defined in {rule.where})"
+    else:
+        says = f"{inspect.getdoc(detector) or ''}\n\n{parameter_table(detector.params)}"
+    return Runbook(Path(rule.where), f"# {rule.name}\n\n{rule.summary}\n\n## How it is computed\n\n{says}\n")
 
 
 def parameter_table(params: Mapping[str, Param]) -> str:

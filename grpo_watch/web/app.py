@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from grpo_watch.runtime.closeup import Closeup
+from grpo_watch.runtime.reconcile import RuleSet
+from grpo_watch.runtime.sparks import Spark
 from grpo_watch.sinks.base import Picture
 from grpo_watch.sinks.prometheus import Exporter
 from grpo_watch.web.access import Guard, Keys
+from grpo_watch.web.assets import INDEX, Assets
 from grpo_watch.web.documents import alert_documents, answer, run_document
+from grpo_watch.web.events import Events
 from grpo_watch.web.limits import Fence
-from grpo_watch.web.page import page, style
+from grpo_watch.web.overview import overview, wish_of
+from grpo_watch.web.pulse import Pulse
+from grpo_watch.web.run_pages import RunPages
+from grpo_watch.web.runbooks import runbook_document
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -29,8 +36,14 @@ class Watch(Protocol):
     def picture(self) -> Picture:
         """The newest picture."""
 
-    def series(self, run: str) -> Mapping[str, list[Any]]:
-        """Thinned history of a run: ``step`` and each metric, lists of one length, None where there is no value."""
+    def closeup(self, run: str) -> Closeup:
+        """What the page of a run shows beyond the picture."""
+
+    def sparks(self, run: str) -> Mapping[str, Spark]:
+        """The sparklines of a run."""
+
+    def rules(self) -> RuleSet:
+        """The rules in force."""
 
     def late(self) -> float | None:
         """By how many seconds the engine is late; None when it is not."""
@@ -39,24 +52,27 @@ class Watch(Protocol):
         """Whether the sources were opened and read once."""
 
 
-def security_headers() -> dict[str, str]:
-    """Headers of every answer; the page may use its own style sheet and nothing else."""
-    digest = base64.b64encode(hashlib.sha256(style().encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return {
-        "Content-Security-Policy": policy,
-        "X-Content-Type-Options": "nosniff",
-        "X-Frame-Options": "DENY",
-        "Referrer-Policy": "no-referrer",
-        "Cross-Origin-Resource-Policy": "same-origin",
-        "Cache-Control": "no-store",
-    }
+SECURITY_HEADERS: Mapping[str, str] = {
+    # The page's own files and nothing else; texts never become markup, whatever a script would do with them.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Of every answer."""
 
 
 def make_app(
-    watch: Watch, clock: Callable[[], float], allowed_hosts: Iterable[str] = (), keys: Keys | None = None
+    watch: Watch,
+    clock: Callable[[], float],
+    allowed_hosts: Iterable[str] = (),
+    keys: Keys | None = None,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> ASGIApp:
     """The application over a daemon.
 
@@ -65,26 +81,36 @@ def make_app(
         clock: Unix seconds, for lags.
         allowed_hosts: names under which people may open the page, besides those of the loopback address.
         keys: what opens the page to peers that are not on this machine; None: nothing does.
+        stopping: whether the server is about to stop: what lasts long ends then.
     """
     guard = Guard(keys or Keys(), allowed_hosts)
-    site = _Site(watch, Exporter(watch.picture, clock))
+    site, runs = _Site(watch, Exporter(watch.picture, clock), clock), RunPages(watch, clock)
+    events = Events(Pulse(watch.picture), time.monotonic, stopping)
     for_machines = {"/metrics": site.metrics, "/healthz": site.healthz, "/readyz": site.readyz}
     for_people = {
-        "/": site.status,
+        "/": site.index,
+        "/static/{name:path}": site.static,
         "/api/v1/runs": site.runs,
-        "/api/v1/runs/{slug}/series": site.series,
+        "/api/v1/overview": site.overview,
         "/api/v1/alerts": site.alerts,
+        "/api/v1/events": events.endpoint,
+        "/api/v1/runbooks/{rule}": site.runbook,
+        "/api/v1/runs/{slug}": runs.detail,
+        "/api/v1/runs/{slug}/series": runs.series,
+        "/api/v1/runs/{slug}/charts": runs.charts,
+        "/api/v1/runs/{slug}/batches": runs.batches,
+        "/api/v1/runs/{slug}/weights": runs.weights,
     }
     guarded = {path: _guarded(endpoint, guard) for path, endpoint in for_people.items()}
     routes = [Route(path, endpoint) for path, endpoint in {**for_machines, **guarded}.items()]
-    return Fence(Starlette(routes=routes), security_headers())
+    return Fence(Starlette(routes=routes), SECURITY_HEADERS)
 
 
 class _Site:
-    """The answers."""
+    """The answers that are not about one run."""
 
-    def __init__(self, watch: Watch, exporter: Exporter) -> None:
-        self.watch, self.exporter = watch, exporter
+    def __init__(self, watch: Watch, exporter: Exporter, clock: Callable[[], float]) -> None:
+        self.watch, self.exporter, self.clock, self.assets = watch, exporter, clock, Assets()
 
     async def metrics(self, request: Request) -> Response:
         accept, encoding = request.headers.get("accept", ""), request.headers.get("accept-encoding", "")
@@ -101,23 +127,34 @@ class _Site:
         ready = self.watch.ready()
         return PlainTextResponse("ready\n" if ready else "not read yet\n", 200 if ready else 503)
 
-    async def status(self, _: Request) -> Response:
-        return HTMLResponse(page(self.watch.picture()))
+    async def index(self, request: Request) -> Response:
+        return self._asset(INDEX, request)
 
-    async def runs(self, _: Request) -> Response:
+    async def static(self, request: Request) -> Response:
+        return self._asset(request.path_params["name"], request)
+
+    def _asset(self, name: str, request: Request) -> Response:
+        found = self.assets.answer(name, request.headers.get("accept-encoding", ""))
+        return found or PlainTextResponse("there is no such file\n", 404)
+
+    async def runs(self, request: Request) -> Response:
         picture = self.watch.picture()
-        return answer({"runs": [run_document(run) for run in picture.runs], "problems": picture.problems})
+        runs = [run_document(run) for run in picture.runs]
+        return answer({"runs": runs, "problems": picture.problems}, request=request)
 
-    async def series(self, request: Request) -> Response:
-        slug = request.path_params["slug"]
-        found = next((run.snapshot.run for run in self.watch.picture().runs if run.slug == slug), None)
-        if found is None:
-            return answer({"error": f"there is no run {slug}"}, 404)
-        return answer({"run": found, "series": self.watch.series(found)})
+    async def overview(self, request: Request) -> Response:
+        told = overview(self.watch.picture(), wish_of(request.query_params), self.watch.sparks)
+        late = self.watch.late()
+        return answer({"now": self.clock(), "late": late, "ready": self.watch.ready(), **told}, request=request)
 
-    async def alerts(self, _: Request) -> Response:
+    async def alerts(self, request: Request) -> Response:
         documents = [alert_documents(run.snapshot) for run in self.watch.picture().runs]
-        return answer({"alerts": [each for some in documents for each in some]})
+        return answer({"alerts": [each for some in documents for each in some]}, request=request)
+
+    async def runbook(self, request: Request) -> Response:
+        rule = request.path_params["rule"]
+        told = runbook_document(rule, self.watch.rules())
+        return answer({"error": f"there is no rule {rule}"}, 404) if told is None else answer(told, request=request)
 
 
 def _guarded(endpoint: Endpoint, guard: Guard) -> Endpoint:

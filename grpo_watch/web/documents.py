@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections import Counter
 from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import Response
 
-from grpo_watch.core.snapshot import RunSnapshot
-from grpo_watch.core.waste import wasted
+from grpo_watch.core.diagnosis import Finding
+from grpo_watch.core.records import Severity
+from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, blind_to_frozen_policy
+from grpo_watch.core.waste import wasted, wasted_text
 from grpo_watch.sinks.base import RunPicture
 from grpo_watch.sinks.text import plain
+from grpo_watch.web.assets import PACKED, SMALL, takes_gzip
 
 
 def run_document(run: RunPicture) -> dict[str, Any]:
@@ -38,28 +44,102 @@ def run_document(run: RunPicture) -> dict[str, Any]:
 
 def alert_documents(snapshot: RunSnapshot) -> list[dict[str, Any]]:
     """The findings of one run as ``/api/v1/alerts`` lists them."""
-    return [
-        {
-            "run": snapshot.run,
-            "rule": finding.rule,
-            "key": finding.key,
-            "status": "firing" if finding.resolved_step is None else "resolved",
-            "severity": finding.severity.value,
-            "attempt": finding.attempt,
-            "first_step": finding.first_step,
-            "fired_step": finding.fired_step,
-            "resolved_step": finding.resolved_step,
-            "evidence": dict(finding.evidence),
-            "summary": finding.summary,
-            "hint": finding.hint,
-            "caused_by": finding.caused_by,
-            "wasted": wasted(finding),
-            "causes": list(finding.causes),
-        }
-        for finding in snapshot.findings
+    return [{"run": snapshot.run, **finding_document(finding)} for finding in snapshot.findings]
+
+
+def finding_document(finding: Finding) -> dict[str, Any]:
+    """One finding, whatever run it is of."""
+    return {
+        "rule": finding.rule,
+        "key": finding.key,
+        "status": "firing" if finding.resolved_step is None else "resolved",
+        "severity": finding.severity.value,
+        "attempt": finding.attempt,
+        "first_step": finding.first_step,
+        "fired_step": finding.fired_step,
+        "resolved_step": finding.resolved_step,
+        "evidence": dict(finding.evidence),
+        "summary": finding.summary,
+        "hint": finding.hint,
+        "caused_by": finding.caused_by,
+        "wasted": wasted(finding),
+        "causes": list(finding.causes),
+    }
+
+
+def brief_document(run: RunPicture) -> dict[str, Any]:
+    """One run as the overview shows it, without its rules.
+
+    ``eta_seconds`` is what remains at the run's own pace; ``top`` the finding that a person should read first.
+    """
+    snapshot = run.snapshot
+    whole = run_document(run)
+    del whole["rules"]
+    statuses = Counter(rule.status for rule in snapshot.rules)
+    open_ones = [finding for finding in snapshot.findings if finding.resolved_step is None]
+    return {
+        **whole,
+        "predicted_max_steps": snapshot.predicted_max_steps,
+        "seconds_per_step": snapshot.seconds_per_step,
+        "eta_seconds": _remaining(run),
+        "top": _top(snapshot),
+        "open": sum(finding.severity is not Severity.INFO for finding in open_ones),
+        "resolved": len(snapshot.findings) - len(open_ones),
+        "watching": statuses[RuleStatus.OK] + statuses[RuleStatus.FIRING],
+        "blind": statuses[RuleStatus.BLIND],
+        "broken": statuses[RuleStatus.BROKEN],
+        "unseen": SEE_FROZEN if blind_to_frozen_policy(snapshot) else "",
+        "sources_down": [channel.source for channel in run.channels if not channel.up],
+    }
+
+
+def detail_document(run: RunPicture) -> dict[str, Any]:
+    """One run with its findings, its sources and its settings."""
+    snapshot = run.snapshot
+    findings = [
+        {**finding_document(found), "wasted_text": wasted_text(found.wasted) if found.wasted else ""}
+        for found in snapshot.findings
     ]
+    return {
+        **brief_document(run),
+        "rows": snapshot.rows,
+        "findings": findings,
+        "sources": [
+            {"source": channel.source, "up": channel.up, "read_at": channel.read_at, "problem": channel.problem}
+            for channel in run.channels
+        ],
+        "settings": [
+            {"name": name, "value": setting.value, "origin": setting.origin}
+            for name, setting in sorted(snapshot.config.items())
+            if setting.value is not None
+        ],
+    }
 
 
-def answer(value: Any, status: int = 200) -> Response:
-    """A JSON answer; NaN and infinities are the strings that JavaScript's ``Number()`` understands."""
-    return Response(json.dumps(plain(value), ensure_ascii=True), status, media_type="application/json")
+def _remaining(run: RunPicture) -> float | None:
+    snapshot = run.snapshot
+    if not run.active or snapshot.max_steps is None or snapshot.seconds_per_step is None:
+        return None
+    return max(0, snapshot.max_steps - snapshot.step) * snapshot.seconds_per_step
+
+
+def _top(snapshot: RunSnapshot) -> dict[str, Any] | None:
+    """The first finding that the verdict counts."""
+    for found in snapshot.findings:
+        if found.caused_by is None and (found.resolved_step is None or found.attempt == snapshot.attempt):
+            names = ("rule", "key", "status", "severity", "first_step", "fired_step", "resolved_step", "summary")
+            told = finding_document(found)
+            return {name: told[name] for name in names}
+    return None
+
+
+def answer(value: Any, status: int = 200, request: Request | None = None) -> Response:
+    """A JSON answer; NaN and infinities are the strings that JavaScript's ``Number()`` understands.
+
+    Compressed where the request says that the client takes it.
+    """
+    content = json.dumps(plain(value), ensure_ascii=True, separators=(",", ":")).encode()
+    packed = len(content) >= SMALL and request is not None and takes_gzip(request.headers.get("accept-encoding", ""))
+    if not packed:
+        return Response(content, status, media_type="application/json")
+    return Response(gzip.compress(content, 5, mtime=0), status, headers=PACKED, media_type="application/json")

@@ -36,11 +36,17 @@ class Impatient(H11Protocol):
 
     def _look(self) -> None:
         """The same request as the last time, or still none: idle connections are closed earlier by uvicorn itself."""
-        if self.cycle is self._seen:
+        if self.cycle is self._seen and not self._streams():
             self.transport.abort()
             return
         self._seen = self.cycle
         self._look_again = self.loop.call_later(self.patience, self._look)
+
+    def _streams(self) -> bool:
+        """Whether the answer is one that lasts (``web/events.py`` bounds it), and the client takes what it is sent."""
+        scope = getattr(self.cycle, "scope", {})
+        lasts = bool(scope.get("state", {}).get("stream"))
+        return lasts and self.transport.get_write_buffer_size() == 0
 
 
 class Fence:

@@ -46,9 +46,16 @@ class Server:
         app: the ASGI application.
         listener: a bound socket; closed by ``stop``.
         tls: what the connections are encrypted with; None: they are not.
+        stopping: set when it is about to stop, for answers that would go on.
     """
 
-    def __init__(self, app: Any, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        app: Any,
+        listener: socket.socket,
+        tls: ssl.SSLContext | None = None,
+        stopping: threading.Event | None = None,
+    ) -> None:
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -65,7 +72,7 @@ class Server:
         )
         config.load()
         config.ssl = tls  # one whose certificate can change, which uvicorn can't make itself
-        self._listener = listener
+        self._listener, self._stopping = listener, stopping or threading.Event()
         self._server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self._serve, name="http", daemon=True)
 
@@ -75,6 +82,7 @@ class Server:
 
     def stop(self) -> None:
         """Stop answering; waits for answers under way, not for idle connections."""
+        self._stopping.set()
         self._server.should_exit = True
         self.thread.join(STOP_SECONDS + 1)
         self._listener.close()

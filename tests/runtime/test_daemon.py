@@ -301,10 +301,10 @@ def test_an_ended_run_lingers_and_goes(frozen: Path, tmp_path: Path) -> None:
     (run,) = live.daemon.picture().runs
     assert run.active is False
     assert run.ended == RECORDED
-    assert len(live.daemon.series(run.snapshot.run)["step"]) > 10
+    assert len(live.daemon.closeup(run.snapshot.run).thinned) > 10
     live.settle(300)
     assert len(live.daemon.picture().runs) == 1
-    assert len(live.daemon.series(run.snapshot.run)["step"]) > 10
+    assert len(live.daemon.closeup(run.snapshot.run).thinned) > 10
     live.settle(400)
     assert live.daemon.picture().runs == ()
     live.close()

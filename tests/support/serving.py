@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -21,7 +22,8 @@ def web(
 ) -> Iterator[str]:
     """A server on a free port; gives ``HOST:PORT``."""
     listener = bind(listen, 0)
-    server = Server(make_app(watch, lambda: 1000.0, hosts, keys), listener, tls)
+    stopping = threading.Event()
+    server = Server(make_app(watch, lambda: 1000.0, hosts, keys, stopping.is_set), listener, tls, stopping)
     server.start()
     try:
         yield address(listener)

@@ -20,9 +20,8 @@ from grpo_watch.web.passwords import line_for, main, verified
 from tests.support.process import until
 from tests.support.receiving import secret_file
 from tests.support.serving import web
-from tests.web.test_app import Fake
+from tests.web.test_app import PEOPLE, Fake
 
-PEOPLE = ["/", "/api/v1/runs", "/api/v1/runs/v0-run/series", "/api/v1/alerts"]
 MACHINES = ["/metrics", "/healthz", "/readyz"]
 TOKEN = "geheim-7f3a"  # noqa: S105  a test's
 

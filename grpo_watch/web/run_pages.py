@@ -1,0 +1,94 @@
+"""The answers about one run, which the path names by its slug."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from grpo_watch import __version__
+from grpo_watch.runtime.closeup import Closeup
+from grpo_watch.runtime.reconcile import RuleSet
+from grpo_watch.sinks.base import Picture, RunPicture
+from grpo_watch.web.closeups import batches_document, charts_document, weights_document
+from grpo_watch.web.documents import answer, detail_document
+from grpo_watch.web.runbooks import effective
+
+
+class Watched(Protocol):
+    """The part of ``app.Watch`` that is asked here."""
+
+    def picture(self) -> Picture:
+        """The newest picture."""
+
+    def closeup(self, run: str) -> Closeup:
+        """What the page of a run shows beyond the picture."""
+
+    def rules(self) -> RuleSet:
+        """The rules in force."""
+
+
+class RunPages:
+    """The endpoints.
+
+    Args:
+        watch: the daemon.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, watch: Watched, clock: Callable[[], float]) -> None:
+        self._watch, self._clock = watch, clock
+
+    async def detail(self, request: Request) -> Response:
+        """Verdict, findings, sources, settings, and the rules as they are for the run."""
+        return self._about(request, lambda run: {**detail_document(run), "rules": self._rules(run), **self._now()})
+
+    async def series(self, request: Request) -> Response:
+        """Thinned history: ``step`` and each metric, lists of one length, None where there is no value."""
+
+        def told(run: RunPicture) -> dict[str, Any]:
+            return {"run": run.snapshot.run, "series": self._closeup(run).thinned.series()}
+
+        return self._about(request, told)
+
+    async def charts(self, request: Request) -> Response:
+        """What its charts draw; ``?axis=time`` over time."""
+        by_time = request.query_params.get("axis") == "time"
+        return self._about(
+            request, lambda run: charts_document(run.snapshot, self._closeup(run).thinned, by_time=by_time)
+        )
+
+    async def batches(self, request: Request) -> Response:
+        """Which completions of its newest batches are equal."""
+        return self._about(request, lambda run: batches_document(self._closeup(run)))
+
+    async def weights(self, request: Request) -> Response:
+        """Which tensors changed between its newest checkpoints."""
+        return self._about(request, lambda run: weights_document(self._closeup(run)))
+
+    def _about(self, request: Request, tell: Callable[[RunPicture], dict[str, Any]]) -> Response:
+        slug = request.path_params["slug"]
+        run = next((run for run in self._watch.picture().runs if run.slug == slug), None)
+        if run is None:
+            return answer({"error": f"there is no run {slug}"}, 404)
+        return answer(tell(run), request=request)
+
+    def _closeup(self, run: RunPicture) -> Closeup:
+        return self._watch.closeup(run.snapshot.run)
+
+    def _now(self) -> dict[str, Any]:
+        return {"now": self._clock(), "version": __version__}
+
+    def _rules(self, run: RunPicture) -> list[dict[str, Any]]:
+        """Each rule of the run with its status and, where it is still in force, how it is set."""
+        rules = self._watch.rules()
+        known = {rule.name: rule for rule in rules.rules}
+        snapshot, told = run.snapshot, []
+        for view in snapshot.rules:
+            status = {"rule": view.rule, "severity": view.severity.value, "status": view.status.value}
+            rule = known.get(view.rule)
+            in_force = rule.on(snapshot.run, snapshot.framework, run.labels) if rule else None
+            told.append({**status, "reason": view.reason, **(effective(in_force, rules) if in_force else {})})
+        return told

@@ -1,0 +1,137 @@
+// What the charts of the status page and of the HTML report share: numbers, ranges, bands of alerts, uPlot's options.
+
+export const HEIGHT = 190;
+
+export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+export function number(value) {
+  if (value === null || value === undefined) return "–";
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(2).replace(/\.?0+e/, "e");
+  return String(Number(value.toPrecision(5)));
+}
+
+export function element(name, text, kind) {
+  const made = document.createElement(name);
+  if (text) made.textContent = text;
+  if (kind) made.className = kind;
+  return made;
+}
+
+function reach(plot, low, high) {
+  if (low === null || high === null) return [0, 1];
+  if (low === 0 && high === 0) return [-0.06, 1];
+  const room = high > low ? (high - low) * 0.08 : Math.abs(high) * 0.2;
+  return [low - room, high + room];
+}
+
+function across(plot, place) {
+  const { left, width } = plot.bbox;
+  return Math.min(Math.max(plot.valToPos(place, "x", true), left), left + width);
+}
+
+// Shades what alerts cover, below the lines; where several do, in the colour of the worst.
+function shade(plot, bands) {
+  const { ctx, bbox } = plot;
+  const ends = (band) => [
+    across(plot, Math.min(band.first, band.fired)),
+    band.resolved === null ? bbox.left + bbox.width : across(plot, band.resolved),
+  ];
+  const weight = (band) => (band.severity === "critical" ? 2 : 0) + (band.explained ? 0 : 1);
+  const spans = bands.map((band) => ({ band, ends: ends(band) }));
+  const edges = [...new Set(spans.flatMap((span) => span.ends))].sort((a, b) => a - b);
+  edges.slice(1).forEach((to, place) => {
+    const from = edges[place];
+    const over = spans.filter((span) => span.ends[0] <= from && span.ends[1] >= to).map((span) => span.band);
+    if (!over.length) return;
+    const worst = over.reduce((one, other) => (weight(other) > weight(one) ? other : one));
+    ctx.globalAlpha = worst.explained ? 0.5 : 1;
+    ctx.fillStyle = colour(`--${worst.severity}-band`);
+    ctx.fillRect(from, bbox.top, to - from, bbox.height);
+  });
+  ctx.globalAlpha = 1;
+}
+
+function stroke(plot, place, paint, dashes, label) {
+  const { ctx, bbox } = plot;
+  const at = plot.valToPos(place, "x", true);
+  if (at < bbox.left - 1 || at > bbox.left + bbox.width + 1) return;
+  ctx.save();
+  ctx.strokeStyle = paint;
+  ctx.lineWidth = 1.5 * devicePixelRatio;
+  ctx.setLineDash(dashes.map((length) => length * devicePixelRatio));
+  ctx.beginPath();
+  ctx.moveTo(at, bbox.top);
+  ctx.lineTo(at, bbox.top + bbox.height);
+  ctx.stroke();
+  if (label) {
+    ctx.fillStyle = paint;
+    ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+    ctx.fillText(label, at + 4 * devicePixelRatio, bbox.top + 11 * devicePixelRatio);
+  }
+  ctx.restore();
+}
+
+// A full stroke where an alert fired, a dashed one where it resolved, a dotted one where a restart went on.
+function marks(plot, bands, resumes) {
+  for (const band of bands.filter((each) => !each.explained)) {
+    stroke(plot, band.fired, colour(`--${band.severity}`), []);
+    if (band.resolved !== null && band.resolved >= band.fired) stroke(plot, band.resolved, colour("--healthy"), [4, 3]);
+  }
+  for (const resume of resumes) stroke(plot, resume.at, colour("--dim"), [1, 3], `attempt ${resume.attempt}`);
+}
+
+function xAxis(timed) {
+  const whole = (plot, splits) => splits.map((at) => (Number.isInteger(at) ? number(at) : ""));
+  return timed ? { size: 40 } : { size: 28, values: whole };
+}
+
+// uPlot's options for one chart. `place` has: key (charts with the same one share their cursor), bands, resumes, width,
+// log, timed.
+export function options(chart, { key, bands, resumes = [], width, log, timed = false }) {
+  const axis = () => ({ stroke: () => colour("--dim"), grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { show: false } });
+  const moment = (at) => new Date(at * 1000).toLocaleString();
+  return {
+    width,
+    height: HEIGHT,
+    padding: [8, 22, 0, 0],
+    cursor: { sync: { key, setSeries: false }, drag: { x: true, y: false } },
+    scales: { x: { time: timed }, y: log ? { distr: 3 } : { range: reach } },
+    axes: [
+      { ...axis(), ...xAxis(timed) },
+      { ...axis(), size: 56, values: (plot, splits) => splits.map((at) => (at === null ? "" : number(at))) },
+    ],
+    series: [
+      { label: timed ? "time" : "step", value: (plot, at) => (at === null ? "–" : timed ? moment(at) : String(at)) },
+      ...chart.lines.map((line, index) => ({
+        label: line.name,
+        stroke: () => colour(line.faint ? "--dim" : `--s${index % 7}`),
+        width: line.faint ? 1 : 1.5,
+        dash: line.faint ? [3, 3] : undefined,
+        spanGaps: line.sparse,
+        points: line.faint ? { show: false } : line.sparse ? { show: true, size: 6 } : {},
+        value: (plot, at) => number(at),
+      })),
+    ],
+    hooks: {
+      drawClear: [(plot) => shade(plot, bands)],
+      draw: [(plot) => marks(plot, bands, resumes)],
+    },
+  };
+}
+
+// uPlot's columns; a log scale has no place for 0 and below.
+export function columns(chart, log) {
+  const positive = (line) => line.y.map((value) => (value !== null && value > 0 ? value : null));
+  return [chart.x, ...chart.lines.map((line) => (log ? positive(line) : line.y))];
+}
+
+// What a chart does not show, in words.
+export function caveats(chart, log) {
+  const told = [];
+  const hidden = chart.lines.flatMap((line) => line.y).filter((value) => value !== null && value <= 0).length;
+  if (chart.rows > chart.x.length) told.push(`${chart.rows} steps: of each stretch its lowest and highest values`);
+  if (chart.odd) told.push(`${chart.odd} logged as NaN or infinite`);
+  if (log && hidden) told.push(`${hidden} values of 0 or less have no place on a log scale`);
+  return told.join("; ");
+}

@@ -1,0 +1,180 @@
+"""Server-sent events over real connections: what is told, how many may listen, and that a stop waits for nobody."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from grpo_watch.config.secrets import SecretFile
+from grpo_watch.sinks.base import Picture, RunPicture
+from grpo_watch.web import events, pulse
+from grpo_watch.web.access import Keys
+from grpo_watch.web.app import make_app
+from grpo_watch.web.events import STREAMS
+from grpo_watch.web.limits import MAX_CONNECTIONS, Impatient
+from grpo_watch.web.pulse import Pulse
+from grpo_watch.web.server import STOP_SECONDS, Server, address, bind
+from tests.support.process import until
+from tests.support.receiving import secret_file
+from tests.support.serving import web
+from tests.web.test_app import SNAPSHOT, Fake
+
+EVENTS = "/api/v1/events"
+
+
+class Moving(Fake):
+    """A daemon whose run takes a step when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = Picture(runs=(RunPicture(SNAPSHOT, "v0-run", active=True),))
+
+    def picture(self) -> Picture:
+        return self.now
+
+    def step(self) -> None:
+        (run,) = self.now.runs
+        snapshot = replace(run.snapshot, step=run.snapshot.step + 1)
+        self.now = replace(self.now, runs=(replace(run, snapshot=snapshot),))
+
+
+@contextmanager
+def listening(place: str, **headers: str) -> Iterator[Iterator[str]]:
+    """The lines of a stream."""
+    timeout = httpx.Timeout(10)
+    with httpx.stream("GET", f"http://{place}{EVENTS}", headers=headers, timeout=timeout) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+        yield answer.iter_lines()
+
+
+def event(lines: Iterator[str]) -> tuple[str, list[str] | None]:
+    """The next event: its id and the runs that it names."""
+    told: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if name in {"event", "id", "data"}:
+            told[name] = value
+        if not line and "data" in told:
+            break
+    assert told["event"] == "change"
+    return told["id"], json.loads(told["data"])["runs"]
+
+
+def test_each_change_is_told_and_a_reconnect_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "LOOK_SECONDS", 0.01)
+    watch = Moving()
+    with web(watch) as place:
+        with listening(place) as lines:
+            first, runs = event(lines)
+            assert runs is None  # whoever comes anew fetches everything
+            watch.step()
+            second, runs = event(lines)
+            assert (runs, second != first) == (["v0-run"], True)
+        watch.step()
+        with listening(place, **{"Last-Event-ID": second}) as lines:
+            third, runs = event(lines)
+            assert runs == ["v0-run"]
+        with listening(place, **{"Last-Event-ID": third}) as lines:
+            watch.step()
+            assert event(lines)[1] == ["v0-run"]  # nothing was told before it
+        with listening(place, **{"Last-Event-ID": "0000-1"}) as lines:
+            assert event(lines)[1] is None  # of another life of the daemon
+
+
+def test_a_silent_stream_has_heartbeats_and_outlives_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection with an answer that lasts is not taken for one that drips."""
+    monkeypatch.setattr(Impatient, "patience", 0.1)
+    monkeypatch.setattr(events, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(events, "HEARTBEAT_SECONDS", 0.2)
+    with web(Moving()) as place, listening(place) as lines:
+        event(lines)
+        beats = 0
+        for line in lines:
+            beats += line.startswith(": ")
+            if beats == 5:
+                break
+        assert beats == 5
+
+
+def test_a_stream_ends_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(events, "LIFE_SECONDS", 0.1)
+    with web(Moving()) as place, listening(place) as lines:
+        assert len(list(lines)) > 2
+
+
+def test_listeners_are_bounded_and_leave_room_for_others() -> None:
+    """One too many is told to come again; requests are answered all the while, and a place that gets free is given."""
+    assert STREAMS * 2 <= MAX_CONNECTIONS
+    with web(Moving()) as place:
+        with ExitStack() as stack:
+            open_ones = [stack.enter_context(listening(place)) for _ in range(STREAMS)]
+            for lines in open_ones:
+                event(lines)
+            refused = httpx.get(f"http://{place}{EVENTS}")
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "10")
+            assert httpx.get(f"http://{place}/api/v1/runs").status_code == 200
+            assert httpx.get(f"http://{place}/metrics").status_code == 200
+
+        def again() -> bool:
+            with httpx.stream("GET", f"http://{place}{EVENTS}") as answer:
+                return answer.status_code == 200
+
+        assert until(again)
+
+
+def test_a_stop_waits_for_no_listener() -> None:
+    listener, stopping = bind("127.0.0.1", 0), threading.Event()
+    server = Server(make_app(Moving(), lambda: 0.0, stopping=stopping.is_set), listener, stopping=stopping)
+    server.start()
+    with ExitStack() as stack:
+        lines = [stack.enter_context(listening(address(listener))) for _ in range(5)]
+        for each in lines:
+            event(each)
+        began = time.monotonic()
+        server.stop()
+        assert time.monotonic() - began < STOP_SECONDS
+        assert not server.thread.is_alive()
+        assert [list(each) for each in lines] == [[]] * 5
+
+
+def test_nobody_listens_without_the_token_or_from_another_site(tmp_path: Path) -> None:
+    token = SecretFile(secret_file(tmp_path / "token", "geheim\n"))
+    with web(Moving(), Keys(token)) as place:
+        assert httpx.get(f"http://{place}{EVENTS}").status_code == 401
+        with listening(place, Authorization="Bearer geheim") as lines:
+            event(lines)
+    with web(Moving()) as place:
+        for site in ("cross-site", "same-site"):
+            assert httpx.get(f"http://{place}{EVENTS}", headers={"Sec-Fetch-Site": site}).status_code == 403
+        assert httpx.get(f"http://{place}{EVENTS}", headers={"Host": "evil.example"}).status_code == 421
+        assert httpx.get(f"http://{place}{EVENTS}", headers={"X-Forwarded-For": "10.0.0.1"}).status_code == 403
+
+
+def test_only_what_changed_counts() -> None:
+    watch = Moving()
+    told = Pulse(watch.picture)
+    first = told.mark()
+    watch.now = replace(watch.now, state_bytes=5)  # a new picture in which every run is as it was
+    assert told.mark() == first
+    assert told.since(first) == frozenset()
+    watch.now = replace(watch.now, runs=(*watch.now.runs, RunPicture(replace(SNAPSHOT, run="b"), "b", active=True)))
+    assert told.since(first) == {"b"}
+    second = told.mark()
+    watch.now = replace(watch.now, runs=watch.now.runs[:1], problems=("x",))
+    assert told.since(second) == {"b"}
+    for _ in range(pulse.REMEMBERED + 1):
+        watch.step()
+        told.mark()
+    assert told.since(second) is None
+    assert told.since("nonsense") is None
