@@ -15,7 +15,7 @@ from grpo_watch.report.markup import Html, joined, tag
 from grpo_watch.report.page_run import facts_line, run_section, verdict_mark
 from grpo_watch.runtime.charts import POINTS, bands, charts
 
-STYLES = ("web/static/vendor/uPlot.min.css", "web/static/theme.css", "report/static/report.css")
+STYLES = tuple(f"web/static/{name}.css" for name in ("vendor/uPlot.min", "theme", "common"))
 FEWEST = 60
 """Steps that a chart shows where many runs share the page."""
 FULL = 4
@@ -28,7 +28,7 @@ def page(reports: Sequence[RunReport], problems: Sequence[str], provenance: Prov
     Its content security policy lets run the scripts written here and nothing else, and loads nothing. Whatever came
     from a run is text, or JSON in a block that no browser executes.
     """
-    style, plot, script = "".join(map(_file, STYLES)), *_scripts()
+    style, plot, script = "".join(map(_file, (*STYLES, "report/static/report.css"))), *_scripts()
     head = joined(
         [
             Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),

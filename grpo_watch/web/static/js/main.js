@@ -1,1 +1,60 @@
-// placeholder
+// Starts the page: routes, theme, keyboard, and what is told about the watcher itself.
+import { el, part } from "./dom.js";
+import { duration } from "./format.js";
+import { keyboard } from "./keys.js";
+import { onChange, start } from "./live.js";
+import { overviewPage } from "./overview.js";
+import { current } from "./router.js";
+import { rulePage } from "./runbook.js";
+import { runPage } from "./run.js";
+
+const main = document.getElementById("main");
+const root = document.documentElement;
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const problems = part(document.getElementById("problems"), (lines) => lines.map((line) => el("p", { class: "note" }, line)));
+
+function tell(lines, late = null) {
+  problems(late === null || late === undefined ? lines : [`The engine is ${duration(late)} late: what is shown is old.`, ...lines]);
+}
+
+let page = null;
+let shown = "";
+
+function route() {
+  const to = current();
+  const name = `${to.page}/${to.name}`;
+  if (page && name === shown) {
+    page.rerouted(to);
+    return;
+  }
+  page?.stop();
+  shown = name;
+  const open = { run: runPage, rule: rulePage }[to.page] || overviewPage;
+  page = open(main, to, tell);
+  scrollTo(0, 0);
+}
+
+function theme() {
+  const now = root.dataset.theme || (dark.matches ? "dark" : "light");
+  root.dataset.theme = now === "dark" ? "light" : "dark";
+  try {
+    localStorage.setItem("grpo-watch-theme", root.dataset.theme);
+  } catch {
+    // storage is switched off: the choice lasts as long as the page
+  }
+  dispatchEvent(new Event("themechange"));
+}
+
+document.getElementById("theme").addEventListener("click", theme);
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+dark.addEventListener("change", () => dispatchEvent(new Event("themechange")));
+keyboard(theme);
+addEventListener("hashchange", route);
+route();
+onChange((slugs) => page.changed(slugs));
+start((words) => {
+  document.getElementById("link").textContent = words;
+});

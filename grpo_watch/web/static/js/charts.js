@@ -1,0 +1,119 @@
+// The charts of a run: one cursor for all, steps or time, linear or logarithmic; the keyboard moves the cursor too.
+import { asking } from "./api.js";
+import { button, el, renew } from "./dom.js";
+import { HEIGHT, caveats, columns, options } from "./plot.js";
+import { go, query } from "./router.js";
+
+export function chartsPart(holder, slug, route, show) {
+  const grid = el("div", { class: "charts" });
+  const tools = el("div", { class: "tools" });
+  let drawn = [];
+  let told = null;
+  renew(holder, [el("h2", {}, "Over the steps"), tools, grid]);
+
+  const state = () => ({ time: route.query.get("axis") === "time", log: route.query.get("log") === "1" });
+  const change = (changes) => go(`/run/${slug}`, query({ ...Object.fromEntries(route.query), ...changes }), { quiet: true });
+
+  function bar() {
+    const { time, log } = state();
+    const pressed = (on) => ({ "aria-pressed": String(on) });
+    renew(tools, [
+      el("span", { class: "chips", role: "group", "aria-label": "Across" }, [
+        button("steps", () => change({ axis: "" }), { ...pressed(!time), "data-key": "steps" }),
+        button("time", () => change({ axis: "time" }), { ...pressed(time), "data-key": "time", disabled: told && !told.timed, "aria-keyshortcuts": "x" }),
+      ]),
+      button("log scale", () => change({ log: log ? "" : "1" }), { ...pressed(log), "data-key": "log", "aria-keyshortcuts": "l" }),
+      el("span", { class: "dim" }, "Shaded: an alert. Full stroke: told; dashed: over; dotted: a restart went on. Drag to zoom, double-click to go back; arrow keys move the cursor."),
+    ]);
+    holder.querySelector("h2").textContent = time ? "Over time" : "Over the steps";
+  }
+
+  function draw() {
+    const { log } = state();
+    const same = drawn.length === told.charts.length && drawn.every((each, place) => each.fits(told, told.charts[place], log));
+    if (same) drawn.forEach((each, place) => each.renew(told, told.charts[place]));
+    else {
+      drawn.forEach((each) => each.destroy());
+      drawn = told.charts.map((chart) => oneChart(chart, told, slug, log));
+      grid.replaceChildren(...drawn.map((each) => each.box));
+      drawn.forEach((each) => each.make());
+    }
+  }
+
+  const asked = asking(
+    () => `runs/${slug}/charts${state().time ? "?axis=time" : ""}`,
+    (answer) => {
+      told = answer;
+      show(told.charts.length > 0);
+      bar();
+      draw();
+    },
+    () => {},
+  );
+  const again = () => told && (drawn.forEach((each) => each.destroy()), (drawn = []), draw());
+  const fit = () => drawn.forEach((each) => each.fit());
+  addEventListener("resize", fit);
+  addEventListener("themechange", again);
+  bar();
+  return {
+    now: asked.now,
+    stop: () => {
+      asked.stop();
+      removeEventListener("resize", fit);
+      removeEventListener("themechange", again);
+      drawn.forEach((each) => each.destroy());
+    },
+    rerouted: (next) => {
+      const before = state();
+      route = next;
+      bar();
+      if (state().time !== before.time) asked.now();
+      else if (state().log !== before.log) again();
+    },
+  };
+}
+
+function oneChart(chart, told, key, log) {
+  const area = el("div");
+  const note = el("div", { class: "dim" });
+  const moves = { ArrowLeft: -1, ArrowRight: 1, PageUp: -20, PageDown: 20 };
+  const moved = (event) => {
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    move(plot, moves[event.key]);
+  };
+  const box = el("div", { class: "chart", role: "group", "aria-label": chart.title, tabindex: 0, on: { keydown: moved } }, el("h3", {}, chart.title), area, note);
+  const place = { key, log, timed: told.axis === "time", bands: [], resumes: [] };
+  const shape = (of, axis, scale) => JSON.stringify([of.title, of.lines.map((line) => [line.name, line.faint, line.sparse]), axis, scale]);
+  const own = shape(chart, told.axis, log);
+  let plot = null;
+  const fillIn = (next, now) => {
+    place.bands.splice(0, Infinity, ...now.bands); // the same arrays, which the plot's hooks hold
+    place.resumes.splice(0, Infinity, ...now.resumes);
+    note.textContent = caveats(next, log);
+  };
+  return {
+    box,
+    fits: (now, next, scale) => shape(next, now.axis, scale) === own,
+    make: () => {
+      fillIn(chart, told);
+      plot = new uPlot(options(chart, { ...place, width: area.clientWidth || 320 }), columns(chart, log), area);
+    },
+    renew: (now, next) => {
+      fillIn(next, now);
+      const { min, max } = plot.scales.x;
+      const zoomed = plot.data[0].length > 1 && (min > plot.data[0][0] || max < plot.data[0].at(-1));
+      plot.setData(columns(next, log));
+      if (zoomed) plot.setScale("x", { min, max });
+    },
+    fit: () => plot?.setSize({ width: area.clientWidth, height: HEIGHT }),
+    destroy: () => plot?.destroy(),
+  };
+}
+
+function move(plot, by) {
+  const steps = plot.data[0];
+  const from = plot.cursor.idx ?? (by > 0 ? -1 : steps.length);
+  const at = Math.min(Math.max(from + by, 0), steps.length - 1);
+  plot.setCursor({ left: plot.valToPos(steps[at], "x"), top: plot.bbox.height / devicePixelRatio / 2 }, true);
+}

@@ -1,0 +1,50 @@
+// One finding: since when, what was seen, why, what to do, what it cost, the evidence, and its runbook on demand.
+import { el, mark, prose } from "./dom.js";
+import { shown } from "./format.js";
+import { runbookFold } from "./runbook.js";
+
+export function when(found) {
+  const told = `since step ${found.first_step}, told at step ${found.fired_step}`;
+  if (found.resolved_step === null) return told;
+  return `${told}, over at step ${found.resolved_step}${found.resolved_step < found.fired_step ? " of a later attempt" : ""}`;
+}
+
+function evidence(found) {
+  const values = Object.entries(found.evidence).filter(([, value]) => value !== null);
+  return values.length > 0 && el("div", { class: "evidence" }, values.map(([name, value]) => el("span", {}, el("i", {}, name), " ", shown(value))));
+}
+
+function head(found) {
+  return [
+    el("h3", {}, found.rule, found.key && ` ${found.key}`),
+    el("p", { class: "dim" }, mark(found.severity), " ", when(found), found.attempt > 1 && ` · attempt ${found.attempt}`),
+    el("p", { class: "seen" }, prose(found.summary)),
+  ];
+}
+
+export function finding(found, key) {
+  const rows = [
+    ...found.causes.map((text) => ["Likely cause", prose(text)]),
+    found.hint && found.severity !== "info" ? ["What to do", prose(found.hint)] : null,
+    found.wasted_text ? ["Wasted so far", found.wasted_text] : null,
+    ["Evidence", evidence(found)],
+  ].filter((row) => row && row[1]);
+  return el(
+    "article",
+    { class: `finding ${found.severity}` },
+    head(found),
+    el("dl", {}, rows.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
+    runbookFold(found.rule, `${key}-runbook`),
+  );
+}
+
+export function consequence(found, key) {
+  return el(
+    "article",
+    { class: `finding ${found.severity}` },
+    head(found),
+    el("p", { class: "dim" }, `Explained by ${found.caused_by}: mend that first.`),
+    evidence(found),
+    runbookFold(found.rule, `${key}-runbook`),
+  );
+}

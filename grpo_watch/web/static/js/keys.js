@@ -1,0 +1,52 @@
+// The keyboard: / searches, j and k go through runs, and more that the dialog tells.
+import { button, el, renew } from "./dom.js";
+import { go } from "./router.js";
+
+const KEYS = [
+  ["/", "search"],
+  ["j, k", "next, previous run"],
+  ["Enter", "open it"],
+  ["u", "back to all runs"],
+  ["x", "charts over steps or time"],
+  ["l", "charts on a logarithmic scale"],
+  ["← →", "move the cursor of a chart"],
+  ["t", "light or dark"],
+  ["?", "these keys"],
+];
+
+function step(by) {
+  const links = [...document.querySelectorAll("a.name")];
+  const at = links.indexOf(document.activeElement);
+  links[Math.min(Math.max(at + by, 0), links.length - 1)]?.focus();
+}
+
+const press = (key) => document.querySelector(`.tools [data-key=${key}]:not([disabled])`)?.click();
+
+export function keyboard(theme) {
+  const dialog = document.getElementById("keys");
+  const rows = KEYS.map(([keys, does]) => el("tr", {}, el("th", { scope: "row" }, el("kbd", {}, keys)), el("td", {}, does)));
+  renew(dialog, [el("h2", { id: "keys-title" }, "Keys"), el("table", {}, el("tbody", {}, rows)), button("Close", () => dialog.close())]);
+  const help = () => (dialog.open ? dialog.close() : dialog.showModal());
+  document.getElementById("help").addEventListener("click", help);
+  const axis = () => press(document.querySelector("[data-key=time][aria-pressed=true]") ? "steps" : "time");
+  const does = {
+    "/": () => document.getElementById("search")?.focus(),
+    j: () => step(1),
+    k: () => step(-1),
+    u: () => go("/"),
+    x: axis,
+    l: () => press("log"),
+    t: theme,
+    "?": help,
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    const run = does[event.key];
+    if (!run) return;
+    event.preventDefault();
+    run();
+  });
+}

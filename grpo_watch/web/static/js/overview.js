@@ -1,0 +1,165 @@
+// The overview: every run in one line, the ones that need a person first; filtered, sorted and cut by the daemon.
+import { asking } from "./api.js";
+import { button, el, mark, part, renew } from "./dom.js";
+import { ago, count, outlook, progress, setClock, software } from "./format.js";
+import { go, query } from "./router.js";
+import { sparkline } from "./sparkline.js";
+
+const SPARKS = [
+  ["reward", "reward", "Mean reward"],
+  ["kl", "KL", "KL to the reference"],
+  ["spread", "spread", "Reward spread inside the groups"],
+  ["unique", "unique", "Share of completions that no other one of their group repeats"],
+  ["entropy", "entropy", "Entropy"],
+  ["truncated", "cut off", "Share of completions cut off at the length limit"],
+];
+const VERDICTS = ["critical", "warning", "not-evaluable", "healthy"];
+const ORDERS = { verdict: "worst first", name: "by name", newest: "newest step first", progress: "furthest first" };
+
+export function overviewPage(main, route, tell) {
+  const bar = el("div", { class: "tools" });
+  const list = el("ol", { class: "runs" });
+  const foot = el("nav", { class: "foot", "aria-label": "Pages" });
+  renew(main, [el("h1", { class: "title" }, "Runs"), bar, list, foot]);
+  document.title = "grpo-watch";
+
+  const wish = () => new URLSearchParams(route.query).toString();
+  const change = (changes) => go("/", query({ ...Object.fromEntries(route.query), offset: "", ...changes }), { quiet: true });
+  const drawBar = part(bar, (told) => tools(told, route, change));
+  const drawList = part(list, ({ runs, empty }) => (runs.length ? runs.map(line) : [el("li", { class: "dim empty" }, empty)]));
+  const drawFoot = part(foot, (told) => pages(told, change));
+
+  const asked = asking(
+    () => `overview?${wish()}`,
+    (told) => {
+      setClock(told.now);
+      tell(told.problems, told.late);
+      const { verdicts, total, running, matching, offset, limit, runs, ready } = told;
+      drawBar({ verdicts, total, running, chosen: wish() });
+      const nothing = ready ? "No run was found yet. They appear here as soon as they write something." : "Reading the runs …";
+      drawList({ runs, empty: total ? "No run fits the filter." : nothing });
+      drawFoot({ matching, offset, limit });
+      document.title = title(verdicts, total);
+    },
+    (problem) => tell([`The daemon does not answer: ${problem.message}`]),
+  );
+  asked.now();
+  return { changed: () => asked.now(), stop: asked.stop, rerouted: (next) => ((route = next), asked.now()) };
+}
+
+function title(verdicts, total) {
+  const bad = verdicts.critical || 0;
+  return bad ? `${bad} critical · grpo-watch` : `${count(total, "run")} · grpo-watch`;
+}
+
+function tools({ verdicts, total, running }, route, change) {
+  const chosen = new Set((route.query.get("verdict") || "").split(",").filter(Boolean));
+  const toggle = (verdict) => {
+    const next = new Set(chosen);
+    if (!next.delete(verdict)) next.add(verdict);
+    change({ verdict: [...next].join(",") });
+  };
+  const state = route.query.get("state") || "";
+  return [
+    el("label", { class: "search" }, el("span", { class: "sr" }, "Search runs, rules, labels"), search(route, change)),
+    el(
+      "span",
+      { class: "chips", role: "group", "aria-label": "Verdicts" },
+      VERDICTS.filter((verdict) => verdicts[verdict] || chosen.has(verdict)).map((verdict) =>
+        button(`${verdicts[verdict] || 0} ${verdict.replace("-", " ")}`, () => toggle(verdict), {
+          class: verdict,
+          "data-key": `chip-${verdict}`,
+          "aria-pressed": String(chosen.has(verdict)),
+        }),
+      ),
+    ),
+    select("Which", { "": `all ${total}`, running: `running ${running}`, ended: `not running ${total - running}` }, state, (value) => change({ state: value })),
+    select("Order", ORDERS, route.query.get("sort") || "verdict", (value) => change({ sort: value })),
+  ];
+}
+
+function search(route, change) {
+  let waiting;
+  const typed = (event) => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => change({ q: event.target.value.trim() }), 150);
+  };
+  const value = route.query.get("q") || "";
+  const made = el("input", { type: "search", id: "search", placeholder: "Search runs, rules, labels", "aria-keyshortcuts": "/", on: { input: typed } });
+  const before = document.getElementById("search");
+  made.value = before === document.activeElement && before ? before.value : value;
+  made.dataset.key = "search";
+  return made;
+}
+
+function select(label, choices, chosen, run) {
+  const made = el(
+    "select",
+    { "data-key": label, "aria-label": label, on: { change: (event) => run(event.target.value) } },
+    Object.entries(choices).map(([value, words]) => el("option", { value, selected: value === chosen }, words)),
+  );
+  return made;
+}
+
+function line(run) {
+  const verdict = run.verdict;
+  return el(
+    "li",
+    { class: `run ${verdict}` },
+    el(
+      "div",
+      { class: "who" },
+      mark(verdict),
+      " ",
+      el("a", { href: `#/run/${encodeURIComponent(run.slug)}`, "data-key": run.slug, class: "name" }, run.run),
+      el("div", { class: "dim" }, software(run), labels(run.labels)),
+    ),
+    el(
+      "div",
+      { class: "how" },
+      bar(run),
+      el("div", { class: "dim" }, [progress(run), outlook(run), run.attempt > 1 && `attempt ${run.attempt}`].filter(Boolean).join(" · ")),
+      el("div", { class: "dim" }, run.active ? "last step " : "not running, last step ", ago(run.last_step_time)),
+    ),
+    el("div", { class: "why" }, finding(run)),
+    el("div", { class: "sparks" }, SPARKS.map(([key, name, words]) => sparkline(name, words, run.sparks[key]))),
+  );
+}
+
+function labels(given) {
+  return Object.entries(given).map(([name, value]) => ` · ${name}: ${value}`);
+}
+
+function bar(run) {
+  if (!run.max_steps) return null;
+  return el("progress", { max: run.max_steps, value: Math.min(run.step, run.max_steps), "aria-label": progress(run) });
+}
+
+function finding(run) {
+  const told = [];
+  if (run.top) {
+    const more = run.open - 1;
+    const since = run.top.status === "resolved" ? `step ${run.top.first_step} to ${run.top.resolved_step}` : `since step ${run.top.first_step}`;
+    told.push(
+      el("div", {}, el("b", { class: run.top.severity }, run.top.rule), " ", el("span", { class: "dim" }, since, more > 0 && ` · ${more} more`)),
+      el("div", { class: "says" }, run.top.summary),
+    );
+  } else if (run.verdict === "healthy") told.push(el("span", { class: "dim" }, "nothing found"));
+  else told.push(el("span", { class: "dim" }, "nothing could be judged yet"));
+  if (run.unseen) told.push(el("div", { class: "note" }, run.unseen));
+  if (run.sources_down.length) told.push(el("div", { class: "note" }, `not readable: ${run.sources_down.join(", ")}`));
+  const unseeing = run.blind + run.broken;
+  const broken = run.broken ? `, ${run.broken} broken` : "";
+  if (unseeing) told.push(el("div", { class: "dim" }, `${count(run.watching, "rule")} watch, ${run.blind} blind${broken}`));
+  return told;
+}
+
+function pages({ matching, offset, limit }, change) {
+  if (matching <= limit && !offset) return [];
+  const last = Math.min(offset + limit, matching);
+  return [
+    button("Previous", () => change({ offset: String(Math.max(0, offset - limit) || "") }), { disabled: offset === 0, "data-key": "previous" }),
+    el("span", { class: "dim" }, `${offset + 1} to ${last} of ${matching}`),
+    button("Next", () => change({ offset: String(offset + limit) }), { disabled: last >= matching, "data-key": "next" }),
+  ];
+}

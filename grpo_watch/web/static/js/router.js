@@ -1,0 +1,31 @@
+// Addresses inside the page: #/, #/run/SLUG, #/rule/NAME, each with a query.
+
+export function query(values) {
+  const kept = Object.entries(values).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  return new URLSearchParams(Object.fromEntries(kept));
+}
+
+export function current() {
+  const [path, search] = location.hash.replace(/^#/, "").split("?");
+  const parts = path.split("/").filter(Boolean).map(decode);
+  return { page: parts[0] || "", name: parts[1] || "", query: new URLSearchParams(search || "") };
+}
+
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+// Goes to an address; `quiet` replaces the one in the history (a filter that is being typed).
+export function go(path, search = query({}), { quiet = false } = {}) {
+  const hash = `#${path}${search.size ? `?${search}` : ""}`;
+  if (quiet) {
+    history.replaceState(null, "", hash);
+    dispatchEvent(new HashChangeEvent("hashchange"));
+  } else {
+    location.hash = hash;
+  }
+}

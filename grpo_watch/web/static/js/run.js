@@ -1,0 +1,143 @@
+// The page of one run: what is wrong, since when, why, what to do; then everything that it is seen by.
+import { asking } from "./api.js";
+import { chartsPart } from "./charts.js";
+import { button, el, mark, part, renew } from "./dom.js";
+import { consequence, finding } from "./finding.js";
+import { ago, count, outlook, progress, setClock, software } from "./format.js";
+import { matrix } from "./matrix.js";
+import { weights } from "./weights.js";
+import { rules, settings, sources } from "./tables.js";
+import { timeline } from "./timeline.js";
+
+const PARTS = [
+  ["cause", "What is wrong"],
+  ["when", "When"],
+  ["charts", "Charts"],
+  ["others", "Findings"],
+  ["copies", "Completions"],
+  ["weights", "Weights"],
+  ["sources", "Sources"],
+  ["rules", "Rules"],
+];
+
+export function runPage(main, route, tell) {
+  const slug = encodeURIComponent(route.name);
+  const head = el("div", { class: "head" });
+  const holders = Object.fromEntries(PARTS.map(([name]) => [name, el("section", { id: `part-${name}` })]));
+  const jump = ([name, label]) => button(label, () => holders[name].scrollIntoView({ behavior: "smooth" }), { "data-part": name });
+  const nav = el("nav", { class: "jump", "aria-label": "Parts of this page" }, PARTS.map(jump));
+  renew(main, [head, nav, Object.values(holders)]);
+  document.title = `${route.name} · grpo-watch`;
+
+  const show = (name, there) => {
+    holders[name].hidden = !there;
+    nav.querySelector(`[data-part=${name}]`).hidden = !there;
+  };
+  const draw = {
+    head: part(head, heading),
+    cause: part(holders.cause, cause),
+    when: part(holders.when, timeline),
+    others: part(holders.others, others),
+    copies: part(holders.copies, matrix),
+    weights: part(holders.weights, weights),
+    sources: part(holders.sources, (run) => [sources(run), settings(run)]),
+    rules: part(holders.rules, rules),
+  };
+  for (const [name] of PARTS) show(name, name === "cause");
+  const charts = chartsPart(holders.charts, slug, route, (there) => show("charts", there));
+
+  const failed = (problem) => {
+    if (problem.status === 404) renew(head, gone(route.name));
+    else tell([`The daemon does not answer: ${problem.message}`]);
+  };
+  const questions = [
+    asking(() => `runs/${slug}`, take, failed),
+    asking(() => `runs/${slug}/batches`, (told) => (show("copies", told.batches.length > 0), draw.copies(told)), () => {}),
+    asking(() => `runs/${slug}/weights`, (told) => (show("weights", told.checkpoints.length > 0), draw.weights(told)), () => {}),
+    charts,
+  ];
+
+  function take(run) {
+    setClock(run.now);
+    tell([]);
+    document.title = `${run.verdict.replace("-", " ")}: ${run.run} · grpo-watch`;
+    const { now, ...lasting } = run; // the clock moves on, which is no reason to draw anew
+    draw.head(lasting);
+    draw.cause({ findings: run.findings, verdict: run.verdict, watching: run.watching, blind: run.blind, unseen: run.unseen, attempt: run.attempt });
+    show("when", run.findings.length > 0);
+    draw.when({ findings: run.findings, step: run.step });
+    show("others", rest(run).length > 0);
+    draw.others(run.findings.length ? { findings: run.findings, attempt: run.attempt } : { findings: [] });
+    show("sources", true);
+    draw.sources({ sources: run.sources.map((each) => ({ ...each })), settings: run.settings });
+    show("rules", true);
+    draw.rules({ rules: run.rules });
+  }
+
+  const all = () => questions.forEach((each) => each.now());
+  all();
+  return {
+    changed: (slugs) => (slugs === null || slugs.has(route.name)) && all(),
+    stop: () => questions.forEach((each) => each.stop()),
+    rerouted: (next) => charts.rerouted(next),
+  };
+}
+
+function gone(name) {
+  return [
+    el("h1", {}, name),
+    el("p", {}, "There is no such run (any more): an ended run stays on the page for a while, then its record is in the state and in ", el("code", {}, "grpo-watch check"), "."),
+    el("p", {}, el("a", { href: "#/" }, "All runs")),
+  ];
+}
+
+function heading(run) {
+  const going = run.active ? "running" : "not running";
+  return [
+    el("h1", { class: "title" }, mark(run.verdict), " ", run.run),
+    run.max_steps && el("progress", { max: run.max_steps, value: Math.min(run.step, run.max_steps), "aria-label": progress(run) }),
+    el(
+      "p",
+      { class: "dim" },
+      [software(run), progress(run), run.attempt > 1 && `attempt ${run.attempt}`, going, outlook(run)].filter(Boolean).join(" · "),
+      " · last step ",
+      ago(run.last_step_time),
+      Object.entries(run.labels).map(([name, value]) => ` · ${name}: ${value}`),
+    ),
+  ];
+}
+
+const counts = (found, run) => found.resolved_step === null || found.attempt === run.attempt;
+
+function topOf(run) {
+  return run.findings.find((found) => !found.caused_by && counts(found, run));
+}
+
+function rest(run) {
+  const top = topOf(run);
+  return run.findings.filter((found) => found !== top);
+}
+
+function cause(run) {
+  const top = topOf(run);
+  const told = run.unseen && el("p", { class: "note" }, `Careful: ${run.unseen}.`);
+  if (top) {
+    const title = top.resolved_step === null ? "What is wrong" : "What was wrong";
+    return [el("h2", {}, title), told, finding(top, "top")];
+  }
+  const blind = run.blind ? ` ${count(run.blind, "rule")} can't, and why stands below.` : "";
+  const words = run.verdict === "healthy" ? `Nothing is wrong as far as can be seen: ${count(run.watching, "rule")} watch this run.${blind}` : "Nothing could be judged yet: the rules below say what they need.";
+  return [told, el("p", {}, words)];
+}
+
+function others(run) {
+  const rows = rest(run);
+  const own = rows.filter((found) => !found.caused_by);
+  const follow = rows.filter((found) => found.caused_by);
+  return [
+    own.length > 0 && el("h2", {}, "Further findings"),
+    own.map((found, place) => finding(found, `own-${place}`)),
+    follow.length > 0 && el("h2", {}, "What follows from it"),
+    follow.map((found, place) => consequence(found, `follow-${place}`)),
+  ];
+}

@@ -1,0 +1,66 @@
+// The runbook of a rule: what the daemon sends is a tree of names and texts, of which elements are made here.
+import { ask } from "./api.js";
+import { el, mark, renew } from "./dom.js";
+import { count, shown } from "./format.js";
+
+const ALLOWED = new Set("p ul ol li strong em code pre table thead tbody tr th td h1 h2 h3 h4 br hr blockquote".split(" "));
+const FIRST = ["What it detects", "What to do", "When it is wrong"];
+
+function build(node) {
+  if (typeof node === "string") return node;
+  const [name, ...inner] = node;
+  const made = el(ALLOWED.has(name) ? name : "span");
+  if (name === "pre") {
+    made.textContent = inner.join("");
+    made.tabIndex = 0;
+  } else made.append(...inner.map(build));
+  return name === "table" ? el("div", { class: "wide", tabindex: 0, role: "group" }, made) : made;
+}
+
+function section(told, open) {
+  return el("details", { open, "data-key": told.title }, el("summary", {}, told.title), told.blocks.map(build));
+}
+
+function told(book) {
+  const order = (each) => (FIRST.includes(each.title) ? FIRST.indexOf(each.title) : FIRST.length);
+  const sections = [...book.sections].sort((one, other) => order(one) - order(other));
+  return sections.map((each) => section(each, order(each) < 2));
+}
+
+// Folded; fetched when it is opened for the first time.
+export function runbookFold(rule, key) {
+  const inside = el("div", { class: "runbook" });
+  const fetched = async (event) => {
+    if (!event.target.open || inside.childElementCount || event.target !== fold) return;
+    renew(inside, el("p", { class: "dim" }, "…"));
+    try {
+      renew(inside, told(await ask(`runbooks/${encodeURIComponent(rule)}`)));
+    } catch (problem) {
+      renew(inside, el("p", { class: "note" }, problem.message));
+    }
+  };
+  const fold = el("details", { "data-key": key, on: { toggle: fetched } }, el("summary", {}, "Runbook"), inside);
+  return fold;
+}
+
+export function rulePage(main, route, tell) {
+  document.title = `${route.name} · grpo-watch`;
+  ask(`runbooks/${encodeURIComponent(route.name)}`).then(
+    (book) => renew(main, [el("h1", { class: "title" }, book.rule), el("p", { class: "dim" }, mark(book.severity), " ", distances(book)), el("p", {}, book.summary.split("`").map((text, place) => (place % 2 ? el("code", {}, text) : text))), parameters(book), told(book)]),
+    (problem) => (tell([problem.message]), renew(main, el("p", {}, el("a", { href: "#/" }, "All runs")))),
+  );
+  return { changed: () => {}, stop: () => {}, rerouted: () => {} };
+}
+
+export function distances(rule) {
+  return `fires after ${count(rule.for_steps, "step")} and ${count(rule.min_observations, "breaching row")}, ends ${count(rule.keep_firing_steps, "step")} after the last`;
+}
+
+export function parameters(rule) {
+  if (rule.when) return el("p", {}, el("code", {}, rule.when));
+  return el(
+    "ul",
+    { class: "params" },
+    rule.params.map((each) => el("li", { title: each.help }, el("code", {}, each.name), ` ${shown(each.value)}`, each.value !== each.default && ` (default ${shown(each.default)})`)),
+  );
+}

@@ -1,0 +1,38 @@
+// Sources and how long ago they were read, settings of the run, and the rules as they are in force.
+import { el, mark, table } from "./dom.js";
+import { ago, count, shown } from "./format.js";
+import { distances, parameters } from "./runbook.js";
+
+const UNSEEING = ["broken", "blind"];
+
+export function sources({ sources: given }) {
+  const rows = given.map((each) => [each.source, each.up ? "readable" : el("b", { class: "critical" }, "not readable"), ago(each.read_at), each.problem]);
+  return [el("h2", {}, "Sources"), given.length ? table(["source", "state", "read to its end", "trouble"], rows) : el("p", { class: "dim" }, "Its files are not read any more: the run is over.")];
+}
+
+export function settings({ settings: given }) {
+  if (!given.length) return [];
+  const rows = given.map((each) => [el("code", {}, each.name), shown(each.value), each.origin]);
+  return el("details", { "data-key": "settings" }, el("summary", {}, `${count(given.length, "setting")} of the run, and where each was read`), table(["setting", "value", "from"], rows));
+}
+
+export function rules({ rules: given }) {
+  const by = (status) => given.filter((each) => each.status === status);
+  const blind = given.filter((each) => UNSEEING.includes(each.status));
+  const seeing = given.length - blind.length;
+  return [
+    el("h2", {}, "Rules"),
+    el("p", {}, `${seeing} of ${count(given.length, "rule")} watch this run${blind.length ? `; ${blind.length} can't:` : "."}`),
+    blind.length > 0 && table(["rule", "", "why it can't see"], [...by("broken"), ...by("blind")].map((each) => [link(each), each.status, each.reason])),
+    el("details", { "data-key": "rules" }, el("summary", {}, "All rules as they are in force"), table(["rule", "severity", "state", "how it is set"], given.map(effective))),
+  ];
+}
+
+function link(rule) {
+  return el("a", { href: `#/rule/${encodeURIComponent(rule.rule)}` }, rule.rule);
+}
+
+function effective(rule) {
+  const set = rule.params ? [distances(rule), parameters(rule)] : "not in force any more";
+  return [link(rule), mark(rule.severity), rule.status, set];
+}
