@@ -18,6 +18,7 @@ ABSENT = 255
 """A cell without a tensor; the others hold the percentage of their tensors that changed."""
 OUTSIDE = -1
 """The layer of embeddings, heads and final norms."""
+_ATTENTION = re.compile(r"attn\.|attention\.")
 _EXPERT = re.compile(r"\.experts\.\d+\.")
 _WRAPPERS = re.compile(r"^(?:base_model\.model\.|_orig_mod\.|module\.|model\.|transformer\.)+")
 
@@ -71,7 +72,7 @@ def compared(before: CheckpointDigest | None, after: CheckpointDigest) -> Weight
     moved = set(changed(before, after, names))
     places = {name: place_of(name) for name in names}
     layers = sorted({layer for layer, _ in places.values()})[:LAYERS]
-    kinds = sorted({kind for _, kind in places.values()}, key=_attention_first)[:KINDS]
+    kinds = list(dict.fromkeys(kind for _, kind in sorted(set(places.values()), key=_order)))[:KINDS]
     totals: Counter[tuple[int, str]] = Counter(places.values())
     hits: Counter[tuple[int, str]] = Counter(place for name, place in places.items() if name in moved)
     return replace(
@@ -102,6 +103,7 @@ def _percent(hit: int, total: int) -> int:
     return min(99, max(1, round(100 * hit / total)))
 
 
-def _attention_first(kind: str) -> tuple[bool, str]:
-    """In the order of a layer's parts."""
-    return "attn" not in kind and "attention" not in kind, kind
+def _order(place: tuple[int, str]) -> tuple[bool, bool, str]:
+    """What lies in layers first, and of that attention."""
+    layer, kind = place
+    return layer == OUTSIDE, not _ATTENTION.search(kind), kind

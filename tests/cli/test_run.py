@@ -61,8 +61,11 @@ def test_it_says_what_it_watches_and_stops_cleanly(frozen: Path, tmp_path: Path,
         assert "  critical: kl-stuck-at-zero since step " in daemon.said()
         assert daemon.get("/readyz") == "ready\n"
         assert FIRING.search(daemon.get("/metrics"))
-        assert "kl-stuck-at-zero" in daemon.get("/")
-        assert resident(daemon) <= 80
+        assert "js/main.js" in daemon.get("/")
+        for path in (f"runs/{FROZEN}", f"runs/{FROZEN}/charts", f"runs/{FROZEN}/weights", "runbooks/kl-stuck-at-zero"):
+            assert "error" not in daemon.get(f"/api/v1/{path}")[:20]
+        assert "kl-stuck-at-zero" in daemon.get("/api/v1/overview")
+        assert resident(daemon) <= 80, f"{resident(daemon)} MB"
         began = time.monotonic()
         daemon.child.send_signal(number)
         assert daemon.ends() == 0
@@ -174,8 +177,8 @@ def test_the_page_behind_a_token_and_tls(frozen: Path, tmp_path: Path) -> None:
         with httpx.Client(base_url=daemon.url, verify=trust, timeout=PATIENCE) as client:
             assert client.get("/").status_code == 401
             until(lambda: client.get("/readyz").is_success, daemon.child)
-            page = client.get("/", headers={"Authorization": "Bearer geheim"})
-            assert "kl-stuck-at-zero" in page.text
+            told = client.get("/api/v1/overview", headers={"Authorization": "Bearer geheim"})
+            assert "kl-stuck-at-zero" in told.text
             assert FIRING.search(client.get("/metrics").text)
         assert "geheim" not in daemon.said()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from grpo_watch.core.diagnosis import Finding
-from grpo_watch.core.records import AlertState, Reading, Severity, Transition, Verdict
+from grpo_watch.core.records import AlertState, MetricRow, Reading, Severity, Stream, Transition, Verdict
 from grpo_watch.core.snapshot import RunSnapshot, RunVerdict
 from grpo_watch.runtime.delivery.making import Told, digest, notifications
 from grpo_watch.runtime.history import History
@@ -35,7 +35,8 @@ FINDING = Finding(
 def material(*findings: Finding) -> Told:
     history = History()
     for step in range(30):
-        history.note(step, {"kl_reference": float(step), "loss": 1.0, "reward_mean": float("nan") if step % 2 else 0.5})
+        values = {"kl_reference": float(step), "loss": 1.0, "reward_mean": float("nan") if step % 2 else 0.5}
+        history.take(MetricRow("run", Stream.TRAIN, 1, step, values))
     snapshot = RunSnapshot("run", None, None, 1, 10, 10, 80, None, RunVerdict.CRITICAL, {}, {}, (), (), findings)
     return Told(snapshot, history, 100.0, {"team": "math"}, "http://here/", {"kl-stuck-at-zero": "KL stays 0."})
 

@@ -22,8 +22,9 @@ function head(found) {
   ];
 }
 
-export function finding(found, key) {
+export function finding(found, key, sign) {
   const rows = [
+    sign ? ["First sign", `step ${sign.first_step}: ${sign.rule}, which this explains`] : null,
     ...found.causes.map((text) => ["Likely cause", prose(text)]),
     found.hint && found.severity !== "info" ? ["What to do", prose(found.hint)] : null,
     found.wasted_text ? ["Wasted so far", found.wasted_text] : null,

@@ -6,7 +6,7 @@ import { distances, parameters } from "./runbook.js";
 const UNSEEING = ["broken", "blind"];
 
 export function sources({ sources: given }) {
-  const rows = given.map((each) => [each.source, each.up ? "readable" : el("b", { class: "critical" }, "not readable"), ago(each.read_at), each.problem]);
+  const rows = given.map((each) => [each.source, each.up ? "readable" : el("b", { class: "critical" }, "not readable"), each.read_at === null ? "not any more" : ago(each.read_at), each.problem]);
   return [el("h2", {}, "Sources"), given.length ? table(["source", "state", "read to its end", "trouble"], rows) : el("p", { class: "dim" }, "Its files are not read any more: the run is over.")];
 }
 
@@ -17,15 +17,23 @@ export function settings({ settings: given }) {
 }
 
 export function rules({ rules: given }) {
-  const by = (status) => given.filter((each) => each.status === status);
   const blind = given.filter((each) => UNSEEING.includes(each.status));
   const seeing = given.length - blind.length;
   return [
     el("h2", {}, "Rules"),
-    el("p", {}, `${seeing} of ${count(given.length, "rule")} watch this run${blind.length ? `; ${blind.length} can't:` : "."}`),
-    blind.length > 0 && table(["rule", "", "why it can't see"], [...by("broken"), ...by("blind")].map((each) => [link(each), each.status, each.reason])),
+    el("p", {}, `${seeing} of ${count(given.length, "rule")} watch this run${blind.length ? `; ${blind.length} can't, and why:` : "."}`),
+    blind.length > 0 && table(["why", "rules"], [...byReason(blind)].map(([reason, those]) => [reason, those.map((each, at) => [at ? ", " : "", link(each)])])),
     el("details", { "data-key": "rules" }, el("summary", {}, "All rules as they are in force"), table(["rule", "severity", "state", "how it is set"], given.map(effective))),
   ];
+}
+
+function byReason(blind) {
+  const found = new Map();
+  for (const rule of [...blind].sort((one, other) => UNSEEING.indexOf(one.status) - UNSEEING.indexOf(other.status))) {
+    const reason = rule.status === "broken" ? `broken: ${rule.reason}` : rule.reason;
+    found.set(reason, [...(found.get(reason) || []), rule]);
+  }
+  return found;
 }
 
 function link(rule) {
