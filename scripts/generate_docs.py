@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import chart_files
 import frameworks_page
 import grafana_dashboards
 import prometheus_rules
@@ -31,7 +32,14 @@ BY_SCRIPT = "Written by `make docs`; change the source instead.\n"
 
 
 def documents() -> Iterator[tuple[Path, str]]:
-    """Every generated file with the text it should have."""
+    """Every file that the script writes with the text it should have."""
+    made = dict(generated())
+    yield from made.items()
+    yield from chart_files.documents(ROOT, made)
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """Those of them that are no copies."""
     for detector in catalogue().values():
         runbook = runbook_of(detector)
         yield runbook.path, runbook.with_table(parameter_table(detector.params))

@@ -1,0 +1,102 @@
+{{- define "grpo-watch.name" -}}
+{{- if contains "grpo-watch" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-grpo-watch" (.Release.Name | trunc 39 | trimSuffix "-") }}{{ end }}
+{{- end }}
+
+{{- define "grpo-watch.selector" -}}
+app.kubernetes.io/name: grpo-watch
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "grpo-watch.labels" -}}
+{{ include "grpo-watch.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{/* Labels and annotations of a pod that is scraped. */}}
+{{- define "grpo-watch.scraped" -}}
+labels:
+  {{- include "grpo-watch.labels" . | nindent 2 }}
+  grpo-watch/scrape: "true"
+  {{- with .Values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+annotations:
+  grpo-watch/scrape: "true"
+  checksum/config: {{ include "grpo-watch.config" . | sha256sum }}
+{{- end }}
+
+{{- define "grpo-watch.config" -}}
+{{- $runs := dict "runs" (list (dict "path" .Values.runs.path)) -}}
+{{- mergeOverwrite $runs (deepCopy .Values.config) | toYaml -}}
+{{- end }}
+
+{{/* What the watcher's container is in both modes. */}}
+{{- define "grpo-watch.container" -}}
+name: grpo-watch
+image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+args: [run, --config, /etc/grpo-watch/grpo-watch.yaml]
+ports:
+  - {name: grpo-watch, containerPort: 9853}
+livenessProbe:
+  httpGet: {path: /healthz, port: grpo-watch}
+  initialDelaySeconds: 30
+  periodSeconds: 15
+  timeoutSeconds: 5
+  failureThreshold: 8
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  {{- if and (eq .Values.mode "sidecar") .Values.secret }}
+  runAsGroup: 0 # the secret's; an fsGroup would hand the trainer's files over as well
+  {{- else }}
+  runAsGroup: 65532
+  {{- end }}
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+  seccompProfile: {type: RuntimeDefault}
+resources:
+  {{- toYaml .Values.resources | nindent 2 }}
+volumeMounts:
+  - {name: grpo-watch-config, mountPath: /etc/grpo-watch, readOnly: true}
+  {{- if .Values.secret }}
+  - {name: grpo-watch-secret, mountPath: /etc/grpo-watch-secrets, readOnly: true}
+  {{- end }}
+  - {name: grpo-watch-state, mountPath: /state}
+  - name: runs
+    mountPath: {{ .Values.runs.path }}
+    {{- with .Values.runs.subPath }}
+    subPath: {{ . }}
+    {{- end }}
+    readOnly: true
+{{- end }}
+
+{{/* A native sidecar: it starts before the trainer, and is stopped when the trainer has ended. */}}
+{{- define "grpo-watch.sidecar" -}}
+{{ include "grpo-watch.container" . }}
+restartPolicy: Always
+lifecycle:
+  preStop: {sleep: {seconds: 10}} # the last rows are read and told of before it is asked to end
+{{- end }}
+
+{{/* The watcher's volumes but those of the runs and of the state. */}}
+{{- define "grpo-watch.volumes" -}}
+- name: grpo-watch-config
+  configMap: {name: {{ include "grpo-watch.name" . }}}
+{{- if .Values.secret }}
+- name: grpo-watch-secret
+  secret: {secretName: {{ .Values.secret }}, defaultMode: 0440}
+{{- end }}
+{{- end }}
+
+{{- define "grpo-watch.runsVolume" -}}
+name: runs
+{{- if .Values.runs.claim }}
+persistentVolumeClaim: {claimName: {{ .Values.runs.claim }}}
+{{- else }}
+emptyDir: {}
+{{- end }}
+{{- end }}

@@ -1,0 +1,41 @@
+"""The plain manifest: objects that Kubernetes takes, with a watcher that is a sidecar and can write its state only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+
+from grpo_watch.config.settings import load_settings
+from tests.support.image import DOCKERFILE, read_image
+from tests.support.kubernetes import assert_closed, assert_mounted, objects, pod_specs, validate, watchers
+
+MANIFEST = Path("deploy/kubernetes/sidecar.yaml")
+DOCUMENTS = objects(MANIFEST.read_text())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document["kind"])
+def test_kubernetes_takes_it(document: dict[str, object]) -> None:
+    """By the schema of its version; a misspelt key is not of it."""
+    validate(document)
+    with pytest.raises(kubernetes_validate.ValidationError):
+        validate({**document, "specs": {}})
+
+
+def test_the_watcher_is_a_closed_sidecar_that_reads_what_the_trainer_writes() -> None:
+    (spec,) = pod_specs(DOCUMENTS)
+    (watcher,) = watchers(DOCUMENTS)
+    assert watcher in spec["initContainers"]
+    assert watcher["restartPolicy"] == "Always"
+    assert_closed(watcher, read_image(DOCKERFILE.read_text()).user)
+    assert_mounted(spec, watcher)
+    (trainer,) = spec["containers"]
+    assert ("runs", "/runs") in [(mount["name"], mount["mountPath"]) for mount in trainer["volumeMounts"]]
+
+
+def test_its_settings_load(tmp_path: Path) -> None:
+    (settings,) = [document for document in DOCUMENTS if document["kind"] == "ConfigMap"]
+    (tmp_path / "grpo-watch.yaml").write_text(settings["data"]["grpo-watch.yaml"])
+    loaded = load_settings(config=tmp_path / "grpo-watch.yaml", environ={}).settings
+    assert [entry.path for entry in loaded.runs] == ["/runs"]
