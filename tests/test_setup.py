@@ -241,6 +241,7 @@ def test_system_deps_says_what_is_missing_to_those_who_cannot_install(tmp_path: 
         "google-chrome",
         "xxh128sum",
         "systemd-analyze",
+        "curl",
     ):
         script(tools / name, "#!/bin/sh\n")
     done = run(SCRIPTS / "system-deps", PATH=str(tools))

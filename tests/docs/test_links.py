@@ -32,6 +32,24 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert broken(page) == []
 
 
+def test_every_page_is_reached_from_the_index() -> None:
+    """A page that nobody links is read by nobody: add it to docs/index.md."""
+    reached: set[Path] = set()
+    to_read = [ROOT / "docs" / "index.md"]
+    while to_read:
+        page = to_read.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        if page.is_dir():
+            to_read += page.glob("*.md")
+        elif page.suffix == ".md":
+            targets = (link.target.partition("#")[0] for link in links(page.read_text(encoding="utf-8")))
+            found = [(page.parent / target).resolve() for target in targets if target and "://" not in target]
+            to_read += [target for target in found if target.is_relative_to(ROOT / "docs")]
+    assert sorted(set((ROOT / "docs").rglob("*.md")) - reached) == []
+
+
 def test_what_leads_nowhere_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checker itself: a missing file, a missing heading, a link out of the repository; not code, not addresses."""
     monkeypatch.setattr("tests.docs.test_links.ROOT", tmp_path)
