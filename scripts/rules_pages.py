@@ -14,6 +14,10 @@ from grpo_watch.core.diagnosis import CAUSES
 from grpo_watch.normalise.tables import frameworks, produced_by
 from grpo_watch.runtime.runbook import runbook_of
 
+NOTATION = """## Examples
+
+Each is run as a test: series of values in [this notation](../writing-rules.md#tests), and what the rule says of them.
+"""
 FAMILIES = ("policy", "rollouts", "reward", "stability", "run", "watcher")
 """The shipped packs, in the order in which the index shows them."""
 INDEX_HEAD = """# Rules
@@ -56,6 +60,7 @@ def page(root: Path, rule: Rule, detector: type[Detector]) -> str:
     body = runbook.text.partition("\n## ")[2]
     source = runbook.path.relative_to(root)
     text = "\n".join(line for line in f"## {body}".splitlines() if not line.startswith("<!--"))
+    text = text.replace("## Examples\n", NOTATION, 1)
     note = f"<!-- Written by `make docs` from {source} and rules/{file_of(rule)}: change those. -->"
     advice = "\n".join((rule.hint, *(f"\nIn {name}: {hint}" for name, hint in rule.hints.items())))
     shown = [f"# {rule.name}", note, runbook.summary, facts(rule, detector), f"**First aid.** {advice}", text.strip()]
