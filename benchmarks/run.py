@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from alert_latency import direct, percentile, scraped
 from hash_rate import best_rates
 from make_run import rows as healthy_rows
 from make_run import swift_line, write_console, write_jsonl, write_safetensors
@@ -27,6 +28,7 @@ HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 OURS = str(Path(sys.executable).with_name("grpo-watch"))
+DIRECT_TRIALS, SCRAPED_TRIALS = 40, 8
 LAUNCH = "swift rlhf --rlhf_type grpo --num_generations 8 --per_device_train_batch_size 3 --dataset data#8000"
 
 
@@ -190,6 +192,23 @@ def _rate(what: str, ours: float, theirs: float) -> Line:
     return Line(what, f"{ours:,.0f}", f"xxh128sum {theirs:,.0f}", ours / theirs)
 
 
+def bench_alerts(options: Options) -> list[Line]:
+    """From a row's write until its alert is active in a real Alertmanager, told directly and through Prometheus."""
+    told, asked = direct(options.folder, DIRECT_TRIALS), scraped(options.folder, SCRAPED_TRIALS)
+    return [
+        Line(
+            f"write to Alertmanager, told directly: p50, p95 s of {len(told)} (target p95 2)",
+            f"{median(told):.2f}, {percentile(told, 0.95):.2f}",
+            "",
+        ),
+        Line(
+            f"write to Alertmanager, through Prometheus at 15 s: median, longest s of {len(asked)} (target 60)",
+            f"{median(asked):.1f}, {max(asked):.1f}",
+            "",
+        ),
+    ]
+
+
 BENCHMARKS: Mapping[str, Callable[[Options], list[Line]]] = {
     "check": bench_check,
     "console": bench_console,
@@ -197,6 +216,7 @@ BENCHMARKS: Mapping[str, Callable[[Options], list[Line]]] = {
     "start": bench_start,
     "daemon": bench_daemon,
     "hash": bench_hash,
+    "alerts": bench_alerts,
 }
 
 
@@ -227,7 +247,7 @@ def main() -> None:
     parser.add_argument("--hash-mib", type=int, default=1024)
     parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
     chosen = parser.parse_args()
-    missing = [name for name in ("mtail", "xxh128sum") if shutil.which(name) is None]
+    missing = [name for name in ("mtail", "xxh128sum", "prometheus") if shutil.which(name) is None]
     if missing:
         raise SystemExit(f"not installed: {', '.join(missing)} (make system-deps)")
     lines: list[Line] = []
