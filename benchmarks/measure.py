@@ -98,7 +98,7 @@ def running(command: Sequence[str], address: Callable[[Path], str | None], outpu
 
 
 def _address(child: subprocess.Popen[bytes], address: Callable[[Path], str | None], output: Path) -> str:
-    deadline = time.perf_counter() + 20.0
+    deadline = time.perf_counter() + 60.0
     while time.perf_counter() < deadline and child.poll() is None:
         found = address(output)
         if found is not None:

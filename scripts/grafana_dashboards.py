@@ -24,6 +24,9 @@ OF = '{instance=~"$instance", run=~"$run"}'
 HERE = '{instance=~"$instance"}'
 RUN_LINK = "/d/grpo-run?var-instance=${__data.fields.instance}&var-run=${__data.fields.run}"
 PAGE_LINK = "http://${__data.fields.instance}/"
+RULE_LINK = f"{PAGE_LINK}#/rule/${{__data.fields.rule}}"
+RUN_PAGE_LINK = f"{PAGE_LINK}#/run/${{__data.fields.run}}"
+RUNS_LINKS = (("run", RUN_LINK), ("instance", RUN_PAGE_LINK))
 SEVERITY = {0: "fine", 1: "warning", 2: "critical"}
 BY_SEVERITY = ((None, GREEN), (1.0, ORANGE), (2.0, RED))
 SOME_BAD = ((None, GREEN), (1.0, RED))
@@ -55,7 +58,7 @@ def findings(width: int) -> Panel:
             "none",
         ),
     }
-    return table("Findings", columns, width, [("run", RUN_LINK), ("instance", PAGE_LINK)])
+    return table("Findings", columns, width, [*RUNS_LINKS, ("rule", RULE_LINK)])
 
 
 def fleet() -> Dashboard:
@@ -95,8 +98,7 @@ def fleet() -> Dashboard:
         "reward": (f"grpo_reward_mean{OF}", "none"),
         "KL": (f"grpo_kl_reference{OF}", "none"),
     }
-    links = [("run", RUN_LINK), ("instance", PAGE_LINK)]
-    runs = table("Runs", columns, 24, links, words=SEVERITY, steps=BY_SEVERITY)
+    runs = table("Runs", columns, 24, RUNS_LINKS, words=SEVERITY, steps=BY_SEVERITY)
     lanes = states("Verdicts", Query(f"run:grpo_severity:max{OF}"), SEVERITY, *BY_SEVERITY)
     told = Query(f"sum by (rule, severity) (run:grpo_alert_firing:told{OF})", "{{rule}} ({{severity}})")
     return Dashboard(
@@ -143,7 +145,7 @@ def run() -> Dashboard:
     alerts = lines(
         "Findings over time", "none", firing, about="1 while a finding fires, 0.5 while it is pending.", min=0
     )
-    blind = table("Rules that can't see", {"blind": (f"grpo_rule_blind{OF}", "none")}, 12)
+    blind = table("Rules that can't see", {"blind": (f"grpo_rule_blind{OF}", "none")}, 12, [("rule", RULE_LINK)])
     reward = [
         lines("Reward", "none", series("grpo_reward_mean", "mean")),
         lines(

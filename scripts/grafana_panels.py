@@ -15,7 +15,7 @@ SCHEMA = 39
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 RED, ORANGE, GREEN, BLUE = "red", "orange", "green", "blue"
 TAG = "grpo-watch"
-STATUS_PAGE = "http://${instance:raw}/"
+STATUS_PAGE = "http://${instance:raw}/#/run/${run:percentencode}"
 LIMITS = ("min", "max")
 """Of an axis; beside what else is said of how a chart is drawn."""
 JSON = Mapping[str, Any]

@@ -19,6 +19,10 @@ TO_TELL = """(grpo_alert_firing{severity=~"critical|warning"} == 1)
 """
 """No `info`, nothing that follows from another finding, and nothing of a run that ended more than an hour ago: as long
 as the watcher shows an ended run after it found it (``Plan.linger``)."""
+PAGE = (
+    '{{ with printf "grpo_run_info{run=%q}" $labels.run | query }}http://{{ . | first | label "instance" }}/{{ end }}'
+)
+"""The status page, at the address that Prometheus scrapes."""
 HELD = "2m"
 """How long an alert outlives its series: a missed scrape or a restart of the watcher does not resolve it."""
 NOT_OURS = "instance, job, pod, namespace, container, endpoint, node, service, framework, framework_version"
@@ -58,6 +62,7 @@ def _shipped(rule: Rule) -> Mapping[str, Any]:
         "evidence": _Text(_evidence(rule)),
         "fix": _Text(rule.hint),
         "runbook": f"grpo-watch explain {rule.name}",
+        "page": _Text(PAGE),
     }
     return _alert(joined, {"rule": rule.name}, notes)
 
@@ -67,7 +72,7 @@ def _others(known: Iterable[str]) -> Mapping[str, Any]:
     expression = f'{TOLD}{{rule!~"{"|".join(known)}"}}'
     summary = "{{ $labels.run }}: {{ $labels.rule }}"
     notes = {"summary": summary, "evidence": _Text(_first_step("$labels.rule"))}
-    return _alert(expression, {}, {**notes, "runbook": "grpo-watch explain {{ $labels.rule }}"})
+    return _alert(expression, {}, {**notes, "runbook": "grpo-watch explain {{ $labels.rule }}", "page": _Text(PAGE)})
 
 
 def _alert(expression: str, labels: Mapping[str, str], notes: Mapping[str, str]) -> Mapping[str, Any]:
