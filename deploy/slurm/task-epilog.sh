@@ -1,0 +1,3 @@
+#!/bin/sh
+# The other half of task-prolog.sh: TaskEpilog=/opt/grpo-watch/slurm/task-epilog.sh, or srun --task-epilog=…
+"$(dirname "$0")/grpo-watch-sidecar" stop
