@@ -30,6 +30,7 @@ RUNS_LINKS = (("run", RUN_LINK), ("instance", RUN_PAGE_LINK))
 SEVERITY = {0: "fine", 1: "warning", 2: "critical"}
 BY_SEVERITY = ((None, GREEN), (1.0, ORANGE), (2.0, RED))
 SOME_BAD = ((None, GREEN), (1.0, RED))
+SOME_GOOD = ((None, RED), (1.0, GREEN))
 LOG = {"scaleDistribution": {"type": "log", "log": 10}}
 
 
@@ -78,7 +79,7 @@ def fleet() -> Dashboard:
                 *((None, GREEN), (0.01, ORANGE), (0.3, RED)),
                 about="Share of all active runs with a critical finding of a frozen policy.",
             ),
-            number("Watchers that answer", "none", f"count(grpo_watch_build_info{HERE})"),
+            number("Watchers that answer", "none", f"count(grpo_watch_build_info{HERE}) or vector(0)", *SOME_GOOD),
             number(
                 "Rules that can't see",
                 "percentunit",
@@ -277,13 +278,12 @@ def watcher() -> Dashboard:
     """The watcher itself."""
     of = '{instance=~"$instance"}'
     by = "{{instance}}"
-    bad = ((None, RED), (1.0, GREEN))
     top = Row(
         "Now",
         [
-            number("Answer", "none", f"count(up{of} == 1 and on (job, instance) grpo_watch_build_info)"),
-            number("State is kept", "none", f"min(grpo_watch_state_ok{of})", *bad),
-            number("Settings in force", "none", f"min(grpo_watch_config_last_reload_successful{of})", *bad),
+            number("Answer", "none", f"count(grpo_watch_build_info{of}) or vector(0)", *SOME_GOOD),
+            number("State is kept", "none", f"min(grpo_watch_state_ok{of})", *SOME_GOOD),
+            number("Settings in force", "none", f"min(grpo_watch_config_last_reload_successful{of})", *SOME_GOOD),
             number("Channels unreadable", "none", f"count(grpo_watch_source_up{of} == 0) or vector(0)", *SOME_BAD),
             number(
                 "Messages that wait",
