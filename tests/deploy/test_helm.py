@@ -124,9 +124,7 @@ def test_kubernetes_takes_what_it_renders(rendered: Render, values: Mapping[str,
 
 
 @each_case
-def test_the_settings_load_and_watch_what_is_mounted(
-    rendered: Render, values: Mapping[str, Any], tmp_path: Path
-) -> None:
+def test_the_settings_watch_what_is_mounted(rendered: Render, values: Mapping[str, Any], tmp_path: Path) -> None:
     documents = rendered(values)
     (config,) = [each for each in documents if each["kind"] == "ConfigMap" and "grpo-watch.yaml" in each["data"]]
     (tmp_path / "grpo-watch.yaml").write_text(config["data"]["grpo-watch.yaml"])
@@ -233,9 +231,7 @@ def test_nothing_is_left_of_files_that_went() -> None:
         ({"runs": {"claim": ""}}, "the stand-alone watcher needs the volume"),
     ],
 )
-def test_values_that_cannot_be_meant_are_refused(
-    helm: Callable[..., Any], values: Mapping[str, Any], told: str
-) -> None:
+def test_values_that_make_no_sense_are_refused(helm: Callable[..., Any], values: Mapping[str, Any], told: str) -> None:
     done = helm("template", values)
     assert done.returncode != 0
     assert told in done.stderr
