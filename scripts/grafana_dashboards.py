@@ -21,6 +21,8 @@ from grafana_panels import (
 )
 
 OF = '{instance=~"$instance", run=~"$run"}'
+ONE = '{instance="$instance", run="$run"}'
+"""Grafana escapes a chosen value for a regular expression only where several can be chosen."""
 HERE = '{instance=~"$instance"}'
 RUN_LINK = "/d/grpo-run?var-instance=${__data.fields.instance}&var-run=${__data.fields.run}"
 PAGE_LINK = "http://${__data.fields.instance}/"
@@ -46,20 +48,25 @@ def files(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def series(metric: str, legend: str = "{{run}}") -> Query:
-    """A run's metric as it is."""
+    """A metric of the runs as it is."""
     return Query(f"{metric}{OF}", legend)
 
 
-def findings(width: int) -> Panel:
+def one(metric: str, legend: str) -> Query:
+    """A metric of the run as it is."""
+    return Query(f"{metric}{ONE}", legend)
+
+
+def findings(of: str) -> Panel:
     """What fires now, and since which step."""
     columns = {
-        "firing": (f"grpo_alert_firing{OF} == 1", "none"),
+        "firing": (f"grpo_alert_firing{of} == 1", "none"),
         "since step": (
-            f"grpo_alert_first_step{OF} and on (job, instance, run, rule) grpo_alert_firing{OF} == 1",
+            f"grpo_alert_first_step{of} and on (job, instance, run, rule) grpo_alert_firing{of} == 1",
             "none",
         ),
     }
-    return table("Findings", columns, width, [*RUNS_LINKS, ("rule", RULE_LINK)])
+    return table("Findings", columns, 12, [*RUNS_LINKS, ("rule", RULE_LINK)])
 
 
 def fleet() -> Dashboard:
@@ -109,7 +116,7 @@ def fleet() -> Dashboard:
         [
             top,
             Row("Runs", [runs, lanes]),
-            Row("What is wrong", [findings(12), _wide(lines("Alerts by rule", "none", told), 12)]),
+            Row("What is wrong", [findings(OF), _wide(lines("Alerts by rule", "none", told), 12)]),
             Row(
                 "Training",
                 [
@@ -127,82 +134,82 @@ def run() -> Dashboard:
     top = Row(
         "Now",
         [
-            number("Verdict", "none", f"max(run:grpo_severity:max{OF})", *BY_SEVERITY, words=SEVERITY),
-            number("Step", "none", f"max(grpo_step{OF})"),
-            number("Done", "percentunit", f"max(run:grpo_progress:ratio{OF})"),
-            number("Remaining", "s", f"max(run:grpo_remaining:seconds{OF})"),
+            number("Verdict", "none", f"max(run:grpo_severity:max{ONE})", *BY_SEVERITY, words=SEVERITY),
+            number("Step", "none", f"max(grpo_step{ONE})"),
+            number("Done", "percentunit", f"max(run:grpo_progress:ratio{ONE})"),
+            number("Remaining", "s", f"max(run:grpo_remaining:seconds{ONE})"),
             number(
                 "Newest step",
                 "s",
-                f"max(run:grpo_last_step_age:seconds{OF})",
+                f"max(run:grpo_last_step_age:seconds{ONE})",
                 about="Seconds since it was logged. Rising without end: see run-stalled.",
             ),
-            number("Attempt", "none", f"max(grpo_attempt{OF})"),
+            number("Attempt", "none", f"max(grpo_attempt{ONE})"),
         ],
     )
     firing = Query(
-        f"max by (rule) (grpo_alert_firing{OF} == 1) or max by (rule) (grpo_alert_pending{OF} * 0.5)", "{{rule}}"
+        f"max by (rule) (grpo_alert_firing{ONE} == 1) or max by (rule) (grpo_alert_pending{ONE} * 0.5)", "{{rule}}"
     )
     alerts = lines(
         "Findings over time", "none", firing, about="1 while a finding fires, 0.5 while it is pending.", min=0
     )
-    blind = table("Rules that can't see", {"blind": (f"grpo_rule_blind{OF}", "none")}, 12, [("rule", RULE_LINK)])
+    blind = table("Rules that can't see", {"blind": (f"grpo_rule_blind{ONE}", "none")}, 12, [("rule", RULE_LINK)])
     reward = [
-        lines("Reward", "none", series("grpo_reward_mean", "mean")),
+        lines("Reward", "none", one("grpo_reward_mean", "mean")),
         lines(
             "Spread of rewards",
             "none",
-            series("grpo_reward_group_std", "inside groups"),
-            series("grpo_reward_batch_std", "whole batch"),
+            one("grpo_reward_group_std", "inside groups"),
+            one("grpo_reward_batch_std", "whole batch"),
             about="Without spread inside groups there is nothing to learn from.",
         ),
         lines(
             "Groups without spread",
             "percentunit",
-            series("grpo_reward_zero_std_ratio", "share"),
+            one("grpo_reward_zero_std_ratio", "share"),
             min=0,
             max=1,
         ),
-        lines("Reward functions", "none", series("grpo_reward_function_mean", "{{function}}")),
-        lines("Spread of reward functions", "none", series("grpo_reward_function_std", "{{function}}")),
-        lines("Advantages", "none", series("grpo_advantage_max", "max"), series("grpo_advantage_min", "min")),
+        lines("Reward functions", "none", one("grpo_reward_function_mean", "{{function}}")),
+        lines("Spread of reward functions", "none", one("grpo_reward_function_std", "{{function}}")),
+        lines("Advantages", "none", one("grpo_advantage_max", "max"), one("grpo_advantage_min", "min")),
     ]
     policy = [
         lines(
             "KL to the reference",
             "none",
-            series("grpo_kl_reference", "KL"),
+            one("grpo_kl_reference", "KL"),
             about="Exactly 0 for more than the first steps: the policy does not change (kl-stuck-at-zero).",
         ),
-        lines("KL of an update", "none", series("grpo_kl_policy_update", "KL, new to old policy")),
-        lines("Loss", "none", series("grpo_loss", "loss"), about="Near 0 is normal for on-policy GRPO."),
-        lines("Gradient norm", "none", series("grpo_grad_norm", "norm before clipping")),
-        lines("Learning rate", "sci", series("grpo_learning_rate", "applied")),
-        lines("Entropy", "none", series("grpo_entropy", "per token")),
+        lines("KL of an update", "none", one("grpo_kl_policy_update", "KL, new to old policy")),
+        lines("Loss", "none", one("grpo_loss", "loss"), about="Near 0 is normal for on-policy GRPO."),
+        lines("Gradient norm", "none", one("grpo_grad_norm", "norm before clipping")),
+        lines("Learning rate", "sci", one("grpo_learning_rate", "applied")),
+        lines("Entropy", "none", one("grpo_entropy", "per token")),
         lines(
             "Clipped tokens",
             "percentunit",
-            series("grpo_policy_clip_ratio", "all"),
-            series("grpo_policy_clip_low_ratio", "low"),
-            series("grpo_policy_clip_high_ratio", "high"),
+            one("grpo_policy_clip_ratio", "all"),
+            one("grpo_policy_clip_low_ratio", "low"),
+            one("grpo_policy_clip_high_ratio", "high"),
             min=0,
         ),
         lines(
             "Pace",
             "s",
-            series("grpo_step_seconds", "step"),
-            series("grpo_step_seconds_average", "average of this attempt"),
+            one("grpo_step_seconds", "step"),
+            one("grpo_step_seconds_average", "average of this attempt"),
             min=0,
         ),
-        lines("Accelerator memory", "gbytes", series("grpo_memory_gib", "memory"), min=0),
-        lines("Tokens", "short", series("grpo_tokens_seen", "seen")),
-        lines("Passes over the dataset", "none", series("grpo_epoch", "epoch")),
+        lines("Accelerator memory", "gbytes", one("grpo_memory_gib", "memory"), min=0),
+        lines("Tokens", "short", one("grpo_tokens_seen", "seen")),
+        lines("Passes over the dataset", "none", one("grpo_epoch", "epoch")),
     ]
     return Dashboard(
         "grpo-run",
         "GRPO / Run",
         "One run: its findings, what they rest on, and how training goes.",
-        [top, Row("Findings", [findings(12), blind, _wide(alerts, 24)]), Row("Reward", reward), Row("Policy", policy)],
+        [top, Row("Findings", [findings(ONE), blind, _wide(alerts, 24)]), Row("Reward", reward), Row("Policy", policy)],
         one_run=True,
     )
 

@@ -126,7 +126,7 @@ def _model(dashboard: Dashboard) -> JSON:
         "time": {"from": "now-6h", "to": "now"},
         "timezone": "",
         "templating": {"list": list(_variables(dashboard))},
-        "annotations": {"list": [] if dashboard.one_run is None else [_annotation()]},
+        "annotations": {"list": [] if dashboard.one_run is None else [_annotation("=" if dashboard.one_run else "=~")]},
         "links": list(_links(dashboard)),
         "panels": list(_panels(dashboard.rows)),
     }
@@ -137,7 +137,9 @@ def _variables(dashboard: Dashboard) -> Iterable[JSON]:
     several = not dashboard.one_run
     yield _variable("instance", "Watcher", "label_values(grpo_watch_build_info, instance)", several=several)
     if dashboard.one_run is not None:
-        yield _variable("run", "Run", 'label_values(grpo_run_info{instance=~"$instance"}, run)', several=several)
+        chosen = "=~" if several else "="
+        runs = f'label_values(grpo_run_info{{instance{chosen}"$instance"}}, run)'
+        yield _variable("run", "Run", runs, several=several)
 
 
 def _variable(name: str, label: str, query: str, *, several: bool) -> JSON:
@@ -156,13 +158,14 @@ def _variable(name: str, label: str, query: str, *, several: bool) -> JSON:
     }
 
 
-def _annotation() -> JSON:
+def _annotation(chosen: str) -> JSON:
+    firing = 'alertname=~"Grpo.*", alertname!="GrpoWatchAlive", alertstate="firing"'
     return {
         "name": "Alerts",
         "datasource": DATASOURCE,
         "enable": True,
         "iconColor": RED,
-        "expr": 'ALERTS{alertname=~"Grpo.*", alertname!="GrpoWatchAlive", alertstate="firing", run=~"$run"}',
+        "expr": f'ALERTS{{{firing}, run{chosen}"$run"}}',
         "step": "15s",
         "titleFormat": "{{alertname}} {{rule}}",
         "textFormat": "{{run}}",
