@@ -25,6 +25,7 @@ from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import default_state_dir, load_settings
 from grpo_watch.core.detector import catalogue
 from grpo_watch.errors import UsageError
+from grpo_watch.runtime.clock import SteadyClock
 from grpo_watch.runtime.daemon import Daemon, Plan
 from grpo_watch.runtime.keeper import Keeper
 from grpo_watch.runtime.manager import Manager
@@ -126,7 +127,7 @@ def running(
         current.reload,
         worker.submit,
         options=lambda found: options_for(found, current.settings, given.ended),
-        clock=time.time,
+        clock=SteadyClock(time.time, time.monotonic),
         timer=time.monotonic,
         plan=plan_of(settings, exit_when_done=exit_when_done),
         report=lambda snapshot: say(*summary(snapshot)),

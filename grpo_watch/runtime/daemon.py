@@ -12,6 +12,7 @@ from pathlib import Path
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.errors import GrpoWatchError
 from grpo_watch.runtime.census import Tracked, count, identity_of, newest_write, statuses, swallowed
+from grpo_watch.runtime.clock import Jumps
 from grpo_watch.runtime.closeup import Closeup, pack
 from grpo_watch.runtime.delivery.desk import Desk
 from grpo_watch.runtime.keeper import Keeper
@@ -96,7 +97,7 @@ class Daemon:
         self._turns = Histogram()
         self._past: Counter[str] = Counter()
         self._past_errors: Counter[tuple[str, str]] = Counter()
-        self._ticked_at = 0.0
+        self._ticked_at, self._jumps = 0.0, Jumps()
         self._kept_at = self._clock()
         self._state_bytes = keeper.size()
         self._beat = self._stored_at = timer()
@@ -190,6 +191,7 @@ class Daemon:
         ticks = now - self._ticked_at >= TICK_SECONDS
         if ticks:
             self._ticked_at = now
+        jumped = ticks and self._jumps.seen(now, self._timer())
         more = False
         for tracked in self._tracked():
             watch = tracked.watch
@@ -198,7 +200,7 @@ class Daemon:
             more = watch.turn(now) or more
             watch.heed(self._rules_problem, now)
             if ticks and not watch.over(now):
-                watch.tick(now)
+                watch.tick(now, jumped=jumped)
             self._beat = self._timer()
             if self._beat - self._stored_at >= STORE_SECONDS:
                 self._store(now)

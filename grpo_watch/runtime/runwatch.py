@@ -111,10 +111,10 @@ class RunWatch:
             return True
         return self._read(now)
 
-    def tick(self, now: float) -> None:
-        """Tell the pipeline what time it is (Unix seconds)."""
+    def tick(self, now: float, *, jumped: bool = False) -> None:
+        """Tell the pipeline what time it is (Unix seconds), and whether the clock jumped to it."""
         if self.ready:
-            self._note_growth(now)
+            self._note_growth(now, jumped=jumped)
             for _, item in self.pipeline.elections(now):
                 self._feed(item)
             self._feed(Tick(now))
@@ -375,11 +375,11 @@ class RunWatch:
             if source.name in self._gave or source.source.stats.bytes != self._bytes.get(source.name, 0):
                 yield source
 
-    def _note_growth(self, now: float) -> None:
-        """A log that grows without giving an item (an evaluation, a model download) is a sign of life all the same."""
-        if now - self._active_at < ACTIVITY_SECONDS or self._batch.items:
+    def _note_growth(self, now: float, *, jumped: bool) -> None:
+        """A log that grows without giving an item (an evaluation, a download) lives, and every log after a jump."""
+        if not jumped and (now - self._active_at < ACTIVITY_SECONDS or self._batch.items):
             return
-        for source in self._touched():
+        for source in self.opened.sources if jumped else self._touched():
             if source.kind is not None:
                 self._active_at = now
                 self.lifecycle.touch(now)

@@ -103,7 +103,7 @@ class AlertmanagerReceiver:
         """What still fires under these labels, else the end of what fired last."""
         held = self._firing.get(key)
         if not held:
-            return _document(dict(key), last, last.ended if last.ended is not None else now)
+            return _document(dict(key), last, now if last.ended is None else min(last.ended, now))
         oldest = min(held.values(), key=lambda told: told.started)
         return _document(dict(key), oldest, now + EXPIRES_SECONDS)
 

@@ -391,6 +391,24 @@ def test_a_disk_that_stays_full_loses_nothing_of_the_run(frozen: Path, tmp_path:
     live.close()
 
 
+def stalled(live: Live) -> bool:
+    """Whether the run is told as stalled, a good second later."""
+    live.settle()
+    return any(finding.rule == "run-stalled" and finding.resolved_step is None for finding in live.run().findings)
+
+
+def test_a_clock_that_is_set_forward_stalls_no_run(going_on: Path, tmp_path: Path) -> None:
+    """Two hours at once (the clock was wrong, the machine slept); silence is counted from there, and then tells."""
+    live = Live(going_on, tmp_path / "state", now=RECORDED)
+    live.settle()
+    live.now += 7_200.0
+    live.timer -= 7_200.0
+    assert not stalled(live)
+    live.now += 7_200.0
+    assert stalled(live)
+    live.close()
+
+
 @pytest.mark.parametrize("table", ["items", "cursors"])
 def test_a_damaged_run_is_read_anew(frozen: Path, tmp_path: Path, table: str) -> None:
     live = Live(frozen, tmp_path / "state", now=RECORDED)

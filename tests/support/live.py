@@ -34,7 +34,10 @@ class Done:
 
 
 class Live:
-    """A daemon over ``path`` whose clock stands still unless ``now`` is set; state in ``state``."""
+    """A daemon over ``path`` whose clock stands still unless ``now`` is set; state in ``state``.
+
+    ``timer`` is what the monotonic clock shows besides the time that passed with ``now``.
+    """
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class Live:
             rules,
             submit,
             clock=lambda: self.now,
-            timer=lambda: self.timer,
+            timer=lambda: self.timer + self.now - now,
             plan=Plan(**plan),
             report=self.reported.append,
             desk=desk,

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,10 +51,12 @@ def until(look: Callable[[], T | None], child: subprocess.Popen[bytes] | None = 
 
 
 @contextmanager
-def watching(*paths: Path, state: Path, options: tuple[str, ...] = ()) -> Iterator[Process]:
-    """A daemon over ``paths`` on a free port; killed at the end if it still runs."""
+def watching(
+    *paths: Path, state: Path, options: tuple[str, ...] = (), wrapped: Sequence[str] = ()
+) -> Iterator[Process]:
+    """A daemon over ``paths`` on a free port, run by ``wrapped`` if given; killed at the end if it still runs."""
     output = state.with_name(f"{state.name}-{time.monotonic_ns()}.log")
-    command = [*PROGRAM, "run", *map(str, paths), "--listen", ":0", "--state-dir", str(state), *options]
+    command = [*wrapped, *PROGRAM, "run", *map(str, paths), "--listen", ":0", "--state-dir", str(state), *options]
     with output.open("wb") as log:
         environment = {**os.environ, "NO_COLOR": "1", "GRPO_WATCH_CONFIG": ""}
         child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=state.parent, env=environment)
