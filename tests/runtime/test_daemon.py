@@ -356,17 +356,21 @@ def test_it_does_not_end_before_a_run_came_or_while_one_goes_on(frozen: Path, tm
     live.close()
 
 
-def test_a_full_disk_is_said_and_survived(frozen: Path, tmp_path: Path) -> None:
-    """The watch goes on in memory; once there is room all is stored, and a restart finds it."""
+@pytest.mark.parametrize(
+    ("broken", "mended"),
+    [("max_page_count = 1", "max_page_count = 100000"), ("query_only = ON", "query_only = OFF")],
+    ids=["full", "read-only"],
+)
+def test_a_full_disk_is_said_and_survived(frozen: Path, tmp_path: Path, broken: str, mended: str) -> None:
+    """The watch goes on in memory; once it can be written all is stored, and a restart finds it."""
     live = Live(frozen, tmp_path / "state", now=RECORDED)
-    pages = live.store._database.execute("PRAGMA page_count").fetchone()[0]
-    live.store._database.execute(f"PRAGMA max_page_count = {pages}")
+    live.store._database.execute(f"PRAGMA {broken}")
     live.settle()
     assert live.daemon.picture().state_ok is False
     assert "memory" in live.daemon.picture().problems[0]
     seen = findings(live.run())
     assert seen
-    live.store._database.execute("PRAGMA max_page_count = 100000")
+    live.store._database.execute(f"PRAGMA {mended}")
     live.settle(20)
     assert live.daemon.picture().state_ok is True
     told = live.told(live.run().run)

@@ -71,6 +71,13 @@ class Courier:
     def _send(self, job: Job) -> Outcome:
         try:
             outcome = self._receiver.send(job.notification)
+        except (
+            OSError,
+            MemoryError,
+            ImportError,
+        ) as error:  # the machine's trouble (no file handles), not the message's
+            log.exception("a receiver failed", extra=self._fields())
+            outcome = Outcome(Result.RETRY, f"internal error: {type(error).__name__}")
         except Exception as error:  # a message that a receiver can't handle must not end the watch at each start
             log.exception("a receiver failed", extra=self._fields())
             outcome = Outcome(Result.REFUSED, f"internal error: {type(error).__name__}")

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
+
 from grpo_watch.runtime.delivery.courier import Around, Courier
 from grpo_watch.runtime.delivery.outbox import Outbox
 from grpo_watch.sinks.base import Picture
@@ -16,12 +18,12 @@ from tests.support.receiving import told
 
 @dataclass
 class Told:
-    """A receiver that keeps what it is given; ``broken`` makes it raise."""
+    """A receiver that keeps what it is given; ``broken`` is raised."""
 
     name: str = "hook"
     pace: float = 0.0
     refresh_every: float | None = None
-    broken: bool = False
+    broken: Exception | None = None
     result: Result = Result.DELIVERED
     sent: list[str] = field(default_factory=list)
     refreshed: list[float] = field(default_factory=list)
@@ -29,7 +31,7 @@ class Told:
 
     def send(self, notification: Notification) -> Outcome:
         if self.broken:
-            raise ValueError(notification.id)
+            raise self.broken
         self.sent.append(notification.id)
         return Outcome(self.result, "well")
 
@@ -58,16 +60,29 @@ class Turned:
 
 def test_a_receiver_that_raises_loses_that_message_only() -> None:
     """It is counted as refused, so that the same message does not end the watch at each start."""
-    receiver = Told(broken=True)
+    receiver = Told(broken=ValueError("bad"))
     turned = Turned(receiver)
     turned.put(told(id="bad"))
     turned.courier.step()
-    receiver.broken = False
+    receiver.broken = None
     turned.put(told(id="good", run="other"))
     turned.courier.step()
     assert receiver.sent == ["good"]
     assert turned.outbox.counts == {"refused": 1, "delivered": 1}
     assert turned.outbox.reports()[0].text == "internal error: ValueError"
+
+
+@pytest.mark.parametrize("trouble", [OSError(24, "Too many open files"), ImportError("httpx"), MemoryError()], ids=repr)
+def test_a_machine_that_fails_a_receiver_loses_nothing(trouble: Exception) -> None:
+    """It may be the first message, for which the client is imported: the same one is sent again."""
+    receiver = Told(broken=trouble)
+    turned = Turned(receiver)
+    turned.put(told(id="first"))
+    turned.courier.step()
+    receiver.broken, turned.now = None, 1.0
+    turned.courier.step()
+    assert receiver.sent == ["first"]
+    assert turned.outbox.counts == {"retried": 1, "delivered": 1}
 
 
 def test_refreshed_as_often_as_it_wants() -> None:

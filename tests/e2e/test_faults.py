@@ -1,0 +1,202 @@
+"""The real daemon while its machine fails it: a full or read-only disk, no file handles, SIGTERM in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.process import PROGRAM, Process, until, watching
+from tests.support.receiving import Answer, Receiving, receiving
+
+RULE = "high"
+RULES = (
+    f"rules:\n  - {{name: {RULE}, when: reward_mean > 0.5, for_steps: 0, min_observations: 1, keep_firing_steps: 0, "
+    "severity: warning, summary: high}\n"
+)
+ROOM = "1m"
+"""Of the file system that is filled; an empty state takes a tenth of it."""
+
+
+class Run:
+    """A log, whose rows say whether the rule fires."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "runs" / "run"
+        self.path.mkdir(parents=True)
+        self._log = self.path / "logging.jsonl"
+        self.step = 0
+        self.write(0.2)
+
+    def write(self, *rewards: float) -> None:
+        lines = []
+        for reward in rewards:
+            self.step += 1
+            row = {"loss": 0.1, "grad_norm": 1.0, "learning_rate": 1e-6, "reward": reward, "kl": 0.01}
+            lines.append(json.dumps({**row, "global_step/max_steps": f"{self.step}/1000000"}) + "\n")
+        with self._log.open("a") as log:
+            log.write("".join(lines))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def options(folder: Path, hook: Receiving) -> tuple[str, ...]:
+    """Settings with the rule, and a webhook that is told of it only."""
+    (folder / "rules.yaml").write_text(RULES)
+    settings = folder / "grpo-watch.yaml"
+    settings.write_text(
+        f"rules: [rules.yaml]\nsinks:\n  - {{type: webhook, name: hook, url: '{hook.url}', only_rules: [{RULE}]}}\n"
+    )
+    return ("--config", str(settings))
+
+
+def told(hook: Receiving) -> list[tuple[str, int]]:
+    """Status and step of each message, those that came again only once."""
+    documents = [json.loads(sent.body) for sent in list(hook.sent)]
+    return list({each["id"]: (each["status"], each["step"]) for each in documents}.values())
+
+
+def ready(daemon: Process) -> None:
+    until(lambda: daemon.get("/readyz") == "ready\n", daemon.child)
+
+
+class Disk:
+    """A small file system in a mount namespace of its own, which the daemon is started in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        mount = f"mount -t tmpfs -o size={ROOM},mode=700 none {folder} && echo up && exec sleep 600"
+        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount]
+        self._holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert self._holder.stdout is not None
+        with self._holder.stdout as said:
+            up = said.readline() == b"up\n"
+        if not up:
+            self.close()
+            pytest.skip("not run, not installed: a kernel that allows unshare and tmpfs")
+
+    def inside(self, *command: str) -> list[str]:
+        """The command, where the file system is seen."""
+        return ["nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt", "--", *command]
+
+    def remount(self, wanted: str) -> None:
+        """Change its options (``ro``)."""
+        subprocess.run(self.inside("mount", "-o", f"remount,{wanted}", str(self.folder)), check=True)
+
+    def fill(self) -> None:
+        """Another program takes all the room that is left."""
+        write = f"cat /dev/zero > {self.folder}/other"
+        subprocess.run(self.inside("sh", "-c", write), check=False, stderr=subprocess.DEVNULL)
+
+    def free(self) -> None:
+        """It gives it back."""
+        subprocess.run(self.inside("rm", f"{self.folder}/other"), check=True)
+
+    def close(self) -> None:
+        self._holder.kill()
+        self._holder.wait()
+
+    @contextmanager
+    def watching(self, run: Run, *more: str) -> Iterator[Process]:
+        """A daemon whose state lies on it."""
+        with watching(run.path, state=self.folder / "state", options=more, wrapped=self.inside()) as daemon:
+            yield daemon
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("not run, not installed: root's rights to make a mount namespace")
+    made = Disk(tmp_path / "disk")
+    yield made
+    made.close()
+
+
+@pytest.mark.system("unshare", "nsenter")
+def test_a_disk_that_fills_up(run: Run, disk: Disk, tmp_path: Path) -> None:
+    """It is said, alerts go on to be told; once there is room all is stored, and a kill loses and repeats nothing."""
+    with receiving() as hook:
+        given = options(tmp_path, hook)
+        with disk.watching(run, *given) as daemon:
+            ready(daemon)
+            disk.fill()
+            run.write(*[0.2] * 400)
+            until(lambda: "state can't be written" in daemon.said(), daemon.child)
+            assert "State can't be written" in daemon.get("/api/v1/runs")
+            run.write(0.9)
+            until(lambda: len(told(hook)) == 1, daemon.child)
+            disk.free()
+            until(lambda: "state is written again" in daemon.said(), daemon.child)
+            daemon.child.send_signal(signal.SIGKILL)
+            daemon.ends()
+        run.write(0.9, 0.2)
+        with disk.watching(run, *given) as daemon:
+            until(lambda: len(told(hook)) == 2, daemon.child)
+            assert told(hook) == [("firing", run.step - 2), ("resolved", run.step)]
+            assert len(hook.sent) == 2
+
+
+@pytest.mark.system("unshare", "nsenter")
+def test_a_read_only_state_directory_at_the_start_is_one_line(run: Run, disk: Disk) -> None:
+    disk.remount("ro")
+    command = [*PROGRAM, "run", str(run.path), "--listen", ":0", "--state-dir", str(disk.folder / "state")]
+    done = subprocess.run(disk.inside(*command), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "state can't be kept there: Read-only file system (give another --state-dir)" in line
+
+
+def test_out_of_file_handles_while_alerts_wait(run: Run, tmp_path: Path) -> None:
+    """No connection can be opened: the alert waits, and arrives once when handles are free again."""
+    with receiving() as hook:
+        with watching(run.path, state=tmp_path / "state", options=options(tmp_path, hook)) as daemon:
+            ready(daemon)
+            pid = daemon.child.pid
+            before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))  # those that are open stay so
+            run.write(0.9)
+            until(lambda: "a message was not delivered" in daemon.said(), daemon.child)
+            assert hook.sent == []
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+            until(lambda: told(hook), daemon.child)
+            run.write(0.2)
+            until(lambda: len(told(hook)) == 2, daemon.child)
+            assert daemon.child.poll() is None
+        assert told(hook) == [("firing", 2), ("resolved", 3)]
+
+
+def test_sigterm_in_the_middle_of_everything(run: Run, tmp_path: Path) -> None:
+    """Thousands of rows are read while the receiver fails now and then: a clean end within 5 s, and nothing lost.
+
+    On a machine that is too busy to start the daemon in 5 s, it may take as long to end.
+    """
+    pattern = [0.2] * 250 + [0.9] * 250
+    fails = [Answer(status=500), Answer(), Answer(raw=b""), Answer()]
+    with receiving(*fails) as hook:
+        given = options(tmp_path, hook)
+        began = time.monotonic()
+        with watching(run.path, state=tmp_path / "state", options=given) as daemon:
+            ready(daemon)
+            start = time.monotonic() - began
+            run.write(*pattern * 20)
+            until(lambda: hook.sent, daemon.child)
+            began = time.monotonic()
+            daemon.child.send_signal(signal.SIGTERM)
+            assert daemon.ends() == 0
+            assert time.monotonic() - began < max(5, start)
+        with watching(run.path, state=tmp_path / "state", options=given) as daemon:
+            until(lambda: len(told(hook)) >= 39, daemon.child)
+    assert told(hook) == [("resolved" if n % 2 else "firing", 252 + 250 * n) for n in range(39)]
