@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +19,8 @@ from tests.support.receiving import Answer, Receiving, receiving
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 KL = "kl-stuck-at-zero"
-BURST = 20_000
+BURST = int(os.environ.get("GRPO_WATCH_BURST", "20000"))
+"""Rows; ``make soak`` has 100,000."""
 
 
 class Run:
@@ -144,7 +145,7 @@ def test_a_daemon_that_ends_by_itself_delivers_first(run: Run, tmp_path: Path) -
 
 
 def test_a_burst_of_rows(tmp_path: Path) -> None:
-    """Written at once; each of the alerts in it is told once, in order, with its end (tried with 100,000 rows too)."""
+    """Written at once; each of the alerts in it is told once, in order, with its end."""
     folder = tmp_path / "runs" / "burst"
     folder.mkdir(parents=True)
     log = folder / "logging.jsonl"
@@ -164,11 +165,8 @@ def test_a_burst_of_rows(tmp_path: Path) -> None:
             with log.open("a") as file:
                 file.write("".join(rows))
             changes = [step for step in range(2, BURST + 2) if step == 2 or step % 500 == 0]
-            wait = threading.Event()
-            for _ in range(600):
-                if len(hook.sent) >= len(changes):
-                    break
-                wait.wait(0.2)
+            for number in range(len(changes)):
+                until(lambda wanted=number + 1: len(hook.sent) >= wanted, daemon.child)
     documents = [json.loads(sent.body) for sent in hook.sent]
     assert [(each["status"], each["step"]) for each in documents] == [
         ("firing" if step % 1_000 < 500 else "resolved", step) for step in changes

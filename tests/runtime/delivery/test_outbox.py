@@ -142,6 +142,22 @@ def test_given_up_after_days(monkeypatch: pytest.MonkeyPatch) -> None:
     assert box.outbox.counts == {"retried": 6, "expired": 2}
 
 
+def test_a_receiver_that_was_down_for_minutes_gets_all_within_a_minute() -> None:
+    """Ten minutes; then every message arrives, each run's in order."""
+    box = Postbox()
+    box.put(fire(), end(), fire(2))
+    while box.now < 600.0:
+        box.send(RETRY)
+        box.now += 0.5
+    back, got = box.now, list[Notification]()
+    while len(box.outbox):
+        got += box.send_all()
+        box.now += 0.5
+    assert box.now - back <= 61.0
+    assert sorted(ids(got)) == ["end-1", "fire-1", "fire-2"]
+    assert ids(got).index("fire-1") < ids(got).index("end-1")
+
+
 def test_what_somebody_has_to_mend_is_given_up_sooner() -> None:
     """Twice, as this answer says; the other message gets another answer and is tried on."""
     box, wrong_token = Postbox(), Outcome(Result.RETRY, "HTTP 404", most_tries=2)
