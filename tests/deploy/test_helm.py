@@ -184,6 +184,16 @@ def test_the_pod_monitor_finds_the_pods_and_their_port(rendered: Render, case: s
     assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": "grpo-watch"}]
 
 
+@pytest.mark.parametrize(("web", "scheme"), [({}, "http"), ({"tls_cert": "/c.pem", "tls_key": "/k.pem"}, "https")])
+def test_it_is_probed_and_scraped_as_it_answers(rendered: Render, web: dict[str, str], scheme: str) -> None:
+    documents = rendered({**MONITORED, "config": {"web": web}})
+    (monitor,) = [each for each in documents if each["kind"] == "PodMonitor"]
+    (watcher,) = watchers(documents)
+    assert [endpoint["scheme"] for endpoint in monitor["spec"]["podMetricsEndpoints"]] == [scheme]
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert watcher[probe]["httpGet"]["scheme"] == scheme.upper()
+
+
 @pytest.mark.system("promtool")
 @pytest.mark.parametrize("case", ["stand-alone, everything", "sidecar, everything"])
 def test_prometheus_takes_the_rules(rendered: Render, case: str, tmp_path: Path, program: Callable[[str], str]) -> None:

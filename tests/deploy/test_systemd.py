@@ -43,3 +43,8 @@ def test_the_unit_is_closed(unit: Path) -> None:
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     unit.write_text("[Service]\nExecStart=/bin/true\n")
     assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+
+
+def test_the_process_metrics_are_left() -> None:
+    """prometheus-client asks /proc/stat for the time of boot, and without it gives no process_* metric at all."""
+    assert not [line for line in UNIT.read_text().splitlines() if line.startswith("ProcSubset=")]

@@ -32,6 +32,11 @@ annotations:
 {{- mergeOverwrite $runs (deepCopy .Values.config) | toYaml -}}
 {{- end }}
 
+{{/* How the watcher answers: by TLS where config.web sets a certificate. */}}
+{{- define "grpo-watch.scheme" -}}
+{{- if dig "web" "tls_cert" "" .Values.config }}https{{ else }}http{{ end }}
+{{- end }}
+
 {{/* What the watcher's container is in both modes. */}}
 {{- define "grpo-watch.container" -}}
 name: grpo-watch
@@ -41,7 +46,7 @@ args: [run, --config, /etc/grpo-watch/grpo-watch.yaml]
 ports:
   - {name: grpo-watch, containerPort: 9853}
 livenessProbe:
-  httpGet: {path: /healthz, port: grpo-watch}
+  httpGet: {path: /healthz, port: grpo-watch, scheme: {{ include "grpo-watch.scheme" . | upper }}}
   initialDelaySeconds: 30
   periodSeconds: 15
   timeoutSeconds: 5
