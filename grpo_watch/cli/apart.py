@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import warnings
@@ -68,6 +69,7 @@ def _listen(here: Connection, report: Report | None) -> tuple[Any, Exception | N
 
 def _work(work: Callable[[Report], Any], there: Connection) -> None:
     """The child's life; it runs nothing of its parent's, neither ``finally`` nor ``atexit``."""
+    faulthandler.disable()  # the parent tells of a crash in one line
     said = 0
 
     def report(done: int, total: int) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,9 +15,12 @@ import msgspec
 from grpo_watch.cli.apart import ChildLostError, in_child
 from grpo_watch.cli.digest_elements import elements_document
 from grpo_watch.cli.digest_text import as_text
+from grpo_watch.config.rate import bytes_per_second
+from grpo_watch.config.settings import load_settings
 from grpo_watch.core.checkpoints import WHOLE_FILE
 from grpo_watch.core.records import Scalar, TensorDigest
 from grpo_watch.errors import SourceError, TensorFileError, UsageError
+from grpo_watch.sources.base_model import BesideBase, beside_base
 from grpo_watch.sources.digest_cache import DigestCache
 from grpo_watch.sources.throttle import Throttle
 from grpo_watch.sources.weight_files import names_in
@@ -28,7 +30,6 @@ SAME, DIFFERENT, UNREADABLE = 0, 1, 3
 """Exit codes of the interface."""
 LARGE = 1 << 26
 """Bytes of a checkpoint that is read in a child process, which may map it: faster, and fatal if a file is cut off."""
-RATE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([KMGT]?)i?B?(?:/s)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Side:
     problems: list[Problem]
     optimizer: Mapping[str, Scalar] = field(default_factory=dict)
     replicas: tuple[tuple[str, ...], ...] = ()
+    base: BesideBase | None = None
 
 
 def digest_command(  # noqa: PLR0917  one per option, in their order
@@ -74,7 +76,8 @@ def digest_command(  # noqa: PLR0917  one per option, in their order
     throttle = Throttle(parse_rate(io_limit)) if io_limit else None
     cache = DigestCache.of_user(os.environ) if cached else None
     how = How(threads=threads, throttle=throttle, cache=cache)
-    sides = [_read(path, how) for path in paths]
+    base_roots = load_settings().settings.allow_roots if b is None else None
+    sides = [_read(path, how, base_roots) for path in paths]
     told = document(*sides)
     if elements and len(sides) > 1:
         told |= _elements(sides, told)
@@ -91,11 +94,10 @@ def parse_rate(text: str) -> float:
     Raises:
         UsageError: it is none.
     """
-    found = RATE.fullmatch(text.strip())
-    rate = float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " ") if found else 0.0
-    if rate <= 0:
-        raise UsageError(f"--io-limit {text}: no rate; write bytes per second like 200MB")
-    return rate
+    try:
+        return bytes_per_second(text)
+    except ValueError:
+        raise UsageError(f"--io-limit {text}: no rate; write bytes per second like 200MB") from None
 
 
 def document(first: Side, second: Side | None = None) -> dict[str, Any]:
@@ -112,6 +114,9 @@ def document(first: Side, second: Side | None = None) -> dict[str, Any]:
         told["ranks_apart"] = apart
     if second is None:
         checksums = {name: one.checksum for name, one in sorted(first.tensors.items())}
+        if first.base is not None:
+            base = first.base
+            told["base"] = {"path": str(base.folder), "tensors": base.shared, "changed": base.changed}
         return {**told, "tensors": len(checksums), "checksums": checksums, "problems": problems}
     both_tell = first.optimizer.keys() & second.optimizer.keys() & {"moments", "masters"}
     if both_tell:
@@ -158,10 +163,15 @@ def exit_code(told: dict[str, Any]) -> int:
     return DIFFERENT if any(told.get(what) for what in ("changed", "added", "removed", "ranks_apart")) else SAME
 
 
-def _read(path: Path, how: How) -> Side:
+def _read(path: Path, how: How, base_roots: Sequence[Path] | None) -> Side:
+    """``base_roots``: where, besides its own run, a checkpoint's base model may lie; None: it is not looked for."""
+    base = None
     with _progress(path) as progress:
         try:
             weights = _weights(path, replace(how, progress=progress))
+            if weights is not None and base_roots is not None and path.is_dir():
+                real = Path(os.path.realpath(path))
+                base = beside_base(real, weights, (real.parent, *base_roots), how)
         except ChildLostError as error:
             return Side(path, {}, [Problem(str(path), f"was cut off, or failed, while it was read ({error})")])
         except (SourceError, TensorFileError) as error:
@@ -176,7 +186,7 @@ def _read(path: Path, how: How) -> Side:
         return Side(path, {}, [Problem(str(path), "holds no weight file that is known (docs/checkpoints.md)")])
     problems = [_located(text, path) for text in weights.problems]
     problems += [Problem(str(path), text) for text in _unusable(weights)]
-    return Side(path, dict(weights.tensors), problems, weights.optimizer, weights.replicas)
+    return Side(path, dict(weights.tensors), problems, weights.optimizer, weights.replicas, base)
 
 
 def _located(text: str, path: Path) -> Problem:

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_watch.sources.element_changes import Compared, compare_elements, layer_of
+from grpo_watch.core.checkpoints import layer_of
+from grpo_watch.sources.element_changes import Compared, compare_elements
 
 if TYPE_CHECKING:
     from grpo_watch.extract.elements import Change

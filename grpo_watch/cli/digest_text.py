@@ -24,6 +24,8 @@ def as_text(told: dict[str, Any], tensors: Mapping[str, TensorDigest], *, color:
             zero = "  all zero" if one.zero else ""
             console.print(f"{one.checksum}  {one.dtype} {shape}  {_safe(name)}{zero}", markup=False, soft_wrap=True)
         console.print(f"{told['tensors']} tensors", markup=False)
+        if "base" in told:
+            console.print(_beside_base(told["base"]), markup=False)
     else:
         _compare(told, console)
     for name in told.get("ranks_apart", [])[:SHOWN]:
@@ -31,6 +33,13 @@ def as_text(told: dict[str, Any], tensors: Mapping[str, TensorDigest], *, color:
     for problem in told["problems"]:
         console.print(f"problem: {_safe(problem['file'])}: {_safe(problem['message'])}", style="red", markup=False)
     return file.getvalue()
+
+
+def _beside_base(base: Mapping[str, Any]) -> str:
+    where = f"base model {_safe(base['path'])}"
+    if not base["changed"]:
+        return f"{where}: all {base['tensors']} tensors are byte-identical: this is still the base model"
+    return f"{where}: {base['changed']} of {base['tensors']} tensors changed"
 
 
 def _compare(told: dict[str, Any], console: Any) -> None:

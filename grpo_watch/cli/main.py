@@ -85,6 +85,7 @@ def run(
     state_dir: StateDir = None,
     rules: Rules = [],  # noqa: B006  typer copies it
     exit_when_done: Annotated[bool, typer.Option("--exit-when-done", help="End when every run has ended.")] = False,
+    io_limit: Annotated[str | None, typer.Option(metavar="RATE", help="Read weights no faster: 200MB.")] = None,
     verbose: Verbose = 0,
     no_color: NoColor = False,
     log_format: Logs = LogFormat.LOGFMT,
@@ -94,7 +95,8 @@ def run(
     from grpo_watch.cli.run import run_command
 
     color = begin(verbose, no_color, log_format)
-    return run_command(paths or [], config, listen, state_dir, rules, exit_when_done, log_format.value, verbose, color)
+    given = (config, listen, state_dir, rules, exit_when_done, log_format.value, verbose, color)
+    return run_command(paths or [], *given, io_limit)
 
 
 @app.command()

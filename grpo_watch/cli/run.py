@@ -20,6 +20,7 @@ from grpo_watch.cli.pushing import pushing
 from grpo_watch.cli.remote import Poller, local_paths
 from grpo_watch.cli.spoken import say, summary, verdict
 from grpo_watch.config.entries import entry_for
+from grpo_watch.config.rate import bytes_per_second
 from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import default_state_dir, load_settings
@@ -36,6 +37,7 @@ from grpo_watch.runtime.waker import Bell
 from grpo_watch.runtime.worker import Worker
 from grpo_watch.sources.discover import FoundRun
 from grpo_watch.sources.wandb_api.remote import is_remote, parse_place
+from grpo_watch.sources.weights import Care
 from grpo_watch.store.state import Store
 from grpo_watch.web.server import Server
 
@@ -72,6 +74,7 @@ def run_command(  # noqa: PLR0917
     log_format: str,  # noqa: ARG001  logging was started with these
     verbose: int,  # noqa: ARG001
     color: bool,  # noqa: ARG001  what is said here is plain
+    io_limit: str | None = None,
 ) -> int:
     """Watch runs; returns when stopped or done (0), or when a part of the daemon died (1).
 
@@ -79,7 +82,7 @@ def run_command(  # noqa: PLR0917
         UsageError: a setting can't be used, there is nothing to watch, the port is taken, state can't be kept.
         StateInUseError: another daemon holds the state directory.
     """
-    flags = {"listen": listen, "state_dir": state_dir, "rules": rules}
+    flags = {"listen": listen, "state_dir": state_dir, "rules": rules, "io_limit": io_limit}
 
     def load() -> Settings:
         return load_settings(flags, config=config).settings
@@ -126,7 +129,7 @@ def running(
         keeper,
         current.reload,
         worker.submit,
-        options=lambda found: options_for(found, current.settings, given.ended),
+        options=lambda found: options_for(found, current.settings, given.ended, folder / "digests"),
         clock=SteadyClock(time.time, time.monotonic),
         timer=time.monotonic,
         plan=plan_of(settings, exit_when_done=exit_when_done),
@@ -196,13 +199,19 @@ def plan_of(settings: Settings, *, exit_when_done: bool) -> Plan:
     )
 
 
-def options_for(found: FoundRun, settings: Settings, ended: Callable[[Path], bool] = lambda _: False) -> Options:
-    """What the settings file says of a run, and whether its input has ended."""
+def options_for(
+    found: FoundRun,
+    settings: Settings,
+    ended: Callable[[Path], bool] = lambda _: False,
+    digests: Path | None = None,
+) -> Options:
+    """What the settings file says of a run, and whether its input has ended; ``digests`` keeps what was read."""
     over = partial(ended, found.root)
     entry = entry_for(found.root, settings.runs, found.files, found.remote)
+    care = Care(bytes_per_second(settings.io_limit) if settings.io_limit else 0.0, digests)
     if entry is None:
-        return Options(examples=settings.privacy.examples, ended=over)
-    return Options(entry.name, entry.settings, entry.labels, settings.privacy.examples, entry.columns, over)
+        return Options(examples=settings.privacy.examples, ended=over, care=care)
+    return Options(entry.name, entry.settings, entry.labels, settings.privacy.examples, entry.columns, over, care)
 
 
 def watched_paths(paths: Sequence[str], settings: Settings) -> list[str]:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from grpo_watch.config.document import nearest
 from grpo_watch.config.fields import Address, FilePath, LabelName, Model, Secret, located
+from grpo_watch.config.rate import bytes_per_second
 from grpo_watch.config.secrets import Url
 from grpo_watch.config.sinks import Sink
 from grpo_watch.config.values import wrong_value
@@ -140,8 +141,16 @@ def _runbook(template: str) -> str:
     return template
 
 
+def _rate(text: str) -> str:
+    if text:
+        bytes_per_second(text)
+    return text
+
+
 class Settings(Model):
     """Everything that can be set; ``state_dir`` None means the default for the watched paths.
+
+    ``io_limit`` is how fast weights are read (``200MB`` per second; empty: as fast as they come).
 
     ``runbook_url`` is where a rule's runbook is found, with ``{rule}`` for its name; empty: messages name the command.
     """
@@ -158,6 +167,7 @@ class Settings(Model):
     web: Web = Web()
     allow_roots: tuple[FilePath, ...] = ()
     privacy: Privacy = Privacy()
+    io_limit: Annotated[str, AfterValidator(_rate)] = ""
     wandb: WandbServer = WandbServer()
 
     @field_validator("listen")

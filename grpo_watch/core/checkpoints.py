@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind
+
+LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?)\.(\d{1,6})\.")
+"""The number of a transformer layer in a tensor's name."""
+TRAINED_BESIDE = ("lora_", "modules_to_save", "magnitude_vector", "prompt_", "ia3_", "vera_", "bias", "score.")
+"""Parts of names that an adapter run may train; all others are its frozen base."""
 
 REMEMBERED = 8
 """Checkpoints kept per kind: a resume goes back by a few at most."""
@@ -51,3 +60,61 @@ def optimizer_between(before: CheckpointDigest, after: CheckpointDigest) -> dict
     """Whether ``moments`` and ``masters`` of the optimizer changed between two checkpoints; only what both tell."""
     both = before.optimizer.keys() & after.optimizer.keys() & {"moments", "masters"}
     return {kind: before.optimizer[kind] != after.optimizer[kind] for kind in sorted(both)}
+
+
+def layer_of(name: str) -> str:
+    """``layer 7`` of a tensor's name; of those outside the layers what remains before the last dot."""
+    found = LAYER.search(name)
+    return f"layer {int(found[1])}" if found else name.rpartition(".")[0] or name
+
+
+def trained_by_adapter(names: Collection[str]) -> frozenset[str] | None:
+    """Which tensors of a checkpoint with an adapter and its base may change; None where there are no such two parts."""
+    if not any("lora_" in name for name in names):
+        return None
+    trained = frozenset(name for name in names if any(part in name for part in TRAINED_BESIDE))
+    return trained if len(trained) < len(names) else None
+
+
+@dataclass(slots=True)
+class Movers:
+    """Which tensors ever changed between two checkpoints, and how often in a row until now.
+
+    A tensor that never changed may be frozen on purpose; one that changed and stopped is not.
+    """
+
+    ever: set[str] = field(default_factory=set)
+    running: dict[str, int] = field(default_factory=dict)
+    stopped_at: dict[str, int] = field(default_factory=dict)
+
+    def take(self, before: CheckpointDigest, names: Collection[str], moved: Collection[str]) -> None:
+        """Account for a pair of checkpoints."""
+        self.ever.update(moved)
+        changed_now = set(moved)
+        for name in names:
+            if name in changed_now:
+                self.running[name] = self.running.get(name, 0) + 1
+                self.stopped_at.pop(name, None)
+            elif self.running.get(name, 0) >= HABIT:
+                self.stopped_at.setdefault(name, before.step)
+            else:
+                self.running.pop(name, None)
+
+    def layers_at_rest(self, digest: CheckpointDigest) -> Mapping[str, int]:
+        """Layers all of whose matrices used to change and stand still, and since which step."""
+        layers: dict[str, list[str]] = {}
+        for name in self.running:
+            one = digest.tensors.get(name)
+            if one is not None and len(one.shape) > 1 and one.elements >= MATRIX and LAYER.search(name):
+                layers.setdefault(layer_of(name), []).append(name)
+        return {
+            layer: max(self.stopped_at[name] for name in names)
+            for layer, names in layers.items()
+            if all(name in self.stopped_at for name in names)
+        }
+
+
+HABIT = 2
+"""Pairs of checkpoints in a row over which a tensor must have changed before its standing still is remarkable."""
+MATRIX = 1024
+"""Elements of a tensor that changes in every healthy pair; norms and biases in bf16 may round to what they were."""

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from grpo_watch.core.groups import GroupSummary as GroupSummary  # noqa: PLC0414  it belongs to these records
+from grpo_watch.core.movement import Movement
 
 Scalar: TypeAlias = str | int | float | bool | None
 NOTHING: Mapping[str, float | None] = MappingProxyType({})
@@ -61,7 +62,6 @@ class RawRow(NamedTuple):
     follow each other (a resume's new folder): a higher segment is a new attempt. ``values`` keeps ``None`` for a key
     logged as null. ``time`` is the producer's own time, ``seen`` the driver's clock when the row was read live; both
     are Unix seconds. ``resolution`` is the smallest non-zero number this channel prints (None: it prints true zeros).
-    A named tuple for speed, like ``MetricRow``.
     """
 
     channel: str
@@ -78,12 +78,11 @@ class RawRow(NamedTuple):
 
 
 class MetricRow(NamedTuple):
-    """One optimizer step (or logging window) in canonical names.
+    """One optimizer step (or logging window) in canonical names; a named tuple for speed (docs/decisions/0007).
 
     ``values`` maps canonical names to numbers; NaN and infinities stay, ``None`` means logged as null. Labelled
     metrics are written ``name[label]`` (see ``names.labelled``). ``raw`` is the row as it was logged. ``supplement``
-    marks a row that only adds keys which the primary channel lacks. A named tuple, because one is made per row and a
-    frozen dataclass takes three times as long to make (docs/decisions/0007).
+    marks a row that only adds keys which the primary channel lacks.
     """
 
     run: str
@@ -145,8 +144,8 @@ class CheckpointKind(str, Enum):
 class CheckpointDigest:
     """Checksums of one complete checkpoint; ``problems`` names files that can't be used (truncated, empty, refused).
 
-    ``rank`` took them, only where ranks must agree (replicas, not shards); ``replicas``: groups of tensors of several
-    ranks that must agree. ``optimizer``: checksums of its ``moments`` and ``masters`` (``sources/optimizer_state``).
+    ``rank`` took them, only where ranks must agree (replicas, not shards); ``replicas``: groups of tensors that must.
+    ``optimizer``: checksums of its ``moments`` and ``masters``. ``base``: the base model's folder, if all is still it.
     """
 
     channel: str
@@ -162,6 +161,8 @@ class CheckpointDigest:
     rank: int | None = None
     replicas: tuple[tuple[str, ...], ...] = ()
     optimizer: Mapping[str, Scalar] = field(default_factory=dict)
+    movement: Movement | None = None
+    base: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +175,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """What is known of a run's configuration, in canonical setting names (see ``names.SETTINGS``).
-
-    Several may arrive for one run; per setting the lowest ``precedence`` wins, then the newer one.
-    """
+    """What is known of a run's configuration, in canonical names; the lowest ``precedence`` wins, then the newer."""
 
     framework: str | None
     version: str | None
@@ -264,7 +262,7 @@ class ChannelElected:
 
 
 class RunState(str, Enum):
-    """What the user says about the run's end (``--running`` / ``--ended``); UNKNOWN lets the clock decide."""
+    """What the user says about the run's end; UNKNOWN lets the clock decide."""
 
     UNKNOWN = "unknown"
     RUNNING = "running"

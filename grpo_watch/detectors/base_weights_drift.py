@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from grpo_watch.core.checkpoints import trained_by_adapter
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, TensorDigest, Verdict
-
-TRAINED = ("lora_", "modules_to_save", "magnitude_vector", "prompt_", "ia3_", "vera_", "bias", "score.")
-"""Parts of names that an adapter run may train."""
 
 
 class BaseWeightsDrift(Detector):
@@ -66,5 +64,5 @@ class BaseWeightsDrift(Detector):
 
 def _base(tensors: Mapping[str, TensorDigest]) -> dict[str, str] | None:
     """The base tensors of a checkpoint that holds an adapter too; None where it does not hold both."""
-    base = {name: digest.checksum for name, digest in tensors.items() if not any(part in name for part in TRAINED)}
-    return base if base and any("lora_" in name for name in tensors) else None
+    trained = trained_by_adapter(tensors.keys())
+    return None if trained is None else {name: one.checksum for name, one in tensors.items() if name not in trained}

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from grpo_watch.core.checkpoints import CheckpointHistory, changed, comparable, optimizer_between, proves_nothing
+from grpo_watch.core.at_rest import BASE, LAYERS, layers_at_rest, still_the_base
+from grpo_watch.core.checkpoints import (
+    CheckpointHistory,
+    Movers,
+    changed,
+    comparable,
+    optimizer_between,
+    proves_nothing,
+    trained_by_adapter,
+)
 from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView, no_data
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Severity, Verdict
+from grpo_watch.core.rounding import rounding
 
 OPTIMIZER = "optimizer"
 """Key of the reading that speaks of the optimizer's saved state."""
@@ -21,9 +31,10 @@ class ParametersUnchanged(Detector):
 
     def setup(self) -> None:
         """No checkpoint yet."""
-        self.history = CheckpointHistory()
+        self.history, self.movers = CheckpointHistory(), Movers()
+        self.open: set[str] = set()  # keys that breach
 
-    def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
+    def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
         """Compare a complete checkpoint with the one before it."""
         if record.kind is CheckpointKind.ROLLOUT_ENGINE:
             return SILENT  # weights that don't follow the trainer's are stale-rollout-weights' matter
@@ -31,22 +42,33 @@ class ParametersUnchanged(Detector):
             return no_data("the newest checkpoint is incomplete or unusable")
         before = self.history.before(record)
         if before is None:
-            return no_data("two checkpoints of different steps are needed")
-        return self._compare(before, record)
+            return self._told(still_the_base(record)) or no_data("two checkpoints of different steps are needed")
+        return self._compare(before, record, run)
 
-    def _compare(self, before: CheckpointDigest, record: CheckpointDigest) -> Iterable[Reading]:
+    def _compare(self, before: CheckpointDigest, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
         names = comparable(before, record)
+        trained = trained_by_adapter(names)
+        names = names if trained is None else [name for name in names if name in trained]
         if not names:
             return no_data("consecutive checkpoints have no tensor in common")
         moved = changed(before, record, names)
         if proves_nothing(record, moved):
             return no_data("these checkpoints are compared file by file, and files that differ prove nothing")
-        if moved:
-            return (*QUIET, *self._optimizer(before, record))
-        return (self._frozen(before, record, len(names)),)
+        self.movers.take(before, names, moved)
+        if not moved:
+            return (self._frozen(before, record, len(names)),)
+        told = (*self._optimizer(before, record), *layers_at_rest(self.movers, record), *rounding(before, record, run))
+        return (*QUIET, *self._told(told))
 
-    @staticmethod
-    def _frozen(before: CheckpointDigest, record: CheckpointDigest, tensors: int) -> Reading:
+    def _told(self, readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
+        """What else is to say of a checkpoint, and the end of what it does not say any more."""
+        breaching = {one.key for one in readings if one.verdict is Verdict.BREACH}
+        judged = {one.key for one in readings} | {LAYERS, BASE}
+        over = tuple(Reading(Verdict.OK, key) for key in sorted(self.open & judged - {one.key for one in readings}))
+        self.open = (self.open - judged) | breaching
+        return (*readings, *over)
+
+    def _frozen(self, before: CheckpointDigest, record: CheckpointDigest, tensors: int) -> Reading:
         evidence: dict[str, Scalar] = {
             "identical_tensors": tensors,
             "changed_tensors": 0,
@@ -55,6 +77,9 @@ class ParametersUnchanged(Detector):
             "later_checkpoint": record.path,
         }
         message = f"all {tensors} tensors of checkpoints {before.step} and {record.step} are byte-identical"
+        if self.movers.ever:
+            evidence |= {"changed_before": len(self.movers.ever), "never_changed": tensors - len(self.movers.ever)}
+            message += f" ({len(self.movers.ever)} of them had changed before)"
         optimizer = optimizer_between(before, record)
         if optimizer.get("masters"):
             message += "; the float32 copies changed, so the updates are lost in rounding"

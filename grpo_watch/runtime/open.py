@@ -25,6 +25,7 @@ from grpo_watch.sources.trackio import TrackioSource
 from grpo_watch.sources.trackio_runs import run_name
 from grpo_watch.sources.trainer_state import TrainerStateSource
 from grpo_watch.sources.wandb_offline import WandbOfflineSource
+from grpo_watch.sources.weights import UNHURRIED, Care
 
 KINDS: Mapping[What, ChannelKind] = {
     What.JSONL: ChannelKind.JSONL,
@@ -112,6 +113,7 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
     *,
     examples: bool = True,
     columns: Mapping[str, str] | None = None,
+    care: Care = UNHURRIED,
 ) -> OpenedRun:
     """Open every readable channel of a run.
 
@@ -123,9 +125,10 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
         submit: runs heavy work elsewhere (checksums, Parquet); None runs it in place.
         examples: whether findings may carry a redacted excerpt of a completion.
         columns: canonical metric (or ``step``) → its name in a CSV or JSONL of the user's own.
+        care: how weights are read.
     """
     opened = OpenedRun(found.name)
-    builder = _Builder(found, pipeline, cursors or {}, submit, examples=examples, columns=columns or {})
+    builder = _Builder(found, pipeline, cursors or {}, submit, examples=examples, columns=columns or {}, care=care)
     said = {**(settings or {}), **({"framework": OWN_NAMES} if columns else {})}
     if said:
         opened.announcements.append(from_user(said))
@@ -144,7 +147,7 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
 class _Builder:
     """Makes the source of a channel."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what sources are made with
         self,
         found: FoundRun,
         pipeline: Pipeline,
@@ -153,7 +156,9 @@ class _Builder:
         *,
         examples: bool,
         columns: Mapping[str, str],
+        care: Care,
     ) -> None:
+        self.care = care
         self.examples, self.columns = examples, columns
         self.found = found
         self.roots = found.roots or (found.root,)
@@ -206,4 +211,4 @@ class _Builder:
         if channel.what in {What.WANDB_OFFLINE, What.TRACKIO}:
             return self._logged(channel, cursor)
         checkpoints = channel.what is What.CHECKPOINTS
-        return CheckpointSource(*common, segment, cursor, submit=self.submit) if checkpoints else None
+        return CheckpointSource(*common, segment, cursor, self.submit, self.care) if checkpoints else None

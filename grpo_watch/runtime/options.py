@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from grpo_watch.core.records import Scalar
+from grpo_watch.sources.weights import UNHURRIED, Care
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +19,4 @@ class Options:
     examples: bool = True
     columns: Mapping[str, str] = field(default_factory=dict)
     ended: Callable[[], bool] = lambda: False
+    care: Care = UNHURRIED

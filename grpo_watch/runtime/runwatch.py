@@ -286,6 +286,7 @@ class RunWatch:
             self._tracked,
             examples=self.options.examples,
             columns=self.options.columns,
+            care=self.options.care,
         )
         for source in opened.sources:
             source.source = Guarded(source.source)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
 
+from grpo_watch.core.movement import Movement
 from grpo_watch.core.records import CheckpointDigest, Cursor, Item
 from grpo_watch.errors import ChangedWhileReadError, SourceError
+from grpo_watch.extract.extents import human
 from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.base_model import still_base
 from grpo_watch.sources.checkpoint_folder import CheckpointFolder, list_checkpoints, marker_is_whole
 from grpo_watch.sources.checkpoint_layouts import layout_of
 from grpo_watch.sources.deferred import Deferred, Submit
 from grpo_watch.sources.files import inside
+from grpo_watch.sources.movement import movement
 from grpo_watch.sources.sweep import Entry, Sweep
-from grpo_watch.sources.weights import Weights, digest_checkpoint
+from grpo_watch.sources.weights import UNHURRIED, Care, Weights, digest_checkpoint
+
+log = logging.getLogger("grpo_watch.checkpoints")
 
 SETTLED = 120.0
 """Seconds without a change after which weights newer than the marker are judged all the same (copied files)."""
@@ -30,19 +37,37 @@ class Outcome:
     skip: Skip | None = None
     failure: str = ""
     gone: bool = False
+    movement: Movement | None = None
+    base: str = ""
 
 
-def judge_checkpoint(folder: Path, roots: Sequence[Path]) -> Outcome:
-    """Digest one folder; a top-level function of plain values, so that a worker process can run it. Never raises."""
+def judge_checkpoint(
+    folder: Path,
+    roots: Sequence[Path],
+    care: Care = UNHURRIED,
+    before: tuple[Path, Mapping[str, str]] | None = None,
+) -> Outcome:
+    """Digest one folder; a top-level function of plain values, so that a worker process can run it. Never raises.
+
+    Args:
+        folder: the checkpoint's.
+        roots: folders that links may not lead out of.
+        care: how its files are read.
+        before: folder and checksums of the checkpoint before; None for the first, which is compared with its base.
+    """
     try:
-        weights = digest_checkpoint(folder, roots)
+        weights = digest_checkpoint(folder, roots, care.how())
     except FileNotFoundError:
         return Outcome(gone=True)
     except ChangedWhileReadError as error:
         return Outcome(skip=Skip.TRUNCATED, failure=f"{folder.name}: {error}")
     except (SourceError, OSError) as error:
         return Outcome(skip=Skip.OUTSIDE if _leads_out(folder, roots) else Skip.UNREADABLE, failure=str(error))
-    return Outcome(weights, gone=weights is None)
+    if weights is None:
+        return Outcome(gone=True)
+    if before is None:
+        return Outcome(weights, base=still_base(folder, weights, roots, care.how()))
+    return Outcome(weights, movement=movement(before[0], before[1], folder, weights.tensors, roots))
 
 
 def _leads_out(folder: Path, roots: Sequence[Path]) -> bool:
@@ -75,9 +100,10 @@ class CheckpointSource:
         segment: order among the folders of this kind.
         cursor: where an earlier reader stopped.
         submit: runs the hashing elsewhere; None hashes in place.
+        care: how weights are read.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  where, how, and from where on
         self,
         name: str,
         folder: Path,
@@ -85,8 +111,10 @@ class CheckpointSource:
         segment: int = 0,
         cursor: Cursor | None = None,
         submit: Submit | None = None,
+        care: Care = UNHURRIED,
     ) -> None:
-        self.name, self.stats = name, SourceStats()
+        self.name, self.stats, self._care = name, SourceStats(), care
+        self._last: tuple[int, Path, Mapping[str, str]] | None = None
         self._folder, self._roots, self._segment = folder, tuple(roots), segment
         self._sweep, self._work = Sweep(cursor), Deferred[int](submit, limit=1)
         self._found: dict[int, CheckpointFolder] = {}
@@ -169,7 +197,9 @@ class CheckpointSource:
                     self._sweep.done(step, None)
                     continue
                 self._under_way[step] = found
-                self._work.submit(step, judge_checkpoint, found.path, self._roots)
+                before = self._last[1:] if self._last is not None and self._last[0] < step else None
+                log.info("reading a checkpoint", extra={"fields": self._size_of(found)})
+                self._work.submit(step, judge_checkpoint, found.path, self._roots, self._care, before)
             taken = self._work.take(wait=wait)
             if taken is None:
                 return
@@ -186,13 +216,19 @@ class CheckpointSource:
         if not again:
             self._judged[step] = found
         if outcome.weights is not None:
-            yield from self._emit(found, outcome.weights, seen)
+            yield from self._emit(found, outcome.weights, outcome, seen)
         elif outcome.skip is not None and stays:
             self._count(outcome)
         elif outcome.skip is not None:
             self._failed[step] = found, outcome
 
-    def _emit(self, found: CheckpointFolder, weights: Weights, seen: float | None) -> Iterator[Item]:
+    def _size_of(self, found: CheckpointFolder) -> dict[str, str]:
+        """For people who wait: how much there is to read, and how long that takes at the limit."""
+        size = sum(size for _, size, _ in found.weights)
+        told = {"checkpoint": _shown(found.path, self._roots), "size": human(size)}
+        return {**told, "seconds": f"{size / self._care.io_limit:.0f}"} if self._care.io_limit else told
+
+    def _emit(self, found: CheckpointFolder, weights: Weights, outcome: Outcome, seen: float | None) -> Iterator[Item]:
         if not found.marker and weights.problems:
             self.stats.skip(Skip.TRUNCATED, f"{found.path.name}: {weights.problems[0]}")
             return
@@ -202,6 +238,7 @@ class CheckpointSource:
             self.stats.skip(Skip.DUPLICATE, f"{found.path.name}: saved again with the same bytes")
             return
         self._emitted[found.step] = joint
+        self._last = found.step, found.path, {name: one.checksum for name, one in weights.tensors.items()}
         self.stats.records += 1
         yield CheckpointDigest(
             channel=self.name,
@@ -216,6 +253,8 @@ class CheckpointSource:
             adapter=weights.adapter,
             replicas=weights.replicas,
             optimizer=weights.optimizer,
+            movement=outcome.movement,
+            base=outcome.base,
         )
 
     def _count(self, outcome: Outcome) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,9 +18,6 @@ from grpo_watch.sources.weights import files_of_index
 if TYPE_CHECKING:
     from grpo_watch.extract.elements import Change
     from grpo_watch.extract.extents import Extent
-
-LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?)\.(\d{1,6})\.")
-"""The number of a transformer layer in a tensor's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +62,6 @@ def compare_elements(first: Path, second: Path) -> list[Compared]:
 
 def _roots(path: Path) -> tuple[Path, ...]:
     return (path if path.is_dir() else path.parent,)
-
-
-def layer_of(name: str) -> str:
-    """``layer 7`` of a tensor's name; of those outside the layers what remains before the last dot."""
-    found = LAYER.search(name)
-    return f"layer {int(found[1])}" if found else name.rpartition(".")[0] or name
 
 
 def locate(path: Path, roots: Sequence[Path]) -> Mapping[str, tuple[Path, Extent]]:

@@ -61,6 +61,23 @@ class How:
 AS_USUAL = How()
 
 
+@dataclass(frozen=True, slots=True)
+class Care:
+    """How a watch reads weights: at most so many bytes per second (0: no limit), and where it keeps what it read."""
+
+    io_limit: float = 0.0
+    digests: Path | None = None
+
+    def how(self) -> How:
+        """The same for one checkpoint."""
+        throttle = Throttle(self.io_limit) if self.io_limit else None
+        return How(throttle=throttle, cache=None if self.digests is None else DigestCache(self.digests))
+
+
+UNHURRIED = Care()
+"""Without limit, and nothing is kept."""
+
+
 def digest_checkpoint(folder: Path, roots: Sequence[Path], how: How = AS_USUAL) -> Weights | None:
     """Checksums of all tensors of a checkpoint folder; None when it holds no weight file.
 

@@ -258,3 +258,41 @@ def test_large_file_that_is_cut_off_while_it_is_mapped(
     monkeypatch.setattr(xxhash, "xxh3_128", cut)
     assert digest_command(path, None, "text", False, cached=False) == 3
     assert "was cut off, or failed, while it was read (SIGBUS)" in capsys.readouterr().out
+
+
+def configured(folder: Path, base: str) -> Path:
+    (folder / "config.json").write_text(json.dumps({"_name_or_path": base}))
+    return folder
+
+
+def test_beside_its_base_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A base in the same run folder, by a relative path; one elsewhere is not looked at."""
+    save(tmp_path / "base", a=[1.0], b=[2.0])
+    same = configured(save(tmp_path / "checkpoint-1", a=[1.0], b=[2.0]), "../base")
+    moved = configured(save(tmp_path / "checkpoint-2", a=[1.0], b=[3.0]), str(tmp_path / "base"))
+    base = str(tmp_path / "base")
+    assert run(capsys, same)[1]["base"] == {"path": base, "tensors": 2, "changed": 0}
+    assert run(capsys, moved)[1]["base"] == {"path": base, "tensors": 2, "changed": 1}
+    assert f"base model {base}: all 2 tensors are byte-identical: this is still the base model" in text(capsys, same)[1]
+    assert "1 of 2 tensors changed" in text(capsys, moved)[1]
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-0.5B", "../../outside/base", "/etc", "checkpoint-1", ".", "a\0b", ""])
+def test_base_model_that_is_not_here(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    save_base = tmp_path / "outside" / "base"
+    save_base.mkdir(parents=True)
+    save(save_base, a=[1.0])
+    run_folder = tmp_path / "run"
+    run_folder.mkdir()
+    assert "base" not in run(capsys, configured(save(run_folder / "checkpoint-1", a=[1.0]), name))[1]
+
+
+def test_base_model_below_allowed_roots(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "run").mkdir()
+    base = save(tmp_path / "models" / "base", a=[1.0])
+    monkeypatch.setenv("GRPO_WATCH_ALLOW_ROOTS", str(tmp_path / "models"))
+    told = run(capsys, configured(save(tmp_path / "run" / "checkpoint-1", a=[1.0]), str(base)))[1]
+    assert told["base"]["changed"] == 0

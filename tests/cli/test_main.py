@@ -76,7 +76,7 @@ def test_check_defaults(calls: list[tuple[Any, ...]]) -> None:
 def test_the_other_commands_hand_over_their_options(calls: list[tuple[Any, ...]]) -> None:
     """Positions are the contract between main and the commands."""
     run_cli(["run", "a", "--listen", ":0", "--state-dir", "s", "--exit-when-done", "-v", "-v", "--log-format", "json"])
-    run_cli(["run"])
+    run_cli(["run", "--io-limit", "9MB"])
     run_cli(["sources", "a", "b"])
     run_cli(["digest", "a"])
     run_cli(["digest", "a", "b", "--format", "json", "--elements", "--threads", "2", "--io-limit", "9MB", "--no-cache"])
@@ -84,8 +84,8 @@ def test_the_other_commands_hand_over_their_options(calls: list[tuple[Any, ...]]
     run_cli(["config", "--config", "c.yaml"])
     run_cli(["demo", "--stay"])
     assert calls == [
-        (["a"], None, ":0", Path("s"), [], True, "json", 2, False),
-        ([], None, None, None, [], False, "logfmt", 0, False),
+        (["a"], None, ":0", Path("s"), [], True, "json", 2, False, None),
+        ([], None, None, None, [], False, "logfmt", 0, False, "9MB"),
         (["a", "b"], "text", False),
         ("a", None, "text", False, False, 1, "", True),
         ("a", "b", "json", False, True, 2, "9MB", False),

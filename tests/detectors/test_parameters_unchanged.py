@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from grpo_watch.core.movement import Movement
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind, TensorDigest
 from tests.support.detecting import Watched
 from tests.support.records import a_checkpoint, row
@@ -132,3 +134,128 @@ def test_moments_that_never_change_beside_weights_that_do() -> None:
 
 def test_moments_that_one_checkpoint_lacks_say_nothing() -> None:
     assert fed(with_optimizer(20, SAME, "m1"), a_checkpoint(40, MOVED)).changes == []
+
+
+LAYERED = tuple(f"model.layers.{layer}.{part}.weight" for layer in (0, 1) for part in ("q", "up")) + ("embed", "bias")
+
+
+def stepped(step: int, *times: int) -> CheckpointDigest:
+    """Each tensor of ``LAYERED`` has changed so many times until this step."""
+    tensors = {
+        name: TensorDigest("F32", (64, 64), f"{name} {count}") for name, count in zip(LAYERED, times, strict=True)
+    }
+    return replace(a_checkpoint(step, {}), tensors=tensors)
+
+
+def test_layers_that_stop() -> None:
+    """Layer 1 changes twice and then stands still while layer 0 goes on; it is told once, and ends when it goes on."""
+    run = fed(
+        stepped(10, 0, 0, 0, 0, 0, 0),
+        stepped(20, 1, 1, 1, 1, 1, 0),
+        stepped(30, 2, 2, 2, 2, 2, 0),
+        stepped(40, 3, 3, 2, 2, 2, 0),
+    )
+    assert run.changes == [("firing", 40, "warning")]
+    assert "1 layers changed until checkpoint 30 and stand still since: layer 1" in run.said[-1].reading.message
+    assert run.feed(stepped(50, 4, 4, 3, 2, 3, 0)).changes[-1] == ("resolved", 50, "warning")
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        (3, 3, 3, 2, 3, 0),  # one matrix of layer 1 stands still
+        (3, 3, 3, 3, 2, 0),  # the embedding does
+    ],
+)
+def test_single_tensors_may_stand_still(last: tuple[int, ...]) -> None:
+    """An expert that is not routed to; tokens that do not occur."""
+    run = fed(stepped(10, 0, 0, 0, 0, 0, 0), stepped(20, 1, 1, 1, 1, 1, 0), stepped(30, 2, 2, 2, 2, 2, 0))
+    assert run.feed(stepped(40, *last)).changes == []
+
+
+def test_layers_frozen_from_the_start_are_nobodys_matter() -> None:
+    run = fed(*(stepped(10 * n, n, n, 0, 0, n, 0) for n in range(1, 6)))
+    assert run.changes == []
+
+
+def test_a_frozen_model_says_what_changed_before() -> None:
+    run = fed(stepped(10, 0, 0, 0, 0, 0, 0), stepped(20, 1, 1, 0, 0, 1, 0), stepped(30, 1, 1, 0, 0, 1, 0))
+    assert run.changes == [("firing", 30, "critical")]
+    assert run.said[-1].reading.evidence["changed_before"] == 3
+    assert run.said[-1].reading.evidence["never_changed"] == 3
+
+
+def test_an_adapter_beside_its_base_is_judged_by_what_it_trains() -> None:
+    """The base drifts, the adapter stands still: frozen."""
+    first = {"q.base_layer.weight": "1", "q.lora_B.weight": "2"}
+    second = {"q.base_layer.weight": "9", "q.lora_B.weight": "2"}
+    assert fed(a_checkpoint(10, first), a_checkpoint(20, second)).changes == [("firing", 20, "critical")]
+
+
+def test_still_the_base_model() -> None:
+    run = fed(a_checkpoint(20, SAME, base="models/base"))
+    assert run.changes == [("firing", 20, "critical")]
+    assert run.said[-1].reading.message == "all 2 tensors of checkpoint 20 are those of the base model models/base"
+    assert run.feed(a_checkpoint(40, MOVED)).changes[-1] == ("resolved", 40, "critical")
+
+
+def test_a_checkpoint_before_any_step_may_be_the_base() -> None:
+    assert fed(a_checkpoint(0, SAME, base="models/base")).changes == []
+
+
+FIXED, MASTERS = ((-6, 4_000_000, 0),), ((-6, 4_000_000, 20_000),)
+"""Weights from 0.0156 to 0.0312, whose neighbours in bf16 lie 2**-13 = 1.2e-4 apart."""
+
+
+def rounded(
+    counts: tuple[tuple[int, int, int], ...],
+    *,
+    rate: float = 1e-6,
+    norm: float = 0.5,
+    steps: int = 100,
+    dtype: str = "BF16",
+) -> Watched:
+    """Two checkpoints with so many optimizer steps between them; 10,000 x 10,000 weights."""
+    size = {"w": TensorDigest(dtype, (10_000, 10_000), "1")}
+    movement = Movement(dtype, 8, counts) if counts else None
+    first = replace(a_checkpoint(10, {}), tensors=size)
+    second = replace(a_checkpoint(10 + steps, {}), tensors={"w": replace(size["w"], checksum="2")}, movement=movement)
+    rows = [row(10 + n, learning_rate=rate, grad_norm=norm) for n in range(1, steps + 1)]
+    return Watched(RULE).feed(first, *rows, second)
+
+
+def test_updates_that_round_away() -> None:
+    """100 updates of 1e-6: chance alone carries a weight 1e-5, a tenth of which changes 4e6 * 1e-6 / 1.2e-4 = 32,768."""
+    run = rounded(FIXED)
+    assert run.changes == [("firing", 110, "warning")]
+    said = run.said[-1].reading
+    assert said.message.startswith("updates of 1e-06 vanish below bf16's resolution near 0.02 (1e-04): of 4,000,000 ")
+    assert said.evidence["beyond_expected"] == pytest.approx(32_768)
+    assert said.first_step == 10
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"counts": MASTERS},  # a float32 copy collects them
+        {"counts": FIXED, "steps": 10},  # too few steps: copies start on bf16's own values
+        {"counts": FIXED, "rate": 1e-9},  # early in a warm-up: 33 expected
+        {"counts": FIXED, "rate": 1e-3},  # one update moves them
+        {"counts": FIXED, "norm": 1e-4},  # 1e-8 per weight, Adam's eps
+        {"counts": FIXED, "norm": 0.0},  # no signal
+        {"counts": ()},  # float32, or rotated away
+    ],
+)
+def test_what_looks_like_rounding(case: dict[str, Any]) -> None:
+    assert rounded(**case).changes == []
+
+
+def test_steps_without_a_gradient_are_not_counted() -> None:
+    """Of 100 steps 85 had none: 15 are too few."""
+    size = {"w": TensorDigest("BF16", (10_000, 10_000), "1")}
+    first = replace(a_checkpoint(10, {}), tensors=size)
+    second = replace(
+        a_checkpoint(110, {}), tensors={"w": replace(size["w"], checksum="2")}, movement=Movement("BF16", 8, FIXED)
+    )
+    rows = [row(10 + n, learning_rate=1e-6, grad_norm=0.5 if n % 7 == 0 else 0.0) for n in range(1, 101)]
+    assert Watched(RULE).feed(first, *rows, second).changes == []

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import numpy as np
 import pytest
 from safetensors import numpy as library
 
+from grpo_watch.core.movement import Movement
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Cursor
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.checkpoint_folder import marker_is_whole
 from grpo_watch.sources.checkpoints import SETTLED, CheckpointSource, judge_checkpoint
-from grpo_watch.sources.weights import digest_checkpoint
+from grpo_watch.sources.throttle import Throttle
+from grpo_watch.sources.weights import Care, digest_checkpoint
 
 OLD, NEW = 1_000_000_000, 2_000_000_000
 """Modification times in seconds."""
@@ -361,3 +364,84 @@ def test_hashing_in_a_worker_process_gives_the_same(tmp_path: Path) -> None:
         elsewhere = drain(source(tmp_path, submit=pool.submit))
     assert elsewhere == drain(source(tmp_path))
     assert [found.step for found in elsewhere] == [10, 20]
+
+
+def bf16(values: Any) -> np.ndarray[Any, Any]:
+    """The upper halves of float32 values, as raw numbers."""
+    return (np.asarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def save_bf16(folder: Path, step: int, **tensors: np.ndarray[Any, Any]) -> None:
+    """A checkpoint whose tensors are named bf16 in a header written by hand; numpy has no such type."""
+    header: dict[str, Any] = {}
+    at = 0
+    for name, one in tensors.items():
+        header[name] = {"dtype": "BF16", "shape": list(one.shape), "data_offsets": [at, at := at + one.nbytes]}
+    text = json.dumps(header).encode()
+    path = folder / f"checkpoint-{step}"
+    path.mkdir()
+    raw = b"".join(one.tobytes() for one in tensors.values())
+    (path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + raw)
+    (path / "trainer_state.json").write_text("{}")
+
+
+def test_how_far_bf16_weights_moved(tmp_path: Path) -> None:
+    """4096 weights of 1.5 (exponent 0) and of 0.02 (exponent -6): 5 and 7 of them change; what is frozen is left out."""
+    first = bf16([[1.5] * 4096, [0.02] * 4096])
+    second = first.copy()
+    second[0, :5] += 1
+    second[1, 10:17] += 1
+    frozen, tokens = bf16([[1.0] * 4096] * 2), bf16([[1.0] * 4096] * 2)
+    save_bf16(tmp_path, 10, w=first, frozen=frozen, embed_tokens=tokens)
+    save_bf16(tmp_path, 20, w=second, frozen=frozen, embed_tokens=tokens + 1)
+    one, two = drain(source(tmp_path))
+    assert one.movement is None
+    assert two.movement == Movement("BF16", 1, ((-6, 4096, 7), (0, 4096, 5)))
+
+
+def test_movement_needs_the_earlier_checkpoint(tmp_path: Path) -> None:
+    """Rotation deleted it before the later one was read."""
+    roots = (tmp_path,)
+    save_bf16(tmp_path, 10, w=bf16([[1.5] * 4096] * 2))
+    earlier = digest_checkpoint(tmp_path / "checkpoint-10", roots)
+    save_bf16(tmp_path, 20, w=bf16([[1.25] * 4096] * 2))
+    assert earlier is not None
+    sums = {name: digest.checksum for name, digest in earlier.tensors.items()}
+    shutil.rmtree(tmp_path / "checkpoint-10")
+    outcome = judge_checkpoint(tmp_path / "checkpoint-20", roots, before=(tmp_path / "checkpoint-10", sums))
+    assert outcome.weights is not None
+    assert outcome.movement is None
+
+
+def test_the_first_checkpoint_beside_its_base(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    shutil.copy(save(tmp_path, 10) / "model.safetensors", base)
+    for step in (10, 20):
+        (save(tmp_path, step) / "config.json").write_text('{"_name_or_path": "../base"}')
+    first, second = drain(source(tmp_path))
+    assert first.base == str(base)
+    assert second.base == "", "told once; then the pair speaks"
+
+
+def test_reading_is_slow_and_remembered_where_the_watch_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """5 MB at 50 MB/s take a tenth of a second; the second watch knows them from the folder of the first."""
+    caplog.set_level("INFO")
+    waited: list[float] = []
+    slow = partial(Throttle, clock=lambda: 0.0, wait=waited.append)
+    monkeypatch.setattr("grpo_watch.sources.weights.Throttle", slow)
+    run = tmp_path / "run"
+    run.mkdir()
+    library.save_file({"a": np.ones(1_250_000, np.float32)}, save(run, 10) / "model.safetensors")
+    care = Care(50e6, tmp_path / "digests")
+    (first,) = drain(source(run, care=care))
+    assert waited[-1] == pytest.approx(0.1, rel=0.1)
+    assert [record.fields for record in caplog.records if record.name == "grpo_watch.checkpoints"] == [
+        {"checkpoint": "checkpoint-10", "size": "5 MB", "seconds": "0"}
+    ]
+    waited.clear()
+    (again,) = drain(source(run, care=care))
+    assert again.tensors == first.tensors
+    assert waited == []

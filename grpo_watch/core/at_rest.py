@@ -1,0 +1,46 @@
+"""Says which parts of a model stand still: layers that used to change, or all of it since the base model."""
+
+from __future__ import annotations
+
+from grpo_watch.core.checkpoints import Movers
+from grpo_watch.core.records import CheckpointDigest, Reading, Scalar, Severity, Verdict
+
+LAYERS, BASE = "layers", "base"
+"""Keys of the two readings."""
+SHOWN = 8
+
+
+def still_the_base(record: CheckpointDigest) -> tuple[Reading, ...]:
+    """A breach where the first checkpoint of a run, saved after some steps, is its base model byte by byte."""
+    if not record.base or record.step < 1:
+        return ()
+    count = len(record.tensors)
+    message = f"all {count} tensors of checkpoint {record.step} are those of the base model {record.base}"
+    evidence: dict[str, Scalar] = {"identical_tensors": count, "base": record.base}
+    return (Reading(Verdict.BREACH, BASE, 0.0, None, message, evidence, first_step=0, immediate=True),)
+
+
+def layers_at_rest(movers: Movers, record: CheckpointDigest) -> tuple[Reading, ...]:
+    """A warning where whole layers used to change and stand still while others go on."""
+    rest = movers.layers_at_rest(record)
+    if not rest:
+        return ()
+    since = max(rest.values())
+    shown = sorted(rest, key=lambda layer: int(layer.rpartition(" ")[2]))
+    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+    message = (
+        f"{len(rest)} layers changed until checkpoint {since} and stand still since: {', '.join(shown[:SHOWN])}{more}"
+    )
+    evidence: dict[str, Scalar] = {"layers": len(rest), "since": since, "tensors_that_ever_changed": len(movers.ever)}
+    reading = Reading(
+        Verdict.BREACH,
+        LAYERS,
+        float(len(rest)),
+        message=message,
+        evidence=evidence,
+        severity=Severity.WARNING,
+        first_step=since,
+        immediate=True,
+        hint="look for parameters that lost requires_grad, or an optimizer that was rebuilt from a part of them",
+    )
+    return (reading,)
