@@ -118,12 +118,13 @@ def _placed(storage: Foreign, place: tuple[Node, ...], typed: Node, file: str) -
     kind, key, count = _storage(storage, file)
     offset, shape, strides = place[0], _shape(place[1]), _shape(place[2])
     dtype = known.DTYPES.get(typed.path.rpartition(".")[2]) if isinstance(typed, Name) else kind
-    if dtype is None or not naturals((offset,)) or not naturals(shape) or not naturals(strides):
+    known_place = naturals((offset,)) and naturals(shape) and naturals(strides) and len(shape) == len(strides)
+    if dtype is None or not known_place:
         raise TensorFileError(f"{file}: a tensor of its pickle is not understood")
     bits = BITS[dtype]
     held = count * (BITS[kind] if kind else 8) // 8
     tensor = StoredTensor("", dtype, tuple(shape), tuple(strides), key, int(offset), held)
-    if len(shape) != len(strides) or (tensor.span and (tensor.offset + tensor.span) * bits > held * 8):
+    if tensor.span and (tensor.offset + tensor.span) * bits > held * 8:
         raise TensorFileError(f"{file}: a tensor of shape {list(shape)} reaches out of its storage {key[:40]!r}")
     return tensor
 

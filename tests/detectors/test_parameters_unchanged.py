@@ -136,7 +136,7 @@ def test_moments_that_one_checkpoint_lacks_say_nothing() -> None:
     assert fed(with_optimizer(20, SAME, "m1"), a_checkpoint(40, MOVED)).changes == []
 
 
-LAYERED = tuple(f"model.layers.{layer}.{part}.weight" for layer in (0, 1) for part in ("q", "up")) + ("embed", "bias")
+LAYERED = (*(f"model.layers.{layer}.{part}.weight" for layer in (0, 1) for part in ("q", "up")), "embed", "bias")
 
 
 def stepped(step: int, *times: int) -> CheckpointDigest:
@@ -225,7 +225,7 @@ def rounded(
 
 
 def test_updates_that_round_away() -> None:
-    """100 updates of 1e-6: chance alone carries a weight 1e-5, a tenth of which changes 4e6 * 1e-6 / 1.2e-4 = 32,768."""
+    """100 updates of 1e-6: chance carries a weight 1e-5; a tenth of that changes 4e6 * 1e-6 / 2**-13 = 32,768."""
     run = rounded(FIXED)
     assert run.changes == [("firing", 110, "warning")]
     said = run.said[-1].reading

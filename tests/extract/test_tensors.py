@@ -223,10 +223,30 @@ HEADERS: dict[str, tuple[Any, int]] = {
 }
 
 
+NOT_UNDERSTOOD = "the header entry of 'a' is not understood"
+SAID = {
+    "overlap": "tensor 'b' overlaps another",
+    "same place twice": "tensor 'b' overlaps another",
+    "gap": "tensor 'b' follows a gap",
+    "rest": "4 bytes after the last tensor; the file was not written whole",
+    "end before begin": "offsets of 'a' do not fit its shape",
+    "size is not type times shape": "offsets of 'a' do not fit its shape",
+    "beyond the file": "truncated: header says 472 bytes, file has 76 bytes",
+    "no object": "the header is no JSON object",
+    "name twice": "the header names a tensor twice",
+    "no json": "the header is no JSON (JSONDecodeError)",
+    "nested": "the header is no JSON (RecursionError)",
+    "no utf-8": "the header is no JSON (UnicodeDecodeError)",
+    "digits": "the header is no JSON (ValueError)",
+}
+"""What is said of each; of all others that the entry of 'a' is not understood."""
+
+
 @pytest.mark.parametrize("case", HEADERS)
 def test_header_that_contradicts_itself_is_refused(tmp_path: Path, case: str) -> None:
     header, size = HEADERS[case]
-    refusal(raw_file(tmp_path / "m.safetensors", header, bytes(size)))
+    said = refusal(raw_file(tmp_path / "m.safetensors", header, bytes(size)))
+    assert said == f"m.safetensors: {SAID.get(case, NOT_UNDERSTOOD)}"
 
 
 @pytest.mark.parametrize("size", [0, 7, 8, 9])

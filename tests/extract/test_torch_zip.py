@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -184,12 +186,82 @@ def malicious(canary: Canary) -> dict[str, bytes]:
     }
 
 
+ASKED_FOR = {
+    "posix": "posix.system",
+    "builtin": "builtins.eval",
+    "getattr": "builtins.getattr",
+    "new object": "subprocess.Popen",
+    "module of torch": "torch.load",
+    "dotted": "torch.storage.os.system",
+    "control characters in the name": "os?.system",
+}
+"""What is said to be asked for; by all others, os.system."""
+OPCODES = {"old instance": "INST", "object": "OBJ", "extension": "EXT1"}
+"""Opcodes that are refused for themselves."""
+
+
 @pytest.mark.parametrize("case", sorted(malicious(Canary(Path()))))
 def test_malicious_pickle_is_refused_and_not_run(tmp_path: Path, case: str) -> None:
     canary = Canary(tmp_path)
     path = torch.archive(tmp_path / "pytorch_model.bin", torch.whole(malicious(canary)[case]), {"0": WEIGHT.tobytes()})
-    assert "refused: " in refusal(path)
+    said = f"its pickle asks for {ASKED_FOR.get(case, 'os.system')}, which no tensor needs; nothing of it was run"
+    said = f"pickle opcode {OPCODES[case]}, which no tensor needs" if case in OPCODES else said
+    assert refusal(path) == f"pytorch_model.bin: refused: {said}"
     assert not canary.path.exists()
+
+
+WATCHED = """
+import os, sys
+from grpo_watch.errors import TensorFileError
+from grpo_watch.extract.tensors import digest_file
+from pathlib import Path
+
+RUN = {"pickle.find_class", "os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "exec", "compile"}
+RUN |= {"import", "marshal.loads", "ctypes.dlopen", "socket.connect", "code.__new__", "function.__new__"}
+seen, on = [], False
+
+def hook(event, arguments):
+    if on and (event in RUN or (event == "open" and arguments[1] not in (None, "r", "rb"))):
+        seen.append(event)
+
+def read(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return len(digest_file(descriptor, path.name))
+    except TensorFileError as error:
+        return str(error)
+    finally:
+        os.close(descriptor)
+
+sys.addaudithook(hook)
+folder = Path(sys.argv[1])
+read(folder / "honest.bin")  # imports what it needs
+refused = [path for path in sorted(folder.glob("*.bin")) if path.name != "honest.bin"]
+read(refused[0])
+on = True
+answers = [read(path) for path in refused]
+on = False
+assert all(isinstance(one, str) for one in answers), answers
+print(len(answers), seen)
+"""
+
+
+def test_nothing_at_all_is_run_imported_or_written(tmp_path: Path) -> None:
+    """Python's own audit events, while every malicious pickle, a zip bomb and a lying archive are read."""
+    torch.state_dict(tmp_path / "honest.bin", {"w": WEIGHT})
+    bodies = malicious(Canary(tmp_path))
+    for number, body in enumerate(bodies.values()):
+        torch.archive(tmp_path / f"malicious-{number:02}.bin", torch.whole(body), {"0": WEIGHT.tobytes()})
+    bomb = torch.ordered({"w": torch.tensor("0", WEIGHT, shape=(4_000_000,), strides=(1,), count=4_000_000)})
+    torch.archive(tmp_path / "z-bomb.bin", torch.whole(bomb), {"0": bytes(16_000_000)}, zipfile.ZIP_DEFLATED)
+    patched(
+        torch.state_dict(tmp_path / "z-lie.bin", {"a": WEIGHT, "b": WEIGHT}), ENTRY, 42, struct.pack("<I", 0), number=1
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, tmp_path], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == (f"{len(bodies) + 2} []\n", "")
+    assert not Canary(tmp_path).path.exists()
 
 
 def test_refusal_says_what_was_asked_for(tmp_path: Path) -> None:
@@ -252,10 +324,23 @@ LIES: dict[str, dict[str, Any]] = {
 }
 
 
+SAID_OF_LIES = {
+    "offset behind the storage": "a tensor of shape [3, 4] reaches out of its storage '0'",
+    "more elements than the storage": "a tensor of shape [3, 5] reaches out of its storage '0'",
+    "strides out of the storage": "a tensor of shape [3, 4] reaches out of its storage '0'",
+    "huge shape": "a tensor of shape [4611686018427387904, 4611686018427387904] reaches out of its storage '0'",
+    "storage larger than the member": "truncated: the storage '0' has 48 bytes of 4 KB",
+    "type of another size": "truncated: the storage '0' has 48 bytes of 96 bytes",
+    "unknown type": "refused: its pickle asks for torch.QInt8Storage, which no tensor needs; nothing of it was run",
+}
+"""What is said of each; of all others that the tensor is not understood."""
+
+
 @pytest.mark.parametrize("case", sorted(LIES))
 def test_tensor_that_does_not_fit_its_storage(tmp_path: Path, case: str) -> None:
     part = torch.tensor("0", WEIGHT, **LIES[case])
-    refusal(torch.archive(tmp_path / "m.bin", torch.whole(torch.ordered({"w": part})), {"0": WEIGHT.tobytes()}))
+    path = torch.archive(tmp_path / "m.bin", torch.whole(torch.ordered({"w": part})), {"0": WEIGHT.tobytes()})
+    assert refusal(path) == f"m.bin: {SAID_OF_LIES.get(case, 'a tensor of its pickle is not understood')}"
 
 
 def test_storage_that_is_missing(tmp_path: Path) -> None:
@@ -309,22 +394,32 @@ def patched(path: Path, signature: bytes, at: int, content: bytes, number: int =
 
 
 ENTRY, END = b"PK\1\2", b"PK\5\6"
+OUTSIDE, DAMAGED = "refused: 'archive/data.pkl' lies outside the archive", "the zip directory is damaged"
 DIRECTORIES = {
-    "header behind the file": (ENTRY, 42, struct.pack("<I", 1 << 30)),
-    "header where none is": (ENTRY, 42, struct.pack("<I", 7)),
-    "member longer than the file": (ENTRY, 20, struct.pack("<2I", 1 << 29, 1 << 29)),
-    "encrypted": (ENTRY, 8, b"\x01\x00"),
-    "signature of an entry": (ENTRY, 0, b"XX"),
-    "directory behind the file": (END, 16, struct.pack("<I", 1 << 30)),
-    "directory longer than the file": (END, 12, struct.pack("<I", 1 << 30)),
-    "more entries than there are": (END, 10, struct.pack("<H", 60_000)),
-    "no end": (END, 0, b"XX"),
+    "header behind the file": (ENTRY, 42, struct.pack("<I", 1 << 30), OUTSIDE),
+    "header where none is": (ENTRY, 42, struct.pack("<I", 7), OUTSIDE),
+    "member longer than the file": (
+        ENTRY,
+        20,
+        struct.pack("<2I", 1 << 29, 1 << 29),
+        "refused: 'archive/data.pkl' reaches out of the archive (537 MB)",
+    ),
+    "encrypted": (ENTRY, 8, b"\x01\x00", "refused: 'archive/data.pkl' is encrypted"),
+    "signature of an entry": (ENTRY, 0, b"XX", DAMAGED),
+    "directory behind the file": (END, 16, struct.pack("<I", 1 << 30), "the zip directory lies outside the file"),
+    "directory longer than the file": (END, 12, struct.pack("<I", 1 << 30), "the zip directory lies outside the file"),
+    "more entries than there are": (END, 10, struct.pack("<H", 60_000), DAMAGED),
+    "no end": (END, 0, b"XX", "truncated: a zip archive without its directory at the end"),
 }
 
 
 @pytest.mark.parametrize("case", sorted(DIRECTORIES))
 def test_directory_that_contradicts_the_file(tmp_path: Path, case: str) -> None:
-    refusal(patched(torch.state_dict(tmp_path / "m.bin", {"w": WEIGHT}), *DIRECTORIES[case]))
+    signature, at, content, said = DIRECTORIES[case]
+    assert (
+        refusal(patched(torch.state_dict(tmp_path / "m.bin", {"w": WEIGHT}), signature, at, content))
+        == f"m.bin: {said}"
+    )
 
 
 def test_members_that_overlap(tmp_path: Path) -> None:

@@ -386,7 +386,7 @@ def save_bf16(folder: Path, step: int, **tensors: np.ndarray[Any, Any]) -> None:
 
 
 def test_how_far_bf16_weights_moved(tmp_path: Path) -> None:
-    """4096 weights of 1.5 (exponent 0) and of 0.02 (exponent -6): 5 and 7 of them change; what is frozen is left out."""
+    """4096 weights of 1.5 (exponent 0) and of 0.02 (exponent -6): 5 and 7 of them change; frozen ones are left out."""
     first = bf16([[1.5] * 4096, [0.02] * 4096])
     second = first.copy()
     second[0, :5] += 1
