@@ -6,9 +6,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from grpo_watch.core.checkpoints import CheckpointHistory, changed, comparable
+from grpo_watch.core.checkpoints import LAYER, CheckpointHistory, changed, comparable
 from grpo_watch.core.records import CheckpointDigest
-from grpo_watch.sources.element_changes import LAYER
 
 CHECKPOINTS = 8
 LAYERS = 200
