@@ -3,7 +3,8 @@
 export async function ask(path) {
   const answer = await fetch(`api/v1/${path}`, { headers: { Accept: "application/json" } });
   const told = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw Object.assign(new Error(told.error || `the daemon answers ${answer.status}`), { status: answer.status });
+  if (!answer.ok)
+    throw Object.assign(new Error(told.error || `the daemon answers ${answer.status}`), { status: answer.status });
   return told;
 }
 

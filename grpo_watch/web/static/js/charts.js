@@ -1,6 +1,6 @@
 // The charts of a run: one cursor for all, steps or time, linear or logarithmic; the keyboard moves the cursor too.
 import { asking } from "./api.js";
-import { button, el, renew } from "./dom.js";
+import { button, el, renew, visible } from "./dom.js";
 import { HEIGHT, caveats, columns, options } from "./plot.js";
 import { go, query } from "./router.js";
 
@@ -12,7 +12,8 @@ export function chartsPart(holder, slug, route, show) {
   renew(holder, [el("h2", {}, "Over the steps"), tools, grid]);
 
   const state = () => ({ time: route.query.get("axis") === "time", log: route.query.get("log") === "1" });
-  const change = (changes) => go(`/run/${slug}`, query({ ...Object.fromEntries(route.query), ...changes }), { quiet: true });
+  const change = (changes) =>
+    go(`/run/${slug}`, query({ ...Object.fromEntries(route.query), ...changes }), { quiet: true });
 
   function bar() {
     const { time, log } = state();
@@ -20,17 +21,31 @@ export function chartsPart(holder, slug, route, show) {
     renew(tools, [
       el("span", { class: "chips", role: "group", "aria-label": "Across" }, [
         button("steps", () => change({ axis: "" }), { ...pressed(!time), "data-key": "steps" }),
-        button("time", () => change({ axis: "time" }), { ...pressed(time), "data-key": "time", disabled: told && !told.timed, "aria-keyshortcuts": "x" }),
+        button("time", () => change({ axis: "time" }), {
+          ...pressed(time),
+          "data-key": "time",
+          disabled: told && !told.timed,
+          "aria-keyshortcuts": "x",
+        }),
       ]),
-      button("log scale", () => change({ log: log ? "" : "1" }), { ...pressed(log), "data-key": "log", "aria-keyshortcuts": "l" }),
-      el("span", { class: "dim" }, "Shaded: an alert. Full stroke: told; dashed: over; dotted: a restart went on. Drag to zoom, double-click to go back; arrow keys move the cursor."),
+      button("log scale", () => change({ log: log ? "" : "1" }), {
+        ...pressed(log),
+        "data-key": "log",
+        "aria-keyshortcuts": "l",
+      }),
+      el(
+        "span",
+        { class: "dim" },
+        "Shaded: an alert. Full stroke: told; dashed: over; dotted: a restart went on. Drag to zoom, double-click to go back; arrow keys move the cursor.",
+      ),
     ]);
     holder.querySelector("h2").textContent = time ? "Over time" : "Over the steps";
   }
 
   function draw() {
     const { log } = state();
-    const same = drawn.length === told.charts.length && drawn.every((each, place) => each.fits(told, told.charts[place], log));
+    const same =
+      drawn.length === told.charts.length && drawn.every((each, place) => each.fits(told, told.charts[place], log));
     if (same) drawn.forEach((each, place) => each.renew(told, told.charts[place]));
     else {
       drawn.forEach((each) => each.destroy());
@@ -43,7 +58,7 @@ export function chartsPart(holder, slug, route, show) {
   const asked = asking(
     () => `runs/${slug}/charts${state().time ? "?axis=time" : ""}`,
     (answer) => {
-      told = answer;
+      told = { ...answer, charts: answer.charts.map(legible) };
       show(told.charts.length > 0);
       bar();
       draw();
@@ -73,6 +88,11 @@ export function chartsPart(holder, slug, route, show) {
   };
 }
 
+// Names of reward functions are texts of the run.
+function legible(chart) {
+  return { ...chart, lines: chart.lines.map((line) => ({ ...line, name: visible(line.name) })) };
+}
+
 function oneChart(chart, told, key, log) {
   const area = el("div");
   const note = el("div", { class: "dim" });
@@ -82,9 +102,16 @@ function oneChart(chart, told, key, log) {
     event.preventDefault();
     move(plot, moves[event.key]);
   };
-  const box = el("div", { class: "chart", role: "group", "aria-label": chart.title, tabindex: 0, on: { keydown: moved } }, el("h3", {}, chart.title), area, note);
+  const box = el(
+    "div",
+    { class: "chart", role: "group", "aria-label": chart.title, tabindex: 0, on: { keydown: moved } },
+    el("h3", {}, chart.title),
+    area,
+    note,
+  );
   const place = { key, log, timed: told.axis === "time", bands: [], resumes: [] };
-  const shape = (of, axis, scale) => JSON.stringify([of.title, of.lines.map((line) => [line.name, line.faint, line.sparse]), axis, scale]);
+  const shape = (of, axis, scale) =>
+    JSON.stringify([of.title, of.lines.map((line) => [line.name, line.faint, line.sparse]), axis, scale]);
   const own = shape(chart, told.axis, log);
   let plot = null;
   const fillIn = (next, now) => {
@@ -115,5 +142,5 @@ function move(plot, by) {
   const steps = plot.data[0];
   const from = plot.cursor.idx ?? (by > 0 ? -1 : steps.length);
   const at = Math.min(Math.max(from + by, 0), steps.length - 1);
-  plot.setCursor({ left: plot.valToPos(steps[at], "x"), top: plot.bbox.height / devicePixelRatio / 2 }, true);
+  plot.setCursor({ left: plot.valToPos(steps[at], "x"), top: plot.bbox.height / devicePixelRatio / 2 }, true, true);
 }

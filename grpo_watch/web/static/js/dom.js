@@ -45,9 +45,23 @@ export function mark(severity, words = severity) {
 }
 
 export function table(names, rows, attributes = {}) {
-  const head = el("tr", {}, names.map((name) => el("th", { scope: "col" }, name)));
-  const body = rows.map((row) => el("tr", {}, row.map((cell) => el("td", {}, cell))));
-  return el("div", { class: "wide", tabindex: 0, role: "group", ...attributes }, el("table", {}, el("thead", {}, head), el("tbody", {}, body)));
+  const head = el(
+    "tr",
+    {},
+    names.map((name) => el("th", { scope: "col" }, name)),
+  );
+  const body = rows.map((row) =>
+    el(
+      "tr",
+      {},
+      row.map((cell) => el("td", {}, cell)),
+    ),
+  );
+  return el(
+    "div",
+    { class: "wide", tabindex: 0, role: "group", ...attributes },
+    el("table", {}, el("thead", {}, head), el("tbody", {}, body)),
+  );
 }
 
 export function button(label, run, attributes = {}) {

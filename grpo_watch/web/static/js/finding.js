@@ -11,13 +11,27 @@ export function when(found) {
 
 function evidence(found) {
   const values = Object.entries(found.evidence).filter(([, value]) => value !== null);
-  return values.length > 0 && el("div", { class: "evidence" }, values.map(([name, value]) => el("span", {}, el("i", {}, name), " ", shown(value))));
+  return (
+    values.length > 0 &&
+    el(
+      "div",
+      { class: "evidence" },
+      values.map(([name, value]) => el("span", {}, el("i", {}, name), " ", shown(value))),
+    )
+  );
 }
 
 function head(found) {
   return [
     el("h3", {}, found.rule, found.key && ` ${found.key}`),
-    el("p", { class: "dim" }, mark(found.severity), " ", when(found), found.attempt > 1 && ` · attempt ${found.attempt}`),
+    el(
+      "p",
+      { class: "dim" },
+      mark(found.severity),
+      " ",
+      when(found),
+      found.attempt > 1 && ` · attempt ${found.attempt}`,
+    ),
     el("p", { class: "seen" }, prose(found.summary)),
   ];
 }
@@ -34,7 +48,11 @@ export function finding(found, key, sign) {
     "article",
     { class: `finding ${found.severity}` },
     head(found),
-    el("dl", {}, rows.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
+    el(
+      "dl",
+      {},
+      rows.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]),
+    ),
     runbookFold(found.rule, `${key}-runbook`),
   );
 }

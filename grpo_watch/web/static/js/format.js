@@ -9,7 +9,11 @@ export function setClock(now) {
 }
 
 export function duration(seconds) {
-  for (const [unit, size] of [["days", 86400], ["hours", 3600], ["min", 60]]) {
+  for (const [unit, size] of [
+    ["days", 86400],
+    ["hours", 3600],
+    ["min", 60],
+  ]) {
     if (seconds >= 2 * size) return `${Math.round(seconds / size)} ${unit}`;
   }
   return `${Math.max(0, Math.round(seconds))} s`;
@@ -50,7 +54,8 @@ export function progress(run) {
 // What is expected of a run's end.
 export function outlook(run) {
   const told = [];
-  if (run.eta_seconds !== null && run.active) told.push(run.step >= run.max_steps ? "last step" : `${duration(run.eta_seconds)} left`);
+  if (run.eta_seconds !== null && run.active)
+    told.push(run.step >= run.max_steps ? "last step" : `${duration(run.eta_seconds)} left`);
   const differs = run.predicted_max_steps !== null && run.predicted_max_steps !== run.max_steps;
   if (differs) told.push(`its settings give ${run.predicted_max_steps} steps`);
   return told.join(" · ");

@@ -24,8 +24,14 @@ const press = (key) => document.querySelector(`.tools [data-key=${key}]:not([dis
 
 export function keyboard(theme) {
   const dialog = document.getElementById("keys");
-  const rows = KEYS.map(([keys, does]) => el("tr", {}, el("th", { scope: "row" }, el("kbd", {}, keys)), el("td", {}, does)));
-  renew(dialog, [el("h2", { id: "keys-title" }, "Keys"), el("table", {}, el("tbody", {}, rows)), button("Close", () => dialog.close())]);
+  const rows = KEYS.map(([keys, does]) =>
+    el("tr", {}, el("th", { scope: "row" }, el("kbd", {}, keys)), el("td", {}, does)),
+  );
+  renew(dialog, [
+    el("h2", { id: "keys-title" }, "Keys"),
+    el("table", {}, el("tbody", {}, rows)),
+    button("Close", () => dialog.close()),
+  ]);
   const help = () => (dialog.open ? dialog.close() : dialog.showModal());
   document.getElementById("help").addEventListener("click", help);
   const axis = () => press(document.querySelector("[data-key=time][aria-pressed=true]") ? "steps" : "time");

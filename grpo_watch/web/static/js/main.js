@@ -11,10 +11,16 @@ import { runPage } from "./run.js";
 const main = document.getElementById("main");
 const root = document.documentElement;
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const problems = part(document.getElementById("problems"), (lines) => lines.map((line) => el("p", { class: "note" }, line)));
+const problems = part(document.getElementById("problems"), (lines) =>
+  lines.map((line) => el("p", { class: "note" }, line)),
+);
 
 function tell(lines, late = null) {
-  problems(late === null || late === undefined ? lines : [`The engine is ${duration(late)} late: what is shown is old.`, ...lines]);
+  problems(
+    late === null || late === undefined
+      ? lines
+      : [`The engine is ${duration(late)} late: what is shown is old.`, ...lines],
+  );
 }
 
 let page = null;

@@ -10,7 +10,15 @@ export function matrix({ batches }) {
   const body = el("div");
   const choices = el("div", { class: "chips", role: "group", "aria-label": "Batches" });
   function show(place) {
-    renew(choices, batches.map((batch, at) => button(`step ${batch.step}`, () => show(at), { "aria-pressed": String(at === place), "data-key": `batch-${at}` })));
+    renew(
+      choices,
+      batches.map((batch, at) =>
+        button(`step ${batch.step}`, () => show(at), {
+          "aria-pressed": String(at === place),
+          "data-key": `batch-${at}`,
+        }),
+      ),
+    );
     renew(body, drawn(batches[place]));
   }
   show(batches.length - 1);
@@ -18,15 +26,32 @@ export function matrix({ batches }) {
 }
 
 function drawn(batch) {
-  const share = batch.repeated ? `${batch.repeated} of ${batch.completions} completions repeat another one of their group.` : `All ${batch.completions} completions differ inside their groups.`;
+  const share = batch.repeated
+    ? `${batch.repeated} of ${batch.completions} completions repeat another one of their group.`
+    : `All ${batch.completions} completions differ inside their groups.`;
   const more = batch.groups - batch.patterns.length;
-  if (!batch.patterns.length) return el("p", { class: "note" }, batch.reason || "The groups of this batch are not known.");
+  if (!batch.patterns.length)
+    return el("p", { class: "note" }, batch.reason || "The groups of this batch are not known.");
   const places = Math.max(...batch.patterns.map((pattern) => pattern.length));
-  const head = el("tr", {}, el("th", { scope: "col" }, "group"), Array.from({ length: places }, (_, at) => el("th", { scope: "col" }, String(at + 1))));
+  const head = el(
+    "tr",
+    {},
+    el("th", { scope: "col" }, "group"),
+    Array.from({ length: places }, (_, at) => el("th", { scope: "col" }, String(at + 1))),
+  );
   return [
     el("p", {}, share, more > 0 && ` The first ${batch.patterns.length} of ${batch.groups} groups are shown.`),
-    batch.repeated > 0 && el("p", { class: "dim" }, "The same letter in one row is the same text; a dot occurs once. The same pattern in every row means that workers sample with one seed; one letter everywhere, that nothing is sampled."),
-    el("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "Matrix of equal completions" }, el("table", { class: "matrix" }, el("thead", {}, head), el("tbody", {}, batch.patterns.map(row)))),
+    batch.repeated > 0 &&
+      el(
+        "p",
+        { class: "dim" },
+        "The same letter in one row is the same text; a dot occurs once. The same pattern in every row means that workers sample with one seed; one letter everywhere, that nothing is sampled.",
+      ),
+    el(
+      "div",
+      { class: "wide", tabindex: 0, role: "group", "aria-label": "Matrix of equal completions" },
+      el("table", { class: "matrix" }, el("thead", {}, head), el("tbody", {}, batch.patterns.map(row))),
+    ),
   ];
 }
 
@@ -37,7 +62,9 @@ function row(pattern, group) {
   for (const number of pattern) if (times.get(number) > 1 && !letters.has(number)) letters.set(number, letters.size);
   const cell = (number) => {
     const known = letters.get(number);
-    return known === undefined ? el("td", { class: "once" }, "·") : el("td", { class: `same${known % COLOURS}` }, letter(known));
+    return known === undefined
+      ? el("td", { class: "once" }, "·")
+      : el("td", { class: `same${known % COLOURS}` }, letter(known));
   };
   return el("tr", {}, el("th", { scope: "row" }, String(group + 1)), pattern.map(cell));
 }

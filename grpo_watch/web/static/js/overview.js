@@ -24,9 +24,12 @@ export function overviewPage(main, route, tell) {
   document.title = "grpo-watch";
 
   const wish = () => new URLSearchParams(route.query).toString();
-  const change = (changes) => go("/", query({ ...Object.fromEntries(route.query), offset: "", ...changes }), { quiet: true });
+  const change = (changes) =>
+    go("/", query({ ...Object.fromEntries(route.query), offset: "", ...changes }), { quiet: true });
   const drawBar = part(bar, (told) => tools(told, route, change));
-  const drawList = part(list, ({ runs, empty }) => (runs.length ? runs.map(line) : [el("li", { class: "dim empty" }, empty)]));
+  const drawList = part(list, ({ runs, empty }) =>
+    runs.length ? runs.map(line) : [el("li", { class: "dim empty" }, empty)],
+  );
   const drawFoot = part(foot, (told) => pages(told, change));
 
   const asked = asking(
@@ -36,7 +39,9 @@ export function overviewPage(main, route, tell) {
       tell(told.problems, told.late);
       const { verdicts, total, running, matching, offset, limit, runs, ready } = told;
       drawBar({ verdicts, total, running, chosen: wish() });
-      const nothing = ready ? "No run was found yet. They appear here as soon as they write something." : "Reading the runs …";
+      const nothing = ready
+        ? "No run was found yet. They appear here as soon as they write something."
+        : "Reading the runs …";
       drawList({ runs, empty: total ? "No run fits the filter." : nothing });
       drawFoot({ matching, offset, limit });
       document.title = title(verdicts, total);
@@ -73,7 +78,12 @@ function tools({ verdicts, total, running }, route, change) {
         }),
       ),
     ),
-    select("Which", { "": `all ${total}`, running: `running ${running}`, ended: `not running ${total - running}` }, state, (value) => change({ state: value })),
+    select(
+      "Which",
+      { "": `all ${total}`, running: `running ${running}`, ended: `not running ${total - running}` },
+      state,
+      (value) => change({ state: value }),
+    ),
     select("Order", ORDERS, route.query.get("sort") || "verdict", (value) => change({ sort: value })),
   ];
 }
@@ -85,7 +95,13 @@ function search(route, change) {
     waiting = setTimeout(() => change({ q: event.target.value.trim() }), 150);
   };
   const value = route.query.get("q") || "";
-  const made = el("input", { type: "search", id: "search", placeholder: "Search runs, rules, labels", "aria-keyshortcuts": "/", on: { input: typed } });
+  const made = el("input", {
+    type: "search",
+    id: "search",
+    placeholder: "Search runs, rules, labels",
+    "aria-keyshortcuts": "/",
+    on: { input: typed },
+  });
   const before = document.getElementById("search");
   made.value = before === document.activeElement && before ? before.value : value;
   made.dataset.key = "search";
@@ -118,11 +134,19 @@ function line(run) {
       "div",
       { class: "how" },
       bar(run),
-      el("div", { class: "dim" }, [progress(run), outlook(run), run.attempt > 1 && `attempt ${run.attempt}`].filter(Boolean).join(" · ")),
+      el(
+        "div",
+        { class: "dim" },
+        [progress(run), outlook(run), run.attempt > 1 && `attempt ${run.attempt}`].filter(Boolean).join(" · "),
+      ),
       el("div", { class: "dim" }, run.active ? "last step " : "not running, last step ", ago(run.last_step_time)),
     ),
     el("div", { class: "why" }, finding(run)),
-    el("div", { class: "sparks" }, SPARKS.map(([key, name, words]) => sparkline(name, words, run.sparks[key]))),
+    el(
+      "div",
+      { class: "sparks" },
+      SPARKS.map(([key, name, words]) => sparkline(name, words, run.sparks[key])),
+    ),
   );
 }
 
@@ -139,9 +163,18 @@ function finding(run) {
   const told = [];
   if (run.top) {
     const more = run.open - 1;
-    const since = run.top.status === "resolved" ? `step ${run.top.first_step} to ${run.top.resolved_step}` : `since step ${run.top.first_step}`;
+    const since =
+      run.top.status === "resolved"
+        ? `step ${run.top.first_step} to ${run.top.resolved_step}`
+        : `since step ${run.top.first_step}`;
     told.push(
-      el("div", {}, el("b", { class: run.top.severity }, run.top.rule), " ", el("span", { class: "dim" }, since, more > 0 && ` · ${more} more`)),
+      el(
+        "div",
+        {},
+        el("b", { class: run.top.severity }, run.top.rule),
+        " ",
+        el("span", { class: "dim" }, since, more > 0 && ` · ${more} more`),
+      ),
       el("div", { class: "says" }, run.top.summary),
     );
   } else if (run.verdict === "healthy") told.push(el("span", { class: "dim" }, "nothing found"));
@@ -150,7 +183,8 @@ function finding(run) {
   if (run.sources_down.length) told.push(el("div", { class: "note" }, `not readable: ${run.sources_down.join(", ")}`));
   const unseeing = run.blind + run.broken;
   const broken = run.broken ? `, ${run.broken} broken` : "";
-  if (unseeing) told.push(el("div", { class: "dim" }, `${count(run.watching, "rule")} watch, ${run.blind} blind${broken}`));
+  if (unseeing)
+    told.push(el("div", { class: "dim" }, `${count(run.watching, "rule")} watch, ${run.blind} blind${broken}`));
   return told;
 }
 
@@ -158,8 +192,14 @@ function pages({ matching, offset, limit }, change) {
   if (matching <= limit && !offset) return [];
   const last = Math.min(offset + limit, matching);
   return [
-    button("Previous", () => change({ offset: String(Math.max(0, offset - limit) || "") }), { disabled: offset === 0, "data-key": "previous" }),
+    button("Previous", () => change({ offset: String(Math.max(0, offset - limit) || "") }), {
+      disabled: offset === 0,
+      "data-key": "previous",
+    }),
     el("span", { class: "dim" }, `${offset + 1} to ${last} of ${matching}`),
-    button("Next", () => change({ offset: String(offset + limit) }), { disabled: last >= matching, "data-key": "next" }),
+    button("Next", () => change({ offset: String(offset + limit) }), {
+      disabled: last >= matching,
+      "data-key": "next",
+    }),
   ];
 }

@@ -89,7 +89,11 @@ function xAxis(timed) {
 // uPlot's options for one chart. `place` has: key (charts with the same one share their cursor), bands, resumes, width,
 // log, timed.
 export function options(chart, { key, bands, resumes = [], width, log, timed = false }) {
-  const axis = () => ({ stroke: () => colour("--dim"), grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { show: false } });
+  const axis = () => ({
+    stroke: () => colour("--dim"),
+    grid: { stroke: () => colour("--grid"), width: 1 },
+    ticks: { show: false },
+  });
   const moment = (at) => new Date(at * 1000).toLocaleString();
   return {
     width,

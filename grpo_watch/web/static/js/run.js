@@ -24,7 +24,8 @@ export function runPage(main, route, tell) {
   const slug = encodeURIComponent(route.name);
   const head = el("div", { class: "head" });
   const holders = Object.fromEntries(PARTS.map(([name]) => [name, el("section", { id: `part-${name}` })]));
-  const jump = ([name, label]) => button(label, () => holders[name].scrollIntoView({ behavior: "smooth" }), { "data-part": name });
+  const jump = ([name, label]) =>
+    button(label, () => holders[name].scrollIntoView({ behavior: "smooth" }), { "data-part": name });
   const nav = el("nav", { class: "jump", "aria-label": "Parts of this page" }, PARTS.map(jump));
   renew(main, [head, nav, Object.values(holders)]);
   document.title = `${route.name} · grpo-watch`;
@@ -52,8 +53,16 @@ export function runPage(main, route, tell) {
   };
   const questions = [
     asking(() => `runs/${slug}`, take, failed),
-    asking(() => `runs/${slug}/batches`, (told) => (show("copies", told.batches.length > 0), draw.copies(told)), () => {}),
-    asking(() => `runs/${slug}/weights`, (told) => (show("weights", told.checkpoints.length > 0), draw.weights(told)), () => {}),
+    asking(
+      () => `runs/${slug}/batches`,
+      (told) => (show("copies", told.batches.length > 0), draw.copies(told)),
+      () => {},
+    ),
+    asking(
+      () => `runs/${slug}/weights`,
+      (told) => (show("weights", told.checkpoints.length > 0), draw.weights(told)),
+      () => {},
+    ),
     charts,
   ];
 
@@ -63,7 +72,14 @@ export function runPage(main, route, tell) {
     document.title = `${run.verdict.replace("-", " ")}: ${run.run} · grpo-watch`;
     const { now, ...lasting } = run; // the clock moves on, which is no reason to draw anew
     draw.head(lasting);
-    draw.cause({ findings: run.findings, verdict: run.verdict, watching: run.watching, blind: run.blind, unseen: run.unseen, attempt: run.attempt });
+    draw.cause({
+      findings: run.findings,
+      verdict: run.verdict,
+      watching: run.watching,
+      blind: run.blind,
+      unseen: run.unseen,
+      attempt: run.attempt,
+    });
     show("when", run.findings.length > 0);
     draw.when({ findings: run.findings, step: run.step });
     show("others", rest(run).length > 0);
@@ -86,7 +102,13 @@ export function runPage(main, route, tell) {
 function gone(name) {
   return [
     el("h1", {}, name),
-    el("p", {}, "There is no such run (any more): an ended run stays on the page for a while, then its record is in the state and in ", el("code", {}, "grpo-watch check"), "."),
+    el(
+      "p",
+      {},
+      "There is no such run (any more): an ended run stays on the page for a while, then its record is in the state and in ",
+      el("code", {}, "grpo-watch check"),
+      ".",
+    ),
     el("p", {}, el("a", { href: "#/" }, "All runs")),
   ];
 }
@@ -95,11 +117,14 @@ function heading(run) {
   const going = run.active ? "running" : "not running";
   return [
     el("h1", { class: "title" }, mark(run.verdict), " ", run.run),
-    run.max_steps && el("progress", { max: run.max_steps, value: Math.min(run.step, run.max_steps), "aria-label": progress(run) }),
+    run.max_steps &&
+      el("progress", { max: run.max_steps, value: Math.min(run.step, run.max_steps), "aria-label": progress(run) }),
     el(
       "p",
       { class: "dim" },
-      [software(run), progress(run), run.attempt > 1 && `attempt ${run.attempt}`, going, outlook(run)].filter(Boolean).join(" · "),
+      [software(run), progress(run), run.attempt > 1 && `attempt ${run.attempt}`, going, outlook(run)]
+        .filter(Boolean)
+        .join(" · "),
       " · last step ",
       ago(run.last_step_time),
       Object.entries(run.labels).map(([name, value]) => ` · ${name}: ${value}`),
@@ -120,7 +145,9 @@ function rest(run) {
 
 // The earliest symptom that the finding explains, where it shows before the finding itself.
 function firstSign(top, findings) {
-  const follow = findings.filter((found) => found.caused_by === top.rule && found.attempt === top.attempt && found.first_step < top.first_step);
+  const follow = findings.filter(
+    (found) => found.caused_by === top.rule && found.attempt === top.attempt && found.first_step < top.first_step,
+  );
   return follow.sort((one, other) => one.first_step - other.first_step)[0];
 }
 
@@ -132,7 +159,10 @@ function cause(run) {
     return [el("h2", {}, title), told, finding(top, "top", firstSign(top, run.findings))];
   }
   const blind = run.blind ? ` ${count(run.blind, "rule")} can't, and why stands below.` : "";
-  const words = run.verdict === "healthy" ? `Nothing is wrong as far as can be seen: ${count(run.watching, "rule")} watch this run.${blind}` : "Nothing could be judged yet: the rules below say what they need.";
+  const words =
+    run.verdict === "healthy"
+      ? `Nothing is wrong as far as can be seen: ${count(run.watching, "rule")} watch this run.${blind}`
+      : "Nothing could be judged yet: the rules below say what they need.";
   return [told, el("p", {}, words)];
 }
 

@@ -3,7 +3,9 @@ import { ask } from "./api.js";
 import { el, mark, renew } from "./dom.js";
 import { count, shown } from "./format.js";
 
-const ALLOWED = new Set("p ul ol li strong em code pre table thead tbody tr th td h1 h2 h3 h4 br hr blockquote".split(" "));
+const ALLOWED = new Set(
+  "p ul ol li strong em code pre table thead tbody tr th td h1 h2 h3 h4 br hr blockquote".split(" "),
+);
 const FIRST = ["What it detects", "What to do", "When it is wrong"];
 
 function build(node) {
@@ -46,7 +48,18 @@ export function runbookFold(rule, key) {
 export function rulePage(main, route, tell) {
   document.title = `${route.name} · grpo-watch`;
   ask(`runbooks/${encodeURIComponent(route.name)}`).then(
-    (book) => renew(main, [el("h1", { class: "title" }, book.rule), el("p", { class: "dim" }, mark(book.severity), " ", distances(book)), el("p", {}, book.summary.split("`").map((text, place) => (place % 2 ? el("code", {}, text) : text))), parameters(book), told(book)]),
+    (book) =>
+      renew(main, [
+        el("h1", { class: "title" }, book.rule),
+        el("p", { class: "dim" }, mark(book.severity), " ", distances(book)),
+        el(
+          "p",
+          {},
+          book.summary.split("`").map((text, place) => (place % 2 ? el("code", {}, text) : text)),
+        ),
+        parameters(book),
+        told(book),
+      ]),
     (problem) => (tell([problem.message]), renew(main, el("p", {}, el("a", { href: "#/" }, "All runs")))),
   );
   return { changed: () => {}, stop: () => {}, rerouted: () => {} };
@@ -61,6 +74,14 @@ export function parameters(rule) {
   return el(
     "ul",
     { class: "params" },
-    rule.params.map((each) => el("li", { title: each.help }, el("code", {}, each.name), ` ${shown(each.value)}`, each.value !== each.default && ` (default ${shown(each.default)})`)),
+    rule.params.map((each) =>
+      el(
+        "li",
+        { title: each.help },
+        el("code", {}, each.name),
+        ` ${shown(each.value)}`,
+        each.value !== each.default && ` (default ${shown(each.default)})`,
+      ),
+    ),
   );
 }

@@ -5,7 +5,13 @@ import { number } from "./plot.js";
 const SIZE = 63; // the greatest number of a sparkline, across and up
 
 export function sparkline(name, words, spark) {
-  if (!spark) return el("div", { class: "spark", title: `${words}: not logged` }, el("span", { class: "what" }, name), el("b", { class: "none" }, "–"));
+  if (!spark)
+    return el(
+      "div",
+      { class: "spark", title: `${words}: not logged` },
+      el("span", { class: "what" }, name),
+      el("b", { class: "none" }, "–"),
+    );
   const points = spark.x.map((x, place) => `${x},${SIZE - spark.y[place]}`).join(" ");
   const range = `${words}: ${number(spark.low)} to ${number(spark.high)}, now ${number(spark.last)} (${spark.metric})`;
   const end = spark.x.length - 1;

@@ -6,14 +6,29 @@ import { distances, parameters } from "./runbook.js";
 const UNSEEING = ["broken", "blind"];
 
 export function sources({ sources: given }) {
-  const rows = given.map((each) => [each.source, each.up ? "readable" : el("b", { class: "critical" }, "not readable"), each.read_at === null ? "not any more" : ago(each.read_at), each.problem]);
-  return [el("h2", {}, "Sources"), given.length ? table(["source", "state", "read to its end", "trouble"], rows) : el("p", { class: "dim" }, "Its files are not read any more: the run is over.")];
+  const rows = given.map((each) => [
+    each.source,
+    each.up ? "readable" : el("b", { class: "critical" }, "not readable"),
+    each.read_at === null ? "not any more" : ago(each.read_at),
+    each.problem,
+  ]);
+  return [
+    el("h2", {}, "Sources"),
+    given.length
+      ? table(["source", "state", "read to its end", "trouble"], rows)
+      : el("p", { class: "dim" }, "Its files are not read any more: the run is over."),
+  ];
 }
 
 export function settings({ settings: given }) {
   if (!given.length) return [];
   const rows = given.map((each) => [el("code", {}, each.name), shown(each.value), each.origin]);
-  return el("details", { "data-key": "settings" }, el("summary", {}, `${count(given.length, "setting")} of the run, and where each was read`), table(["setting", "value", "from"], rows));
+  return el(
+    "details",
+    { "data-key": "settings" },
+    el("summary", {}, `${count(given.length, "setting")} of the run, and where each was read`),
+    table(["setting", "value", "from"], rows),
+  );
 }
 
 export function rules({ rules: given }) {
@@ -21,9 +36,22 @@ export function rules({ rules: given }) {
   const seeing = given.length - blind.length;
   return [
     el("h2", {}, "Rules"),
-    el("p", {}, `${seeing} of ${count(given.length, "rule")} watch this run${blind.length ? `; ${blind.length} can't, and why:` : "."}`),
-    blind.length > 0 && table(["why", "rules"], [...byReason(blind)].map(([reason, those]) => [reason, those.map((each, at) => [at ? ", " : "", link(each)])])),
-    el("details", { "data-key": "rules" }, el("summary", {}, "All rules as they are in force"), table(["rule", "severity", "state", "how it is set"], given.map(effective))),
+    el(
+      "p",
+      {},
+      `${seeing} of ${count(given.length, "rule")} watch this run${blind.length ? `; ${blind.length} can't, and why:` : "."}`,
+    ),
+    blind.length > 0 &&
+      table(
+        ["why", "rules"],
+        [...byReason(blind)].map(([reason, those]) => [reason, those.map((each, at) => [at ? ", " : "", link(each)])]),
+      ),
+    el(
+      "details",
+      { "data-key": "rules" },
+      el("summary", {}, "All rules as they are in force"),
+      table(["rule", "severity", "state", "how it is set"], given.map(effective)),
+    ),
   ];
 }
 

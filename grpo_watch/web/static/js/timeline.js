@@ -14,7 +14,12 @@ export function timeline({ findings, step }) {
   return [
     el("h2", {}, "When"),
     el("p", { class: "dim" }, "Pale from the first sign, full from where it was told; a ring where it was over."),
-    el("div", { class: "tl" }, [...lanes].map(([name, found]) => lane(name, found, across)), el("div", { class: "axis" }, el("span", {}, "step 0"), el("span", {}, `step ${last}`))),
+    el(
+      "div",
+      { class: "tl" },
+      [...lanes].map(([name, found]) => lane(name, found, across)),
+      el("div", { class: "axis" }, el("span", {}, "step 0"), el("span", {}, `step ${last}`)),
+    ),
   ];
 }
 
@@ -23,7 +28,12 @@ function lane(name, episodes, across) {
     "div",
     { class: "lane" },
     el("div", { class: "name" }, name),
-    svg("svg", { width: "100%", height: 20, "aria-hidden": "true" }, svg("line", { x1: 0, x2: "100%", y1: 10, y2: 10, class: "ground" }), episodes.map((found) => episode(found, across))),
+    svg(
+      "svg",
+      { width: "100%", height: 20, "aria-hidden": "true" },
+      svg("line", { x1: 0, x2: "100%", y1: 10, y2: 10, class: "ground" }),
+      episodes.map((found) => episode(found, across)),
+    ),
     el("div", { class: "dim when" }, episodes.map((found) => `${found.severity} ${when(found)}`).join("; ")),
   );
 }
@@ -32,7 +42,8 @@ function episode(found, across) {
   const first = Math.min(across(found.first_step), across(found.fired_step));
   const fired = across(found.fired_step);
   const end = found.resolved_step === null ? 100 : across(found.resolved_step);
-  const bar = (from, to, kind) => svg("rect", { x: `${from}%`, width: `${Math.max(0, to - from)}%`, y: 4, height: 12, class: kind });
+  const bar = (from, to, kind) =>
+    svg("rect", { x: `${from}%`, width: `${Math.max(0, to - from)}%`, y: 4, height: 12, class: kind });
   return [
     bar(first, fired, `${found.severity} pending`),
     bar(fired, end, found.severity),

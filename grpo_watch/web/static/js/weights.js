@@ -9,7 +9,12 @@ export function weights({ checkpoints }) {
   const body = el("div");
   const choices = el("div", { class: "chips", role: "group", "aria-label": "Checkpoints" });
   function show(place) {
-    renew(choices, checkpoints.map((each, at) => button(label(each), () => show(at), { "aria-pressed": String(at === place), "data-key": `checkpoint-${at}` })));
+    renew(
+      choices,
+      checkpoints.map((each, at) =>
+        button(label(each), () => show(at), { "aria-pressed": String(at === place), "data-key": `checkpoint-${at}` }),
+      ),
+    );
     renew(body, drawn(checkpoints[place]));
   }
   show(checkpoints.length - 1);
@@ -24,18 +29,44 @@ function label(each) {
 
 function drawn(each) {
   const problems = each.problems.map((text) => el("p", { class: "note" }, text));
-  if (each.before === null) return [problems, el("p", { class: "dim" }, `Checkpoint ${each.step} holds ${count(each.tensors, "tensor")}; there is no earlier one of its kind to compare it with.`)];
+  if (each.before === null)
+    return [
+      problems,
+      el(
+        "p",
+        { class: "dim" },
+        `Checkpoint ${each.step} holds ${count(each.tensors, "tensor")}; there is no earlier one of its kind to compare it with.`,
+      ),
+    ];
   const told = `${each.changed} of ${count(each.tensors, "tensor")} changed from checkpoint ${each.before} to ${each.step}.`;
-  const head = el("tr", {}, el("th", { scope: "col" }, "layer"), each.kinds.map((kind) => el("th", { scope: "col", class: "up" }, el("span", {}, kind))));
+  const head = el(
+    "tr",
+    {},
+    el("th", { scope: "col" }, "layer"),
+    each.kinds.map((kind) => el("th", { scope: "col", class: "up" }, el("span", {}, kind))),
+  );
   const width = each.kinds.length;
   const rows = each.layers.map((layer, at) =>
-    el("tr", {}, el("th", { scope: "row" }, layer === OUTSIDE ? "outside" : String(layer)), each.cells.slice(at * width, (at + 1) * width).map((share, kind) => cell(share, each.kinds[kind], layer))),
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, layer === OUTSIDE ? "outside" : String(layer)),
+      each.cells.slice(at * width, (at + 1) * width).map((share, kind) => cell(share, each.kinds[kind], layer)),
+    ),
   );
   return [
     problems,
     el("p", { class: each.changed ? "" : "critical strong" }, told),
-    el("p", { class: "dim" }, "● changed, ○ byte-identical, ◐ some of several changed; empty: there is no such tensor."),
-    el("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "Map of tensors" }, el("table", { class: "heat" }, el("thead", {}, head), el("tbody", {}, rows))),
+    el(
+      "p",
+      { class: "dim" },
+      "● changed, ○ byte-identical, ◐ some of several changed; empty: there is no such tensor.",
+    ),
+    el(
+      "div",
+      { class: "wide", tabindex: 0, role: "group", "aria-label": "Map of tensors" },
+      el("table", { class: "heat" }, el("thead", {}, head), el("tbody", {}, rows)),
+    ),
   ];
 }
 

@@ -1,0 +1,314 @@
+"""The status page in a real Chromium: it opens, lives, filters, links, and nothing of a run can do anything to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from grpo_watch.config.secrets import SecretFile
+from grpo_watch.demo.replayer import replay_run
+from grpo_watch.web import events
+from grpo_watch.web.access import Keys
+from tests.conftest import find_program
+from tests.support.browser import PHONE, Visit, chromium, visit
+from tests.support.bundles import unpack
+from tests.support.process import Process, until, watching
+from tests.support.receiving import secret_file
+from tests.support.reports import EVIL, a_finding, a_report
+from tests.support.serving import web
+from tests.support.watches import Shown, a_closeup, a_hostile_watch, a_picture, a_thousand_runs
+
+pytestmark = pytest.mark.system("chromium")
+
+FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
+DUPLICATES = "trl-1.16.0-11-dup-stride3"
+CURSORS = "[...document.querySelectorAll('.u-legend tr:first-child .u-value')].map((each) => Number(each.textContent))"
+BUDGET = 200_000
+"""Bytes that opening a page may transfer."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One for the module: its loop must be over before other tests run theirs."""
+    program = find_program("chromium")
+    assert program is not None
+    with chromium(program) as started:
+        yield started
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Callable[[Shown], Visit]]:
+    """Opens the overview of a daemon that was made by hand; in the end nobody complained or was asked elsewhere."""
+    with ExitStack() as stack:
+        visits: list[Visit] = []
+
+        def go(watch: Shown, **options: object) -> Visit:
+            place = stack.enter_context(web(watch))
+            visits.append(stack.enter_context(visit(browser, f"http://{place}", **options)))
+            visits[-1].open()
+            return visits[-1]
+
+        yield go
+        for each in visits:
+            assert each.complaints == []
+            assert each.elsewhere() == []
+
+
+def a_critical_run(**changes: object) -> Shown:
+    follows = a_finding("reward-collapse", caused_by="kl-stuck-at-zero", first_step=1, summary="it fell")
+    snapshot = a_report(a_finding(hint="try `this`"), follows, **changes).snapshot
+    return Shown(a_picture(snapshot), closeup=a_closeup(300))
+
+
+def read(daemon: Process) -> None:
+    """Wait until the daemon has read what is there."""
+    until(lambda: daemon.get("/readyz") == "ready\n", daemon.child)
+
+
+def test_a_stranger_finds_what_is_wrong_since_when_why_and_what_to_do(browser: Browser, tmp_path: Path) -> None:
+    """The real daemon over the demo's real frozen run: overview, run, runbook, and back."""
+    run = tmp_path / "frozen-policy"
+    run.mkdir()
+    replay_run(run, lambda _: False, 1.0)
+    with watching(run, state=tmp_path / "state") as daemon, visit(browser, daemon.url) as seen:
+        read(daemon)
+        seen.open()
+        seen.sees("since step")
+        seen.page.get_by_role("link", name="frozen-policy").click()
+        seen.page.wait_for_url("**/#/run/frozen-policy")
+        seen.sees("What is wrong")
+        seen.until("document.querySelector('article.finding h3')?.textContent === 'parameters-unchanged'")
+        finding = seen.page.locator("article.finding").first
+        told = finding.inner_text()
+        assert "all 26 tensors of checkpoints 60 and 80 are byte-identical" in told
+        assert "step 2: kl-stuck-at-zero, which this explains" in told
+        assert {"Likely cause", "What to do", "Evidence"} <= set(finding.locator("dt").all_inner_texts())
+        assert "`" not in told
+        assert finding.locator("dd code").count() >= 1
+        finding.locator("summary", has_text="Runbook").click()
+        finding.locator("details details", has_text="What it detects").first.wait_for()
+        assert finding.locator(".runbook code").count() > 3
+        assert "`" not in finding.locator(".runbook p").first.inner_text()
+        seen.until("document.querySelectorAll('.u-over').length >= 5")
+        assert seen.page.locator("table.heat td.identical").count() == 26
+        seen.page.get_by_role("link", name="grpo-watch").click()
+        seen.page.locator("li.run").wait_for()
+        assert (seen.complaints, seen.elsewhere()) == ([], [])
+
+
+def test_it_follows_a_run_that_is_written(browser: Browser, tmp_path: Path) -> None:
+    """Rows appear without a reload, first on the overview and then on the run's page, and so does the alert."""
+    run = unpack(FROZEN, tmp_path / "runs")
+    for console in run.rglob("*.log"):
+        console.unlink()
+    for old in (*run.rglob("checkpoint-*"), *run.rglob("events.out.*")):
+        if old.is_file():
+            old.unlink()
+    log = next(run.rglob("logging.jsonl"))
+    lines = log.read_bytes().splitlines(keepends=True)
+
+    def write(first: int, last: int) -> None:
+        with log.open("ab") as file:
+            file.write(b"".join(lines[first:last]))
+
+    log.write_bytes(b"")
+    write(0, 4)
+    with watching(run, state=tmp_path / "state") as daemon, visit(browser, daemon.url) as seen:
+        read(daemon)
+        seen.open()
+        seen.sees(re.compile(r"step 4 of 60"))
+        seen.page.evaluate("window.same = true")
+        write(4, 8)
+        seen.sees(re.compile(r"step 8 of 60"))
+        seen.page.get_by_role("link", name=FROZEN).click()
+        seen.sees("Nothing is wrong as far as can be seen")
+        write(8, 40)
+        seen.sees(re.compile(r"step 40 of 60"))
+        seen.sees("What is wrong")
+        assert "kl-stuck-at-zero" in seen.page.locator("article.finding").first.inner_text()
+        seen.until("document.querySelector('.u-over') !== null")
+        assert seen.page.evaluate("window.same") is True
+        assert seen.page.locator("#link").inner_text() == "live"
+        assert (seen.complaints, seen.elsewhere()) == ([], [])
+
+
+def test_the_seed_pattern_is_seen_at_a_glance(browser: Browser, tmp_path: Path) -> None:
+    run = unpack(DUPLICATES, tmp_path / "runs")
+    with watching(run, state=tmp_path / "state") as daemon, visit(browser, daemon.url) as seen:
+        read(daemon)
+        seen.open(f"#/run/{DUPLICATES}")
+        seen.page.locator("table.matrix").wait_for()
+        rows = seen.page.locator("table.matrix tbody tr")
+        patterns = {"".join(rows.nth(at).locator("td").all_inner_texts()) for at in range(rows.count())}
+        assert patterns == {"ABCABC"}
+        assert seen.complaints == []
+
+
+def test_a_thousand_runs_are_searched_filtered_and_paged(opened: Callable[..., Visit]) -> None:
+    seen = opened(a_thousand_runs())
+    rows = seen.page.locator("li.run")
+    seen.sees("1 to 25 of 1000")
+    assert rows.count() == 25
+    assert rows.first.locator("a.name").inner_text() == "run-0000"
+    seen.page.get_by_role("button", name="10 critical").click()
+    seen.until("document.querySelectorAll('li.run').length === 10")
+    assert "verdict=critical" in seen.page.url
+    seen.page.get_by_role("searchbox").fill("run-07 kl-stuck")
+    seen.until("document.querySelectorAll('li.run').length === 1")
+    assert rows.first.locator("a.name").inner_text() == "run-0700"
+    assert seen.page.evaluate("document.activeElement.id") == "search"
+    seen.page.reload()
+    seen.until("document.querySelectorAll('li.run').length === 1")
+    assert seen.page.get_by_role("searchbox").input_value() == "run-07 kl-stuck"
+    seen.page.get_by_role("searchbox").fill("no such run")
+    seen.sees("No run fits the filter.")
+    seen.open("#/?sort=name")
+    seen.page.get_by_role("button", name="Next").click()
+    seen.sees("26 to 50 of 1000")
+    assert rows.first.locator("a.name").inner_text() == "run-0025"
+    seen.page.get_by_label("Which").select_option("running")
+    seen.sees("1 to 25 of 500")
+
+
+def test_the_keyboard_is_enough(opened: Callable[..., Visit]) -> None:
+    seen = opened(a_thousand_runs())
+    seen.sees("1 to 25 of 1000")
+    keys = seen.page.keyboard
+    keys.press("/")
+    keys.type("run-0100")
+    seen.until("document.querySelectorAll('li.run').length === 1")
+    keys.press("Escape")
+    keys.press("j")
+    assert seen.page.evaluate("document.activeElement.textContent") == "run-0100"
+    keys.press("Enter")
+    seen.sees("What is wrong")
+    seen.until("document.querySelectorAll('.u-over').length > 3")
+    keys.press("l")
+    seen.page.wait_for_url("**log=1*")
+    keys.press("x")
+    seen.page.wait_for_url("**axis=time*")
+    seen.until("document.querySelector('.u-legend .u-label')?.textContent === 'time'")
+    seen.page.locator(".chart").first.focus()
+    keys.press("ArrowRight")
+    first = "[...document.querySelectorAll('.u-legend tr:first-child .u-value')]"
+    seen.until(f"{first}.every((each) => each.textContent.length > 8)")  # a date, in every chart
+    keys.press("?")
+    seen.page.get_by_role("dialog").wait_for()
+    keys.press("Escape")
+    keys.press("t")
+    assert seen.page.evaluate("document.documentElement.dataset.theme") == "dark"
+    keys.press("u")
+    seen.sees("1 to 25 of 1000")
+    seen.page.reload()
+    assert seen.page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_all_charts_share_the_cursor_and_the_zoom(opened: Callable[..., Visit]) -> None:
+    seen = opened(a_critical_run())
+    seen.open("#/run/my-run")
+    seen.until("document.querySelectorAll('.u-over').length === 9")
+    seen.page.locator(".chart").first.scroll_into_view_if_needed()
+    box = seen.page.locator(".u-over").first.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    seen.page.mouse.move(box["x"] + box["width"] / 2, middle)
+    seen.until(f"{CURSORS}.length === 9 && {CURSORS}.every((at) => at >= 140 && at <= 160 && at === {CURSORS}[0])")
+    seen.page.mouse.down()
+    seen.page.mouse.move(box["x"] + box["width"] * 0.75, middle, steps=5)
+    seen.page.mouse.up()
+    seen.page.mouse.move(box["x"] + 1, middle)
+    seen.until(f"{CURSORS}.every((at) => at >= 140 && at <= 160)")  # the left edge is where the middle was
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_never_scrolls_sideways(opened: Callable[..., Visit], scheme: str) -> None:
+    name = "a-very-long-name-of-a-run-" * 6
+    seen = opened(a_critical_run(run=name), viewport=PHONE, color_scheme=scheme)
+    for place, words in [
+        ("#/", "since step"),
+        ("#/run/my-run", "What to do"),
+        ("#/rule/kl-stuck-at-zero", "What it detects"),
+    ]:
+        seen.open(place)
+        seen.sees(words)
+        if "run/" in place:
+            seen.until("document.querySelectorAll('.u-over').length === 9")
+            seen.page.locator("table.heat").wait_for()
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_hostile_texts_do_nothing(opened: Callable[..., Visit]) -> None:
+    """Shown as text, controls as their codes, on every page; no dialog, no element, no request comes of them."""
+    seen = opened(a_hostile_watch())
+    shown = EVIL.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e").replace("\x00", "\\x00")
+    seen.until("(text) => document.querySelector('a.name')?.textContent === text", shown)
+    seen.page.locator("a.name").click()
+    seen.until("document.querySelectorAll('.u-over').length === 1")
+    for fold in seen.page.locator("main details").all():
+        fold.evaluate("(each) => { each.open = true; }")
+    seen.until("(text) => document.querySelector('.finding h3').textContent.includes(text)", shown)
+    assert shown in seen.page.locator("#part-sources").inner_text()
+    assert seen.page.locator("img, iframe, main script, main style, main link").count() == 0
+    assert (
+        seen.page.evaluate("[...document.querySelectorAll('*')].some((each) => each.hasAttribute('onerror'))") is False
+    )
+    assert "taken" in seen.page.title()  # as text
+    assert not set("\x1b\u202e\x00") & set(seen.page.locator("main").inner_text())
+    seen.complaints = [line for line in seen.complaints if "404" not in line]  # the runbook of a rule that is not there
+
+
+def test_the_policy_stops_what_would_be_injected(browser: Browser) -> None:
+    """Were a text taken for markup after all: the browser refuses the sink itself."""
+    with web(a_critical_run()) as place, visit(browser, f"http://{place}") as seen:
+        seen.open()
+        seen.sees("since step")
+        refused = "() => { try { document.body.innerHTML = '<b>x</b>'; return false; } catch { return true; } }"
+        assert seen.page.evaluate(refused) is True
+
+
+@pytest.mark.parametrize("place", ["#/", "#/run/my-run", "#/run/my-run?axis=time"])
+def test_a_long_run_is_a_light_page(browser: Browser, place: str) -> None:
+    """A hundred thousand steps of fifteen metrics, everything that opening it transfers; the spike is on the chart."""
+    snapshot = a_report(a_finding()).snapshot
+    runs = [a_picture(snapshot, "my-run"), *(a_picture(snapshot, f"other-{number}") for number in range(60))]
+    watch = Shown(*runs, closeup=a_closeup(100_000, spike=54_321))
+    with web(watch) as address, visit(browser, f"http://{address}") as seen:
+        seen.open(place)
+        if "run/" in place:
+            seen.until("document.querySelectorAll('.u-over').length === 9")
+            charts = seen.page.evaluate("fetch('api/v1/runs/my-run/charts').then((answer) => answer.json())")
+            gradient = next(chart for chart in charts["charts"] if chart["title"] == "Gradient norm")
+            assert max(gradient["lines"][0]["y"]) == 77.0
+        else:
+            seen.until("document.querySelectorAll('.spark svg').length === 25 * 6")
+        assert 20_000 < seen.received <= BUDGET
+
+
+def test_pages_that_find_no_place_ask_instead(opened: Callable[..., Visit], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "STREAMS", 0)
+    seen = opened(a_critical_run())
+    seen.sees("asking every 5 s")
+    seen.complaints = [line for line in seen.complaints if "503" not in line]
+
+
+def test_behind_a_token_it_lives_as_well(browser: Browser, tmp_path: Path) -> None:
+    """The browser asks for a password once; scripts, answers and events then come with it."""
+    token = SecretFile(secret_file(tmp_path / "token", "geheim\n"))
+    with web(a_critical_run(), Keys(token)) as place:
+        credentials = {"username": "anybody", "password": "geheim"}
+        with visit(browser, f"http://{place}", http_credentials=credentials) as seen:
+            seen.open()
+            seen.sees("since step")
+            seen.until("document.getElementById('link').textContent === 'live'")
+
+
+def test_a_run_that_is_not_there(opened: Callable[..., Visit]) -> None:
+    seen = opened(a_critical_run())
+    seen.open("#/run/nope")
+    seen.sees("There is no such run")
+    seen.complaints = [line for line in seen.complaints if "404" not in line]
