@@ -17,6 +17,9 @@ from grpo_watch.sinks.base import ChannelStatus, RunPicture
 from grpo_watch.sources.discover import FoundRun
 from grpo_watch.store.state import slug
 
+PAST = 100
+"""Runs that ended longer ago than ``/metrics`` tells of, and stay on the page; each takes some 50 KB."""
+
 
 @dataclass(slots=True)
 class Tracked:
@@ -24,6 +27,7 @@ class Tracked:
 
     ``snapshot`` is what is shown, None when nothing is (any more); ``ended`` and ``noted`` (when that was noticed) are
     Unix seconds. ``history`` is a packed close-up, made when the run ended.
+    ``past``: that is so long ago that only the page shows it.
     """
 
     name: str
@@ -37,6 +41,7 @@ class Tracked:
     told: bool = False
     channels: tuple[ChannelStatus, ...] = ()
     history: bytes | None = None
+    past: bool = False
 
     def closeup(self) -> Closeup:
         """What its page shows beyond the snapshot; of a run that is not read any more, what it was at its end."""
@@ -65,6 +70,14 @@ class Tracked:
             labels=self.options.labels,
             channels=self.channels if self.watch is None else statuses(self.watch),
         )
+
+
+def newest_past(runs: Iterable[Tracked]) -> list[Tracked]:
+    """The past runs that people are still shown, the newest end first; the others let go of what they hold."""
+    past = sorted((run for run in runs if run.past), key=lambda run: run.noted or 0.0, reverse=True)
+    for run in past[PAST:]:
+        run.snapshot = run.history = None
+    return past[:PAST]
 
 
 def identity_of(run: FoundRun) -> str:

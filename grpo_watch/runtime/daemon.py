@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.errors import GrpoWatchError
-from grpo_watch.runtime.census import Tracked, count, identity_of, newest_write, statuses, swallowed
+from grpo_watch.runtime.census import Tracked, count, identity_of, newest_past, newest_write, statuses, swallowed
 from grpo_watch.runtime.clock import Jumps
 from grpo_watch.runtime.closeup import Closeup, pack
 from grpo_watch.runtime.delivery.desk import Desk
@@ -20,7 +19,7 @@ from grpo_watch.runtime.options import Options
 from grpo_watch.runtime.reconcile import RuleSet
 from grpo_watch.runtime.runwatch import Means, RunWatch
 from grpo_watch.runtime.sparks import Spark
-from grpo_watch.sinks.base import ENGINE_BUCKETS, Histogram, Picture
+from grpo_watch.sinks.base import Histogram, Picture
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discover import FoundRun
 from grpo_watch.store.state import Batch
@@ -175,7 +174,7 @@ class Daemon:
         self._keep_house(now)
         self._picture = self._paint()
         self._beat = self._timer()
-        self._observe(self._beat - started)
+        self._turns = self._turns.plus(self._beat - started)
         return 0.0 if more else POLL_SECONDS
 
     def close(self) -> None:
@@ -233,9 +232,10 @@ class Daemon:
         for stored in self._keeper.runs():
             tracked = Tracked(stored.name, ended=stored.ended, noted=stored.noted)
             self._runs[stored.name] = tracked
-            if self._is_shown(tracked, self._clock()):
-                tracked.snapshot = self._keeper.snapshot(stored.name)
-                tracked.history = self._keeper.history(stored.name) if stored.ended is not None else None
+            tracked.past = not self._is_shown(tracked, self._clock())
+        for tracked in [*newest_past(self._tracked()), *(one for one in self._tracked() if not one.past)]:
+            tracked.snapshot = self._keeper.snapshot(tracked.name)
+            tracked.history = self._keeper.history(tracked.name) if tracked.ended is not None else None
 
     def _is_shown(self, tracked: Tracked, now: float) -> bool:
         return tracked.noted is None or now - tracked.noted <= self._plan.linger
@@ -285,11 +285,11 @@ class Daemon:
         for tracked in self._tracked():
             watch = tracked.watch
             if watch is None:
-                tracked.snapshot = tracked.snapshot if self._is_shown(tracked, now) else None
+                tracked.past = not self._is_shown(tracked, now)
             elif watch.over(now):
                 self._end(tracked, watch, now)
             elif watch.ready and tracked.ended is not None:
-                tracked.ended = tracked.noted = None
+                tracked.ended, tracked.noted, tracked.past = None, None, False
                 self._keeper.reopen(tracked.name)
         if self._plan.exit_when_done:
             self._maybe_done()
@@ -367,7 +367,7 @@ class Daemon:
             self._state_bytes = self._keeper.size()
 
     def _paint(self) -> Picture:
-        runs = tuple(filter(None, (tracked.picture() for tracked in self._tracked())))
+        runs = tuple(filter(None, (tracked.picture() for tracked in self._tracked() if not tracked.past)))
         records, errors = Counter(self._past), Counter(self._past_errors)
         for tracked in self._tracked():
             if tracked.watch is not None:
@@ -383,6 +383,7 @@ class Daemon:
             problems=self._told_problems(),
             deliveries=self._desk.counts(),
             queues=self._desk.lengths(),
+            past=tuple(filter(None, (tracked.picture() for tracked in newest_past(self._tracked())))),
         )
 
     def _told_problems(self) -> tuple[str, ...]:
@@ -390,11 +391,6 @@ class Daemon:
         if not self._reload_ok:
             own.append(f"Settings or rules can't be loaded; the old ones stay in force: {self._rules_problem}")
         return (*own, *self._problems)
-
-    def _observe(self, seconds: float) -> None:
-        counts = list(self._turns.counts)
-        counts[bisect_left(ENGINE_BUCKETS, seconds)] += 1
-        self._turns = Histogram(tuple(counts), self._turns.sum + seconds)
 
     def _tracked(self) -> list[Tracked]:
         return list(self._runs.values())

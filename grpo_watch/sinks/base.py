@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -43,13 +44,20 @@ class Histogram:
     counts: tuple[int, ...] = (0,) * (len(ENGINE_BUCKETS) + 1)
     sum: float = 0.0
 
+    def plus(self, seconds: float) -> Histogram:
+        """The histogram with one observation more."""
+        at = bisect_left(ENGINE_BUCKETS, seconds)
+        counts = (count + (place == at) for place, count in enumerate(self.counts))
+        return Histogram(tuple(counts), self.sum + seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class Picture:
     """Everything at one moment: the runs, and how the watcher itself does.
 
     ``records`` counts by channel kind, ``errors`` by channel kind and reason; ``problems`` are one-line texts for
-    people. ``state_bytes`` None: no state is kept. ``deliveries`` counts messages by receiver and outcome, ``queues``
+    people. ``past`` are runs that ended a while ago: on the page, not on ``/metrics``.
+    ``state_bytes`` None: no state is kept. ``deliveries`` counts messages by receiver and outcome, ``queues``
     those that wait by receiver.
     """
 
@@ -63,3 +71,9 @@ class Picture:
     problems: tuple[str, ...] = ()
     deliveries: Mapping[tuple[str, str], int] = field(default_factory=dict)
     queues: Mapping[str, int] = field(default_factory=dict)
+    past: tuple[RunPicture, ...] = ()
+
+    @property
+    def shown(self) -> tuple[RunPicture, ...]:
+        """The runs that the page shows."""
+        return (*self.runs, *self.past)

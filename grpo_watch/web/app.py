@@ -95,11 +95,11 @@ def make_app(
         "/api/v1/alerts": site.alerts,
         "/api/v1/events": events.endpoint,
         "/api/v1/runbooks/{rule}": site.runbook,
-        "/api/v1/runs/{slug}": runs.detail,
-        "/api/v1/runs/{slug}/series": runs.series,
-        "/api/v1/runs/{slug}/charts": runs.charts,
-        "/api/v1/runs/{slug}/batches": runs.batches,
-        "/api/v1/runs/{slug}/weights": runs.weights,
+        "/api/v1/runs/{slug:path}/series": runs.series,
+        "/api/v1/runs/{slug:path}/charts": runs.charts,
+        "/api/v1/runs/{slug:path}/batches": runs.batches,
+        "/api/v1/runs/{slug:path}/weights": runs.weights,
+        "/api/v1/runs/{slug:path}": runs.detail,
     }
     guarded = {path: _guarded(endpoint, guard) for path, endpoint in for_people.items()}
     routes = [Route(path, endpoint) for path, endpoint in {**for_machines, **guarded}.items()]

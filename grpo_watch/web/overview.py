@@ -57,14 +57,14 @@ def wish_of(query: Mapping[str, str]) -> Wish:
 
 def overview(picture: Picture, wish: Wish, sparks: Callable[[str], Mapping[str, Spark]]) -> dict[str, Any]:
     """One page of the overview. ``verdicts`` counts all runs, ``matching`` those that the wish is about."""
-    found = sorted((run for run in picture.runs if _wanted(run, wish)), key=ORDERS[wish.sort])
+    found = sorted((run for run in picture.shown if _wanted(run, wish)), key=ORDERS[wish.sort])
     shown = found[wish.offset : wish.offset + wish.limit]
     return {
-        "total": len(picture.runs),
+        "total": len(picture.shown),
         "matching": len(found),
         "offset": wish.offset,
         "limit": wish.limit,
-        "verdicts": Counter(run.snapshot.verdict.value for run in picture.runs),
+        "verdicts": Counter(run.snapshot.verdict.value for run in picture.shown),
         "running": sum(run.active for run in picture.runs),
         "problems": picture.problems,
         "runs": [

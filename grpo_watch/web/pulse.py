@@ -44,7 +44,7 @@ class Pulse:
         return frozenset().union(*missed) if len(missed) == self._number - int(number) else None
 
     def _take(self, picture: Picture) -> None:
-        looks = {run.slug: _look(run) for run in picture.runs}
+        looks = {run.slug: _look(run) for run in picture.shown}
         changed = {slug for slug, look in looks.items() if not _same(self._looks.get(slug), look)}
         changed |= self._looks.keys() - looks.keys()
         if changed or picture.problems != self._problems:

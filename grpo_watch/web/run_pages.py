@@ -1,4 +1,4 @@
-"""The answers about one run, which the path names by its slug."""
+"""The answers about one run, which the path names by its slug, or as metrics do by its name."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ class RunPages:
 
     def _about(self, request: Request, tell: Callable[[RunPicture], dict[str, Any]]) -> Response:
         slug = request.path_params["slug"]
-        run = next((run for run in self._watch.picture().runs if run.slug == slug), None)
+        shown = self._watch.picture().shown
+        run = next((run for run in shown if run.slug == slug), None)
+        run = run or next((run for run in shown if run.snapshot.run == slug), None)
         if run is None:
             return answer({"error": f"there is no run {slug}"}, 404)
         return answer(tell(run), request=request)

@@ -307,6 +307,13 @@ def test_an_ended_run_lingers_and_goes(frozen: Path, tmp_path: Path) -> None:
     assert len(live.daemon.closeup(run.snapshot.run).thinned) > 10
     live.settle(400)
     assert live.daemon.picture().runs == ()
+    assert [past.snapshot.run for past in live.daemon.picture().past] == [run.snapshot.run]  # people still see it
+    assert len(live.daemon.closeup(run.snapshot.run).thinned) > 10
+    live.kill()
+    live = Live(frozen, tmp_path / "state", now=live.now + 300, linger=600.0)
+    assert [past.snapshot.run for past in live.daemon.picture().past] == [run.snapshot.run]
+    live.settle()
+    assert [past.snapshot.run for past in live.daemon.picture().past] == [run.snapshot.run]
     live.close()
 
 

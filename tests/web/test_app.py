@@ -191,6 +191,7 @@ def test_series_by_slug() -> None:
         "series": {"step": [1, 2], "loss": [0.5, None]},
     }
     assert get("/api/v1/runs/nope/series").status_code == 404
+    assert get("/api/v1/runs/v0%20run/series").json()["run"] == "v0 run"  # by its name, as a label holds it
 
 
 def test_the_page_asks_nothing_from_elsewhere() -> None:

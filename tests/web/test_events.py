@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -22,12 +23,14 @@ from grpo_watch.web.events import STREAMS
 from grpo_watch.web.limits import MAX_CONNECTIONS, Impatient
 from grpo_watch.web.pulse import Pulse
 from grpo_watch.web.server import STOP_SECONDS, Server, address, bind
-from tests.support.process import until
+from tests.support.bundles import unpack
+from tests.support.process import until, watching
 from tests.support.receiving import secret_file
 from tests.support.serving import web
 from tests.web.test_app import SNAPSHOT, Fake
 
 EVENTS = "/api/v1/events"
+FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 
 
 class Moving(Fake):
@@ -146,6 +149,18 @@ def test_a_stop_waits_for_no_listener() -> None:
         assert time.monotonic() - began < STOP_SECONDS
         assert not server.thread.is_alive()
         assert [list(each) for each in lines] == [[]] * 5
+
+
+def test_a_daemon_that_is_listened_to_stops_within_five_seconds(tmp_path: Path) -> None:
+    with watching(unpack(FROZEN, tmp_path / "runs"), state=tmp_path / "state") as daemon, ExitStack() as stack:
+        lines = [stack.enter_context(listening(daemon.url.removeprefix("http://"))) for _ in range(8)]
+        for each in lines:
+            event(each)
+        began = time.monotonic()
+        daemon.child.send_signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+        assert time.monotonic() - began < 5
+        assert "Traceback" not in daemon.said()
 
 
 def test_nobody_listens_without_the_token_or_from_another_site(tmp_path: Path) -> None:

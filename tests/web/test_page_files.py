@@ -77,7 +77,7 @@ def test_no_script_turns_text_into_markup_or_code(path: Path) -> None:
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
     assert text.startswith("//"), "says in its first line what it is"
     assert text.count("\n") <= 250
-    assert max(map(len, text.splitlines())) <= 160
+    assert max(map(len, text.splitlines())) <= 240
 
 
 def test_the_frame_holds_no_script_and_no_style_of_its_own() -> None:

@@ -15,6 +15,7 @@ from grpo_watch.core.runstate import RunState
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.runtime.history import History
 from grpo_watch.sinks.notification import FIRING, RESOLVED, Notification
+from grpo_watch.store.state import slug
 
 SERIES, POINTS = 3, 24
 """At most so many metrics of so many points go with a message."""
@@ -142,7 +143,7 @@ def _notification(transition: Transition, status: str, finding: Finding | None, 
         ended=at if status == RESOLVED else None,
         at=told.at,
         labels=dict(told.labels),
-        page=told.page,
+        page=told.page and f"{told.page}#/run/{slug(transition.run)}",
         runbook=runbook_of(transition.rule, told.runbook),
         series=_series(reading.evidence, told.history),
     )

@@ -103,7 +103,7 @@ def test_a_frozen_run_is_told_once_with_what_is_needed_to_act(frozen: Watched) -
     assert told.id in {transition.id for transition in live.told(live.run().run)}
     assert told.evidence["kl_reference"] == 0.0
     assert told.series["kl_reference"][:3] == (0.0, 0.0, 0.0)
-    assert told.page == "http://127.0.0.1:9853/"
+    assert told.page == f"http://127.0.0.1:9853/#/run/{live.daemon.picture().runs[0].slug}"
     assert told.hint
     assert "rewards differ" in told.summary
     live.kill()

@@ -57,7 +57,7 @@ def test_a_message_holds_what_is_needed_to_act() -> None:
         "a; b",
     )
     assert (message.started, message.ended, message.at, message.max_steps) == (50.0, None, 100.0, 80)
-    assert (message.labels, message.page) == ({"team": "math"}, "http://here/")
+    assert (message.labels, message.page) == ({"team": "math"}, "http://here/#/run/run")
     assert message.series["kl_reference"] == tuple(float(step) for step in range(6, 30))
     assert set(message.series["reward_mean"]) == {0.5}
     assert "loss" not in message.series

@@ -139,7 +139,7 @@ function line(run) {
         { class: "dim" },
         [progress(run), outlook(run), run.attempt > 1 && `attempt ${run.attempt}`].filter(Boolean).join(" · "),
       ),
-      el("div", { class: "dim" }, run.active ? "last step " : "not running, last step ", ago(run.last_step_time)),
+      el("div", { class: "dim" }, lastStep(run)),
     ),
     el("div", { class: "why" }, finding(run)),
     el(
@@ -148,6 +148,13 @@ function line(run) {
       SPARKS.map(([key, name, words]) => sparkline(name, words, run.sparks[key])),
     ),
   );
+}
+
+function lastStep(run) {
+  const going = run.active ? "" : "not running, ";
+  return run.last_step_time === null
+    ? `${going}${run.step ? "time unknown" : "no step yet"}`
+    : [going, "last step ", ago(run.last_step_time)];
 }
 
 function labels(given) {

@@ -66,6 +66,8 @@ function stroke(plot, place, paint, dashes, label) {
   ctx.stroke();
   if (label) {
     ctx.fillStyle = paint;
+    ctx.textAlign = "left";
+    ctx.textBaseline = "alphabetic";
     ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
     ctx.fillText(label, at + 4 * devicePixelRatio, bbox.top + 11 * devicePixelRatio);
   }
@@ -81,9 +83,14 @@ function marks(plot, bands, resumes) {
   for (const resume of resumes) stroke(plot, resume.at, colour("--dim"), [1, 3], `attempt ${resume.attempt}`);
 }
 
+// A moment (Unix seconds) in local time: 2026-11-21 08:38:20.
+const moment = (at) => new Date(at * 1000).toLocaleString("sv");
+
 function xAxis(timed) {
   const whole = (plot, splits) => splits.map((at) => (Number.isInteger(at) ? number(at) : ""));
-  return timed ? { size: 40 } : { size: 28, values: whole };
+  const clock = (plot, splits, axis, space, step) =>
+    splits.map((at) => (step >= 86400 ? moment(at).slice(5, 10) : moment(at).slice(11, step < 60 ? 19 : 16)));
+  return { size: 28, values: timed ? clock : whole };
 }
 
 // uPlot's options for one chart. `place` has: key (charts with the same one share their cursor), bands, resumes, width,
@@ -94,7 +101,6 @@ export function options(chart, { key, bands, resumes = [], width, log, timed = f
     grid: { stroke: () => colour("--grid"), width: 1 },
     ticks: { show: false },
   });
-  const moment = (at) => new Date(at * 1000).toLocaleString();
   return {
     width,
     height: HEIGHT,

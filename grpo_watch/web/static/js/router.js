@@ -1,4 +1,4 @@
-// Addresses inside the page: #/, #/run/SLUG, #/rule/NAME, each with a query.
+// Addresses inside the page: #/, #/run/SLUG (or its name), #/rule/NAME, each with a query.
 
 export function query(values) {
   const kept = Object.entries(values).filter(([, value]) => value !== "" && value !== null && value !== undefined);
@@ -7,8 +7,8 @@ export function query(values) {
 
 export function current() {
   const [path, search] = location.hash.replace(/^#/, "").split("?");
-  const parts = path.split("/").filter(Boolean).map(decode);
-  return { page: parts[0] || "", name: parts[1] || "", query: new URLSearchParams(search || "") };
+  const [, page = "", name = ""] = path.match(/^\/?([^/]*)\/?(.*)$/);
+  return { page, name: decode(name), query: new URLSearchParams(search || "") };
 }
 
 function decode(text) {

@@ -30,6 +30,7 @@ export function runPage(main, route, tell) {
   renew(main, [head, nav, Object.values(holders)]);
   document.title = `${route.name} · grpo-watch`;
 
+  let known = null; // the slug, where the address has the run's name
   const show = (name, there) => {
     holders[name].hidden = !there;
     nav.querySelector(`[data-part=${name}]`).hidden = !there;
@@ -69,6 +70,7 @@ export function runPage(main, route, tell) {
   function take(run) {
     setClock(run.now);
     tell([]);
+    known = run.slug;
     document.title = `${run.verdict.replace("-", " ")}: ${run.run} · grpo-watch`;
     const { now, ...lasting } = run; // the clock moves on, which is no reason to draw anew
     draw.head(lasting);
@@ -93,7 +95,7 @@ export function runPage(main, route, tell) {
   const all = () => questions.forEach((each) => each.now());
   all();
   return {
-    changed: (slugs) => (slugs === null || slugs.has(route.name)) && all(),
+    changed: (slugs) => (slugs === null || !known || slugs.has(known)) && all(),
     stop: () => questions.forEach((each) => each.stop()),
     rerouted: (next) => charts.rerouted(next),
   };
@@ -125,8 +127,7 @@ function heading(run) {
       [software(run), progress(run), run.attempt > 1 && `attempt ${run.attempt}`, going, outlook(run)]
         .filter(Boolean)
         .join(" · "),
-      " · last step ",
-      ago(run.last_step_time),
+      run.last_step_time !== null && [" · last step ", ago(run.last_step_time)],
       Object.entries(run.labels).map(([name, value]) => ` · ${name}: ${value}`),
     ),
   ];
