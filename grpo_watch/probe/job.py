@@ -1,0 +1,68 @@
+"""What the training process says of itself: its rank, its seed, its settings and how it samples."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+SETTINGS = frozenset(
+    {"beta", "num_generations", "per_device_train_batch_size", "gradient_accumulation_steps"}
+    | {"steps_per_generation", "generation_batch_size", "num_iterations", "world_size", "max_steps"}
+    | {"num_train_epochs", "logging_steps", "save_steps", "learning_rate", "warmup_steps", "warmup_ratio"}
+    | {"lr_scheduler_type", "max_completion_length", "temperature", "scale_rewards", "log_completions"}
+    | {"sync_ref_model", "weight_decay", "gradient_checkpointing", "use_vllm", "vllm_mode", "fp16", "seed"}
+    | {"mask_truncated_completions"}
+)
+"""Arguments that are written down; no other is, so that no secret can be."""
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "do_sample")
+
+
+def torch_of_job() -> Any:
+    """The torch module, if the job has imported it.
+
+    Raises:
+        RuntimeError: it has not: there is nothing to read.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        raise RuntimeError("this process has not imported torch")
+    return torch
+
+
+def rank_and_ranks() -> tuple[int, int]:
+    """This process among those that train together: of torch.distributed, else of the launcher's variables."""
+    torch = sys.modules.get("torch")
+    group = getattr(torch, "distributed", None)
+    if group is not None and group.is_available() and group.is_initialized():
+        return int(group.get_rank()), int(group.get_world_size())
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def settings(arguments: Any) -> dict[str, Any]:
+    """The known arguments of a trainer that have a plain value."""
+    return _plain(arguments, SETTINGS)
+
+
+def sampling(model: Any, arguments: Any) -> dict[str, Any]:
+    """How completions are sampled: the model's generation settings, and the trainer's over them."""
+    return {**_plain(getattr(model, "generation_config", None), SAMPLING), **_plain(arguments, SAMPLING)}
+
+
+def framework(arguments: Any) -> str | None:
+    """Whose arguments these are; None where others have put theirs over TRL's (Unsloth, open-r1)."""
+    modules = [kind.__module__.partition(".")[0] for kind in type(arguments).__mro__]
+    if "swift" in modules:
+        return "ms-swift"
+    return "trl" if modules[0] == "trl" and "Unsloth" not in type(arguments).__name__ else None
+
+
+def _plain(source: Any, names: Iterable[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in names:
+        value = getattr(source, name, None)
+        value = getattr(value, "value", value)  # a string enumeration
+        if isinstance(value, (bool, int, float, str)):
+            found[name] = value
+    return found

@@ -1,0 +1,120 @@
+"""Says which part of each parameter this process holds: of plain, FSDP, FSDP2, tensor-parallel and ZeRO models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from grpo_watch.probe.checksum import WORD, Cut
+
+WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod|module)\.")
+"""Names that FSDP, activation checkpointing, torch.compile and DDP put into those of parameters."""
+OWN_OF_RANK = ("tensor_model_parallel", "group_name", "is_expert", "expert_parallel")
+"""What Megatron and DeepSpeed mark parameters with of which each process holds another part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What this process holds of one parameter.
+
+    ``copy`` numbers the replicas of the whole and ``parts`` counts the pieces that make one up; 0: nothing says how
+    they lie in it. ``offset``: bytes of the whole before it; with ``cut`` it is a block of columns.
+    """
+
+    name: str
+    tensor: Any
+    shape: tuple[int, ...]
+    trainable: bool
+    copy: int = 0
+    parts: int = 1
+    offset: int = 0
+    cut: Cut | None = None
+
+
+def pieces(model: Any, rank: int, ranks: int) -> Iterator[Piece]:
+    """The parameters of a model, tied ones once, in the order of its modules.
+
+    Args:
+        model: a torch module.
+        rank: of this process.
+        ranks: processes that train together.
+    """
+    flattened = any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
+    apart = flattened or (getattr(model, "_tp_size", None) or 1) > 1
+    for raw, parameter in model.named_parameters():
+        name = WRAPPERS.sub("", raw)
+        if hasattr(parameter, "ds_tensor"):
+            yield _of_zero3(name, parameter, rank, ranks)
+        elif hasattr(parameter, "device_mesh") and hasattr(parameter, "placements"):
+            yield _of_mesh(name, parameter)
+        else:
+            tensor, known = parameter.detach(), not (apart or _own(parameter))
+            whole = ranks == 1 or known
+            yield Piece(name, tensor, tuple(tensor.shape), parameter.requires_grad, rank * whole, int(whole))
+
+
+def _own(parameter: Any) -> bool:
+    """Whether each process holds another part of a plain parameter, or an expert of its own."""
+    if getattr(parameter, "allreduce", True) is False:  # DeepSpeed's experts
+        return True
+    return any(getattr(parameter, mark, False) for mark in OWN_OF_RANK)
+
+
+def _of_zero3(name: str, parameter: Any, rank: int, ranks: int) -> Piece:
+    """DeepSpeed cuts the flat parameter into equal pieces and fills up the last."""
+    own, shape = parameter.ds_tensor.detach().reshape(-1), tuple(parameter.ds_shape)
+    group: Any = getattr(parameter, "ds_process_group", None)
+    parts, at = (ranks, rank) if group is None else (group.size(), group.rank())
+    start = at * own.numel()
+    own = own[: max(0, prod(shape) - start)]
+    return Piece(name, own, shape, parameter.requires_grad, 0, parts, start * own.element_size())
+
+
+def _of_mesh(name: str, parameter: Any) -> Piece:
+    """A DTensor: sharded over some dimensions of the device mesh, replicated over others."""
+    local, shape = parameter.to_local().detach(), tuple(parameter.shape)
+    mesh, where = parameter.device_mesh, parameter.device_mesh.get_coordinate()
+    copy, parts = 0, 1
+    offsets, extents = [0] * len(shape), list(shape)
+    known = where is not None
+    for size, at, placement in zip(mesh.shape, where or (), parameter.placements, strict=known):
+        kind = type(placement).__name__
+        if kind == "Replicate":
+            copy = copy * size + at
+        elif kind == "Shard":
+            parts *= size
+            offsets[placement.dim], extents[placement.dim] = _chunk(
+                offsets[placement.dim], extents[placement.dim], size, at
+            )
+        else:
+            known = False
+    lies = _place(local, shape, offsets) if known and tuple(local.shape) == tuple(extents) else None
+    if lies is None:
+        return Piece(name, local, shape, parameter.requires_grad, 0, 0)
+    return Piece(name, local, shape, parameter.requires_grad, copy, parts, *lies)
+
+
+def _chunk(offset: int, extent: int, size: int, at: int) -> tuple[int, int]:
+    """Offset and length of a piece as ``torch.chunk`` cuts."""
+    most = -(-extent // size)
+    start = min(at * most, extent)
+    return offset + start, min(most, extent - start)
+
+
+def _place(local: Any, shape: tuple[int, ...], offsets: list[int]) -> tuple[int, Cut | None] | None:
+    """Where a block lies in the bytes of the whole; None where it is neither one run nor a block of columns."""
+    cut = [dim for dim in range(len(shape)) if local.shape[dim] != shape[dim]]
+    last, size = max(cut, default=0), local.element_size()
+    below = prod(shape[last + 1 :]) * size
+    if last == 0 or not local.numel():
+        return (offsets[0] if shape else 0) * below, None
+    if any(dim not in {0, last} for dim in cut) or not local.is_contiguous():
+        return None
+    width, before, own = shape[last] * below, offsets[last] * below, local.shape[last] * below
+    if width % WORD or before % WORD or own % WORD:
+        return None
+    row = offsets[0] * prod(shape[1:last])
+    return 0, Cut(row, before // WORD, width // WORD, own // WORD)

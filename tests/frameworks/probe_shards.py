@@ -1,0 +1,76 @@
+"""Probes one model in two processes, sharded in each way that torch knows, and writes what each process said.
+
+``probe_shards.py FOLDER``: a subfolder per way. The weights are those of ``a_model()`` in every one of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as processes
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+from grpo_watch.callback import probe
+
+WORLD = 2
+
+
+def a_model() -> torch.nn.Module:
+    """Rows that two ranks can't share equally, a bias of one element, two bytes per element."""
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 7), torch.nn.LayerNorm(7), torch.nn.Linear(7, 1)).to(torch.bfloat16)
+
+
+def placed(model: torch.nn.Module, *placement: Shard | Replicate) -> torch.nn.Module:
+    """The model with its matrices distributed so, and its vectors on all."""
+    mesh = init_device_mesh("cpu", (WORLD,))
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            how = placement if parameter.ndim > 1 else (Replicate(),)
+            module.register_parameter(name, torch.nn.Parameter(distribute_tensor(parameter.detach(), mesh, how)))
+    return model
+
+
+def ways(rank: int) -> dict[str, torch.nn.Module]:
+    """The same weights, held in different ways."""
+    apart = a_model()
+    with torch.no_grad():
+        apart[0].bias[rank] += 1
+    return {
+        "whole": a_model(),
+        "apart": apart,
+        "fsdp2": fully_shard(a_model(), mesh=init_device_mesh("cpu", (WORLD,))),
+        "rows": placed(a_model(), Shard(0)),
+        "columns": placed(a_model(), Shard(1)),
+        "replicas": placed(a_model(), Replicate()),
+        "fsdp": FullyShardedDataParallel(a_model(), use_orig_params=True, device_id=torch.device("cpu")),
+    }
+
+
+def run(rank: int, folder: str, port: int) -> None:
+    """Probe each of them."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    dist.init_process_group("gloo", rank=rank, world_size=WORLD)
+    for name, model in ways(rank).items():
+        assert probe(model, 10, Path(folder, name)), name
+    dist.destroy_process_group()
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    import socket  # noqa: PLC0415  only here
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    processes.spawn(run, (sys.argv[1], free_port()), nprocs=WORLD)

@@ -1,0 +1,147 @@
+"""The callback without torch: what it imports, when it probes, that it never raises, and the stop file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from grpo_watch import callback
+from grpo_watch.callback import GrpoWatchCallback, engine_version, probe
+from grpo_watch.core import fused
+from grpo_watch.probe import checksum, journal
+from grpo_watch.sources import probe_lines
+from grpo_watch.sources.probe import FILE
+
+Lines = list[dict[str, Any]]
+
+
+def read(folder: Path, name: str = "grpo-watch-probe-0.jsonl") -> Lines:
+    path = folder / name
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def arguments(folder: Path, **more: Any) -> SimpleNamespace:
+    return SimpleNamespace(output_dir=str(folder), **more)
+
+
+def steps(one: GrpoWatchCallback, folder: Path, last: int, first: int = 1) -> SimpleNamespace:
+    """Trains from step to step; gives the Trainer's control."""
+    control, model = SimpleNamespace(should_training_stop=False), SimpleNamespace()
+    one.on_train_begin(arguments(folder), SimpleNamespace(global_step=0), control, model=model)
+    for step in range(first, last + 1):
+        one.on_step_end(arguments(folder), SimpleNamespace(global_step=step, max_steps=99), control, model=model)
+    return control
+
+
+@pytest.fixture
+def probed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+    """Steps at which weights were read, and whether the frozen ones were."""
+    found: list[tuple[int, bool]] = []
+
+    def stand_in(model: object, step: int, path: Path, *, frozen: bool, writers: int) -> bool:
+        found.append((step, frozen))
+        return True
+
+    monkeypatch.setattr(callback, "probe", stand_in)
+    return found
+
+
+def test_importing_it_imports_nothing_but_the_standard_library() -> None:
+    """No torch, and none of grpo-watch's own dependencies: pip install --no-deps is enough."""
+    script = (
+        "import sys; before = set(sys.modules); import grpo_watch.callback; "
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before}; "
+        "print(sorted(new - set(sys.stdlib_module_names) - {'grpo_watch'}))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_both_sides_agree_on_the_format() -> None:
+    """The callback imports nothing of the reader, so each side states the format."""
+    assert (fused.RADIX, fused.MODULUS, fused.WORD) == (checksum.RADIX, checksum.MODULUS, checksum.WORD)
+    assert probe_lines.SCHEMA == journal.SCHEMA
+    assert FILE.fullmatch(journal.FILE.format(rank=12))
+    assert FILE.fullmatch(journal.ENGINE_FILE)
+
+
+def test_it_probes_after_the_first_step_and_every_n(tmp_path: Path, probed: list[tuple[int, bool]]) -> None:
+    steps(GrpoWatchCallback(every=10, frozen_every=20), tmp_path, 30)
+    assert probed == [(1, True), (10, False), (20, True), (30, False)]
+
+
+def test_a_resumed_job_probes_at_once(tmp_path: Path, probed: list[tuple[int, bool]]) -> None:
+    steps(GrpoWatchCallback(every=10), tmp_path, 50, first=43)
+    assert [step for step, _ in probed] == [43, 50]
+
+
+def test_an_error_is_written_once_and_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here torch was never imported; nothing is raised, and no further step tries."""
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    control = steps(GrpoWatchCallback(every=1), tmp_path, 5)
+    (line,) = [line for line in read(tmp_path) if line["kind"] == "error"]
+    assert (line["step"], line["text"]) == (1, "RuntimeError: this process has not imported torch")
+    assert not control.should_training_stop
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "output").write_text("")
+    steps(GrpoWatchCallback(every=1), tmp_path / "output", 3)
+    assert not probe(SimpleNamespace(), 1, tmp_path / "output")
+
+
+@pytest.mark.parametrize("wrong", [{"every": 0}, {"frozen_every": -1}, {"writers": 0}])
+def test_wrong_options_are_told_before_training(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="at least"):
+        GrpoWatchCallback(**wrong)
+
+
+def test_events_of_no_interest_and_other_names() -> None:
+    """transformers calls every event on every callback; anything else is an error as ever."""
+    one = GrpoWatchCallback()
+    assert one.on_epoch_begin(None, None, None, model=None) is None
+    with pytest.raises(AttributeError):
+        one.something_else()
+
+
+def test_ms_swift_gives_arguments_and_trainer(tmp_path: Path, probed: list[tuple[int, bool]]) -> None:
+    """callbacks_map["grpo_watch"](args, trainer)."""
+    one = GrpoWatchCallback(arguments(tmp_path / "given"), SimpleNamespace())
+    steps(one, tmp_path / "other", 1)
+    assert [step for step, _ in probed] == [1]
+    assert not (tmp_path / "other").exists()
+
+
+def test_processes_beyond_the_first_few_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "8")
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    assert probe(SimpleNamespace(), 1, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_stop_file_is_heeded_only_on_request(tmp_path: Path, probed: list[tuple[int, bool]]) -> None:
+    """One of an earlier attempt is removed at the start; it is looked for at each probe."""
+    stop = tmp_path / "grpo-watch.stop"
+    stop.write_text("{}")
+    assert not steps(GrpoWatchCallback(every=2), tmp_path, 4).should_training_stop
+    assert stop.exists()
+    asked = GrpoWatchCallback(every=2, stop_file="grpo-watch.stop")
+    control = steps(asked, tmp_path, 3)
+    assert not stop.exists()
+    stop.write_text("{}")
+    state = SimpleNamespace(global_step=4, max_steps=99)
+    asked.on_step_end(arguments(tmp_path), state, control, model=SimpleNamespace())
+    assert probed
+    assert control.should_training_stop
+
+
+def test_an_engines_version(tmp_path: Path) -> None:
+    assert engine_version("v7", 20, tmp_path)
+    (line,) = read(tmp_path, "grpo-watch-probe-engine.jsonl")
+    assert (line["of"], line["step"], line["version"], line["tensors"]) == ("engine", 20, "v7", {})
