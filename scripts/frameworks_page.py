@@ -13,7 +13,7 @@ from grpo_watch.core.detector import Detector, catalogue
 from grpo_watch.normalise.tables import Framework, frameworks, produced_by
 
 FOLDER = Path(__file__).resolve().parent.parent / "grpo_watch" / "normalise" / "frameworks"
-ELSEWHERE = frozenset({"completions", "checkpoints", "run end"})
+ELSEWHERE = frozenset({"completions", "checkpoints", "probe", "run end"})
 """Evidence that has channels of its own: whether a rule has it does not depend on the channel of the metrics."""
 PART = re.compile(r"(<!-- (channels|keys|overview):([\w-]+) by make docs -->\n).*?(<!-- end -->)", re.DOTALL)
 """A generated part of a page: what of which framework; the overview is of `all`."""

@@ -49,6 +49,7 @@ GIVES: Mapping[What, str] = {
     What.TABLE: "metric rows",
     What.JSONL_PIECES: "metric rows",
     What.COMPLETION_DUMPS: "completions by group",
+    What.PROBE: "checksums of the weights in memory, settings",
 }
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MADE = frozenset({"completion_duplicate_ratio", "parameters_changed_ratio"})
 """Metrics that are made from dumps and checkpoints."""
 
-ANYWHERE = MADE | {"step", "max_steps", "completions", "checkpoints", "run end"}
+ANYWHERE = MADE | {"step", "max_steps", "completions", "checkpoints", "probe", "rollout engine", "run end"}
 """Needs that every framework's runs can have."""
 
 

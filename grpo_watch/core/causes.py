@@ -66,6 +66,10 @@ LORA_SYNC = Cause(
 )
 SYNC_OFF = Cause("The engine gets no weights after an update: force a sync every step and reset its prefix cache.")
 SAME_SEEDS = (
+    Cause(
+        "All training processes began with one random seed, as the callback saw: seed each with seed + rank.",
+        {"rank_seeds": ("same",)},
+    ),
     Cause("TRL before 0.15 seeds all ranks alike (TRL PR #2824): upgrade.", framework="trl", before="0.15"),
     Cause(
         "ms-swift before 3.2.1 seeds its vLLM engines alike (ms-swift#3450): upgrade.",

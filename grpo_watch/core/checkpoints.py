@@ -13,8 +13,19 @@ LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?)\.(\d{1,6})\.")
 TRAINED_BESIDE = ("lora_", "modules_to_save", "magnitude_vector", "prompt_", "ia3_", "vera_", "bias", "score.")
 """Parts of names that an adapter run may train; all others are its frozen base."""
 
+SAVED = frozenset({CheckpointKind.FULL, CheckpointKind.ADAPTER})
+"""What lies on the disk and can be resumed from; the other kinds were read in memory."""
+TRAINED = SAVED | {CheckpointKind.PROBE}
+"""What training should change."""
 REMEMBERED = 8
 """Checkpoints kept per kind: a resume goes back by a few at most."""
+
+
+def evidence_of(kind: CheckpointKind) -> str:
+    """What a detector's ``needs`` call a digest of this kind."""
+    if kind in SAVED:
+        return "checkpoints"
+    return "rollout engine" if kind is CheckpointKind.ROLLOUT_ENGINE else "probe"
 
 
 class CheckpointHistory:

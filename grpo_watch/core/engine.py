@@ -112,11 +112,10 @@ class Engine:
             state.now = record.now
         elif isinstance(record, (CompletionSummary, CheckpointDigest)):
             state.last_seen = record.seen or state.last_seen
-            state.evidence.add("completions" if isinstance(record, CompletionSummary) else "checkpoints")
             if isinstance(record, CheckpointDigest):
-                state.take_checkpoint(record.step)
-            elif record.stream is Stream.TRAIN and record.complete:
-                state.course.take_batch(record)
+                state.take_weights(record)
+            else:
+                state.take_batch(record)
             return record.step
         elif isinstance(record, RunEvent) and record.step is not None:
             return record.step

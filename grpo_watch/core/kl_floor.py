@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from statistics import median
 
-from grpo_watch.core.checkpoints import CheckpointHistory, changed, comparable
+from grpo_watch.core.checkpoints import SAVED, CheckpointHistory, changed, comparable
 from grpo_watch.core.mismatch import ranks
-from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Severity, Verdict
+from grpo_watch.core.records import CheckpointDigest, Reading, Severity, Verdict
 from grpo_watch.core.robust import correlation
 
 BEGINS_BY = 10
@@ -77,7 +77,7 @@ class NoiseFloor:
 
     def take_checkpoint(self, digest: CheckpointDigest) -> None:
         """Compare the weights of a complete checkpoint with those of the one before it."""
-        if digest.kind is CheckpointKind.ROLLOUT_ENGINE or not digest.complete or digest.problems:
+        if digest.kind not in SAVED or not digest.complete or digest.problems:
             return
         before = self._history.before(digest)
         names = [] if before is None else comparable(before, digest)

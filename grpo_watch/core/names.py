@@ -92,6 +92,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "dtype": "weight data type",
         "fp16": "whether the loss is scaled for float16 gradients",
         "seed": "random seed",
+        "rank_seeds": "whether the training processes began with one random seed (same, different)",
         "dynamic_sample": "whether groups without spread are re-sampled",
         "mask_truncated_completions": "whether truncated completions are left out of the loss",
         "rollout_bypass": "whether the engine's log-probabilities stand for those of the old policy",

@@ -133,10 +133,12 @@ class TensorDigest:
 
 
 class CheckpointKind(str, Enum):
-    """What the weight files hold."""
+    """What weight files hold, or what was read in memory: parameters that are trained, frozen ones, the engine's."""
 
     FULL = "full"
     ADAPTER = "adapter"
+    PROBE = "probe"
+    FROZEN = "frozen"
     ROLLOUT_ENGINE = "rollout-engine"
 
 
@@ -146,6 +148,7 @@ class CheckpointDigest:
 
     ``rank`` took them, only where ranks must agree (replicas, not shards); ``replicas``: groups of tensors that must.
     ``optimizer``: checksums of its ``moments`` and ``masters``. ``base``: the base model's folder, if all is still it.
+    ``synced``: the rollout engine had just been given the weights of this step.
     """
 
     channel: str
@@ -163,6 +166,7 @@ class CheckpointDigest:
     optimizer: Mapping[str, Scalar] = field(default_factory=dict)
     movement: Movement | None = None
     base: str = ""
+    synced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections import deque
 from math import isfinite
 
+from grpo_watch.core.checkpoints import SAVED, evidence_of
 from grpo_watch.core.course import Course
 from grpo_watch.core.evidence import no_signal_ratio
 from grpo_watch.core.functions import RewardFunctions
 from grpo_watch.core.learning import LearningSoFar
 from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.pace import Pace
-from grpo_watch.core.records import MetricRow, Progress, Record, RunConfig, Scalar, Setting, Stream
+from grpo_watch.core.records import (
+    CheckpointDigest,
+    CompletionSummary,
+    MetricRow,
+    Progress,
+    Record,
+    RunConfig,
+    Scalar,
+    Setting,
+    Stream,
+)
 from grpo_watch.core.sleep import NAP_AFTER, Sleepers
 
 RECENT = 512
@@ -169,6 +180,18 @@ class RunState:
     def take_checkpoint(self, step: int) -> None:
         """A checkpoint of this step is there."""
         self.saved = max(step, self.saved or 0)
+
+    def take_weights(self, digest: CheckpointDigest) -> None:
+        """Checksums came: of a checkpoint, or of weights in memory."""
+        self.evidence.add(evidence_of(digest.kind))
+        if digest.kind in SAVED:
+            self.take_checkpoint(digest.step)
+
+    def take_batch(self, batch: CompletionSummary) -> None:
+        """Completions were dumped."""
+        self.evidence.add("completions")
+        if batch.stream is Stream.TRAIN and batch.complete:
+            self.course.take_batch(batch)
 
     def take_progress(self, progress: Progress) -> None:
         """A progress bar knows the total."""

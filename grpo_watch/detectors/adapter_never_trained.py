@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
+from grpo_watch.core.checkpoints import SAVED
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Verdict
 
@@ -16,7 +17,7 @@ class AdapterNeverTrained(Detector):
     """LoRA starts with B = 0, so the first update makes it non-zero."""
 
     reads = (CheckpointDigest,)
-    needs = (("checkpoints",),)
+    needs = (("checkpoints",), ("probe",))
     params = MappingProxyType({"min_step": Param(2, "earliest optimizer step judged (a warm-up's first is 0)", 1)})
     min_step: int
 
@@ -32,9 +33,10 @@ class AdapterNeverTrained(Detector):
         return None
 
     def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
-        """Look at one adapter checkpoint."""
-        if record.kind is not CheckpointKind.ADAPTER:
-            return no_data("the checkpoints hold full weights, no adapter")
+        """Look at one adapter checkpoint, or at the trained parameters in memory."""
+        probed = record.kind is CheckpointKind.PROBE
+        if record.kind is not CheckpointKind.ADAPTER and not probed:
+            return no_data("the checkpoints hold full weights, no adapter") if record.kind in SAVED else SILENT
         if record.problems or record.step < self.min_step:
             return SILENT
         start = str(record.adapter.get("init_lora_weights", "")).lower()
@@ -43,9 +45,10 @@ class AdapterNeverTrained(Detector):
             return no_data(why_not or f"the adapter was initialised by {start}")
         matrices = [name for name in record.tensors if "lora_B" in name or "lora_embedding_B" in name]
         if not matrices:
-            return no_data("the adapter has no lora_B")
+            return SILENT if probed else no_data("the adapter has no lora_B")
         if not all(record.tensors[name].zero for name in matrices):
             return QUIET
         evidence: dict[str, Scalar] = {"zero_lora_b": len(matrices), "checkpoint": record.path}
-        message = f"all {len(matrices)} lora_B matrices of checkpoint {record.step} are exactly zero"
+        where = "in memory at step" if probed else "of checkpoint"
+        message = f"all {len(matrices)} lora_B matrices {where} {record.step} are exactly zero"
         return (Reading(Verdict.BREACH, value=0.0, message=message, evidence=evidence, immediate=True),)

@@ -1,20 +1,20 @@
-"""The frozen base weights of a LoRA run change from checkpoint to checkpoint."""
+"""Weights that are not trained change: a LoRA run's base from checkpoint to checkpoint, or frozen ones in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from grpo_watch.core.checkpoints import trained_by_adapter
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, TensorDigest, Verdict
+from grpo_watch.core.checkpoints import SAVED, trained_by_adapter
+from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, TensorDigest, Verdict
 
 
 class BaseWeightsDrift(Detector):
     """Compares each base tensor's checksum with the first one seen; needs checkpoints that hold both."""
 
     reads = (CheckpointDigest,)
-    needs = (("checkpoints",),)
+    needs = (("checkpoints",), ("probe",))
     survives_attempts = True
     params = MappingProxyType({"tensors": Param(1, "changed base tensors that are a breach", minimum=1)})
     tensors: int
@@ -22,15 +22,18 @@ class BaseWeightsDrift(Detector):
     def setup(self) -> None:
         """No checkpoint seen."""
         self.first: dict[str, str] = {}
-        self.first_step = 0
+        self.probed: dict[str, str] = {}
+        self.first_step = self.probed_step = 0
 
     def blind_because(self, run: RunView) -> str | None:
         """Without an adapter every weight may change."""
         return "the full model is trained, no adapter" if run.setting("adapter") is False else None
 
     def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
-        """Judge one checkpoint of an adapter run."""
-        if record.problems or not record.complete or record.kind is CheckpointKind.ROLLOUT_ENGINE:
+        """Judge one checkpoint of an adapter run, or what was frozen in memory."""
+        if record.kind is CheckpointKind.FROZEN:
+            return self._in_memory(record)
+        if record.problems or not record.complete or record.kind not in SAVED:
             return SILENT
         why_not = self.blind_because(run)
         if why_not is not None:
@@ -42,24 +45,31 @@ class BaseWeightsDrift(Detector):
         if not known:
             self.first, self.first_step = base, record.step
             return no_data("a second checkpoint with base weights is needed")
-        changed = [name for name in known if base[name] != self.first[name]]
+        return self._judge(base, self.first, "checkpoint", self.first_step)
+
+    def _in_memory(self, record: CheckpointDigest) -> Iterable[Reading]:
+        frozen = {name: digest.checksum for name, digest in record.tensors.items()}
+        if not self.probed.keys() & frozen.keys():
+            self.probed, self.probed_step = frozen, record.step
+            return no_data("a second probe of the frozen parameters is needed")
+        return self._judge(frozen, self.probed, "step", self.probed_step)
+
+    def _judge(self, now: dict[str, str], first: dict[str, str], where: str, step: int) -> Iterable[Reading]:
+        known = sorted(now.keys() & first.keys())
+        changed = [name for name in known if now[name] != first[name]]
+        key = "" if where == "checkpoint" else "in memory"
         if len(changed) < self.tensors:
-            return QUIET
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=len(changed) / len(known),
-                message=f"{len(changed)} of {len(known)} frozen base tensors differ from checkpoint {self.first_step}",
-                evidence={
-                    "changed": len(changed),
-                    "tensors": len(known),
-                    "first": changed[0],
-                    "since": self.first_step,
-                },
-                first_step=self.first_step,
-                immediate=True,
-            ),
-        )
+            return (Reading(Verdict.OK, key),)
+        message = f"{len(changed)} of {len(known)} frozen tensors differ from {where} {step}"
+        evidence: dict[str, Scalar] = {
+            "changed": len(changed),
+            "tensors": len(known),
+            "first": changed[0],
+            "since": step,
+            "from": "checkpoints" if where == "checkpoint" else "the callback's probe",
+        }
+        value = len(changed) / len(known)
+        return (Reading(Verdict.BREACH, key, value, None, message, evidence, first_step=step, immediate=True),)
 
 
 def _base(tensors: Mapping[str, TensorDigest]) -> dict[str, str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from grpo_watch.core.checkpoints import SAVED
 from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView
 from grpo_watch.core.records import CheckpointDigest, Reading, Scalar, Verdict
 
@@ -16,7 +17,7 @@ class CheckpointUnusable(Detector):
 
     def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
         """Judge one checkpoint."""
-        if not record.complete:
+        if not record.complete or record.kind not in SAVED:
             return SILENT
         message, evidence = self._complaint(record)
         if not message:

@@ -1,11 +1,13 @@
-"""Two consecutive checkpoints are byte-identical although optimizer steps lie between them."""
+"""Two consecutive checkpoints, or probes in memory, are identical although optimizer steps lie between them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import MappingProxyType
 
 from grpo_watch.core.at_rest import BASE, LAYERS, layers_at_rest, still_the_base
 from grpo_watch.core.checkpoints import (
+    SAVED,
     CheckpointHistory,
     Movers,
     changed,
@@ -14,30 +16,34 @@ from grpo_watch.core.checkpoints import (
     proves_nothing,
     trained_by_adapter,
 )
-from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView, no_data
-from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Severity, Verdict
+from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Verdict
 from grpo_watch.core.rounding import rounding
-
-OPTIMIZER = "optimizer"
-"""Key of the reading that speaks of the optimizer's saved state."""
+from grpo_watch.core.standstill import Standstill, not_saved, optimizer_still
 
 
 class ParametersUnchanged(Detector):
     """Exact checksums, never a tolerance: at a learning rate of 1e-6 a healthy bf16 run changes few elements."""
 
     reads = (CheckpointDigest,)
-    needs = (("checkpoints",),)
+    needs = (("checkpoints",), ("probe",))
     survives_attempts = True
+    params = MappingProxyType(
+        {"probe_steps": Param(5, "optimizer steps that identical probes in memory must span (a few may be skipped)", 1)}
+    )
+    probe_steps: int
 
     def setup(self) -> None:
         """No checkpoint yet."""
-        self.history, self.movers = CheckpointHistory(), Movers()
+        self.history, self.movers, self.still = CheckpointHistory(), Movers(), Standstill()
         self.open: set[str] = set()  # keys that breach
 
     def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
-        """Compare a complete checkpoint with the one before it."""
-        if record.kind is CheckpointKind.ROLLOUT_ENGINE:
-            return SILENT  # weights that don't follow the trainer's are stale-rollout-weights' matter
+        """Compare a complete checkpoint, or a probe, with the one before it."""
+        if record.kind is CheckpointKind.PROBE:
+            return self.still.probe(record, self.probe_steps)
+        if record.kind not in SAVED:
+            return SILENT  # the engine's weights and frozen ones are other rules' matter
         if not record.complete or record.problems:
             return no_data("the newest checkpoint is incomplete or unusable")
         before = self.history.before(record)
@@ -56,9 +62,10 @@ class ParametersUnchanged(Detector):
             return no_data("these checkpoints are compared file by file, and files that differ prove nothing")
         self.movers.take(before, names, moved)
         if not moved:
-            return (self._frozen(before, record, len(names)),)
-        told = (*self._optimizer(before, record), *layers_at_rest(self.movers, record), *rounding(before, record, run))
-        return (*QUIET, *self._told(told))
+            lost = self.still.moved_between(before.step, record.step)
+            return ((not_saved if lost else self._frozen)(before, record, len(names)),)
+        told = (*optimizer_still(before, record), *layers_at_rest(self.movers, record), *rounding(before, record, run))
+        return (*self.still.acquitted(before.step), *self._told(told))
 
     def _told(self, readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
         """What else is to say of a checkpoint, and the end of what it does not say any more."""
@@ -89,27 +96,3 @@ class ParametersUnchanged(Detector):
             message += "; neither did the optimizer's moments change, so it never stepped"
         evidence |= {f"optimizer_{kind}": "changed" if moved else "unchanged" for kind, moved in optimizer.items()}
         return Reading(Verdict.BREACH, "", 0.0, None, message, evidence, first_step=before.step, immediate=True)
-
-    @staticmethod
-    def _optimizer(before: CheckpointDigest, record: CheckpointDigest) -> tuple[Reading, ...]:
-        """Weights that move beside moments that don't: the optimizer that is saved is not the one that trains."""
-        moments = optimizer_between(before, record).get("moments")
-        if moments is None or moments:
-            return () if moments is None else (Reading(Verdict.OK, OPTIMIZER),)
-        count = record.optimizer.get("moment_tensors", 0)
-        message = (
-            f"all {count} moment tensors of the saved optimizer are the same at checkpoints {before.step} and "
-            f"{record.step} although the weights changed: a resume starts with a lost optimizer"
-        )
-        evidence: dict[str, Scalar] = {"moment_tensors": count, "checkpoint": record.path}
-        return (
-            Reading(
-                Verdict.BREACH,
-                OPTIMIZER,
-                message=message,
-                evidence=evidence,
-                severity=Severity.WARNING,
-                first_step=before.step,
-                immediate=True,
-            ),
-        )

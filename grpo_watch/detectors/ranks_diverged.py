@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
+from grpo_watch.core.checkpoints import SAVED, TRAINED
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import CheckpointDigest, Reading, Scalar, Verdict
 
@@ -13,7 +14,7 @@ class RanksDiverged(Detector):
     """Compares the checksums that several ranks took at the same step, tensor by tensor."""
 
     reads = (CheckpointDigest,)
-    needs = (("checkpoints",),)
+    needs = (("checkpoints",), ("probe",))
     params = MappingProxyType({"steps": Param(4, "steps whose digests are kept while ranks still arrive", minimum=1)})
     steps: int
 
@@ -26,7 +27,7 @@ class RanksDiverged(Detector):
         if record.replicas and not record.problems:
             return self._within(record)
         if record.rank is None:
-            return no_data("the checkpoints do not say which rank took them")
+            return no_data("the checkpoints do not say which rank took them") if record.kind in SAVED else SILENT
         return SILENT if record.problems or not record.tensors else self._across(record, record.rank)
 
     def _across(self, record: CheckpointDigest, own_rank: int) -> Iterable[Reading]:
@@ -58,8 +59,9 @@ class RanksDiverged(Detector):
     def _within(record: CheckpointDigest) -> Iterable[Reading]:
         sums = {name: tensor.checksum for name, tensor in record.tensors.items()}
         apart = [group for group in record.replicas if len({sums.get(name, "") for name in group}) > 1]
+        key = "" if record.kind in TRAINED else record.kind.value
         if not apart:
-            return QUIET
+            return (Reading(Verdict.OK, key),)
         message = f"{len(apart)} of {len(record.replicas)} tensors that all ranks share differ between them"
         evidence: dict[str, Scalar] = {
             "differ": len(apart),
@@ -70,6 +72,7 @@ class RanksDiverged(Detector):
         return (
             Reading(
                 Verdict.BREACH,
+                key,
                 value=len(apart) / len(record.replicas),
                 message=message,
                 evidence=evidence,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from types import MappingProxyType
 from typing import TypeAlias
 
-from grpo_watch.core.checkpoints import CheckpointHistory, changed, comparable
+from grpo_watch.core.checkpoints import SAVED, CheckpointHistory, changed, comparable
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import is_zero, number
 from grpo_watch.core.records import CheckpointDigest, MetricRow, Reading, Verdict
@@ -41,6 +41,8 @@ class ReferenceFollowsPolicy(Detector):
     def observe(self, record: MetricRow | CheckpointDigest, run: RunView) -> Iterable[Reading]:
         """Take a row or a checkpoint; judge the pairs that are ready."""
         if isinstance(record, CheckpointDigest):
+            if record.kind not in SAVED:
+                return SILENT
             before = self.history.before(record) if record.complete and not record.problems else None
             if before is None:
                 return no_data("two checkpoints of different steps are needed")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from grpo_watch.core.detector import NEVER, QUIET, SILENT, Detector, Param, RunView, no_data
@@ -18,11 +18,14 @@ LOST = (
 )
 
 
+SEEN: Mapping[str, Scalar] = MappingProxyType({"from": "checksums of the engine's own weights"})
+
+
 class StaleRolloutWeights(Detector):
     """Looks for a gap that climbs as the policy learns or leaps for good, and for engine weights that don't follow."""
 
     reads = (MetricRow, CheckpointDigest)
-    needs = tuple((gap.metric,) for gap in GAPS)
+    needs = (*((gap.metric,) for gap in GAPS), ("rollout engine",))
     params = MappingProxyType(
         {
             "rows": Param(20, "rows over which a climb is judged", minimum=10),
@@ -82,11 +85,16 @@ class StaleRolloutWeights(Detector):
     def _weights(self, digest: CheckpointDigest) -> Iterable[Reading]:
         if not self.weights.take(digest):
             return SILENT
-        same = self.weights.unchanged
+        same, (apart, compared) = self.weights.unchanged, self.weights.unlike or ([], 0)
+        if apart:
+            message = f"right after a sync {len(apart)} of {compared} tensors of the engine are not the trainer's"
+            evidence: dict[str, Scalar] = {"differ": len(apart), "compared": compared, "first": apart[0]}
+            return (Reading(Verdict.BREACH, message=message, evidence={**evidence, **SEEN}, immediate=True),)
         if same < self.syncs:
             return SILENT if same else QUIET
         message = f"the engine's weights did not change in {same} syncs although the trainer's did"
-        evidence: dict[str, Scalar] = {"syncs": same, "checkpoint": digest.path}
+        evidence = {"syncs": same, "checkpoint": digest.path}
+        since = self.weights.since
         return (
-            Reading(Verdict.BREACH, message=message, evidence=evidence, first_step=self.weights.since, immediate=True),
+            Reading(Verdict.BREACH, message=message, evidence={**evidence, **SEEN}, first_step=since, immediate=True),
         )

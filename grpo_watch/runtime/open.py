@@ -19,6 +19,7 @@ from grpo_watch.sources.discover import FoundChannel, FoundRun, What
 from grpo_watch.sources.html_table import table_source
 from grpo_watch.sources.jsonl import JsonlSource
 from grpo_watch.sources.jsonl_pieces import JsonlPiecesSource
+from grpo_watch.sources.probe import ProbeSource
 from grpo_watch.sources.run_config import RunConfigSource, from_user
 from grpo_watch.sources.tfevents import TfeventsSource
 from grpo_watch.sources.trackio import TrackioSource
@@ -46,6 +47,7 @@ SIMPLE: Mapping[What, Callable[[str, Path, Sequence[Path], int, Cursor | None], 
     What.TRAINER_STATE: TrainerStateSource,
     What.RUN_CONFIG: RunConfigSource,
     What.TFEVENTS: TfeventsSource,
+    What.PROBE: ProbeSource,
 }
 """Sources that need nothing but their file."""
 MAPPED: Mapping[What, Callable[[str, Path, Sequence[Path], int, Cursor | None, Mapping[str, str]], Source]] = {

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from grpo_watch.core.checkpoints import TRAINED
 from grpo_watch.core.records import CheckpointDigest, CompletionSummary
 
 
 class ChangedShare:
-    """Compares each checkpoint with the newest one of a lower step and the same kind."""
+    """Compares each checkpoint, and each probe of what is trained, with the one of a lower step and the same kind."""
 
     def __init__(self) -> None:
         self._last: dict[str, CheckpointDigest] = {}
 
     def of(self, digest: CheckpointDigest) -> float | None:
         """Share (0…1) of common tensors whose checksum changed; None where there is nothing to compare."""
-        if not digest.complete or digest.problems:
+        if not digest.complete or digest.problems or digest.kind not in TRAINED:
             return None
         before = self._last.get(digest.kind.value)
         if before is not None and digest.step == before.step:

@@ -192,6 +192,7 @@ def _channel(part: Part, draft: Draft, segment: int) -> FoundChannel:
         What.TRAINER_STATE: "checkpoint-*/trainer_state.json",
         What.COMPLETIONS_PARQUET: "completions_*.parquet",
         What.COMPLETION_DUMPS: "*.jsonl",
+        What.PROBE: "grpo-watch-probe-*.jsonl",
     }.get(part.what, "")
     name = _relative(part.path if part.path != part.folder else part.folder / suffix, draft.root)
     if part.what is What.TRACKIO:

@@ -126,10 +126,11 @@ def job_name(file_name: str) -> str:
 
 def _own_parts(folder: Folder, sniff: Callable[[Path], Sniffed]) -> list[Part]:
     parts = list(_file_parts(folder, sniff))
-    dumps = [part for part in parts if part.what is What.COMPLETION_DUMPS]
-    if dumps:  # one file per step: the folder is the channel
-        parts = [part for part in parts if part.what is not What.COMPLETION_DUMPS]
-        parts.append(Part(What.COMPLETION_DUMPS, folder.path, folder.path, dumps[0].framework))
+    for what in (What.COMPLETION_DUMPS, What.PROBE):  # one file per step, or per process: the folder is the channel
+        of_folder = [part for part in parts if part.what is what]
+        if of_folder:
+            parts = [part for part in parts if part.what is not what]
+            parts.append(Part(what, folder.path, folder.path, of_folder[0].framework))
     if folder.checkpoints:
         parts.append(Part(What.CHECKPOINTS, folder.path, folder.path))
     if folder.states:

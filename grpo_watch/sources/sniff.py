@@ -43,6 +43,7 @@ class What(str, Enum):
     TRACKIO = "trackio"
     TABLE = "metrics table"
     COMPLETION_DUMPS = "completion dumps"
+    PROBE = "checksums of weights in memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Sniffed:
     bars: bool = False
 
 
+PROBE_NAME = re.compile(r"grpo-watch-probe-(?:\d{1,6}|engine)\.jsonl")
 CONSOLE_NAME = re.compile(r".*\.(?:log|txt|out|err)|(?:stdout|stderr)[^/]*|nohup\.out|.*\.(?:log|out|err)\.\d+")
 METRIC_KEYS = frozenset(
     {"loss", "reward", "rewards", "kl", "grad_norm", "reward_std", "reward_mean", "global_step/max_steps", "eval_loss"}
@@ -155,6 +157,8 @@ def _by_name(name: str) -> Sniffed | None:
         return Sniffed(What.TFEVENTS)
     if name.endswith(".wandb"):
         return Sniffed(What.WANDB_OFFLINE)
+    if PROBE_NAME.fullmatch(name):
+        return Sniffed(What.PROBE)
     if name.endswith(".arrivals.tsv") or name in {"requirements.txt", "meta.json", "source.json"}:
         return Sniffed(None)
     return None

@@ -95,7 +95,7 @@ def test_a_blind_rule_says_what_is_missing() -> None:
     nothing = watched("kl-stuck-at-zero", "gradient-lost", "parameters-unchanged", records=[])
     reasons = {rule: reason for rule, (_, reason) in status(nothing).items()}
     assert reasons["kl-stuck-at-zero"] == "needs kl_reference and learning_rate, or kl_policy_update and learning_rate"
-    assert reasons["parameters-unchanged"] == "needs checkpoints"
+    assert reasons["parameters-unchanged"] == "needs checkpoints, or probe"
     assert reasons["gradient-lost"].startswith("needs grad_norm and reward_zero_std_ratio, or grad_norm and")
     logged = watched("kl-stuck-at-zero", records=[row(1, learning_rate=1e-6, kl_reference=0.0)])
     assert status(logged)["kl-stuck-at-zero"][0] is BLIND

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind
 from tests.support.detecting import Watched
 from tests.support.records import a_checkpoint
 
@@ -45,4 +46,23 @@ def test_it_is_blind_without_base_weights_or_without_an_adapter() -> None:
 def test_unusable_checkpoints_say_nothing() -> None:
     run = Watched(RULE, adapter=True).feed(a_checkpoint(20, {"w": "a", LORA: "1"}))
     run.feed(a_checkpoint(40, {"w": "b", LORA: "1"}, problems=("cut off",)))
+    assert run.changes == []
+
+
+def frozen(step: int, tensors: dict[str, str]) -> CheckpointDigest:
+    return a_checkpoint(step, tensors, kind=CheckpointKind.FROZEN)
+
+
+def test_frozen_parameters_in_memory() -> None:
+    """Any that changes, adapter or not; checkpoints have checksums of another kind and are not compared with them."""
+    run = Watched(RULE).feed(frozen(10, {"tower.w": "a", "tower.b": "b"}), a_checkpoint(10, {"tower.w": "z"}))
+    assert run.feed(frozen(20, {"tower.w": "a", "tower.b": "b"})).changes == []
+    assert run.feed(frozen(30, {"tower.w": "c", "tower.b": "b"})).changes == [("firing", 30, "warning")]
+    evidence = run.said[-1].reading.evidence
+    assert (evidence["changed"], evidence["tensors"], evidence["from"]) == (1, 2, "the callback's probe")
+
+
+def test_what_is_trained_in_memory_says_nothing() -> None:
+    run = Watched(RULE, adapter=True)
+    run.feed(*(a_checkpoint(step, {"w": str(step), LORA: "1"}, kind=CheckpointKind.PROBE) for step in (10, 20)))
     assert run.changes == []

@@ -66,7 +66,7 @@ INTERFACE = frozenset(
 )
 """The rule ids that users hold on to: they may become more, never fewer."""
 
-EVIDENCE = frozenset({"completions", "checkpoints", "run end"})
+EVIDENCE = frozenset({"completions", "checkpoints", "probe", "rollout engine", "run end"})
 """What a detector may need besides metrics."""
 
 MAX_LINES = 80

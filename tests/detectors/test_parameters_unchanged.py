@@ -259,3 +259,54 @@ def test_steps_without_a_gradient_are_not_counted() -> None:
     )
     rows = [row(10 + n, learning_rate=1e-6, grad_norm=0.5 if n % 7 == 0 else 0.0) for n in range(1, 101)]
     assert Watched(RULE).feed(first, *rows, second).changes == []
+
+
+def probed(step: int, tensors: dict[str, str]) -> CheckpointDigest:
+    return a_checkpoint(step, tensors, kind=CheckpointKind.PROBE)
+
+
+def test_the_first_identical_pair_of_probes_fires() -> None:
+    """Updates stop after step 20; ten steps later it is told, and where the evidence comes from."""
+    run = fed(probed(1, SAME), probed(10, {"a.w": "2"}), probed(20, {"a.w": "3"}), probed(30, {"a.w": "3"}))
+    assert run.changes == [("firing", 30, "critical")]
+    assert (run.said[-1].first_step, run.said[-1].reading.evidence["from"]) == (20, "the callback's probe")
+    assert run.feed(probed(40, {"a.w": "4"})).changes[-1] == ("resolved", 40, "critical")
+
+
+def test_probes_that_lie_close_must_span_a_few_steps() -> None:
+    """A loss scaler that overflows skips a step or two."""
+    run = fed(*(probed(step, SAME) for step in range(10, 15)))
+    assert run.changes == []
+    assert run.feed(probed(15, SAME)).changes == [("firing", 15, "critical")]
+    assert run.said[-1].first_step == 10
+
+
+def test_checkpoints_and_probes_make_one_finding() -> None:
+    """The probe is first; a checkpoint pair that spans the standstill's beginning differs and does not end it."""
+    run = fed(a_checkpoint(20, SAME), probed(20, {"p": "1"}), probed(30, {"p": "2"}), probed(40, {"p": "2"}))
+    run.feed(a_checkpoint(40, MOVED), probed(50, {"p": "2"}), probed(60, {"p": "2"}), a_checkpoint(60, MOVED))
+    assert run.changes == [("firing", 40, "critical")]
+    run.feed(probed(70, {"p": "3"}))
+    assert run.changes[-1] == ("resolved", 70, "critical")
+    assert len(run.changes) == 2
+
+
+def test_weights_that_move_in_memory_and_not_on_the_disk() -> None:
+    """What is saved is not what is trained: another key, which the probe does not clear."""
+    run = fed(a_checkpoint(20, SAME), probed(20, {"p": "1"}), probed(30, {"p": "2"}), a_checkpoint(40, SAME))
+    assert run.changes == [("firing", 40, "critical")]
+    assert "not what is trained" in run.said[-1].reading.message
+    run.feed(probed(40, {"p": "3"}))
+    assert len(run.changes) == 1
+    assert run.feed(a_checkpoint(60, MOVED)).changes[-1] == ("resolved", 60, "critical")
+
+
+def test_a_probe_that_sees_another_model_is_not_believed() -> None:
+    """The checkpoints of the same stretch differ: the finding ends, and why is said."""
+    run = fed(probed(10, SAME), probed(20, SAME), a_checkpoint(20, SAME), a_checkpoint(40, MOVED), probed(40, SAME))
+    assert run.changes == [("firing", 20, "critical"), ("resolved", 40, "critical")]
+    assert "another model" in run.monitor.reason
+
+
+def test_frozen_parameters_in_memory_are_another_rules_matter() -> None:
+    assert fed(*(a_checkpoint(step, SAME, kind=CheckpointKind.FROZEN) for step in (10, 20, 30))).changes == []

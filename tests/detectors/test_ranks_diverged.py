@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpo_watch.core.records import CheckpointKind
 from tests.support.detecting import Watched
 from tests.support.records import a_checkpoint
 
@@ -68,3 +69,20 @@ def test_ranks_within_one_checkpoint() -> None:
 def test_a_checkpoint_with_a_missing_shard_is_not_judged() -> None:
     run = Watched(RULE).feed(a_checkpoint(20, {"norm@0/2": "n"}, replicas=SHARED, problems=("rank 1 is missing",)))
     assert run.changes == []
+
+
+def test_replicas_that_the_callback_saw_differ() -> None:
+    """Trained and frozen parameters each have their alert."""
+    kinds = {"kind": CheckpointKind.PROBE}, {"kind": CheckpointKind.FROZEN}
+    run = Watched(RULE)
+    for step, copy in ((10, ()), (20, ("w@copy 3",))):
+        for kind in kinds:
+            run.feed(a_checkpoint(step, {"w": "a", "w@copy 3": "b"}, replicas=(("w", *copy), ("v",)), **kind))
+    assert run.changes == [("firing", 20, "critical"), ("firing", 20, "critical")]
+    assert run.said[0].reading.evidence["differ"] == 1
+    assert {change.key for change in run.said} == {"", "frozen"}
+
+
+def test_one_process_alone_says_nothing() -> None:
+    run = Watched(RULE).feed(a_checkpoint(10, {"w": "a"}, kind=CheckpointKind.PROBE))
+    assert not run.monitor.evaluated

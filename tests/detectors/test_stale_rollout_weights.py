@@ -101,6 +101,39 @@ def test_engine_weights_that_have_no_reason_to_move() -> None:
     assert run.said == []
 
 
+def in_memory(step: int, tensors: dict[str, str]) -> CheckpointDigest:
+    return a_checkpoint(step, tensors, kind=CheckpointKind.PROBE)
+
+
+def synced(step: int, tensors: dict[str, str]) -> CheckpointDigest:
+    return a_checkpoint(step, tensors, kind=CheckpointKind.ROLLOUT_ENGINE, synced=True)
+
+
+def test_one_sync_that_gave_other_weights_is_proof() -> None:
+    """Whichever side is read first; the next good sync ends it."""
+    run = Watched(RULE).feed(in_memory(10, {"w": "a", "v": "1"}), synced(10, {"w": "a", "v": "1"}))
+    assert run.said == []
+    run.feed(synced(20, {"w": "a", "v": "2"}), in_memory(20, {"w": "b", "v": "2"}))
+    assert run.changes == [("firing", 20, "critical")]
+    assert run.said[-1].reading.evidence["differ"] == 1
+    run.feed(in_memory(30, {"w": "c", "v": "3"}), synced(30, {"w": "c", "v": "3"}))
+    assert run.changes[-1] == ("resolved", 30, "critical")
+
+
+def test_an_engine_of_another_layout_is_not_accused() -> None:
+    """Not one tensor was ever the same, and all of them follow."""
+    run = Watched(RULE)
+    for step in range(10, 60, 10):
+        run.feed(in_memory(step, {"w": f"a{step}"}), synced(step, {"w": f"b{step}"}))
+    assert run.said == []
+
+
+def test_an_engine_that_was_not_synced_may_be_behind() -> None:
+    run = Watched(RULE).feed(in_memory(10, {"w": "a"}), synced(10, {"w": "a"}))
+    run.feed(in_memory(20, {"w": "b"}), engine(20, {"w": "a"}))
+    assert run.said == []
+
+
 def test_ranks_share_ties() -> None:
     """Two equal ones share 1.5."""
     assert ranks([3.0, 1.0, 2.0, 2.0]) == [3.0, 0.0, 1.5, 1.5]

@@ -1,7 +1,8 @@
-"""Trains a tiny Qwen2, built in code, by real TRL on the CPU: ``train_tiny_grpo.py OUTPUT [--frozen]``.
+"""Trains a tiny Qwen2, built in code, by real TRL on the CPU: ``train_tiny_grpo.py OUTPUT [--frozen | …]``.
 
 The weights are random and nothing is downloaded. ``--frozen`` makes the optimizer's step a no-op: the silent fault that
-the watch has to find, for loss, grad_norm and rewards look the same as in the healthy run.
+the watch has to find, for loss, grad_norm and rewards look the same as in the healthy run. ``--freeze-from`` does so
+from that step on, when KL has long left 0 and then stays where it is. ``--probe`` adds the callback.
 """
 
 from __future__ import annotations
@@ -24,17 +25,25 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
+from grpo_watch.callback import GrpoWatchCallback
+
 LETTERS = "abcdefghijklmnopqrstuvwxyz 0123456789+="
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 MAX_STEPS = 16
 SAVE_STEPS = 5
 
 
-class FrozenAdamW(torch.optim.AdamW):
-    """Accepts gradients and changes nothing."""
+class FreezingAdamW(torch.optim.AdamW):
+    """Accepts gradients, and changes nothing from a step on."""
+
+    freeze_from: float = float("inf")
+    made = 0
 
     def step(self, closure: Any = None) -> None:
-        """Do nothing."""
+        """Step as long as it does."""
+        self.made += 1
+        if self.made < self.freeze_from:
+            super().step(closure)
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -71,16 +80,16 @@ def vowel_share(completions: list[str], **_: Any) -> list[float]:
     return [sum(letter in "aeiou" for letter in text) / max(len(text), 1) for text in completions]
 
 
-def settings(output: str, max_steps: int, trackers: list[str]) -> GRPOConfig:
+def settings(options: argparse.Namespace) -> GRPOConfig:
     """A row per step, a checkpoint every few, completions dumped."""
     return GRPOConfig(
-        output_dir=output,
+        output_dir=options.output,
         use_cpu=True,
         bf16=False,
-        max_steps=max_steps,
+        max_steps=options.max_steps,
         logging_steps=1,
-        save_steps=SAVE_STEPS,
-        report_to=trackers or "none",
+        save_steps=options.save_steps,
+        report_to=options.report_to or "none",
         log_completions=True,
         num_completions_to_print=1,
         per_device_train_batch_size=16,
@@ -99,6 +108,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output")
     parser.add_argument("--frozen", action="store_true")
+    parser.add_argument("--freeze-from", type=float, default=float("inf"), help="first step that changes nothing")
+    parser.add_argument("--probe", type=int, default=0, help="optimizer steps between two probes")
+    parser.add_argument("--save-steps", type=int, default=SAVE_STEPS)
     parser.add_argument("--max-steps", type=int, default=MAX_STEPS)
     parser.add_argument("--report-to", action="append", default=[], help="wandb or tensorboard; several times for both")
     options = parser.parse_args()
@@ -112,14 +124,16 @@ def train(options: argparse.Namespace, folder: str) -> None:
     """Train, with the untrained model in ``folder``."""
     tokens = tokenizer()
     policy = model(len(tokens), folder)
-    optimizer = (FrozenAdamW if options.frozen else torch.optim.AdamW)(policy.parameters(), lr=1e-3)
+    optimizer = FreezingAdamW(policy.parameters(), lr=1e-3)
+    optimizer.freeze_from = 1 if options.frozen else options.freeze_from
     trainer = GRPOTrainer(
         model=policy,
         reward_funcs=vowel_share,
-        args=settings(options.output, options.max_steps, options.report_to),
+        args=settings(options),
         train_dataset=Dataset.from_dict({"prompt": [f"{a}+{b}=" for a in range(10) for b in range(10)]}),
         processing_class=tokens,
         optimizers=(optimizer, None),
+        callbacks=[GrpoWatchCallback(every=options.probe)] if options.probe else None,
     )
     trainer.train()
 

@@ -1,0 +1,106 @@
+"""Brings together what checkpoints and probes in memory say of weights that stand still: one finding, not two."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from grpo_watch.core.checkpoints import CheckpointHistory, changed, comparable, optimizer_between
+from grpo_watch.core.detector import QUIET, SILENT, no_data
+from grpo_watch.core.records import CheckpointDigest, Reading, Scalar, Severity, Verdict
+
+OPTIMIZER = "optimizer"
+"""Key of the reading that speaks of the optimizer's saved state."""
+SAVED = "saved"
+"""Key of the reading that speaks of what is saved, where the weights in memory do move."""
+MOVES = 256
+"""Pairs of probes that are remembered: a checkpoint of gigabytes is hashed minutes after it was saved."""
+
+
+class Standstill:
+    """Compares probes with each other, and with what checkpoints say.
+
+    ``since`` is the step from which on the probed weights stood still (None: they move).
+    """
+
+    def __init__(self) -> None:
+        self.since: int | None = None
+        self._history = CheckpointHistory()
+        self._misled = self._probing = False
+        self._moves: deque[tuple[int, int]] = deque(maxlen=MOVES)
+
+    def probe(self, record: CheckpointDigest, least: int) -> Sequence[Reading]:
+        """Compare a probe with the one before it; a standstill must span so many steps."""
+        before = self._history.before(record)
+        names = [] if before is None else comparable(before, record)
+        if before is None or not names:
+            return no_data("two probes of different steps are needed")
+        self._probing = True
+        if changed(before, record, names):
+            self._moves.append((before.step, record.step))
+            self.since, self._misled = None, False
+            return QUIET
+        self.since = before.step if self.since is None else self.since
+        if self._misled:
+            return no_data("checkpoints changed while the probed parameters did not: the probe sees another model")
+        return SILENT if record.step - self.since < least else (still_in_memory(self.since, record.step, len(names)),)
+
+    def moved_between(self, before: int, step: int) -> bool:
+        """Whether probes saw a change between the steps of two checkpoints."""
+        return any(before <= earlier and later <= step for earlier, later in self._moves)
+
+    def acquitted(self, before: int) -> tuple[Reading, ...]:
+        """What checkpoints that differ acquit of, of which this is the earlier step.
+
+        Not of a standstill that probes saw begin between them. Probes that stood still all the while did not see what
+        is trained.
+        """
+        self._misled = self._misled or (self.since is not None and self.since <= before)
+        saved = (Reading(Verdict.OK, SAVED),) if self._probing else ()
+        return saved if self.since is not None and not self._misled else (*QUIET, *saved)
+
+
+def still_in_memory(since: int, step: int, tensors: int) -> Reading:
+    """Probes found all tensors as they were."""
+    evidence: dict[str, Scalar] = {
+        "identical_tensors": tensors,
+        "changed_tensors": 0,
+        "optimizer_steps_between": step - since,
+        "from": "the callback's probe",
+    }
+    message = f"all {tensors} trainable tensors in memory are the same at steps {since} and {step}"
+    return Reading(Verdict.BREACH, "", 0.0, None, message, evidence, first_step=since, immediate=True)
+
+
+def not_saved(before: CheckpointDigest, after: CheckpointDigest, tensors: int) -> Reading:
+    """Checkpoints are identical, and probes saw a change between them."""
+    message = (
+        f"all {tensors} tensors of checkpoints {before.step} and {after.step} are byte-identical although the "
+        "parameters in memory changed: what is saved is not what is trained"
+    )
+    evidence: dict[str, Scalar] = {"earlier_checkpoint": before.path, "later_checkpoint": after.path}
+    return Reading(Verdict.BREACH, SAVED, 0.0, None, message, evidence, first_step=before.step, immediate=True)
+
+
+def optimizer_still(before: CheckpointDigest, after: CheckpointDigest) -> tuple[Reading, ...]:
+    """Weights that move beside moments that don't: the optimizer that is saved is not the one that trains."""
+    moments = optimizer_between(before, after).get("moments")
+    if moments is None or moments:
+        return () if moments is None else (Reading(Verdict.OK, OPTIMIZER),)
+    count = after.optimizer.get("moment_tensors", 0)
+    message = (
+        f"all {count} moment tensors of the saved optimizer are the same at checkpoints {before.step} and "
+        f"{after.step} although the weights changed: a resume starts with a lost optimizer"
+    )
+    evidence: dict[str, Scalar] = {"moment_tensors": count, "checkpoint": after.path}
+    return (
+        Reading(
+            Verdict.BREACH,
+            OPTIMIZER,
+            message=message,
+            evidence=evidence,
+            severity=Severity.WARNING,
+            first_step=before.step,
+            immediate=True,
+        ),
+    )

@@ -1,0 +1,206 @@
+"""Reads what the callback writes into the run's folder, one file per process: a digest per probed step."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Cursor, Item, RunConfig, Scalar, Setting
+from grpo_watch.core.records import TensorDigest as Digest
+from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.logged_config import logged_config
+from grpo_watch.sources.probe_join import Joined
+from grpo_watch.sources.probe_lines import Failure, Start, Weights, said
+from grpo_watch.sources.run_config import FROM_ARGUMENTS
+from grpo_watch.sources.tail import Tail
+
+FILE = re.compile(r"grpo-watch-probe-(\d{1,6}|engine)\.jsonl")
+ENGINE = "engine"
+KINDS = {"policy": CheckpointKind.PROBE, "frozen": CheckpointKind.FROZEN, "engine": CheckpointKind.ROLLOUT_ENGINE}
+PATIENCE = 2
+"""Probes that the first process may be ahead of another before that one is no longer waited for."""
+
+
+class Held(NamedTuple):
+    """A line that waits for other processes: where reading would go on with it, and its place in the order."""
+
+    before: Cursor
+    session: int
+    place: tuple[int, int, bool]
+    line: Weights
+
+
+class ProcessFile:
+    """The lines of one process. ``session`` counts the starts of the job, so that a resume comes after what it repeats.
+
+    ``failed`` says why there will be no more, until there is.
+    """
+
+    def __init__(self, path: Path, roots: Sequence[Path], key: str, state: dict[str, Scalar]) -> None:
+        self.key, self.failed, self.held = key, "", deque[Held]()
+        identity, position, session = (state.get(f"{key} {what}") for what in ("identity", "position", "session"))
+        at = Cursor(key, identity, position) if isinstance(identity, str) and isinstance(position, int) else None
+        self.tail = Tail(path, roots, at)
+        self.session = session if isinstance(session, int) else 0
+        self._line = 0
+
+    def read(self, stats: SourceStats, *, last: bool) -> Iterator[Start]:
+        """Take the new lines; the starts are given out, weights are held."""
+        for line in self.tail.finish() if last else self.tail.read():
+            self._line += 1
+            if line.too_long or not line.data.strip():
+                continue
+            try:
+                found = said(line.data)
+            except ValueError as error:
+                stats.skip(Skip.BAD_VALUE, f"{self.tail.path.name}, line {self._line}: {error}")
+                continue
+            if isinstance(found, Start):
+                self.session += 1
+                yield found
+            elif isinstance(found, Failure):
+                self.failed = f"{self.tail.path.name}: the probe stopped after step {found.step}: {found.text}"
+            elif found is not None:
+                self.failed = ""
+                place = (self.session, found.step, found.of == "frozen")
+                self.held.append(Held(self.tail.before(self.key, line), self.session, place, found))
+
+    def state(self) -> dict[str, Scalar]:
+        """Where reading would go on: with the first line that is held."""
+        at = self.held[0].before if self.held else self.tail.cursor(self.key)
+        session = self.held[0].session if self.held else self.session
+        known: dict[str, Scalar] = {"identity": at.identity, "position": at.position, "session": session}
+        return {f"{self.key} {what}": value for what, value in known.items()}
+
+
+class ProbeSource:
+    """Joins the files of a run's processes by step; the one of the lowest rank is the clock.
+
+    A step is given out once every process that writes has reached it, has failed, or is two probes behind. The
+    engine's lines come as they are. ``stats.problem`` says who failed.
+
+    Args:
+        name: the channel's name.
+        folder: the run's folder.
+        roots: folders that links may not lead out of.
+        segment: order among the folders of this kind.
+        cursor: where an earlier reader stopped.
+    """
+
+    def __init__(
+        self, name: str, folder: Path, roots: Sequence[Path], segment: int = 0, cursor: Cursor | None = None
+    ) -> None:
+        self.name, self.stats = name, SourceStats()
+        self._folder, self._roots, self._segment = folder, tuple(roots), segment
+        self._state: dict[str, Scalar] = dict(cursor.state) if cursor is not None else {}
+        self._files: dict[str, ProcessFile] = {}
+        self._seeds: dict[int, int] = {}
+
+    def poll(self, seen: float | None) -> Iterator[Item]:
+        """Yield the steps that all processes have reached."""
+        yield from self._read(seen, last=False)
+
+    def finish(self) -> Iterator[Item]:
+        """Yield the rest: nobody is waited for any more."""
+        yield from self._read(None, last=True)
+
+    def cursor(self) -> Cursor:
+        """Where reading would go on."""
+        state = dict(self._state)
+        for file in self._files.values():
+            state |= file.state()
+        passed = sum(value for key, value in state.items() if key.endswith(" position") and isinstance(value, int))
+        return Cursor(self.name, "", passed, state)
+
+    def close(self) -> None:
+        """Free the file handles."""
+        for file in self._files.values():
+            file.tail.close()
+
+    def _read(self, seen: float | None, *, last: bool) -> Iterator[Item]:
+        self._look()
+        ranks = sorted((file for key, file in self._files.items() if key != ENGINE), key=lambda file: int(file.key))
+        for file in ranks:
+            for start in file.read(self.stats, last=last):
+                yield from self._begin(start, first=file is ranks[0])
+        if ranks:
+            yield from self._steps(ranks[0], ranks[1:], seen, last=last)
+        engine = self._files.get(ENGINE)
+        if engine is not None:
+            for _ in engine.read(self.stats, last=last):
+                pass  # an engine says no start
+            while engine.held:
+                yield self._digest([engine.held.popleft().line], seen)
+        self.stats.bytes = sum(file.tail.bytes for file in self._files.values())
+        self.stats.problem = self._problem()
+
+    def _look(self) -> None:
+        """Find the files; there may be more of them from time to time."""
+        try:
+            names = sorted(path.name for path in self._folder.iterdir() if FILE.fullmatch(path.name))
+        except OSError:
+            return  # what is open is read on; a folder that can't be listed is told by discovery
+        for name in names:
+            key = name.removeprefix("grpo-watch-probe-").removesuffix(".jsonl")
+            if key not in self._files:
+                self._files[key] = ProcessFile(self._folder / name, self._roots, key, self._state)
+
+    def _steps(
+        self, clock: ProcessFile, others: Sequence[ProcessFile], seen: float | None, *, last: bool
+    ) -> Iterator[Item]:
+        while clock.held:
+            now = clock.held[0]
+            for file in others:
+                while file.held and file.held[0].place < now.place:
+                    file.held.popleft()
+            with_it = [file for file in others if file.held and file.held[0].place == now.place]
+            silent = [file for file in others if not file.held and not file.failed]
+            missing = now.line.writers - 1 - len(others)
+            if (silent or missing > 0) and not last and len(clock.held) <= PATIENCE:
+                return
+            yield self._digest([file.held.popleft().line for file in (clock, *with_it)], seen)
+
+    def _digest(self, lines: Sequence[Weights], seen: float | None) -> CheckpointDigest:
+        first, joined = lines[0], Joined(lines)
+        tensors = dict(joined.tensors)
+        if first.version:
+            tensors["weight version"] = Digest("version", (1,), first.version)
+        self.stats.records += 1
+        return CheckpointDigest(
+            channel=self.name,
+            step=first.step,
+            path=f"step {first.step} in memory",
+            complete=True,
+            tensors=tensors,
+            kind=KINDS[first.of],
+            segment=self._segment,
+            seen=seen,
+            replicas=tuple(joined.replicas),
+            synced=first.synced,
+        )
+
+    def _begin(self, start: Start, *, first: bool) -> Iterator[Item]:
+        """The settings that the first process knows, and what the random seeds of all say."""
+        origin = "the callback"
+        if first:
+            self._seeds = {}
+            raw: dict[str, Any] = {"world_size": start.ranks, **start.settings}
+            told = logged_config(raw, origin, self.name, self._segment)
+            settings = {} if told is None else dict(told.settings)
+            settings["world_size"] = Setting(start.ranks, origin)
+            yield RunConfig(start.framework, None, settings, self.name, self._segment, FROM_ARGUMENTS)
+        if start.seed is not None:
+            self._seeds[start.rank] = start.seed
+        if len(self._seeds) > 1 and len(self._seeds) == min(start.ranks, len(self._files)):
+            same = Setting("same" if len(set(self._seeds.values())) == 1 else "different", origin)
+            yield RunConfig(None, None, {"rank_seeds": same}, self.name, self._segment, FROM_ARGUMENTS)
+
+    def _problem(self) -> str:
+        """Who failed or can't be read."""
+        for file in self._files.values():
+            if file.failed or file.tail.problem:
+                return file.failed or file.tail.problem
+        return ""

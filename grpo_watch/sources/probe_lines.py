@@ -1,0 +1,124 @@
+"""What one line of the probe's file says: how the job began, checksums of weights, or why there will be none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+SCHEMA = "probe/1"
+MOST_TENSORS = 100_000
+"""Tensors of one line; a model with more is none."""
+MODULUS = 1 << 64
+
+_decode = msgspec.json.Decoder().decode
+
+
+class Start(NamedTuple):
+    """A process began to train: its rank of so many, its random seed, the trainer's arguments, how it samples."""
+
+    rank: int
+    ranks: int
+    seed: int | None
+    framework: str | None
+    settings: Mapping[str, Any]
+
+
+class Entry(NamedTuple):
+    """What one process holds of one tensor, by the shape of the whole.
+
+    ``value`` is None for a shard without elements. ``parts`` shards make up each ``copy``; 0: the probe can't tell how.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    value: int | None
+    copy: int
+    parts: int
+
+
+class Weights(NamedTuple):
+    """Checksums that one process took; ``of`` is ``policy``, ``frozen`` or ``engine``."""
+
+    of: str
+    step: int
+    rank: int
+    ranks: int
+    writers: int
+    tensors: Mapping[str, Entry]
+    synced: bool
+    version: str
+
+
+class Failure(NamedTuple):
+    """The probe could not read the weights and has stopped."""
+
+    step: int
+    text: str
+
+
+Said: TypeAlias = Start | Weights | Failure
+
+
+def said(data: bytes) -> Said | None:
+    """What a line says; None for one of another schema or kind.
+
+    Raises:
+        ValueError: it is no JSON, or lacks what its kind needs.
+    """
+    try:
+        line = _decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"no JSON: {error}") from None
+    if not isinstance(line, dict) or line.get("grpo_watch") != SCHEMA:
+        return None
+    kind = line.get("kind")
+    if kind == "start":
+        return _start(line)
+    if kind == "weights":
+        return _weights(line)
+    return Failure(_count(line, "step"), str(line.get("text", ""))[:300]) if kind == "error" else None
+
+
+def _start(line: Mapping[str, Any]) -> Start:
+    seed, framework, settings = line.get("seed"), line.get("framework"), line.get("settings")
+    return Start(
+        _count(line, "rank"),
+        _count(line, "ranks"),
+        seed if isinstance(seed, int) else None,
+        framework if isinstance(framework, str) else None,
+        settings if isinstance(settings, dict) else {},
+    )
+
+
+def _weights(line: Mapping[str, Any]) -> Weights:
+    tensors, of = line.get("tensors"), line.get("of")
+    if not isinstance(tensors, dict) or len(tensors) > MOST_TENSORS or of not in {"policy", "frozen", "engine"}:
+        raise ValueError("checksums of nothing known")
+    return Weights(
+        of,
+        _count(line, "step"),
+        _count(line, "rank"),
+        _count(line, "ranks", 1),
+        _count(line, "writers", 1),
+        {name: _entry(value) for name, value in tensors.items()},
+        line.get("synced") is True,
+        str(line.get("version", ""))[:200],
+    )
+
+
+def _entry(value: object) -> Entry:
+    match value:
+        case [str(dtype), list(shape), str(checksum), int(copy), int(parts)] if all(
+            isinstance(extent, int) for extent in shape
+        ):
+            return Entry(dtype, tuple(shape), int(checksum, 16) % MODULUS if checksum else None, copy, parts)
+    raise ValueError("a tensor without its checksum")
+
+
+def _count(line: Mapping[str, Any], name: str, default: int = 0) -> int:
+    value = line.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
+        raise ValueError(f"no {name}")
+    return value
