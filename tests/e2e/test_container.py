@@ -5,6 +5,7 @@ What is started is this checkout; after ``scripts/container`` it is what the loc
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from dataclasses import replace
@@ -47,6 +48,9 @@ def test_the_container_starts_is_healthy_finds_the_fault_and_stops(place: Path, 
     health = [part.replace("9853", str(port)) for part in image.health]
     runs, output = place / "runs", place / "output"
     unpack(FROZEN, runs)
+    probe = contained(place, prefix, runs, replace(image, environment={}, entrypoint=["true"], command=[]))
+    if subprocess.run(probe, check=False).returncode and os.environ.get("CI") != "true":
+        pytest.skip("not run, not installed: a kernel that lays an overlay over its root")  # not so in some containers
     with output.open("wb") as log:
         command = contained(place, prefix, runs, replace(image, environment=variables))
         child = subprocess.Popen(command, stdout=log, stderr=log)

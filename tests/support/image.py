@@ -48,7 +48,7 @@ def contained(place: Path, prefix: Path, runs: Path, image: Image) -> list[str]:
     command = ["env", "-i", *variables, *unprivileged(image.user), *image.entrypoint, *image.command]
     script = f"""set -eu
 over={shlex.quote(str(place))}/over
-mkdir "$over" && mount -t tmpfs tmpfs "$over" && mkdir "$over/upper" "$over/work" "$over/root"
+mkdir -p "$over" && mount -t tmpfs tmpfs "$over" && mkdir "$over/upper" "$over/work" "$over/root"
 mount -t overlay -o "lowerdir=/,upperdir=$over/upper,workdir=$over/work" overlay "$over/root"
 mkdir -p "$over/root/opt/grpo-watch" "$over/root/runs" "$over/root/state"
 mount --bind {shlex.quote(str(prefix))} "$over/root/opt/grpo-watch"
