@@ -20,9 +20,10 @@ TO_TELL = """(grpo_alert_firing{severity=~"critical|warning"} == 1)
 """No `info`, nothing that follows from another finding, and nothing of a run that ended more than an hour ago: as long
 as the watcher shows an ended run after it found it (``Plan.linger``)."""
 PAGE = (
-    '{{ with printf "grpo_run_info{run=%q}" $labels.run | query }}http://{{ . | first | label "instance" }}/{{ end }}'
+    '{{ with printf "grpo_run_info{run=%q}" $labels.run | query }}http://{{ . | first | label "instance" }}/'
+    '{{ if match "^[A-Za-z0-9_.-]+$" $labels.run }}#/run/{{ $labels.run }}{{ end }}{{ end }}'
 )
-"""The status page, at the address that Prometheus scrapes."""
+"""The status page at the address that Prometheus scrapes; of the run, where its name needs no encoding."""
 HELD = "2m"
 """How long an alert outlives its series: a missed scrape or a restart of the watcher does not resolve it."""
 NOT_OURS = "instance, job, pod, namespace, container, endpoint, node, service, framework, framework_version"
