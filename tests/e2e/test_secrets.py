@@ -83,10 +83,12 @@ def test_planted_secrets_are_found_nowhere(tmp_path: Path, servers: dict[str, Re
         for server in servers.values():
             until(lambda server=server: server.sent, daemon.child)
         until(lambda: "HTTP 403" in daemon.said(), daemon.child)
-        paths = ("/metrics", "/healthz", "/", "/api/v1/runs", "/api/v1/alerts", "/nope")
+        one = f"/api/v1/runs/{FROZEN}"
+        paths = ("/metrics", "/healthz", "/", "/api/v1/runs", "/api/v1/overview", "/api/v1/alerts", one, "/nope")
         places = {path: httpx.get(f"{daemon.url}{path}", headers=key).content for path in paths}
         places["refused"] = httpx.get(f"{daemon.url}/", headers={"Authorization": "Bearer x"}).content
-        assert b"kl-stuck-at-zero" in places["/"]
+        assert b"kl-stuck-at-zero" in places["/api/v1/alerts"]
+        assert b"kl-stuck-at-zero" in places[one]
         (tmp_path / "hmac.secret").chmod(0o644)
         until(lambda: "every user" in daemon.said(), daemon.child)
         daemon.child.terminate()
