@@ -38,13 +38,14 @@ def check_command(  # noqa: PLR0917  one parameter per option
     now: str | None,
     state: str,
     color: bool,
+    examples: bool | None = None,
 ) -> int:
     """Check every run under ``paths``; prints the report and returns the exit code.
 
     Raises:
         UsageError: a path is missing, or an option, the settings file or a rule file can't be used.
     """
-    chosen = load_settings({"rules": rules}, config=config).settings
+    chosen = load_settings({"rules": rules, "privacy.examples": examples}, config=config).settings
     tick = Tick(_moment(now), live=False, state=RunState(state))
     said = parse_assignments(settings)
     with taken_in(paths) as places, discovering(places, chosen) as discoverer:

@@ -26,6 +26,7 @@ from grpo_watch.cli.options import (
     LogFormat,
     Logs,
     NoColor,
+    NoExamples,
     OutputFormat,
     Paths,
     ReportFormat,
@@ -86,6 +87,7 @@ def run(
     rules: Rules = [],  # noqa: B006  typer copies it
     exit_when_done: Annotated[bool, typer.Option("--exit-when-done", help="End when every run has ended.")] = False,
     io_limit: Annotated[str | None, typer.Option(metavar="RATE", help="Read weights no faster: 200MB.")] = None,
+    no_examples: NoExamples = False,
     verbose: Verbose = 0,
     no_color: NoColor = False,
     log_format: Logs = LogFormat.LOGFMT,
@@ -96,7 +98,7 @@ def run(
 
     color = begin(verbose, no_color, log_format)
     given = (config, listen, state_dir, rules, exit_when_done, log_format.value, verbose, color)
-    return run_command(paths or [], *given, io_limit)
+    return run_command(paths or [], *given, io_limit, False if no_examples else None)
 
 
 @app.command()
@@ -117,6 +119,7 @@ def check(
         bool, typer.Option("--running", help="The run is still going, whatever the clock says.")
     ] = False,
     ended: Annotated[bool, typer.Option("--ended", help="The run is over, whatever the clock says.")] = False,
+    no_examples: NoExamples = False,
     verbose: Verbose = 0,
     no_color: NoColor = False,
     log_format: Logs = LogFormat.LOGFMT,
@@ -131,7 +134,9 @@ def check(
         parse_time(now)
     state = "running" if running else "ended" if ended else "unknown"
     color = begin(verbose, no_color, log_format)
-    return check_command(paths, output_format.value, output, fail_on.value, rules, config, settings, now, state, color)
+    examples = False if no_examples else None
+    given = (rules, config, settings, now, state, color, examples)
+    return check_command(paths, output_format.value, output, fail_on.value, *given)
 
 
 @app.command()

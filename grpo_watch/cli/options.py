@@ -48,6 +48,7 @@ Verbose = Annotated[
     int, typer.Option("-v", "--verbose", count=True, help="Say more; twice: say all.", show_default=False)
 ]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colours (the variable NO_COLOR does the same).")]
+NoExamples = Annotated[bool, typer.Option("--no-examples", help="Show no excerpts of completions in findings.")]
 Logs = Annotated[LogFormat, typer.Option("--log-format", help="Format of the log lines on stderr.")]
 Version = Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=print_version)]
 Config = Annotated[

@@ -75,6 +75,7 @@ def run_command(  # noqa: PLR0917
     verbose: int,  # noqa: ARG001
     color: bool,  # noqa: ARG001  what is said here is plain
     io_limit: str | None = None,
+    examples: bool | None = None,
 ) -> int:
     """Watch runs; returns when stopped or done (0), or when a part of the daemon died (1).
 
@@ -83,6 +84,7 @@ def run_command(  # noqa: PLR0917
         StateInUseError: another daemon holds the state directory.
     """
     flags = {"listen": listen, "state_dir": state_dir, "rules": rules, "io_limit": io_limit}
+    flags |= {"privacy.examples": examples}
 
     def load() -> Settings:
         return load_settings(flags, config=config).settings

@@ -99,7 +99,7 @@ def load_settings(
     """The settings in force.
 
     Args:
-        flags: keys given on the command line (``listen``, ``state_dir``, ``rules``); None or empty: not given.
+        flags: keys given on the command line (``listen``, ``privacy.examples``, …); None or empty: not given.
         config: the file named by ``--config``; else ``$GRPO_WATCH_CONFIG``, else ``grpo-watch.yaml`` in ``folder``.
         environ: the environment, by default the process's.
         folder: where ``grpo-watch.yaml`` is looked for, by default the working directory.
@@ -113,13 +113,18 @@ def load_settings(
     given = {name: value for name, value in (flags or {}).items() if value not in (None, [], ())}
     layers = (
         *((variable, path, environment[variable]) for variable, path in VARIABLES.items() if environment.get(variable)),
-        *((f"--{name.replace('_', '-')}", (name,), value) for name, value in given.items()),
+        *((_flag(name, value), tuple(name.split(".")), value) for name, value in given.items()),
     )
     for origin, path, value in layers:
         split = value.split(os.pathsep) if isinstance(value, str) and path in _LISTS else value
         settings = _changed(settings, path, split, origin)
         origins[".".join(path)] = origin
     return Loaded(settings, MappingProxyType(origins), file)
+
+
+def _flag(name: str, value: object) -> str:
+    """How a key is spelt on the command line: a switch that turns something off is called ``--no-…``."""
+    return f"--{'no-' if value is False else ''}{name.rpartition('.')[2].replace('_', '-')}"
 
 
 def effective(loaded: Loaded, environ: Mapping[str, str]) -> tuple[Effective, ...]:

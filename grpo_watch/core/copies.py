@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from statistics import median
 
+from grpo_watch.core.examples import shown
 from grpo_watch.core.records import CompletionSummary, GroupSummary, Scalar, Stream
 
 GROUPS_FOR_IRREGULAR = 3
@@ -65,6 +66,7 @@ class BatchCopies:
     lowest_reward: float | None = None
     highest_reward: float | None = None
     counts_alike: float = 0.0
+    example: Mapping[str, Scalar] = field(default_factory=dict)
 
     def regular(self, alike: float) -> bool:
         """Whether nearly all groups repeat their texts in the same places."""
@@ -98,6 +100,7 @@ class BatchCopies:
             "groups": self.groups,
             "groups_alike_ratio": round(self.alike, 4),
             "repeated_ratio": round(self.repeated, 4),
+            **self.example,
         }
 
 
@@ -151,7 +154,7 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
     if not groups or len(groups) * 2 < len(summary.groups):
         return None
     pattern, count = Counter(group.pattern for group in groups).most_common(1)[0]
-    rewards = [total for group in groups for total in _totals(group)]
+    rewards = [total for group in groups for total in totals(group)]
     return BatchCopies(
         step=summary.step,
         pattern=pattern,
@@ -163,6 +166,7 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
         characters=median(length for group in groups for length in group.lengths),
         lowest_reward=min(rewards, default=None),
         highest_reward=max(rewards, default=None),
+        example=shown(groups),
         counts_alike=max(Counter(_counts(group) for group in groups).values()) / len(groups),
     )
 
@@ -171,7 +175,7 @@ def _counts(group: GroupSummary) -> tuple[int, ...]:
     return tuple(sorted(Counter(group.pattern).values()))
 
 
-def _totals(group: GroupSummary) -> Iterator[float]:
+def totals(group: GroupSummary) -> Iterator[float]:
     """Summed reward of each completion that every function scored."""
     functions = [values for name, values in group.rewards.items() if not name.startswith("advantage")]
     for scores in zip(*functions, strict=True):

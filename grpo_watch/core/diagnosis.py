@@ -52,6 +52,7 @@ CAUSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "near-duplicate-completions",
         ),
         "duplicate-completions": ("non-finite-metric", "entropy-collapse"),
+        "repeated-completions": ("non-finite-metric", "duplicate-completions", "entropy-collapse"),
         "near-duplicate-completions": ("non-finite-metric", "duplicate-completions", "entropy-collapse"),
         "gibberish-completions": (
             "non-finite-metric",

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from grpo_watch.core.batches import NewBatches
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.examples import shown
 from grpo_watch.core.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict
 from grpo_watch.core.window import Window
 
@@ -43,6 +44,8 @@ class GibberishCompletions(Detector):
         self.recent = Window(self.batches)
         self.first: list[float] = []
         self.before = 1.0
+        self.sound: int | None = None
+        self.since: int | None = None
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge one batch together with those before it."""
@@ -50,10 +53,14 @@ class GibberishCompletions(Detector):
         texts = sum(group.judged or 0 for group in groups)
         if not texts:
             return no_data("the texts are too short to judge, or were not looked at") if record.groups else SILENT
-        return self._judge(sum(map(_degenerate, groups)) / texts, groups, run.course.truncated.mean or 0.0)
+        share = sum(map(_degenerate, groups)) / texts
+        if share < self.share:
+            self.before, self.sound, self.since = share, record.step, None
+        else:
+            self.since = record.step if self.since is None else self.since
+        return self._judge(share, groups, run.course.truncated.mean or 0.0)
 
     def _judge(self, share: float, groups: list[GroupSummary], cut: float) -> Iterable[Reading]:
-        self.before = share if share < self.share else self.before
         self.recent.push(share)
         leapt = bool(self.first) and median(self.first) < self.rise and share >= self.share
         if len(self.first) < self.batches and not leapt:
@@ -67,21 +74,33 @@ class GibberishCompletions(Detector):
         loops = sum(group.looping for group in groups) >= sum(group.scattered for group in groups)
         what = "loops or runs of one character" if loops else "scraps of many scripts"
         abrupt = risen and self.before < self.rise and min(self.recent.values) >= self.share
+        course = self._course(first, risen=risen, abrupt=abrupt)
         return (
             Reading(
                 Verdict.BREACH,
                 value=recent,
                 threshold=self.share if risen else self.always,
-                message=f"{recent:.0%} of the completions are {what}" + ("" if risen else ", from the start"),
+                message=f"{recent:.0%} of the completions are {what}, {course}",
                 evidence={
                     "degenerate_ratio": round(recent, 4),
                     "at_first": round(first, 4),
                     "truncated": round(cut, 4),
+                    "since_step": self.since,
+                    **shown(group for group in groups if _degenerate(group)),
                 },
                 severity=None if risen or cut >= self.cut else Severity.INFO,
                 hint=ABRUPT if abrupt else "",
             ),
         )
+
+    def _course(self, first: float, *, risen: bool, abrupt: bool) -> str:
+        """How it came about: weights are lost from one step to the next, a policy decays over many."""
+        if not risen:
+            return "from the start"
+        if abrupt:
+            return f"all at once from step {self.since} on ({self.before:.0%} at step {self.sound})"
+        since = "" if self.since is None else f", {self.share:.0%} or more since step {self.since}"
+        return f"more and more ({first:.0%} at first{since})"
 
 
 def _degenerate(group: GroupSummary) -> int:

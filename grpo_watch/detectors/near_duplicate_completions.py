@@ -1,14 +1,27 @@
-"""Completions of one prompt differ by a word or two: the group explores one answer, not many."""
+"""Completions of one prompt differ by a word or two, or begin alike in a pattern: the group explores one answer."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
+from statistics import fmean
 from types import MappingProxyType
 
 from grpo_watch.core.batches import NewBatches
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.records import CompletionSummary, GroupSummary, Reading, Verdict
+from grpo_watch.core.examples import shown
+from grpo_watch.core.openings import shared_openings
+from grpo_watch.core.records import CompletionSummary, GroupSummary, Reading, Scalar, Verdict
 from grpo_watch.core.window import Window
+
+OPENINGS = "openings"
+"""Key of the alert that speaks of texts that begin alike; near copies have none."""
+GROUPS = 64
+"""Newest groups whose openings are compared."""
+SEED_HINT = (
+    "Give every rank and engine its own seed (seed + data-parallel rank) and set no per-request seed; compare how the "
+    "completions of one group begin."
+)
 
 
 class NearDuplicateCompletions(Detector):
@@ -16,6 +29,7 @@ class NearDuplicateCompletions(Detector):
 
     reads = (CompletionSummary,)
     needs = (("completions",),)
+    keys_matter = True
     params = MappingProxyType(
         {
             "repeated": Param(0.5, "share of completions that repeat another of their group, nearly or exactly", 0, 1),
@@ -31,10 +45,28 @@ class NearDuplicateCompletions(Detector):
         """Empty windows."""
         self.new = NewBatches()
         self.all, self.near = Window(self.batches), Window(self.batches)
+        self.newest: deque[GroupSummary] = deque(maxlen=GROUPS)
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
         """Judge one batch together with those before it."""
         groups = self.new.take(record)
+        return (*self._near(groups), *self._openings(groups))
+
+    def _openings(self, groups: tuple[GroupSummary, ...]) -> Iterable[Reading]:
+        self.newest.extend(groups)
+        found = shared_openings(self.newest) if groups else None
+        if found is None:
+            return (Reading(Verdict.OK, OPENINGS),) if groups else SILENT
+        evidence: dict[str, Scalar] = {
+            "layout": found.layout,
+            "distinct_openings": found.texts,
+            "alike_ratio": round(found.together, 4),
+            "others_alike_ratio": round(found.apart, 4),
+        }
+        message = f"{found.says()}: ranks or engines share a seed, and the texts drift apart late"
+        return (Reading(Verdict.BREACH, OPENINGS, found.together, message=message, evidence=evidence, hint=SEED_HINT),)
+
+    def _near(self, groups: tuple[GroupSummary, ...]) -> Iterable[Reading]:
         told = [group for group in groups if group.near_unique is not None and group.prompts == 1 and group.size > 1]
         if not told:
             return no_data("the texts were not compared") if groups else SILENT
@@ -57,9 +89,17 @@ class NearDuplicateCompletions(Detector):
                     "near_ratio": round(nearly, 4),
                     "different_texts": sum(map(_different, told)),
                     "completions": size,
+                    "distinct_openings": sum(len(set(group.openings)) for group in told),
+                    "distinct_3": _mean([group.distinct for group in told]),
+                    **shown(told),
                 },
             ),
         )
+
+
+def _mean(shares: Iterable[float | None]) -> float | None:
+    known = [share for share in shares if share is not None]
+    return round(fmean(known), 4) if known else None
 
 
 def _different(group: GroupSummary) -> int:

@@ -158,7 +158,8 @@ def _summary(
 ) -> GroupSummary:
     texts, prompts = _at(rows.texts, at), _at(rows.prompts, at)
     pattern, distinct = numbered(texts)
-    odd = len(distinct) < len(at) or looks.odd
+    copies = len(distinct) < len(at) or (looks.near_unique or len(distinct)) < len(distinct)
+    odd = copies or looks.looping + looks.scattered > 0
     return GroupSummary(
         prompt_id=prompts[0].hex()[:12],
         size=len(at),

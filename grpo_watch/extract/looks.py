@@ -25,11 +25,6 @@ class Looks:
     near_unique: int | None = None
     distinct: float | None = None
 
-    @property
-    def odd(self) -> bool:
-        """Whether there is something that an excerpt could show."""
-        return self.looping + self.scattered > 0
-
 
 def look_through(rows: Collected, groups: Mapping[int, Sequence[int]]) -> dict[int, Looks]:
     """The looks of each group, whose rows are given by their places; equal texts are looked at once."""

@@ -85,6 +85,9 @@ class _Event(_Model):
     near_unique: int | None = None
     looping: int = 0
     scattered: int = 0
+    openings: list[list[int]] | None = None
+    marks: list[list[int]] | None = None
+    odd: list[str] = []
     batch: str | None = None
     rewards: dict[str, list[list[float | None]]] = {}
     checkpoint: dict[str, str] | None = None
@@ -269,10 +272,12 @@ def _completions(event: _Event, patterns: list[list[int]], step: int) -> Complet
             scattered=event.scattered,
             rewards={name: tuple(scores[index]) for name, scores in event.rewards.items()},
             digest=f"{batch}-{index}",
+            openings=tuple(event.openings[index]) if event.openings else (),
+            marks=tuple(event.marks[index]) if event.marks else (),
         )
         for index, pattern in enumerate(patterns)
     )
-    return CompletionSummary(_CHANNEL, step, groups, seen=event.seen)
+    return CompletionSummary(_CHANNEL, step, groups, seen=event.seen, odd=tuple(event.odd))
 
 
 def _checkpoint(event: _Event, checksums: dict[str, str], step: int) -> CheckpointDigest:

@@ -28,6 +28,7 @@ def test_a_gradual_decay() -> None:
     assert run.said[0].first_step == 7
     assert "loops" in run.said[-1].reading.message
     assert not run.said[-1].reading.hint
+    assert run.said[-1].reading.message.endswith("more and more (0% at first, 30% or more since step 6)")
 
 
 def test_all_at_once_points_at_the_engine() -> None:
@@ -36,6 +37,7 @@ def test_all_at_once_points_at_the_engine() -> None:
     assert run.changes == [("firing", 5, "warning")]
     assert "scraps of many scripts" in run.said[-1].reading.message
     assert "sleep level" in run.said[-1].reading.hint
+    assert run.said[-1].reading.message.endswith("all at once from step 2 on (0% at step 1)")
 
 
 def test_a_model_that_always_loops_a_little() -> None:

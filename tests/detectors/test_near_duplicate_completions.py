@@ -43,3 +43,34 @@ def test_groups_that_can_not_tell() -> None:
     run = Watched(RULE).feed_all(batch(step, None) for step in range(1, 9))
     assert (run.said, run.blind_reason) == ([], "the texts were not compared")
     assert Watched(RULE).feed_all(batch(step, 1, prompts=2) for step in range(1, 9)).said == []
+
+
+def test_openings_in_a_pattern_point_at_a_seed() -> None:
+    """Different texts, of which the i-th and the i+4-th begin alike in eight groups: three batches fire."""
+    pattern, opening = tuple(range(8)), (0, 1, 2, 3, 0, 1, 2, 3)
+    batches = [
+        replace(a_batch(step), groups=tuple(a_group(pattern, f"{step}-{at}", openings=opening) for at in range(8)))
+        for step in range(1, 4)
+    ]
+    run = Watched(RULE).feed_all(batches)
+    assert run.changes == [("firing", 3, "warning")]
+    reading = run.said[-1].reading
+    assert (reading.key, reading.evidence["distinct_openings"]) == ("openings", 4)
+    assert "share a seed" in reading.message
+    assert "seed" in reading.hint
+    healthy = [
+        replace(a_batch(step), groups=tuple(a_group(pattern, f"{step}-{at}", openings=(0,) * 8) for at in range(32)))
+        for step in range(1, 9)
+    ]
+    assert Watched(RULE).feed_all(healthy).said == []
+
+
+def test_the_finding_shows_one_excerpt() -> None:
+    pattern = (0, 1, 2, 3)
+    groups = [a_group(pattern, near_unique=1, example=text, distinct=0.25) for text in ("", "So it is", "And so")]
+    run = Watched(RULE).feed_all(
+        replace(a_batch(step), groups=tuple(replace(group, digest=f"{step}") for group in groups))
+        for step in range(1, 9)
+    )
+    evidence = run.said[-1].reading.evidence
+    assert (evidence["example"], evidence["distinct_3"]) == ("So it is", 0.25)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from tests.support.detecting import Watched
-from tests.support.records import row
+from tests.support.records import a_batch, a_group, row
 
 RULE = "reward-components-cancel"
 ONE, TWO = "reward_function_mean[one]", "reward_function_mean[two]"
@@ -43,3 +44,18 @@ def test_it_needs_thirty_rows_and_two_functions() -> None:
     assert not fed(1.0, rows=29).monitor.evaluated
     run = Watched(RULE).feed(row(1, reward_mean=0.0, **{ONE: 0.0}))
     assert run.blind_reason == "there is only one reward function"
+
+
+def test_what_cancels_inside_groups_does_not_show_in_the_means() -> None:
+    """Three dumped batches in whose groups one gives what the other takes; two are not enough."""
+    scores = {"bonus": (0.0, 1.0, 2.0), "penalty": (0.0, -1.0, -2.0)}
+    batches = [replace(a_batch(step), groups=(a_group((0, 1, 2), f"{step}", rewards=scores),)) for step in range(1, 6)]
+    run = Watched(RULE).feed_all(batches[:2])
+    assert run.said == []
+    run.feed_all(batches[2:])
+    assert [state for state, _, _ in run.changes] == ["firing"]
+    assert run.said[-1].reading.key == "completions"
+    assert "bonus and penalty cancel inside groups" in run.said[-1].reading.message
+    learnt = {"bonus": (0.0, 1.0, 2.0), "penalty": (0.0, -0.5, -1.0)}
+    half = [replace(one, groups=(replace(one.groups[0], rewards=learnt),)) for one in batches]
+    assert Watched(RULE).feed_all(half).said == []

@@ -1,0 +1,76 @@
+"""Which completions of a batch are those of an earlier step: the same text for the same prompt."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from grpo_watch.core.copies import totals
+from grpo_watch.core.records import GroupSummary
+
+PROMPTS = 4_096
+"""Prompts whose newest texts are remembered, 16 hashes of 32 bits each: 3 MB at most."""
+APART = 2
+"""Batches from one to the other at least: an evaluation leaves parts of a batch in the next table (the buffers of TRL
+and ms-swift)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """Of ``completions`` of prompts that came again, ``repeated`` have a text that the prompt had at an earlier step.
+
+    ``whole`` counts groups of different texts that are all the same again: a sampler that begins with the same random
+    numbers, or a cache. ``groups`` are those that came again, ``last`` is the newest step at which one was seen before.
+    """
+
+    completions: int
+    repeated: int
+    groups: int
+    whole: int
+    last: int
+
+
+class Repeated:
+    """Remembers the newest texts of each prompt. ``best`` is the highest total reward of any completion so far."""
+
+    def __init__(self, min_characters: int) -> None:
+        self._min = min_characters
+        self._seen: OrderedDict[str, tuple[int, int, tuple[int, ...]]] = OrderedDict()
+        self._batch, self.best = 0, float("-inf")
+
+    def take(self, groups: Sequence[GroupSummary], step: int) -> Repeats | None:
+        """Compare a batch with earlier ones and remember it; None where no prompt came again."""
+        self._batch += 1
+        judged = [group for group in groups if group.prompts == 1 and group.marks and _long(group, self._min)]
+        before = [(group, self._seen[group.prompt_id]) for group in judged if group.prompt_id in self._seen]
+        again = [(group, step_, marks) for group, (batch, step_, marks) in before if self._batch - batch >= APART]
+        rewards = [reward for group in groups for reward in totals(group)]
+        self.best = max([self.best, *rewards])
+        for group in judged:
+            self._seen[group.prompt_id] = (self._batch, step, group.marks)
+            self._seen.move_to_end(group.prompt_id)
+        while len(self._seen) > PROMPTS:
+            self._seen.popitem(last=False)
+        if not again:
+            return None
+        return Repeats(
+            completions=sum(group.size for group, _, _ in again),
+            repeated=sum(self._repeated(group, marks) for group, _, marks in again),
+            groups=len(again),
+            whole=sum(group.unique == group.size and set(marks) == set(group.marks) for group, _, marks in again),
+            last=max(earlier for _, earlier, _ in again),
+        )
+
+    def _repeated(self, group: GroupSummary, marks: tuple[int, ...]) -> int:
+        """Completions with a known text; none where every one earns the best reward of the run: solved is solved."""
+        rewards = list(totals(group))
+        if len(rewards) == group.size and min(rewards) >= self.best:
+            return 0
+        known = {number for number, mark in enumerate(group.marks) if mark in marks}
+        return sum(number in known for number in group.pattern)
+
+
+def _long(group: GroupSummary, characters: int) -> bool:
+    return median(group.lengths) >= characters

@@ -1,0 +1,128 @@
+"""What the scores of a dumped batch say inside its groups: whether advantages follow rewards, what cancels what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import isfinite
+
+from grpo_watch.core.records import GroupSummary, Scalar
+from grpo_watch.core.robust import correlation
+
+ADVANTAGE = "advantage"
+CENTRED = 1e-3
+"""Sum of a group's advantages, as a share of the sum of their sizes, that float32 and bfloat16 rounding can leave."""
+NOISE = 0.01
+"""Mean size of advantages below which they are rounding of equal rewards (6e-8 over TRL's 1e-4 was seen)."""
+MOST = 12
+"""Functions that are compared pairwise at most."""
+_Scores = Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How the advantages of a batch follow its rewards.
+
+    Of ``pairs`` of completions of one group, one of which no function scores lower and one scores higher, ``against``
+    have advantages the other way round; in ``off_centre`` of ``groups`` they do not sum to 0.
+    """
+
+    pairs: int
+    against: int
+    groups: int
+    off_centre: int
+
+
+def order_of(groups: Sequence[GroupSummary]) -> Order:
+    """How advantages follow rewards in the groups of one prompt whose scores are all known."""
+    pairs = against = judged = off = 0
+    for group in groups:
+        advantages, functions = _known(group)
+        if advantages is None or group.prompts != 1:
+            continue
+        judged += 1
+        sizes = sum(map(abs, advantages))
+        off += sizes > NOISE * group.size and abs(sum(advantages)) > CENTRED * sizes
+        for one, other in combinations(range(group.size), 2):
+            higher = _dominates(functions, one, other) - _dominates(functions, other, one)
+            pairs += higher != 0
+            against += higher * (advantages[one] - advantages[other]) < 0
+    return Order(pairs, against, judged, off)
+
+
+def _known(group: GroupSummary) -> tuple[list[float] | None, list[list[float]]]:
+    """Advantages and the functions' scores, where every one is a number."""
+    columns = {name: [score for score in column if score is not None] for name, column in group.rewards.items()}
+    if any(len(column) < group.size or not all(map(isfinite, column)) for column in columns.values()):
+        return None, []
+    functions = [column for name, column in columns.items() if name != ADVANTAGE]
+    return (columns.get(ADVANTAGE) if functions else None), functions
+
+
+def _dominates(functions: Sequence[_Scores], one: int, other: int) -> bool:
+    """Whether every function scores the one at least as high, and one of them higher: then so does any weighted sum."""
+    return all(scores[one] >= scores[other] for scores in functions) and any(
+        scores[one] > scores[other] for scores in functions
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelling:
+    """Two functions that move against each other inside groups.
+
+    ``left`` is the spread of their sum, as a share of the smaller one's.
+    """
+
+    one: str
+    other: str
+    correlation: float
+    left: float
+
+    def evidence(self) -> dict[str, Scalar]:
+        """The numbers behind it."""
+        return {
+            "components": f"{self.one}, {self.other}",
+            "correlation": round(self.correlation, 3),
+            "total_spread_share": round(self.left, 3),
+        }
+
+
+def cancelling(groups: Sequence[GroupSummary], at_most: float, quiet: float, floor: float) -> Cancelling | None:
+    """The first pair of functions whose scores, less their group's mean, cancel; None where none does.
+
+    Args:
+        groups: those of one batch.
+        at_most: the correlation of the two, at most.
+        quiet: the spread of their sum, at most, as a share of the smaller one's.
+        floor: the root mean square inside groups from which a function is worth a look.
+    """
+    parts: dict[str, list[float]] = {}
+    for name, offsets in _offsets(groups):
+        parts.setdefault(name, []).extend(offsets)
+    moving = {name: part for name, part in list(parts.items())[:MOST] if _size(part) >= floor}
+    for one, other in combinations(moving, 2):
+        left, right = moving[one], moving[other]
+        if len(left) != len(right):
+            continue
+        related = correlation(left, right)
+        share = _size([a + b for a, b in zip(left, right, strict=True)]) / min(_size(left), _size(right))
+        if related <= at_most and share <= quiet:
+            return Cancelling(one, other, related, share)
+    return None
+
+
+def _offsets(groups: Sequence[GroupSummary]) -> Iterator[tuple[str, list[float]]]:
+    """Per group and function the scores less the group's mean, where all are numbers."""
+    for group in groups:
+        advantages, functions = _known(group)
+        del advantages
+        names = [name for name in group.rewards if name != ADVANTAGE]
+        for name, scores in zip(names, functions, strict=False):
+            mean = sum(scores) / len(scores)
+            yield name, [score - mean for score in scores]
+
+
+def _size(values: Sequence[float]) -> float:
+    """Root mean square."""
+    return (sum([value * value for value in values]) / len(values)) ** 0.5 if values else 0.0

@@ -1,0 +1,83 @@
+"""A prompt's texts of an earlier step: a collapse, the same random numbers, and what comes again by right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from grpo_watch.core.records import CompletionSummary
+from tests.support.detecting import Watched
+from tests.support.records import a_batch, a_group, row
+
+RULE = "repeated-completions"
+
+
+def batch(step: int, prompt: str, marks: tuple[int, ...], **changes: object) -> CompletionSummary:
+    """One group of four long texts, of which each mark is one."""
+    pattern = {1: (0, 0, 0, 0), 2: (0, 1, 0, 0), 4: (0, 1, 2, 3)}[len(marks)]
+    known = {"prompt_id": prompt, "marks": marks, "lengths": (100,) * 4, **changes}
+    return replace(a_batch(step), groups=(a_group(pattern, f"{step}", **known),))
+
+
+def epochs(*texts: tuple[int, ...], **changes: object) -> list[CompletionSummary]:
+    """Three prompts per epoch; each has these texts in each epoch."""
+    numbered = [(at, prompt) for at in range(len(texts)) for prompt in "abc"]
+    return [batch(step, prompt, texts[at], **changes) for step, (at, prompt) in enumerate(numbered, 1)]
+
+
+def test_a_policy_that_says_the_same_again() -> None:
+    """Second epoch: all four texts of a, b and c are known. The third such batch is step 6, three breaches step 8."""
+    run = Watched(RULE).feed_all(epochs((7, 8), (7, 8), (7, 8)))
+    assert run.changes == [("firing", 8, "warning")]
+    assert run.said[0].first_step == 6
+    reading = run.said[-1].reading
+    assert (reading.value, reading.evidence["earlier_step"]) == (1.0, 5)
+    assert "the policy says the same again" in reading.message
+    assert not reading.hint
+
+
+def test_whole_groups_again_are_the_random_numbers() -> None:
+    """Four different texts, the same four: no policy does that by itself."""
+    run = Watched(RULE).feed_all(epochs((1, 2, 3, 4), (4, 3, 2, 1), (1, 2, 3, 4)))
+    assert run.changes == [("firing", 8, "warning")]
+    assert "random numbers" in run.said[-1].reading.message
+    assert "seed" in run.said[-1].reading.hint
+
+
+def test_new_texts_for_known_prompts_are_healthy() -> None:
+    assert Watched(RULE).feed_all(epochs((1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11, 12))).said == []
+
+
+def test_half_of_the_texts() -> None:
+    """Marks 1 and 2 are old in each later epoch: 2 of 4 is the threshold; 1 of 4 is below it."""
+    assert Watched(RULE).feed_all(epochs((1, 2, 3, 4), (1, 2, 5, 6), (1, 2, 7, 8))).changes == [
+        ("firing", 8, "warning")
+    ]
+    assert Watched(RULE).feed_all(epochs((1, 2, 3, 4), (1, 5, 6, 7), (1, 8, 9, 10))).said == []
+
+
+def test_short_answers_repeat_by_right() -> None:
+    run = Watched(RULE).feed_all(epochs((7, 8), (7, 8), (7, 8), lengths=(63, 63, 63, 900)))
+    assert run.said == []
+
+
+def test_solved_prompts_repeat_by_right() -> None:
+    """All earn the best reward of the run; one point less is no solution."""
+    solved = {"rewards": {"f": (1.0, 1.0, 1.0, 1.0)}}
+    assert Watched(RULE).feed_all(epochs((7, 8), (7, 8), (7, 8), **solved)).said == []
+    wrong = batch(0, "z", (1, 2), rewards={"f": (2.0, 0.0, 0.0, 0.0)})
+    assert Watched(RULE).feed(wrong).feed_all(epochs((7, 8), (7, 8), (7, 8), **solved)).changes
+
+
+def test_a_table_that_overlaps_the_one_before_is_no_repeat() -> None:
+    """The same prompt in neighbouring batches: an evaluation left a part of the buffer."""
+    run = Watched(RULE).feed_all(batch(step, "a", (7, 8)) for step in range(1, 9))
+    assert run.said == []
+
+
+def test_a_resumed_run_may_repeat_its_steps() -> None:
+    """The same seed and the same weights give the same texts."""
+    first = epochs((7, 8))
+    again = [replace(one, step=one.step) for one in epochs((7, 8))]
+    run = Watched(RULE).feed(row(3)).feed_all(first).feed(row(2, attempt=2)).feed_all(again)
+    assert run.said == []
+    assert "no prompt came again" in run.blind_reason

@@ -1,0 +1,62 @@
+"""Scores beside the wrong completions: another order, another length, sums that are no zero."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from grpo_watch.core.records import CompletionSummary
+from tests.support.detecting import Watched
+from tests.support.records import a_batch, a_group
+
+RULE = "reward-misaligned"
+RIGHT, TURNED = (-1.5, -0.5, 0.5, 1.5), (1.5, 0.5, -0.5, -1.5)
+REWARDS = (0.0, 1.0, 2.0, 3.0)
+
+
+def batch(step: int, advantage: tuple[float, ...], groups: int = 4, **changes: object) -> CompletionSummary:
+    """Groups of four rising rewards: six clear pairs each."""
+    scores = {"f": REWARDS, "advantage": advantage}
+    made = tuple(a_group((0, 1, 2, 3), f"{step}-{at}", rewards=scores) for at in range(groups))
+    return replace(a_batch(step), groups=made, **changes)
+
+
+def test_the_other_way_round_for_three_batches() -> None:
+    run = Watched(RULE).feed_all(batch(step, TURNED) for step in range(1, 4))
+    assert run.changes == [("firing", 3, "warning")]
+    assert run.said[-1].first_step == 1
+    assert run.said[-1].reading.evidence == {"against_ratio": 1.0, "pairs": 24, "groups": 4}
+    assert run.feed(batch(4, RIGHT)).changes[-1] == ("resolved", 4, "warning")
+
+
+def test_right_ones_are_quiet() -> None:
+    assert Watched(RULE).feed_all(batch(step, RIGHT) for step in range(1, 9)).said == []
+
+
+def test_one_such_batch_between_others_is_nothing() -> None:
+    mixed = [batch(step, TURNED if step % 3 else RIGHT) for step in range(1, 9)]
+    assert Watched(RULE).feed_all(mixed).changes == []
+
+
+def test_few_pairs_are_chance() -> None:
+    """Three groups: 18 pairs, 20 are needed."""
+    assert Watched(RULE).feed_all(batch(step, TURNED, groups=3) for step in range(1, 9)).changes == []
+
+
+def test_sums_are_an_info() -> None:
+    """0.1 + 0.2 + 0.3 + 0.4 in each group, in the right order: right for REINFORCE++, not for GRPO."""
+    run = Watched(RULE).feed_all(batch(step, (0.1, 0.2, 0.3, 0.4)) for step in range(1, 6))
+    assert [(state, severity) for state, _, severity in run.changes] == [("firing", "info")]
+    assert run.said[-1].reading.key == "sums"
+    assert "4 of 4 groups do not sum to 0" in run.said[-1].reading.message
+
+
+def test_a_column_of_another_length_is_told_by_name() -> None:
+    run = Watched(RULE).feed_all(batch(step, RIGHT, odd=("length_reward",)) for step in range(1, 4))
+    assert [(state, severity) for state, _, severity in run.changes] == [("firing", "warning")]
+    assert run.said[-1].reading.message.startswith("length_reward: another number of values")
+
+
+def test_without_advantages_it_is_blind() -> None:
+    run = Watched(RULE).feed(a_batch(1, (0, 1)))
+    assert run.said == []
+    assert "no advantages" in run.blind_reason
