@@ -22,10 +22,11 @@ PAUSE = threading.Event()
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one command took: wall-clock seconds and peak resident MiB."""
+    """What one command took: wall-clock seconds, peak resident MiB, and processor seconds, children included."""
 
     seconds: float
     peak_mib: float
+    cpu_seconds: float = 0.0
 
 
 def once(command: Sequence[str], accepted: Sequence[int] = (0,)) -> Cost:
@@ -44,14 +45,17 @@ def once(command: Sequence[str], accepted: Sequence[int] = (0,)) -> Cost:
             output.seek(0)
             text = output.read().decode(errors="replace")[-500:]
             raise RuntimeError(f"{command[0]} ended with {child.returncode}: {text}")
-    return Cost(seconds, usage.ru_maxrss / KIB_PER_MIB)
+    return Cost(seconds, usage.ru_maxrss / KIB_PER_MIB, usage.ru_utime + usage.ru_stime)
 
 
 def side_by_side(commands: Sequence[Sequence[str]], repeats: int = 3, accepted: Sequence[int] = (0,)) -> list[Cost]:
     """The median cost of each command, taken in turns so that a slow moment of the machine hits all of them."""
     rounds = [[once(command, accepted) for command in commands] for _ in range(repeats)]
     costs = list(zip(*rounds, strict=True))
-    return [Cost(median(c.seconds for c in each), max(c.peak_mib for c in each)) for each in costs]
+    return [
+        Cost(median(c.seconds for c in each), max(c.peak_mib for c in each), median(c.cpu_seconds for c in each))
+        for each in costs
+    ]
 
 
 def resident_mib(pid: int) -> float:

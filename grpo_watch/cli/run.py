@@ -83,8 +83,13 @@ def run_command(  # noqa: PLR0917
         UsageError: a setting can't be used, there is nothing to watch, the port is taken, state can't be kept.
         StateInUseError: another daemon holds the state directory.
     """
-    flags = {"listen": listen, "state_dir": state_dir, "rules": rules, "io_limit": io_limit}
-    flags |= {"privacy.examples": examples}
+    flags = {
+        "listen": listen,
+        "state_dir": state_dir,
+        "rules": rules,
+        "io_limit": io_limit,
+        "privacy.examples": examples,
+    }
 
     def load() -> Settings:
         return load_settings(flags, config=config).settings

@@ -53,10 +53,12 @@ class NearDuplicateCompletions(Detector):
         return (*self._near(groups), *self._openings(groups))
 
     def _openings(self, groups: tuple[GroupSummary, ...]) -> Iterable[Reading]:
-        self.newest.extend(groups)
-        found = shared_openings(self.newest) if groups else None
+        self.newest.extend(group for group in groups if group.openings)
+        if not any(group.openings for group in groups):
+            return SILENT
+        found = shared_openings(self.newest)
         if found is None:
-            return (Reading(Verdict.OK, OPENINGS),) if groups else SILENT
+            return (Reading(Verdict.OK, OPENINGS),)
         evidence: dict[str, Scalar] = {
             "layout": found.layout,
             "distinct_openings": found.texts,

@@ -1,0 +1,39 @@
+"""Reads one dump with our sources, as the daemon and ``check`` do, and prints what the other scripts print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.rollouts.make import GROUP
+from grpo_watch.core.records import CompletionSummary, Item
+from grpo_watch.sources.completions import CompletionsJsonlSource, CompletionsParquetSource
+
+
+def items(path: Path) -> Iterator[Item]:
+    """Everything that the source of this kind of dump gives."""
+    kind = CompletionsParquetSource if path.is_dir() else CompletionsJsonlSource
+    source = kind("dump", path, [path.parent], lambda: GROUP)
+    yield from source.poll(None)
+    yield from source.finish()
+    source.close()
+
+
+def main() -> None:
+    """Print rows, groups, repeated, empty, characters, and of the judged sample the looping ones and its size."""
+    totals = [0] * 7
+    for item in items(Path(sys.argv[1])):
+        for group in item.groups if isinstance(item, CompletionSummary) else ():
+            totals[0] += group.size
+            totals[1] += 1
+            totals[2] += group.size - group.unique
+            totals[3] += group.empty
+            totals[4] += sum(group.lengths)
+            totals[5] += group.looping
+            totals[6] += group.judged or 0
+    print(*totals)
+
+
+if __name__ == "__main__":
+    main()
