@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -56,6 +57,19 @@ def side_by_side(commands: Sequence[Sequence[str]], repeats: int = 3, accepted: 
         Cost(median(c.seconds for c in each), max(c.peak_mib for c in each), median(c.cpu_seconds for c in each))
         for each in costs
     ]
+
+
+def machine() -> str:
+    """The machine in words that hold for any like it."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, Linux, Python {version}"
+
+
+def write_between(file: Path, begin: str, end: str, text: str) -> None:
+    """Put a measured table between two marks of a file."""
+    before, _, rest = file.read_text(encoding="utf-8").partition(begin)
+    file.write_text(f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}", encoding="utf-8")
 
 
 def resident_mib(pid: int) -> float:

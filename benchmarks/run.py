@@ -6,7 +6,6 @@ Peers are Debian packages (``make system-deps``): mtail for logs and the live ex
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shutil
 import socket
@@ -22,7 +21,7 @@ from alert_latency import direct, percentile, scraped
 from hash_rate import best_rates
 from make_run import rows as healthy_rows
 from make_run import swift_line, write_console, write_jsonl, write_safetensors
-from measure import Live, resident_mib, running, side_by_side
+from measure import Live, machine, resident_mib, running, side_by_side, write_between
 
 HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
@@ -226,19 +225,6 @@ def table(lines: Sequence[Line]) -> str:
     return "\n".join([*head, *(line.markdown() for line in lines)])
 
 
-def machine() -> str:
-    """The machine in words that hold for any like it."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, Linux, Python {version}"
-
-
-def write_readme(text: str) -> None:
-    """Put the measured table into the README beside this file."""
-    before, _, rest = README.read_text().partition(BEGIN)
-    README.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
-
-
 def main() -> None:
     """Command line of the runner."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -258,7 +244,7 @@ def main() -> None:
     text = f"{table(lines)}\n\n({machine()})"
     print(text)
     if chosen.write:
-        write_readme(text)
+        write_between(README, BEGIN, END, text)
 
 
 if __name__ == "__main__":

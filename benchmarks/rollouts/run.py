@@ -1,4 +1,4 @@
-"""Measures the reading of dumped completions beside pandas and polars: ``python -m benchmarks.rollouts.run --size 1000``.
+"""Measures the reading of dumps beside pandas and polars: ``python -m benchmarks.rollouts.run --size 100``.
 
 Each is a fresh process over the same files, start-up included, in turns; totals that differ end the run.
 """
@@ -13,9 +13,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.measure import Cost, side_by_side
+from benchmarks.measure import Cost, machine, side_by_side, write_between
 from benchmarks.rollouts.make import write_jsonl, write_parquet
-from benchmarks.run import machine, write_between
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 BEGIN, END = "<!-- rollouts: begin -->", "<!-- rollouts: end -->"

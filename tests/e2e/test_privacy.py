@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import httpx
@@ -75,8 +75,8 @@ def kept(state: Path) -> Iterator[tuple[str, bytes]]:
     for file in state.rglob("*"):
         if file.is_file():
             yield file.name, file.read_bytes()
-    (database,) = [file for file in state.rglob("*") if file.is_file() and file.open("rb").read(6) == b"SQLite"]
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+    (database,) = state.rglob("*.db")
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:
             for row in connection.execute(f"SELECT * FROM {table}"):  # noqa: S608  names from the file itself
@@ -148,8 +148,8 @@ def test_no_excerpt_when_told_so(run: Path, tmp_path: Path, servers: dict[str, R
 
 def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
     """In packed values of a state file too."""
-    with sqlite3.connect(tmp_path / "state.sqlite") as connection:
+    with closing(sqlite3.connect(tmp_path / "state.db")) as connection:
         connection.execute("CREATE TABLE rows (block BLOB)")
         connection.execute("INSERT INTO rows VALUES (?)", (zlib.compress(TAIL.encode() * 9),))
-    connection.close()
+        connection.commit()
     assert holding({f"state {name}": data for name, data in kept(tmp_path)}, TAIL, PROMPT) == {TAIL: {"state"}}
