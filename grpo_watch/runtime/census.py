@@ -12,7 +12,7 @@ from grpo_watch.runtime.agreement import CONFLICT
 from grpo_watch.runtime.closeup import Closeup, unpack, unpack_sparks
 from grpo_watch.runtime.options import Options
 from grpo_watch.runtime.runwatch import RunWatch
-from grpo_watch.runtime.sparks import Spark, sparks
+from grpo_watch.runtime.sparks import Spark
 from grpo_watch.sinks.base import ChannelStatus, RunPicture
 from grpo_watch.sources.discover import FoundRun
 from grpo_watch.store.state import slug
@@ -51,7 +51,7 @@ class Tracked:
     def sparks(self) -> Mapping[str, Spark]:
         """Its sparklines."""
         watch = self.watch
-        return unpack_sparks(self.history) if watch is None else sparks(watch.lens.history.thinned())
+        return unpack_sparks(self.history) if watch is None else watch.lens.sparks()
 
     @property
     def is_local(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from grpo_watch.core.records import CheckpointDigest, CompletionSummary, MetricRow, Record, Stream
 from grpo_watch.runtime.batches import Batches, BatchView
 from grpo_watch.runtime.history import History
-from grpo_watch.runtime.sparks import Spark, sparks
+from grpo_watch.runtime.sparks import DRAWN, Spark, sparks
 from grpo_watch.runtime.tensor_map import TensorMap, WeightsView
 from grpo_watch.runtime.thinned import Thinned
 
@@ -34,6 +34,7 @@ class Lens:
 
     def __init__(self) -> None:
         self.history, self._batches, self._tensors = History(), Batches(), TensorMap()
+        self._drawn: tuple[int, dict[str, Spark]] = (0, {})
 
     def see(self, record: Record) -> None:
         """Account for a record."""
@@ -48,6 +49,13 @@ class Lens:
     def closeup(self) -> Closeup:
         """What is there now; any thread may ask."""
         return Closeup(self.history.thinned(), self._batches.kept, self._tensors.kept)
+
+    def sparks(self) -> dict[str, Spark]:
+        """The sparklines, worked out anew when a row came; any thread may ask."""
+        taken = self.history.taken
+        if self._drawn[0] != taken:
+            self._drawn = (taken, sparks(self.history.thinned(DRAWN)))
+        return self._drawn[1]
 
 
 def pack(closeup: Closeup) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
 from threading import Lock
@@ -77,7 +77,7 @@ class _Column:
 class History:
     """The rows of one run, thinned as they come: of each stretch of rows every metric keeps its extremes.
 
-    ``take`` is called by the engine, all else by any thread.
+    ``take`` is called by the engine, all else by any thread. ``taken`` counts the calls: while it stays, all stays.
     """
 
     def __init__(self) -> None:
@@ -88,11 +88,13 @@ class History:
         self._odd: dict[str, int] = {}
         self._stride, self._rows = 1, 0
         self._last = (0, -1)
+        self.taken = 0
 
     def take(self, row: MetricRow) -> None:
         """Account for a row of the train stream; one that comes late for its step adds to it."""
         place = (row.attempt, row.step)
         with self._lock:
+            self.taken += 1
             known = self._fresh.get(place)
             if known is not None:
                 known.values = {**known.values, **row.values}
@@ -108,15 +110,19 @@ class History:
 
     def recent(self, name: str, points: int) -> list[float]:
         """The newest values of one metric, oldest first; rows without a value are passed over."""
-        thinned = self.thinned()
+        thinned = self.thinned((name,))
         return [value for value in thinned.columns.get(name, ()) if value is not None][-points:]
 
-    def thinned(self) -> Thinned:
-        """The rows as columns: of each stretch its first and last step, of each metric there the two extremes."""
+    def thinned(self, only: Collection[str] = ()) -> Thinned:
+        """The rows as columns: of each stretch its first and last step, of each metric there the two extremes.
+
+        ``only``: the metrics that are wanted; empty for all.
+        """
         with self._lock:
             spans, fresh = list(self._spans), dict(self._fresh)
             pairs = [span.rows > 1 for span in spans]
-            names = sorted({*self._columns, *(name for row in fresh.values() for name in row.values)})[:METRICS]
+            known = {*self._columns, *(name for row in fresh.values() for name in row.values)}
+            names = sorted(known & {*only} if only else known)[:METRICS]
             columns = {name: [*self._old(name, pairs), *_values(name, fresh.values())] for name in names}
             odd = dict(self._odd)
         for row in fresh.values():

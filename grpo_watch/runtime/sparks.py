@@ -25,6 +25,7 @@ SHOWN = (
     ("truncated", ("completion_truncated_ratio",)),
 )
 """What is shown, and the metric that it is drawn from: the first that was logged."""
+DRAWN = tuple(metric for _, metrics in SHOWN for metric in metrics)
 
 
 @dataclass(frozen=True, slots=True)

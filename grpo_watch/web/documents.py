@@ -124,12 +124,14 @@ def _remaining(run: RunPicture) -> float | None:
 
 
 def _top(snapshot: RunSnapshot) -> dict[str, Any] | None:
-    """The first finding that the verdict counts."""
+    """The first finding that the verdict counts; ``first_sign`` is where it or what it explains began."""
     for found in snapshot.findings:
         if found.caused_by is None and (found.resolved_step is None or found.attempt == snapshot.attempt):
             names = ("rule", "key", "status", "severity", "first_step", "fired_step", "resolved_step", "summary")
             told = finding_document(found)
-            return {name: told[name] for name in names}
+            follow = [f for f in snapshot.findings if f.caused_by == found.rule and f.attempt == found.attempt]
+            first_sign = min(each.first_step for each in (found, *follow))
+            return {**{name: told[name] for name in names}, "first_sign": first_sign}
     return None
 
 

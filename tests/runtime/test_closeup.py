@@ -122,6 +122,17 @@ def test_it_comes_back_from_the_store() -> None:
     assert unpack_sparks(packed) == sparks(closeup.thinned)
 
 
+def test_sparklines_are_worked_out_once_for_each_row() -> None:
+    lens = Lens()
+    assert lens.sparks() == {}
+    lens.see(MetricRow("r", Stream.TRAIN, 1, 1, {"reward_mean": 0.5, "loss": 1.0}))
+    first = lens.sparks()
+    assert first == sparks(lens.closeup().thinned)
+    assert lens.sparks() is first
+    lens.see(MetricRow("r", Stream.TRAIN, 1, 1, {"entropy": 2.0}, supplement=True))
+    assert set(lens.sparks()) == {"reward", "entropy"}
+
+
 def test_what_an_older_version_stored_is_still_drawn() -> None:
     series = {"step": [1, 2], "reward_mean": [0.5, None]}
     packed = zlib.compress(json.dumps(series).encode())

@@ -26,6 +26,7 @@ from grpo_watch.web.app import make_app
 from grpo_watch.web.server import Server, address, bind
 from tests.support.live import SHIPPED
 
+RULE = next(rule for rule in SHIPPED.rules if rule.name == "stale-rollout-weights")
 EVIL = '<script>alert("x")</script>'
 FINDING = Finding(
     "kl-stuck-at-zero", "", Severity.CRITICAL, 1, 2, 10, None, {"kl_reference": 0.0, "loss": math.nan}, EVIL, "fix it"
@@ -153,6 +154,89 @@ def test_runs() -> None:
     assert (run["run"], run["slug"], run["step"], run["verdict"]) == ("v0 run", "v0-run", 33, "critical")
     assert run["labels"] == {"team": "math"}
     assert run["rules"][0]["status"] == "blind"
+
+
+def test_the_overview_is_brief_and_says_since_when() -> None:
+    """The finding that explains the other began at step 2, the other one at step 1."""
+    told = get("/api/v1/overview").json()
+    (run,) = told["runs"]
+    assert (told["total"], told["matching"], told["verdicts"]) == (1, 1, {"critical": 1})
+    assert (run["top"]["rule"], run["top"]["first_step"], run["top"]["first_sign"]) == ("kl-stuck-at-zero", 2, 2)
+    assert (run["open"], run["resolved"], run["watching"], run["blind"]) == (1, 1, 0, 1)
+    assert "rules" not in run
+    earlier = replace(FINDING, rule="reward-collapse", first_step=1, caused_by="kl-stuck-at-zero")
+    snapshot = replace(SNAPSHOT, findings=(FINDING, earlier), seconds_per_step=2.0)
+
+    class Both(Fake):
+        def picture(self) -> Picture:
+            return Picture(runs=(RunPicture(snapshot, "v0-run", active=True),))
+
+    (run,) = get("/api/v1/overview", Both()).json()["runs"]
+    assert run["top"]["first_sign"] == 1
+    assert run["eta_seconds"] == (80 - 33) * 2.0
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", ["b", "c", "a"]),
+        ("sort=name", ["a", "b", "c"]),
+        ("sort=nonsense&limit=0&offset=-1", ["b"]),
+        ("sort=name&offset=1&limit=1", ["b"]),
+        ("verdict=healthy,warning", ["c", "a"]),
+        ("state=running&sort=name", ["a", "b"]),
+        ("state=ended", ["c"]),
+        ("q=MATH", ["a"]),
+        ("q=trl kl-stuck", ["b"]),
+        ("q=trl math", []),
+        ("sort=progress", ["c", "b", "a"]),
+    ],
+)
+def test_filters(query: str, found: list[str]) -> None:
+    """a: healthy, ms-swift, labelled; b: critical, trl; c: a warning, over."""
+    healthy = replace(SNAPSHOT, run="a", verdict=RunVerdict.HEALTHY, findings=(), step=1)
+    critical = replace(SNAPSHOT, run="b", framework="trl", findings=(FINDING,), step=2)
+    warning = replace(SNAPSHOT, run="c", verdict=RunVerdict.WARNING, findings=(), step=3)
+
+    class Three(Fake):
+        def picture(self) -> Picture:
+            return Picture(
+                runs=(
+                    RunPicture(healthy, "a", active=True, labels={"team": "math"}),
+                    RunPicture(critical, "b", active=True),
+                ),
+                past=(RunPicture(warning, "c", active=False, ended=1.0),),
+            )
+
+        def sparks(self, _run: str) -> Mapping[str, Spark]:
+            return {}
+
+    told = get(f"/api/v1/overview?{query}", Three()).json()
+    assert [run["run"] for run in told["runs"]] == found
+    assert told["total"] == 3
+
+
+def test_a_runbook_is_a_tree_of_elements() -> None:
+    """No markup: code is an element of its own, and backticks are gone."""
+    told = get("/api/v1/runbooks/kl-stuck-at-zero").json()
+    assert told["sections"][0]["title"] == "What it detects"
+    first = told["sections"][0]["blocks"][0]
+    assert first[:3] == ["p", "The job looks alive. ", ["code", "reward"]]
+    assert {block[0] for section in told["sections"] for block in section["blocks"]} <= {
+        "p",
+        "ul",
+        "ol",
+        "table",
+        "pre",
+    }
+    assert {param["name"] for param in told["params"]} >= {"min_cumulative_lr", "min_signal"}
+    assert get("/api/v1/runbooks/nope").status_code == 404
+
+
+def test_rules_are_told_as_they_are_in_force() -> None:
+    (rule,) = get("/api/v1/runs/v0-run").json()["rules"]
+    assert (rule["rule"], rule["status"], rule["for_steps"]) == ("stale-rollout-weights", "blind", RULE.for_steps)
+    assert {param["name"] for param in rule["params"]} == set(SHIPPED.detectors["stale-rollout-weights"].params)
 
 
 def test_problems_are_told_with_the_runs() -> None:

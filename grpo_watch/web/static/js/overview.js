@@ -173,7 +173,7 @@ function finding(run) {
     const since =
       run.top.status === "resolved"
         ? `step ${run.top.first_step} to ${run.top.resolved_step}`
-        : `since step ${run.top.first_step}`;
+        : `since step ${run.top.first_sign}`;
     told.push(
       el(
         "div",
