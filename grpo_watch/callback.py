@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -99,8 +100,9 @@ class GrpoWatchCallback:
         frozen_every: the same for the parameters that are not trained; 0 leaves them out.
         path: the run's folder; by default the trainer's ``output_dir``.
         writers: so many processes write, the first ones.
-        stop_file: name of a file in that folder upon which training stops, as the ``stop`` sink makes it; None: never.
-            All processes agree on it by a collective operation at each probe, so every one must have the callback.
+        stop_file: name of a file in that folder, or in one of the two above it, upon which training stops, as the
+            ``stop`` sink makes it; None: never. All processes agree on it by a collective operation at each probe, so
+            every one must have the callback.
     """
 
     def __init__(  # noqa: PLR0913  options of a probe
@@ -129,7 +131,8 @@ class GrpoWatchCallback:
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002  the Trainer's
         """Forget the stop file of an earlier attempt."""
         if self._stop_file is not None and job.rank_and_ranks()[0] == 0:
-            _quietly(lambda: self._place(args, self._stop_file or "").unlink(missing_ok=True))
+            for file in self._stop_files(args):
+                _quietly(partial(file.unlink, missing_ok=True))
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         """Probe when it is time."""
@@ -151,6 +154,11 @@ class GrpoWatchCallback:
     def _place(self, args: Any, name: str = "") -> Path:
         return Path(self._path or args.output_dir, name)
 
+    def _stop_files(self, args: Any) -> list[Path]:
+        """Where the file may be: the run's folder lies up to two above the output's (``output/v0-…`` belongs to it)."""
+        folder = self._place(args).absolute()
+        return [place / (self._stop_file or "") for place in (folder, *list(folder.parents)[:2])]
+
     def _start(self, folder: Path, args: Any, state: Any, model: Any) -> None:
         """Say once what this process is."""
         rank, ranks = job.rank_and_ranks()
@@ -170,7 +178,7 @@ class GrpoWatchCallback:
 
     def _stop(self, args: Any, control: Any) -> None:
         """Stop when one process sees the file: all at the same step, for one that goes on alone would wait forever."""
-        asked = self._place(args, self._stop_file or "").exists()
+        asked = any(file.exists() for file in self._stop_files(args))
         torch: Any = sys.modules.get("torch")
         if job.rank_and_ranks()[1] > 1 and torch.distributed.is_initialized():
             device = args.device if torch.distributed.get_backend() == "nccl" else "cpu"

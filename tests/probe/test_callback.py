@@ -125,18 +125,21 @@ def test_processes_beyond_the_first_few_write_nothing(tmp_path: Path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_stop_file_is_heeded_only_on_request(tmp_path: Path, probed: list[tuple[int, bool]]) -> None:
-    """One of an earlier attempt is removed at the start; it is looked for at each probe."""
-    stop = tmp_path / "grpo-watch.stop"
+@pytest.mark.parametrize("above", [0, 1, 2])
+def test_the_stop_file_is_heeded_only_on_request(tmp_path: Path, probed: list[tuple[int, bool]], above: int) -> None:
+    """In the output folder or up to two above it; an earlier attempt's is removed at the start."""
+    output = tmp_path / "run" / "output" / "v0"
+    output.mkdir(parents=True)
+    stop = (output, *output.parents)[above] / "grpo-watch.stop"
     stop.write_text("{}")
-    assert not steps(GrpoWatchCallback(every=2), tmp_path, 4).should_training_stop
+    assert not steps(GrpoWatchCallback(every=2), output, 4).should_training_stop
     assert stop.exists()
     asked = GrpoWatchCallback(every=2, stop_file="grpo-watch.stop")
-    control = steps(asked, tmp_path, 3)
+    control = steps(asked, output, 3)
     assert not stop.exists()
     stop.write_text("{}")
     state = SimpleNamespace(global_step=4, max_steps=99)
-    asked.on_step_end(arguments(tmp_path), state, control, model=SimpleNamespace())
+    asked.on_step_end(arguments(output), state, control, model=SimpleNamespace())
     assert probed
     assert control.should_training_stop
 
