@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors import numpy as library
 
 from grpo_watch.extract import page_cache
 from grpo_watch.extract.page_cache import STRETCH, PageCache, is_uncached
+from grpo_watch.extract.tensors import digest_file
 
 
 @pytest.fixture
@@ -70,3 +75,54 @@ def test_a_file_that_was_just_written_is_in_the_cache(tmp_path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     assert not is_uncached(descriptor, STRETCH)
     os.close(descriptor)
+
+
+def resident(path: Path) -> float:
+    """Share of a file's pages that are in the page cache, as the kernel says (mincore)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_ubyte)]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    size = path.stat().st_size
+    descriptor = os.open(path, os.O_RDONLY)
+    place = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    os.close(descriptor)
+    pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+    try:
+        assert libc.mincore(place, size, pages) == 0, os.strerror(ctypes.get_errno())
+    finally:
+        libc.munmap(place, size)
+    return sum(page & 1 for page in pages) / len(pages)
+
+
+@pytest.fixture
+def evicted(tmp_path: Path) -> Path:
+    """A weight file of 32 MB that has to come from the disk; skipped where the system keeps it all the same."""
+    path = tmp_path / "model.safetensors"
+    library.save_file({"a": np.ones(4_000_000, np.float32), "b": np.ones(4_000_000, np.float32)}, path)
+    descriptor = os.open(path, os.O_RDWR)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+    if resident(path) > 0:
+        pytest.skip("this file system (tmpfs, overlay) drops nothing from memory")
+    return path
+
+
+def test_what_came_from_the_disk_goes_from_memory_again(evicted: Path) -> None:
+    """The kernel itself says so: next to nothing of the file is left, however it was read ahead."""
+    descriptor = os.open(evicted, os.O_RDONLY)
+    digest_file(descriptor, evicted.name)
+    os.close(descriptor)
+    assert resident(evicted) < 0.1
+
+
+def test_what_was_in_memory_stays_there(evicted: Path) -> None:
+    evicted.read_bytes()
+    assert resident(evicted) == 1
+    descriptor = os.open(evicted, os.O_RDONLY)
+    digest_file(descriptor, evicted.name)
+    digest_file(descriptor, evicted.name, expendable=True)
+    os.close(descriptor)
+    assert resident(evicted) == 1

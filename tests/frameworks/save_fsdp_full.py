@@ -1,0 +1,35 @@
+"""Saves the whole state of a tiny model that FSDP spreads over two processes, as accelerate does for full state."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as processes
+from save_fsdp_shards import WORLD, Tiny, free_port
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+def save(rank: int, folder: str, port: int) -> None:
+    """Gather all shards on the first rank and save them there, beside the same state of an unsharded model."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    dist.init_process_group("gloo", rank=rank, world_size=WORLD)
+    torch.manual_seed(0)
+    plain = Tiny().state_dict()
+    torch.manual_seed(0)
+    model = fully_shard(Tiny(), mesh=init_device_mesh("cpu", (WORLD,), mesh_dim_names=("fsdp",)))
+    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    if rank == 0:
+        torch.save(state, Path(folder) / "pytorch_model_fsdp.bin")
+        torch.save(plain, Path(folder) / "expected.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    processes.spawn(save, (sys.argv[1], free_port()), nprocs=WORLD)
