@@ -17,6 +17,8 @@ from grpo_watch.sources.weight_files import choose, names_in
 
 SENTINEL = "checkpoint-is-incomplete.txt"
 """Of transformers ≥ 5.0, while a save that was interrupted is under way."""
+ADAPTER = "lora_adapter"
+"""Where verl puts the adapter of a LoRA run, in the folder of the shards."""
 SMALL_MARKER = 16_000_000
 """Bytes of a marker that is parsed whole when its end does not tell."""
 
@@ -106,6 +108,9 @@ def _add(
 ) -> None:
     for inner in layout.within:
         found = _weights_in(path / inner)
+        if found and inner.endswith(f"/{ADAPTER}"):  # its base lies beside it
+            inner = inner.removesuffix(f"/{ADAPTER}")  # noqa: PLW2901
+            found = _weights_in(path / inner)
         if found:
             listing.folders.append(_completed(CheckpointFolder(step, path / inner, found), path, layout, trackers))
             return

@@ -98,6 +98,7 @@ def digest_checkpoint(folder: Path, roots: Sequence[Path], how: How = AS_USUAL) 
     problems = [*missing, *read.problems]
     adapter: Mapping[str, Scalar] = {}
     if found.kind is CheckpointKind.ADAPTER:
+        problems += _base_beside(folder, names, found, read, roots, how)
         adapter, complaint = read_adapter_config((folder / files[0].name).parent, roots)
         problems += complaint
     absent = sorted(expected.keys() - read.tensors.keys()) if not problems else []
@@ -106,6 +107,23 @@ def digest_checkpoint(folder: Path, roots: Sequence[Path], how: How = AS_USUAL) 
         problems.append(f"{shard}: {len(absent)} tensors of the index are not in it, {absent[0][:80]!r} first")
     state = optimizer_state([folder / name for name in found.optimizer], roots)
     return Weights(found.kind, read.tensors, tuple(problems), adapter, read.replicas(), state)
+
+
+def _base_beside(
+    folder: Path, names: Collection[str], adapter: Found, read: _Read, roots: Sequence[Path], how: How
+) -> list[str]:
+    """Add the frozen base that is saved with an adapter (verl's shards of a LoRA run); what is wrong with it."""
+    own = {file.name for file in adapter.files}
+    base = choose([name for name in names if name not in own])
+    if base is None or base.kind is not CheckpointKind.FULL:
+        return []
+    files, missing = list(base.files), list(base.missing)
+    if base.index:
+        files, missing, _ = files_of_index(folder, base, names, roots)
+    found = _digest_all(folder, base, files, roots, how)
+    read.tensors.update((name, one) for name, one in found.tensors.items() if name not in read.tensors)
+    read.shared.update(found.shared)
+    return [*missing, *found.problems]
 
 
 def digest_weight_file(path: Path, roots: Sequence[Path], how: How = AS_USUAL) -> Weights:

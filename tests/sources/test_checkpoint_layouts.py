@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from grpo_watch.sources.sniff import What
 from grpo_watch.sources.weight_files import choose
 from grpo_watch.sources.weights import digest_checkpoint
 from tests.support import torch_file as torch
+from tests.support.detecting import Watched
 
 OLD = 1_000_000_000
 """A modification time in seconds: before any marker that a test writes."""
@@ -125,6 +127,45 @@ def test_verl_step_beyond_the_tracker_is_unfinished(tmp_path: Path) -> None:
     assert [digest.step for digest in found] == [10]
     assert one.stats.skipped == {Skip.TRUNCATED: 1}
     assert "latest_checkpointed_iteration.txt" in one.stats.first_bad
+
+
+def test_verl_lora_is_read_with_its_base(tmp_path: Path) -> None:
+    """The adapter in a folder of its own, and shards with both; laid out after verl's checkpoint manager."""
+    for step in (10, 20):
+        actor = tmp_path / f"global_step_{step}" / "actor"
+        (actor / "lora_adapter").mkdir(parents=True)
+        library.save_file({"q.lora_B.weight": full(step)}, actor / "lora_adapter" / "adapter_model.safetensors")
+        for rank in range(2):
+            arrays = {"q.base_layer.weight": full(7.0 + rank), "q.lora_B.default.weight": full(step + rank)}
+            torch.state_dict(actor / f"model_world_size_2_rank_{rank}.pt", arrays, ("Shard",))
+    age(tmp_path)
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("20")
+    first, second = watched(tmp_path)[0]
+    assert first.kind is CheckpointKind.ADAPTER
+    assert first.tensors.keys() == {
+        "q.lora_B.weight",
+        *(f"q.{part}.weight@{rank}/2" for part in ("base_layer", "lora_B.default") for rank in (0, 1)),
+    }
+    moved = {name for name, one in second.tensors.items() if one != first.tensors[name]}
+    assert moved == {name for name in first.tensors if "lora_B" in name}
+    watcher = Watched("base-weights-drift").feed(first, second)
+    assert watcher.changes == []
+    drifted = replace(first.tensors["q.base_layer.weight@1/2"], checksum="another")
+    third = replace(second, step=30, tensors={**second.tensors, "q.base_layer.weight@1/2": drifted})
+    assert watcher.feed(third).changes == [("firing", 30, "warning")]
+
+
+def test_base_beside_an_adapter_that_drifts(tmp_path: Path) -> None:
+    """A trainer's checkpoint that holds the whole model next to the adapter."""
+    for step in (10, 20):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        library.save_file({"q.lora_B.weight": full(step)}, folder / "adapter_model.safetensors")
+        library.save_file({"q.weight": full(step), "k.weight": full(1.0)}, folder / "model.safetensors")
+        (folder / "trainer_state.json").write_text("{\n}\n")
+    watcher = Watched("base-weights-drift").feed(*watched(tmp_path)[0])
+    assert watcher.changes == [("firing", 20, "warning")]
+    assert watcher.said[-1].reading.evidence["first"] == "q.weight"
 
 
 def test_skyrl(tmp_path: Path) -> None:
