@@ -84,9 +84,9 @@ class ParametersUnchanged(Detector):
             "later_checkpoint": record.path,
         }
         message = f"all {tensors} tensors of checkpoints {before.step} and {record.step} are byte-identical"
-        if self.movers.ever:
-            evidence |= {"changed_before": len(self.movers.ever), "never_changed": tensors - len(self.movers.ever)}
-            message += f" ({len(self.movers.ever)} of them had changed before)"
+        if changed_before := len(self.movers.ever & record.tensors.keys()):
+            evidence |= {"changed_before": changed_before, "never_changed": max(0, tensors - changed_before)}
+            message += f" ({changed_before} of them had changed before)"
         optimizer = optimizer_between(before, record)
         if optimizer.get("masters"):
             message += "; the float32 copies changed, so the updates are lost in rounding"
