@@ -7,6 +7,8 @@ from grpo_watch.core.records import CheckpointDigest, Reading, Scalar, Severity,
 
 LAYERS, BASE = "layers", "base"
 """Keys of the two readings."""
+LEARNS_ON = frozenset(("parameters-unchanged", key) for key in ("optimizer", LAYERS, "rounding"))
+"""Rule and key of findings beside which the model learns on, in part; their own words name the cause."""
 SHOWN = 8
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from grpo_watch.core.at_rest import LEARNS_ON
 from grpo_watch.core.cause import ON, Cause
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Severity
@@ -129,7 +130,9 @@ def with_causes(findings: Sequence[Finding], run: RunState) -> tuple[Finding, ..
     """The findings, those that nothing explains with their likely causes in this run."""
     return tuple(
         finding
-        if finding.caused_by is not None or finding.severity is Severity.INFO
+        if finding.caused_by is not None
+        or finding.severity is Severity.INFO
+        or (finding.rule, finding.key) in LEARNS_ON
         else replace(finding, causes=likely(finding.rule, run, finding.summary))
         for finding in findings
     )

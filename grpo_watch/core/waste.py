@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from grpo_watch.core.at_rest import LEARNS_ON
 from grpo_watch.core.diagnosis import ONE_COLLAPSE, Finding, Waste, explains
 from grpo_watch.core.pace import duration
 from grpo_watch.core.records import Severity
@@ -50,6 +51,9 @@ def with_waste(findings: Sequence[Finding], run: RunState) -> tuple[Finding, ...
     counted: list[tuple[int, int, int]] = []
     told = []
     for finding in findings:
+        if (finding.rule, finding.key) in LEARNS_ON:
+            told.append(finding)
+            continue
         if finding.rule == STALL:
             told.append(replace(finding, wasted=_silence(finding, run)))
             continue

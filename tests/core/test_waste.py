@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from grpo_watch.core.causes import with_causes
 from grpo_watch.core.detector import catalogue
 from grpo_watch.core.diagnosis import Finding, Waste
 from grpo_watch.core.records import RunConfig, Setting, Severity
@@ -225,3 +226,11 @@ def test_a_live_stall_costs_time_and_no_step() -> None:
 def test_a_recorded_stall_has_no_known_cost() -> None:
     """A folder that was last written weeks ago says nothing of how long the job was alive."""
     assert cost(a_run(), a_finding(rule="run-stalled", severity=WARNING, evidence={"silent_seconds": 3e6})) == [None]
+
+
+@pytest.mark.parametrize("key", ["optimizer", "layers", "rounding"])
+def test_what_stands_still_in_part_wastes_nothing(key: str) -> None:
+    """And its own words name the cause."""
+    finding = a_finding(rule="parameters-unchanged", key=key, severity=WARNING)
+    assert cost(a_run(), finding) == [None]
+    assert with_causes([finding], a_run()) == (finding,)
