@@ -27,7 +27,7 @@ from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.discover import Discoverer
 from tests.support.bundles import RECORDED, unpack
 from tests.support.live import Live
-from tests.support.process import until
+from tests.support.process import PATIENCE, until
 
 # the bell
 
@@ -122,10 +122,10 @@ def test_work_is_done_elsewhere_at_low_priority_and_rings(
     worker: tuple[Worker, list[float]], rung: threading.Event
 ) -> None:
     made, clock = worker
-    assert made.submit(double, 21).result(20) == 42
+    assert made.submit(double, 21).result(PATIENCE) == 42
     assert rung.wait(5)
     assert made.process not in {None, os.getpid()}
-    assert made.submit(os.nice, 0).result(20) >= 10
+    assert made.submit(os.nice, 0).result(PATIENCE) >= 10
     child = made.process
     made.rest()
     assert made.process == child
@@ -137,8 +137,8 @@ def test_work_is_done_elsewhere_at_low_priority_and_rings(
 def test_a_worker_that_dies_fails_its_work_and_is_replaced(worker: tuple[Worker, list[float]]) -> None:
     made, _ = worker
     with pytest.raises(RuntimeError):
-        made.submit(die).result(20)
-    assert made.submit(double, 4).result(20) == 8
+        made.submit(die).result(PATIENCE)
+    assert made.submit(double, 4).result(PATIENCE) == 8
 
 
 def test_stop_ends_work_that_hangs(worker: tuple[Worker, list[float]]) -> None:
