@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,11 +16,10 @@ from grpo_watch.cli.apart import ChildLostError, in_child
 from grpo_watch.cli.digest_elements import elements_document
 from grpo_watch.cli.digest_text import as_text
 from grpo_watch.config.rate import bytes_per_second
-from grpo_watch.config.settings import load_settings
 from grpo_watch.core.checkpoints import WHOLE_FILE
 from grpo_watch.core.records import Scalar, TensorDigest
 from grpo_watch.errors import SourceError, TensorFileError, UsageError
-from grpo_watch.sources.base_model import BesideBase, beside_base
+from grpo_watch.sources.base_model import NAMES, BesideBase, beside_base
 from grpo_watch.sources.digest_cache import DigestCache
 from grpo_watch.sources.throttle import Throttle
 from grpo_watch.sources.weight_files import names_in
@@ -76,8 +75,7 @@ def digest_command(  # noqa: PLR0917  one per option, in their order
     throttle = Throttle(parse_rate(io_limit)) if io_limit else None
     cache = DigestCache.of_user(os.environ) if cached else None
     how = How(threads=threads, throttle=throttle, cache=cache)
-    base_roots = load_settings().settings.allow_roots if b is None else None
-    sides = [_read(path, how, base_roots) for path in paths]
+    sides = [_read(path, how, alone=b is None) for path in paths]
     told = document(*sides)
     if elements and len(sides) > 1:
         told |= _elements(sides, told)
@@ -163,15 +161,15 @@ def exit_code(told: dict[str, Any]) -> int:
     return DIFFERENT if any(told.get(what) for what in ("changed", "added", "removed", "ranks_apart")) else SAME
 
 
-def _read(path: Path, how: How, base_roots: Sequence[Path] | None) -> Side:
-    """``base_roots``: where, besides its own run, a checkpoint's base model may lie; None: it is not looked for."""
+def _read(path: Path, how: How, *, alone: bool) -> Side:
+    """``alone``: nothing else is compared with it, so its base model is."""
     base = None
     with _progress(path) as progress:
         try:
             weights = _weights(path, replace(how, progress=progress))
-            if weights is not None and base_roots is not None and path.is_dir():
+            if weights is not None and alone and path.is_dir():
                 real = Path(os.path.realpath(path))
-                base = beside_base(real, weights, (real.parent, *base_roots), how)
+                base = beside_base(real, weights, _base_roots(real), how)
         except ChildLostError as error:
             return Side(path, {}, [Problem(str(path), f"was cut off, or failed, while it was read ({error})")])
         except (SourceError, TensorFileError) as error:
@@ -187,6 +185,15 @@ def _read(path: Path, how: How, base_roots: Sequence[Path] | None) -> Side:
     problems = [_located(text, path) for text in weights.problems]
     problems += [Problem(str(path), text) for text in _unusable(weights)]
     return Side(path, dict(weights.tensors), problems, weights.optimizer, weights.replicas, base)
+
+
+def _base_roots(checkpoint: Path) -> tuple[Path, ...]:
+    """Where a checkpoint's base model may lie: in its own run, and where the settings allow it."""
+    if not any((checkpoint / name).exists() for name in NAMES):
+        return ()
+    from grpo_watch.config.settings import load_settings  # noqa: PLC0415  not needed for most checkpoints of a script
+
+    return (checkpoint.parent, *load_settings().settings.allow_roots)
 
 
 def _located(text: str, path: Path) -> Problem:
