@@ -19,8 +19,8 @@ CHUNK = 1 << 18
 REPORTED = 1 << 20
 """Bytes after which the progress is told and the page cache is seen to."""
 PAGE, HUGE = 1 << 12, 1 << 21
-MAPPED = 1 << 24
-"""Bytes mapped at once: what is mapped counts as this process's memory."""
+MAPPED = 1 << 25
+"""Bytes mapped at once: what is mapped counts as this process's memory, and mapping often costs time."""
 WIDTHS: Mapping[type[Any], int] = MappingProxyType({np.uint8: 1, np.uint16: 2, np.uint32: 4, np.uint64: 8})
 
 Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]

@@ -19,7 +19,7 @@ from grpo_watch.extract.file_reader import CHUNK, WIDTHS, FileReader, MappedRead
 from grpo_watch.extract.layout import read_layout
 from grpo_watch.extract.page_cache import is_uncached
 
-BATCH = 1 << 23
+BATCH = 1 << 25
 """Bytes of neighbouring tensors that one thread reads in one go, so that small ones cost no reading of their own."""
 
 FLOATS: Mapping[str, tuple[type[Any], int, int]] = MappingProxyType(

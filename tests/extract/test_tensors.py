@@ -20,7 +20,7 @@ from safetensors import numpy as library
 from grpo_watch.core.records import TensorDigest
 from grpo_watch.errors import ChangedWhileReadError, TensorFileError
 from grpo_watch.extract.extents import human
-from grpo_watch.extract.file_reader import CHUNK
+from grpo_watch.extract.file_reader import CHUNK, MAPPED
 from grpo_watch.extract.safetensors import read_header
 from grpo_watch.extract.tensors import digest_file
 
@@ -309,7 +309,7 @@ def test_mapped_file_that_is_shorter_than_its_header_was(tmp_path: Path) -> None
     descriptor = os.open(path, os.O_RDONLY)
 
     def cut(_: int) -> None:
-        os.truncate(path, 1 << 24)
+        os.truncate(path, MAPPED)
 
     with pytest.raises(ChangedWhileReadError, match="truncated while it was read"):
         digest_file(descriptor, path.name, cut, expendable=True)
