@@ -18,6 +18,9 @@ NO_REWARDS = frozenset(
 )
 """Columns that are no reward although they may hold numbers (ms-swift 3.3 to 4.6, TRL's ``log_extra``)."""
 
+NUMBERS = frozenset({int, float, type(None)})
+"""Types of a score as a decoder gives it; a truth value is none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -57,9 +60,7 @@ def read_table(row: Mapping[str, object]) -> Table | None:
 
 def is_reward(name: str, column: Sequence[object]) -> bool:
     """Whether a column holds the values of a reward function, or the advantages: numbers and nulls only."""
-    return name not in NO_REWARDS and all(
-        value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)) for value in column
-    )
+    return name not in NO_REWARDS and NUMBERS.issuperset(map(type, column))
 
 
 def parse_step(value: object) -> int | None:
