@@ -1,6 +1,6 @@
 # Every target is one script in scripts/; without make, run the script itself.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench robustness soak channels container lock docs golden test-frameworks preflight-envs preflight-differential system-deps setup
+.PHONY: help demo test check bench robustness soak channels container lock docs golden test-frameworks swift-live preflight-envs preflight-differential system-deps setup
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
@@ -14,6 +14,8 @@ test-frameworks: ## train a tiny model with real TRL on the CPU beside the daemo
 	@scripts/test-frameworks
 preflight-differential: ## hold preflight against six versions of real TRL, 600 random launches each (half an hour)
 	@scripts/preflight-differential
+swift-live: ## train a tiny model with real ms-swift and the callback on the CPU, beside the daemon (installs ms-swift)
+	@scripts/swift-live
 preflight-envs: ## make an environment for each version of TRL that preflight is held against
 	@scripts/preflight-envs
 bench: ## measure, beside mtail and xxhsum

@@ -53,9 +53,9 @@ def watching(folder: Path, state: Path) -> Iterator[str]:
         assert daemon.wait(timeout=20) == 0, output.read_text()
 
 
-def until(look: Callable[[], object], process: subprocess.Popen[bytes]) -> object:
+def until(look: Callable[[], object], process: subprocess.Popen[bytes], patience: float = PATIENCE) -> object:
     """What ``look`` finds, asked again until it is truthy; fails when ``process`` ends or patience does."""
-    pause, deadline = threading.Event(), time.monotonic() + PATIENCE
+    pause, deadline = threading.Event(), time.monotonic() + patience
     while not (found := look()):
         assert process.poll() is None, "it ended before that"
         assert time.monotonic() < deadline, "it took too long"
@@ -104,9 +104,10 @@ def test_a_frozen_optimizer_is_reported_while_it_trains(tmp_path: Path) -> None:
 
 
 def test_a_healthy_twin_stays_quiet(tmp_path: Path) -> None:
-    """Quiet though it was seen: all steps, and checkpoints that differ in every tensor."""
+    """Quiet though it was seen: all steps, and checkpoints and probes that differ in every tensor."""
     run = tmp_path / "healthy"
-    with watching(run, tmp_path / "state") as url, training(run, "--max-steps", str(SHORT)) as job:
+    options = ("--max-steps", str(SHORT), "--probe", "5")
+    with watching(run, tmp_path / "state") as url, training(run, *options) as job:
         assert job.wait(timeout=PATIENCE) == 0
         deadline, pause = time.monotonic() + PATIENCE, threading.Event()
         while (text := metrics(url)) and (value(text, "grpo_step"), value(text, "grpo_parameters_changed_ratio")) != (
