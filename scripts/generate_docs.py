@@ -82,10 +82,10 @@ def rules_table(rules: Iterable[Rule]) -> str:
 
 
 def named(rule: Rule) -> str:
-    """The rule's id, linked to its runbook."""
+    """The rule's id, linked to its page."""
     if rule.detector is None:
         return f"`{rule.name}`"
-    return f"[`{rule.name}`](grpo_watch/detectors/{rule.detector.replace('-', '_')}.md)"
+    return f"[`{rule.name}`](docs/rules/{rule.name}.md)"
 
 
 def metrics_page() -> str:
