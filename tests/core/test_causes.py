@@ -38,6 +38,13 @@ def test_the_runs_own_stage_and_offload_come_first() -> None:
     assert len(found) == 3
 
 
+@pytest.mark.parametrize(("seeds", "said"), [("same", True), ("different", False), (None, False)])
+def test_one_seed_of_all_processes_comes_first(seeds: Scalar, said: bool) -> None:  # noqa: FBT001  a case's answer
+    """As the callback recorded it."""
+    causes = likely("duplicate-completions", a_run(rank_seeds=seeds, use_vllm=False))
+    assert any("one random seed" in cause for cause in causes) is said
+
+
 @pytest.mark.parametrize("device", ["none", None, False])
 def test_no_offload_is_no_cause(device: Scalar) -> None:
     found = likely("gradient-lost", a_run(deepspeed_stage=2, offload_optimizer=device))

@@ -79,3 +79,21 @@ def test_other_adapter_types_have_no_b() -> None:
     run = Watched(RULE).feed(digest)
     assert run.changes == []
     assert "no lora_B" in run.blind_reason
+
+
+def in_memory(step: int, **zero: bool) -> CheckpointDigest:
+    tensors = {name: TensorDigest("float32", (4,), name, zero=is_zero) for name, is_zero in zero.items()}
+    return replace(a_checkpoint(step, {}, kind=CheckpointKind.PROBE), tensors=tensors)
+
+
+def test_the_callback_sees_it_without_a_checkpoint() -> None:
+    run = Watched(RULE).feed(in_memory(1, q_lora_B=True), in_memory(20, q_lora_A=False, q_lora_B=True))
+    assert run.changes == FIRE
+    assert run.said[-1].reading.message == "all 1 lora_B matrices in memory at step 20 are exactly zero"
+    assert run.feed(in_memory(30, q_lora_A=False, q_lora_B=False)).changes[-1] == ("resolved", 30, "critical")
+
+
+def test_full_weights_in_memory_say_nothing() -> None:
+    run = Watched(RULE).feed(in_memory(20, w=True))
+    assert run.changes == []
+    assert not run.monitor.evaluated
