@@ -19,9 +19,10 @@ def web(
     tls: ssl.SSLContext | None = None,
     hosts: Iterable[str] = (),
     listen: str = "127.0.0.1",
+    port: int = 0,
 ) -> Iterator[str]:
-    """A server on a free port; gives ``HOST:PORT``."""
-    listener = bind(listen, 0)
+    """A server, on a free port unless one is given; gives ``HOST:PORT``."""
+    listener = bind(listen, port)
     stopping = threading.Event()
     server = Server(make_app(watch, lambda: 1000.0, hosts, keys, stopping.is_set), listener, tls, stopping)
     server.start()

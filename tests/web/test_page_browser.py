@@ -296,6 +296,20 @@ def test_pages_that_find_no_place_ask_instead(opened: Callable[..., Visit], monk
     seen.complaints = [line for line in seen.complaints if "503" not in line]
 
 
+def test_it_says_that_it_is_cut_off_and_finds_back(browser: Browser) -> None:
+    """The daemon goes away and another one comes to the same address: without a reload it shows that one's runs."""
+    with ExitStack() as stack:
+        with web(a_critical_run()) as place:
+            seen = stack.enter_context(visit(browser, f"http://{place}"))
+            seen.open()
+            seen.until("document.getElementById('link').textContent === 'live'")
+        seen.until("document.getElementById('link').textContent.startsWith('not connected')")
+        with web(a_critical_run(run="another run"), port=int(place.rpartition(":")[2])):
+            seen.sees("another run")
+            seen.until("document.getElementById('link').textContent === 'live'")
+        assert [line for line in seen.complaints if "ERR_" not in line] == []
+
+
 def test_behind_a_token_it_lives_as_well(browser: Browser, tmp_path: Path) -> None:
     """The browser asks for a password once; scripts, answers and events then come with it."""
     token = SecretFile(secret_file(tmp_path / "token", "geheim\n"))

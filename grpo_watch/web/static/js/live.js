@@ -41,16 +41,16 @@ export function start(say) {
     source = new EventSource("api/v1/events");
     source.addEventListener("open", () => {
       poll(false);
-      say("live");
+      say("live", true);
     });
     source.addEventListener("change", (event) => note(JSON.parse(event.data).runs));
     source.addEventListener("error", () => {
       if (source.readyState === EventSource.CLOSED) {
-        say(`asking every ${POLL / 1000} s`);
+        say(`asking every ${POLL / 1000} s`, true);
         poll(true);
         setTimeout(() => source?.readyState === EventSource.CLOSED && listen(), 6 * POLL);
       } else {
-        say("connecting …");
+        say("not connected: what is shown may be old", false);
       }
     });
   }
@@ -60,7 +60,7 @@ export function start(say) {
       source?.close();
       source = null;
       poll(false);
-      say("paused");
+      say("paused", true);
     } else if (!source) {
       listen();
     }

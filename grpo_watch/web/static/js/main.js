@@ -61,6 +61,8 @@ keyboard(theme);
 addEventListener("hashchange", route);
 route();
 onChange((slugs) => page.changed(slugs));
-start((words) => {
-  document.getElementById("link").textContent = words;
+start((words, well) => {
+  const link = document.getElementById("link");
+  link.textContent = words;
+  link.className = well ? "dim" : "note";
 });

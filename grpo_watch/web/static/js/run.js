@@ -10,7 +10,7 @@ import { rules, settings, sources } from "./tables.js";
 import { timeline } from "./timeline.js";
 
 const PARTS = [
-  ["cause", "What is wrong"],
+  ["cause", "Verdict"],
   ["when", "When"],
   ["charts", "Charts"],
   ["others", "Findings"],
