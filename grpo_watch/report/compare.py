@@ -15,7 +15,7 @@ from grpo_watch.core.records import Setting, Severity
 from grpo_watch.report.collect import RunReport, strict
 from grpo_watch.report.parting import FEWEST, Parting, part
 from grpo_watch.report.series import Series
-from grpo_watch.runtime.thin import Floats
+from grpo_watch.report.thin import Floats
 
 SCHEMA = "grpo-watch/diff/1"
 EXACT = frozenset({"learning_rate", "epoch"})

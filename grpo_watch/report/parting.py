@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from grpo_watch.runtime.thin import Floats
+from grpo_watch.report.thin import Floats
 
 WINDOW = 10
 """Rows whose median counts; a median of ten independent rows scatters by 0.4 of their noise."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from math import isfinite, nan
+from math import isfinite, isnan, nan
 from types import MappingProxyType
 
 import numpy as np
@@ -13,8 +13,8 @@ import numpy as np
 from grpo_watch.core.detector import Detector, Rule
 from grpo_watch.core.engine import Engine
 from grpo_watch.core.records import MetricRow, Record, Stream, Transition
-from grpo_watch.runtime.charts import superseded
-from grpo_watch.runtime.thin import Flags, Floats, Integers
+from grpo_watch.report.thin import Flags, Floats, Integers, telling_rows
+from grpo_watch.runtime.charts import Picked, superseded
 
 MOST_ROWS = 1_000_000
 """Rows kept of one run; a run takes years to log more, and a broken log must not fill the memory."""
@@ -93,7 +93,23 @@ class Series:
 
     def superseded(self) -> Flags:
         """Whether a later attempt went back to each row's step or before it: what it computed was thrown away."""
-        return superseded(*self.places)
+        attempts, steps = self.places
+        return np.array(superseded(attempts.tolist(), steps.tolist()), dtype=bool)
+
+    def pick(self, names: Sequence[str], points: int) -> Picked:
+        """The rows that a chart of these metrics shows."""
+        attempts, steps = self.places
+        columns = [self.column(name) for name in names]
+        begins = np.unique(attempts, return_index=True)[1]  # they say what each restart threw away
+        chosen = np.union1d(telling_rows(columns, points), begins[-points:])
+        shown = {name: _optional(column[chosen]) for name, column in zip(names, columns, strict=True)}
+        count, untimed = len(np.unique(steps)), [None] * len(chosen)
+        return Picked(attempts[chosen].tolist(), steps[chosen].tolist(), untimed, shown, count)
+
+
+def _optional(column: Floats) -> list[float | None]:
+    """The values as a list, None for NaN."""
+    return [None if isnan(value) else value for value in column.tolist()]
 
 
 class RecordingEngine(Engine):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Protocol
-
-import numpy as np
 
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.names import split_label
 from grpo_watch.core.records import Severity
-from grpo_watch.runtime.thin import Flags, Floats, Integers, telling_rows
 
 POINTS = 700
 """Steps that one chart shows at most; a line is a few hundred pixels wide."""
@@ -25,22 +23,29 @@ SPARSE = 0.5
 """A line with values in fewer of its rows than this is drawn with points, joined over the gaps."""
 
 
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """Rows chosen for one chart, in the order in which they came, as columns of one length.
+
+    ``times`` are Unix seconds; None where a time or a value is not known. ``count``: so many rows there are to draw.
+    """
+
+    attempts: Sequence[int]
+    steps: Sequence[int]
+    times: Sequence[float | None]
+    columns: Mapping[str, Sequence[float | None]]
+    count: int
+
+
 class Rows(Protocol):
     """The rows of one run: all of them, or thinned ones."""
-
-    def __len__(self) -> int:
-        """How many there are."""
 
     @property
     def metrics(self) -> Sequence[str]:
         """Names of all metrics that were logged, sorted."""
 
-    @property
-    def places(self) -> tuple[Integers, Integers]:
-        """Attempt and optimizer step of each row, in the order in which they came."""
-
-    def column(self, name: str) -> Floats:
-        """The values of one metric, one for each row; NaN where there is none."""
+    def pick(self, names: Sequence[str], points: int) -> Picked:
+        """About ``points`` rows that show the course of these metrics with every spike."""
 
     def odd_values(self, name: str) -> int:
         """How many values of a metric were logged as NaN or infinite."""
@@ -77,23 +82,24 @@ KINDS = (
 class Table:
     """Columns over ascending places (steps, or times); what a restart threw away stands in columns of its own."""
 
-    places: Integers | Floats
-    columns: dict[str, Floats] = field(default_factory=dict)
+    places: Sequence[float]
+    columns: dict[str, list[float | None]] = field(default_factory=dict)
 
 
-def charts(rows: Rows, points: int = POINTS, times: Floats | None = None) -> list[dict[str, Any]]:
+def charts(rows: Rows, points: int = POINTS, *, by_time: bool = False) -> list[dict[str, Any]]:
     """The charts of a run for which there is anything to draw, as JSON values.
 
-    Each has ``title``, ``x`` (ascending: the drawn optimizer steps, or times in Unix seconds where the ``times`` of the
-    rows are given), ``rows`` (how many there are to draw), ``lines`` (``name``, ``y`` with None where there is no
-    value, ``faint`` for what a restart threw away, ``sparse``), and ``odd``, the count of values that are no numbers.
+    Each has ``title``, ``x`` (ascending: the drawn optimizer steps, or ``by_time`` Unix seconds), ``rows`` (how many
+    there are to draw), ``lines`` (``name``, ``y`` with None where there is no value, ``faint`` for what a restart threw
+    away, ``sparse``), and ``odd``, the count of values that are no numbers.
     """
     found = []
     for kind in KINDS:
         names = _logged(rows, kind.metrics) or _logged(rows, kind.instead)
         if names:
-            table = tabulate(rows, names) if times is None else tabulate_by_time(rows, names, times)
-            found.append(_chart(rows, kind.title, names, table, points))
+            picked = rows.pick(names, points)
+            table = tabulate_by_time(picked) if by_time else tabulate(picked)
+            found.append(_chart(rows, kind.title, names, table, picked.count))
     return found
 
 
@@ -113,12 +119,17 @@ def bands(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     ]
 
 
-def superseded(attempts: Integers, steps: Integers) -> Flags:
+def superseded(attempts: Sequence[int], steps: Sequence[int]) -> list[bool]:
     """Whether a later attempt went back to each row's step or before it: what it computed was thrown away."""
-    lost = np.zeros(len(steps), dtype=bool)
-    for attempt in np.unique(attempts)[1:]:
-        lost |= (attempts < attempt) & (steps >= steps[attempts == attempt].min())
-    return lost
+    begins: dict[int, int] = {}
+    for attempt, step in zip(attempts, steps, strict=True):
+        begins[attempt] = min(step, begins.get(attempt, step))
+    lost_from: dict[int, float] = {}
+    earliest = inf
+    for attempt in sorted(begins, reverse=True):
+        lost_from[attempt] = earliest
+        earliest = min(earliest, begins[attempt])
+    return [step >= lost_from[attempt] for attempt, step in zip(attempts, steps, strict=True)]
 
 
 def _logged(rows: Rows, metrics: Sequence[str]) -> list[str]:
@@ -131,44 +142,44 @@ def _logged(rows: Rows, metrics: Sequence[str]) -> list[str]:
     return found
 
 
-def _chart(rows: Rows, title: str, names: Sequence[str], table: Table, points: int) -> dict[str, Any]:
-    chosen = telling_rows(list(table.columns.values()), points)
+def _chart(rows: Rows, title: str, names: Sequence[str], table: Table, count: int) -> dict[str, Any]:
     odd = sum(rows.odd_values(name) for name in names)
-    lines = [_line(name, column[chosen], lost=name not in names) for name, column in table.columns.items()]
-    places = table.places[chosen].tolist()
-    return {"title": title, "x": places, "rows": len(table.places), "lines": lines, "odd": odd}
+    lines = [_line(name, column, lost=name not in names) for name, column in table.columns.items()]
+    return {"title": title, "x": list(table.places), "rows": count, "lines": lines, "odd": odd}
 
 
-def tabulate(rows: Rows, names: Sequence[str]) -> Table:
+def tabulate(picked: Picked) -> Table:
     """The metrics by step; of several attempts at one step the newest counts.
 
     Of the first metric, what a restart threw away is kept in a column of its own.
     """
-    attempts, places = rows.places
-    lost = superseded(attempts, places)
-    steps, inverse = np.unique(places, return_inverse=True)
-    order = np.argsort(attempts, kind="stable")
-    table = Table(steps)
-    for name in names:
-        values = rows.column(name)
-        parts = {name: ~lost, f"{name} {LOST}": lost} if name == names[0] else {name: ~lost}
-        for label, chosen in parts.items():
-            given = order[chosen[order] & ~np.isnan(values[order])]
-            if len(given) or label == name:
-                column = np.full(len(steps), np.nan)
-                column[inverse[given]] = values[given]
+    lost = superseded(picked.attempts, picked.steps)
+    table = Table(sorted(set(picked.steps)))
+    at = {step: place for place, step in enumerate(table.places)}
+    order = sorted(range(len(picked.steps)), key=picked.attempts.__getitem__)
+    for first, (name, values) in enumerate(picked.columns.items()):
+        for label, thrown in ((name, False), (f"{name} {LOST}", True))[: 1 if first else 2]:
+            column: list[float | None] = [None] * len(at)
+            for row in order:
+                if lost[row] is thrown and values[row] is not None:
+                    column[at[picked.steps[row]]] = values[row]
+            if label == name or any(value is not None for value in column):
                 table.columns[label] = column
     return table
 
 
-def tabulate_by_time(rows: Rows, names: Sequence[str], times: Floats) -> Table:
-    """The metrics over the time (Unix seconds) of each row that has one; all attempts follow each other."""
-    moments, first = np.unique(times, return_index=True)
-    known = ~np.isnan(moments)
-    return Table(moments[known], {name: rows.column(name)[first[known]] for name in names})
+def tabulate_by_time(picked: Picked) -> Table:
+    """The metrics over the time of each row that has one; all attempts follow each other."""
+    first: dict[float, int] = {}
+    for row, moment in enumerate(picked.times):
+        if moment is not None:
+            first.setdefault(moment, row)
+    moments = sorted(first)
+    columns = {name: [values[first[at]] for at in moments] for name, values in picked.columns.items()}
+    return Table(moments, columns)
 
 
-def _line(name: str, column: Floats, *, lost: bool) -> dict[str, Any]:
-    values = [None if np.isnan(value) else float(f"{value:.{DIGITS}g}") for value in column]
+def _line(name: str, column: Sequence[float | None], *, lost: bool) -> dict[str, Any]:
+    values = [None if value is None else float(f"{value:.{DIGITS}g}") for value in column]
     given = sum(value is not None for value in values)
     return {"name": name, "y": values, "faint": lost, "sparse": given < SPARSE * len(values)}

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from grpo_watch.runtime.charts import superseded
-from grpo_watch.runtime.thin import Floats, Integers, telling_rows
 from grpo_watch.runtime.thinned import Thinned
 
 POINTS = 40
@@ -43,32 +40,39 @@ class Spark:
 def sparks(rows: Thinned) -> dict[str, Spark]:
     """The sparkline of each of ``SHOWN`` that was logged; ``unique`` is 1 less the share of repeats."""
     found = {}
-    attempts, steps = rows.places
-    lost = superseded(attempts, steps)
+    lost = superseded(rows.attempts, rows.steps)
     for name, metrics in SHOWN:
         metric = next((metric for metric in metrics if metric in rows.columns), None)
         if metric is not None:
-            values = rows.column(metric)
-            values[lost] = np.nan
-            spark = _spark(metric, 1.0 - values if name == "unique" else values, steps)
-            if spark is not None:
-                found[name] = spark
+            given = [
+                (step, max(-MOST, min(1.0 - value if name == "unique" else value, MOST)))
+                for step, value, thrown in zip(rows.steps, rows.columns[metric], lost, strict=True)
+                if value is not None and not thrown
+            ]
+            if given:
+                found[name] = _spark(metric, given, min(rows.steps), max(rows.steps))
     return found
 
 
-def _spark(metric: str, values: Floats, steps: Integers) -> Spark | None:
-    values = np.clip(values, -MOST, MOST)
-    given = np.flatnonzero(~np.isnan(values))
-    if not len(given):
-        return None
-    chosen = given[telling_rows([values[given]], POINTS)]
-    shown = values[chosen]
-    low, high = float(shown.min()), float(shown.max())
-    begin, end = int(steps.min()), int(steps.max())
-    across = np.rint((steps[chosen] - begin) * (LEVELS / max(1, end - begin))).astype(int)
-    up = (
-        np.rint((shown - low) * (LEVELS / (high - low)))
-        if high > low
-        else np.full(len(shown), LEVELS // 2 * (low != 0))
+def _spark(metric: str, given: Sequence[tuple[int, float]], begin: int, end: int) -> Spark:
+    values = [value for _, value in given]
+    low, high = min(values), max(values)
+    shown = [given[at] for at in _telling(values)]
+    flat = LEVELS // 2 if low else 0
+    across, up = LEVELS / max(1, end - begin), LEVELS / (high - low) if high > low else 0.0
+    return Spark(
+        metric,
+        [round((step - begin) * across) for step, _ in shown],
+        [round((value - low) * up) if up else flat for _, value in shown],
+        low,
+        high,
+        values[-1],
     )
-    return Spark(metric, across.tolist(), up.astype(int).tolist(), low, high, float(shown[-1]))
+
+
+def _telling(values: Sequence[float]) -> list[int]:
+    """The first place and the last, and of each of equal stretches those of its lowest and highest value."""
+    width = max(1, -(-2 * len(values) // (POINTS - 2)))
+    stretches = [range(at, min(at + width, len(values))) for at in range(0, len(values), width)]
+    ends = {end(stretch, key=values.__getitem__) for stretch in stretches for end in (min, max)}
+    return sorted({0, len(values) - 1} | ends)

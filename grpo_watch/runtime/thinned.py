@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import nan
 from typing import Any
 
-import numpy as np
-
-from grpo_watch.runtime.thin import Floats, Integers
+from grpo_watch.runtime.charts import Picked
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +33,10 @@ class Thinned:
         """Names of all metrics that were logged, sorted."""
         return sorted(self.columns)
 
-    @property
-    def places(self) -> tuple[Integers, Integers]:
-        """Attempt and optimizer step of each point."""
-        return np.array(self.attempts, dtype=np.int64), np.array(self.steps, dtype=np.int64)
-
-    @property
-    def moments(self) -> Floats:
-        """When each point was logged (Unix seconds); NaN where that is unknown."""
-        return _floats(self.times)
-
-    def column(self, name: str) -> Floats:
-        """The values of one metric; NaN where there is none."""
-        return _floats(self.columns.get(name, (None,) * len(self)))
+    def pick(self, names: Sequence[str], _points: int) -> Picked:
+        """All points: they are few already."""
+        columns = {name: self.columns[name] for name in names}
+        return Picked(self.attempts, self.steps, self.times, columns, self.rows)
 
     def odd_values(self, name: str) -> int:
         """How many values of a metric were logged as NaN or infinite."""
@@ -57,7 +45,3 @@ class Thinned:
     def series(self) -> dict[str, list[Any]]:
         """``step`` and each metric, lists of one length; None where there is no value."""
         return {"step": list(self.steps), **{name: list(self.columns[name]) for name in self.metrics}}
-
-
-def _floats(values: Sequence[float | None]) -> Floats:
-    return np.array([nan if value is None else value for value in values], dtype=np.float64)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from itertools import pairwise
 from typing import Any
-
-import numpy as np
 
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.snapshot import RunSnapshot
@@ -12,7 +12,6 @@ from grpo_watch.runtime.batches import BatchView
 from grpo_watch.runtime.charts import bands, charts
 from grpo_watch.runtime.closeup import Closeup
 from grpo_watch.runtime.tensor_map import ABSENT, WeightsView
-from grpo_watch.runtime.thin import Floats
 from grpo_watch.runtime.thinned import Thinned
 
 
@@ -22,15 +21,15 @@ def charts_document(snapshot: RunSnapshot, rows: Thinned, *, by_time: bool) -> d
     ``bands`` are what alerts cover, ``resumes`` where an attempt went on, both on the axis that ``axis`` names;
     ``stride``: a point of an old part stands for so many rows.
     """
-    times = rows.moments
-    timed = by_time and len(rows) > 0 and not bool(np.isnan(times).all())
-    place = _Clock(rows, times) if timed else None
+    known = any(time is not None for time in rows.times)
+    timed = by_time and known
+    place = _Clock(rows) if timed else None
     return {
         "axis": "time" if timed else "step",
-        "timed": len(rows) > 0 and not bool(np.isnan(times).all()),
+        "timed": known,
         "rows": rows.rows,
         "stride": rows.stride,
-        "charts": charts(rows, times=times if timed else None),
+        "charts": charts(rows, by_time=timed),
         "bands": bands(snapshot.findings) if place is None else _bands_in_time(snapshot.findings, place),
         "resumes": _resumes(rows, place),
     }
@@ -75,18 +74,23 @@ def _weights(view: WeightsView) -> dict[str, Any]:
 class _Clock:
     """Says when a step of an attempt was logged, as well as the kept rows tell."""
 
-    def __init__(self, rows: Thinned, times: Floats) -> None:
-        known = ~np.isnan(times)
-        attempts, steps = rows.places
-        self._attempts, self._steps, self._times = attempts[known], steps[known], times[known]
+    def __init__(self, rows: Thinned) -> None:
+        self._known: dict[int, tuple[list[int], list[float]]] = {}
+        for attempt, step, time in zip(rows.attempts, rows.steps, rows.times, strict=True):
+            if time is not None:
+                steps, times = self._known.setdefault(attempt, ([], []))
+                steps.append(step)
+                times.append(time)
 
     def at(self, attempt: int, step: int) -> float:
-        """Unix seconds."""
-        of = self._attempts == attempt
-        if not of.any():
-            later = self._attempts > attempt
-            return float(self._times[later].min() if later.any() else self._times.max())
-        return float(np.interp(step, self._steps[of], self._times[of]))
+        """Unix seconds; between two rows in proportion, of an attempt without rows those of the nearest later one."""
+        later = [each for each in sorted(self._known) if each >= attempt]
+        steps, times = self._known[later[0] if later else max(self._known)]
+        after = bisect_left(steps, step)
+        if after == 0 or after == len(steps):
+            return times[min(after, len(times) - 1)]
+        share = (step - steps[after - 1]) / (steps[after] - steps[after - 1])
+        return times[after - 1] + share * (times[after] - times[after - 1])
 
 
 def _bands_in_time(findings: tuple[Finding, ...], clock: _Clock) -> list[dict[str, Any]]:
@@ -109,12 +113,6 @@ def _bands_in_time(findings: tuple[Finding, ...], clock: _Clock) -> list[dict[st
 
 def _resumes(rows: Thinned, clock: _Clock | None) -> list[dict[str, Any]]:
     """Where each attempt but the first begins."""
-    attempts, steps = rows.places
-    begins = np.flatnonzero(np.diff(attempts, prepend=attempts[:1]))
-    return [
-        {
-            "attempt": int(attempts[at]),
-            "at": int(steps[at]) if clock is None else clock.at(int(attempts[at]), int(steps[at])),
-        }
-        for at in begins
-    ]
+    places = list(zip(rows.attempts, rows.steps, strict=True))
+    begins = [after for before, after in pairwise(places) if after[0] != before[0]]
+    return [{"attempt": attempt, "at": step if clock is None else clock.at(attempt, step)} for attempt, step in begins]

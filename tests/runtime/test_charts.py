@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from grpo_watch.core.records import MetricRow, Severity, Stream
 from grpo_watch.report import series as series_module
 from grpo_watch.report.series import Series
+from grpo_watch.report.thin import telling_rows
 from grpo_watch.runtime.charts import bands, charts
-from grpo_watch.runtime.thin import telling_rows
 from tests.support.reports import a_finding, a_series
 
 VALUE = st.floats(-10, 10) | st.just(math.nan)
