@@ -22,6 +22,7 @@ class Front:
     """
 
     def __init__(self, settings: Settings) -> None:
+        self._url = settings.web.url
         self._allowed = settings.web.allowed_hosts
         self._protection = protection_of(settings.web)
         self._host, port = split_listen(settings.listen)
@@ -34,9 +35,15 @@ class Front:
 
     @property
     def page(self) -> str:
-        """The address of the page for people: where it listens everywhere, under the first name that is allowed."""
-        known = self._host in EVERYWHERE and self._allowed
-        place = f"{self._allowed[0]}:{self.address.rpartition(':')[2]}" if known else self.address
+        """The page's address for people and links, as the settings have it or as the page would answer; else empty.
+
+        On another address than loopback it answers only with a key, and where it listens everywhere only under a name
+        that is allowed.
+        """
+        everywhere, keys = self._host in EVERYWHERE, self._protection.keys.any
+        if self._url or not (keys or is_loopback(self._host)) or (everywhere and not self._allowed):
+            return self._url
+        place = f"{self._allowed[0]}:{self.address.rpartition(':')[2]}" if everywhere else self.address
         return f"{self._protection.scheme}://{place}/"
 
     def told(self) -> list[str]:

@@ -94,11 +94,18 @@ class Mute(Model):
     reason: str = ""
 
 
+def _page(url: str) -> str:
+    if url and (url != str(Url(url)) or set(url) & set('?#"<>\\ \t\n')):
+        raise ValueError("an address without user, query and fragment, such as https://grpo.example.org/")
+    return url and f"{url.rstrip('/')}/"
+
+
 class Web(Model):
     """Who may open the status page and the API besides loopback peers.
 
     With ``token_file`` or ``basic_auth_file`` nobody without one, on this machine neither; ``tls_client_ca`` lets in
-    nobody at all (``/metrics`` neither) without a certificate that this authority signed.
+    nobody at all (``/metrics`` neither) without a certificate that this authority signed. ``url`` is where people open
+    the page, such as a proxy's address; empty: worked out from where the daemon listens.
     """
 
     token_file: Secret | None = None
@@ -107,6 +114,7 @@ class Web(Model):
     tls_key: Secret | None = None
     tls_client_ca: FilePath | None = None
     allowed_hosts: tuple[str, ...] = ()
+    url: Annotated[str, AfterValidator(_page)] = ""
 
     @model_validator(mode="after")
     def _certificate_has_a_key(self) -> Web:

@@ -383,6 +383,7 @@ class Daemon:
             problems=self._told_problems(),
             deliveries=self._desk.counts(),
             queues=self._desk.lengths(),
+            page=self._desk.page,
             past=tuple(filter(None, (tracked.picture() for tracked in newest_past(self._tracked())))),
         )
 

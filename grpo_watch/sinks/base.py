@@ -56,7 +56,8 @@ class Picture:
     """Everything at one moment: the runs, and how the watcher itself does.
 
     ``records`` counts by channel kind, ``errors`` by channel kind and reason; ``problems`` are one-line texts for
-    people. ``past`` are runs that ended a while ago: on the page, not on ``/metrics``.
+    people. ``past`` are runs that ended a while ago: on the page, not on ``/metrics``. ``page`` is the status page's
+    address, or empty.
     ``state_bytes`` None: no state is kept. ``deliveries`` counts messages by receiver and outcome, ``queues``
     those that wait by receiver.
     """
@@ -72,6 +73,7 @@ class Picture:
     deliveries: Mapping[tuple[str, str], int] = field(default_factory=dict)
     queues: Mapping[str, int] = field(default_factory=dict)
     past: tuple[RunPicture, ...] = ()
+    page: str = ""
 
     @property
     def shown(self) -> tuple[RunPicture, ...]:

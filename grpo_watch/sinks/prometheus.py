@@ -60,6 +60,7 @@ METRIC_TABLE: Mapping[str, Family] = {
     "grpo_rule_blind": Family("gauge", _RULE, "1 for each rule that can't be evaluated on this run"),
     "grpo_rules_blind": Family("gauge", _RUN, "number of rules that can't be evaluated on this run"),
     "grpo_watch_build_info": Family("gauge", ("version",), "1"),
+    "grpo_watch_page_info": Family("gauge", ("url",), "1; where people open the status page, where that is known"),
     "grpo_watch_source_up": Family("gauge", _SOURCE, "1 while every channel of this kind can be read"),
     "grpo_watch_source_lag_seconds": Family("gauge", _SOURCE, "seconds since all that was there was last read"),
     "grpo_watch_records_total": Family("counter", ("source",), "records read, by kind of channel"),
@@ -221,6 +222,8 @@ def _run_samples(run: RunPicture, now: float) -> Iterator[Sample]:
 
 def _watcher_samples(picture: Picture) -> Iterator[Sample]:
     yield "grpo_watch_build_info", (__version__,), 1
+    if picture.page:
+        yield "grpo_watch_page_info", (picture.page,), 1
     for source, count in picture.records.items():
         yield "grpo_watch_records_total", (source,), count
     for labels, count in picture.errors.items():

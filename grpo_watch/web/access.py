@@ -49,6 +49,11 @@ class Keys:
     passwords: Secret | None = None
     certificates: bool = False
 
+    @property
+    def any(self) -> bool:
+        """Whether something opens the page besides being on the machine."""
+        return self.token is not None or self.passwords is not None or self.certificates
+
 
 class Guard:
     """Refuses requests.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from grpo_watch.cli.front import Front, hosts_of
 from grpo_watch.config.schema import Settings
@@ -17,14 +18,12 @@ from tests.support.receiving import secret_file
     [
         ({"listen": "127.0.0.1:0"}, "http://127.0.0.1:", 0),
         ({"listen": "[::1]:0"}, "http://[::1]:", 0),
-        ({"listen": "0.0.0.0:0"}, "http://0.0.0.0:", 0),
-        ({"listen": "0.0.0.0:0", "web": {"allowed_hosts": ["gpu7", "gpu8"]}}, "http://gpu7:", 0),
-        ({"listen": "0.0.0.0:0", "web": {"token_file": "token"}}, "http://0.0.0.0:", 1),
         ({"listen": "127.0.0.1:0", "web": {"token_file": "token"}}, "http://127.0.0.1:", 0),
+        ({"listen": "0.0.0.0:0", "web": {"allowed_hosts": ["gpu7", "gpu8"], "token_file": "token"}}, "http://gpu7:", 1),
     ],
 )
 def test_links_and_warnings(settings: dict[str, Any], page: str, warned: int, tmp_path: Path) -> None:
-    """Where it listens everywhere, people come by the first name that is allowed; a token in the open is warned of."""
+    """Where it listens everywhere, people come by the first allowed name; a token in the open is warned of."""
     secret_file(tmp_path / "token", "geheim")
     front = Front(Settings.model_validate(settings, context={"folder": tmp_path}))
     try:
@@ -35,6 +34,34 @@ def test_links_and_warnings(settings: dict[str, Any], page: str, warned: int, tm
         assert len(said) == 1 + warned
     finally:
         front.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "page"),
+    [
+        ({"listen": "0.0.0.0:0"}, ""),
+        ({"listen": "0.0.0.0:0", "web": {"allowed_hosts": ["gpu7"]}}, ""),
+        ({"listen": "0.0.0.0:0", "web": {"token_file": "token"}}, ""),
+        ({"listen": "0.0.0.0:0", "web": {"url": "https://grpo.example.org/night"}}, "https://grpo.example.org/night/"),
+        ({"listen": "127.0.0.1:0", "web": {"url": "https://grpo.example.org/"}}, "https://grpo.example.org/"),
+    ],
+)
+def test_no_link_leads_where_the_page_does_not_answer(settings: dict[str, Any], page: str, tmp_path: Path) -> None:
+    """Without a key other machines are refused, and so is a name that nobody allowed; a proxy's address is given."""
+    secret_file(tmp_path / "token", "geheim")
+    front = Front(Settings.model_validate(settings, context={"folder": tmp_path}))
+    try:
+        assert front.page == page
+    finally:
+        front.close()
+
+
+@pytest.mark.parametrize(
+    "url", ["grpo.example.org", "https://me:pw@x/", "https://x/?a=1", "https://x/#/run/a", "https://"]
+)
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ValidationError):
+        Settings.model_validate({"web": {"url": url}})
 
 
 def test_the_address_that_is_bound_is_a_known_name() -> None:

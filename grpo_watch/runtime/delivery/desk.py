@@ -130,6 +130,11 @@ class Desk:
         """Whether nothing waits."""
         return not any(len(outbox) for outbox in self.outboxes)
 
+    @property
+    def page(self) -> str:
+        """The address of the status page, or empty."""
+        return self._wishes.page
+
     def counts(self) -> Mapping[tuple[str, str], int]:
         """Messages by receiver and what became of them, since the start."""
         return {(outbox.name, what): count for outbox in self.outboxes for what, count in outbox.counts.copy().items()}
