@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-HEAD = 1_000
-"""Characters of a text that are looked at …"""
+from grpo_watch.extract.quality import HEAD
+
 MAX_TOKENS = 128
-"""… and words of them."""
+"""Words that are looked at, of the ``HEAD`` of a text."""
 MIN_TOKENS = 20
 """Shorter texts are only compared exactly: one differing word of a short answer is a different answer."""
 ALIKE = 0.8

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from grpo_watch.extract.alike import HEAD
-from grpo_watch.extract.quality import FAR
+from grpo_watch.extract.quality import FAR, HEAD
 from grpo_watch.extract.texts import as_text, digests, plain, token_ids
 
 OPENING = 64

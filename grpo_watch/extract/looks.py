@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from grpo_watch.extract.alike import likeness, triples
 from grpo_watch.extract.collected import Collected
 from grpo_watch.extract.quality import Quality, quality
 
@@ -28,6 +27,8 @@ class Looks:
 
 def look_through(rows: Collected, groups: Mapping[int, Sequence[int]]) -> dict[int, Looks]:
     """The looks of each group, whose rows are given by their places; equal texts are looked at once."""
+    from grpo_watch.extract.alike import likeness, triples  # noqa: PLC0415  numpy: 16 MB that not every run needs
+
     texts = {number: Counter(rows.texts[at] for at in places) for number, places in groups.items()}
     window = {rows.texts[at]: rows.windows.get(at, "") for places in groups.values() for at in reversed(places)}
     shingles = dict(zip(window, triples(list(window.values())), strict=True)) if window else {}

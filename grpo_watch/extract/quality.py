@@ -9,6 +9,8 @@ from itertools import groupby
 
 TAIL = 1_000
 """Characters looked at for loops, from the end: that is where a looping model ends up."""
+HEAD = 1_000
+"""Characters of a text that are compared with those of others."""
 FAR = 4_000
 """Characters looked at, from the end, for a passage that comes again and again."""
 SUFFIX = 24
