@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -20,6 +22,8 @@ FOLDER = Path("deploy/slurm").resolve()
 SCRIPTS = sorted(FOLDER.iterdir())
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 FIRES = 'rule="kl-stuck-at-zero",run="'
+EPILOG_SECONDS = 5.0
+"""After which slurmstepd kills a user's task epilog (``_run_script_as_user("user task_epilog", …, 5, …)``)."""
 SRUN = """#!{python}
 import os, shutil, sys, threading, urllib.request
 assert sys.argv[1:] == ["--ntasks=2", "python", "train.py"], sys.argv
@@ -48,8 +52,8 @@ def job(tmp_path: Path) -> dict[str, str]:
         "SLURM_JOB_ID": "17",
         "SLURM_PROCID": "0",
         "SLURM_NODEID": "0",
+        "SLURM_STEP_ID": "0",
         "GRPO_WATCH_RUN": str(tmp_path / "out"),
-        "GRPO_WATCH_SECONDS": "0",
     }
 
 
@@ -59,7 +63,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / ".local" / "state" / "grpo-watch" / "slurm-17"
     yield folder
     if (folder / "pid").exists():
-        os.kill(int((folder / "pid").read_text()), 9)
+        os.kill(watcher(folder), 9)
 
 
 @pytest.fixture
@@ -69,13 +73,38 @@ def gateway(tmp_path: Path, program: Callable[[str], str], job: dict[str, str]) 
     with serving([program("pushgateway"), f"--web.listen-address=127.0.0.1:{port}"], port, "/-/ready") as served:
         settings = tmp_path / "grpo-watch.yaml"
         settings.write_text(f'sinks: [{{type: pushgateway, url: "{served.url}", every: 1}}]\n')
-        job["GRPO_WATCH_CONFIG"] = str(settings)
+        job |= {"GRPO_WATCH_CONFIG": str(settings), "GRPO_WATCH_SECONDS": "0"}
         yield served
 
 
 def call(script: str, job: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [FOLDER / script, *arguments]
+    command = [str(FOLDER / script), *arguments]
     return subprocess.run(command, env=job, capture_output=True, text=True, check=False, timeout=90)
+
+
+def by_slurmstepd(script: str, job: dict[str, str], seconds: float = 90) -> str | None:
+    """What the script wrote to stdout, run as slurmstepd runs it; None if it had to be killed.
+
+    With stdin and stderr closed and in a process group of its own, of which nothing is left afterwards: Slurm's
+    ``_run_script_and_set_env`` and ``_run_script_as_user`` end with killpg(SIGKILL).
+    """
+    command = f"exec {shlex.quote(str(FOLDER / script))} <&- 2>&-"
+    with subprocess.Popen(
+        ["sh", "-c", command], env=job, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as group:
+        try:
+            stdout: str | None = group.communicate(timeout=seconds)[0]
+        except subprocess.TimeoutExpired:
+            stdout = None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(group.pid, signal.SIGKILL)
+    return stdout
+
+
+def watcher(place: Path) -> int:
+    """The process of the watcher that was started last."""
+    return int((place / "pid").read_text().split()[0])
 
 
 def runs(pid: int) -> bool:
@@ -107,17 +136,54 @@ def test_the_wrapper_watches_ends_as_srun_did_and_leaves_a_last_sample(
     assert not (place / "pid").exists()
 
 
-def test_prolog_starts_it_and_epilog_stops_it(job: dict[str, str], place: Path) -> None:
-    """Slurm reads the prolog's output: it is empty, and at its end while the watcher runs."""
-    done = call("task-prolog.sh", job)
-    assert (done.returncode, done.stdout) == (0, "")
-    pid = int((place / "pid").read_text())
+def test_prolog_starts_it_and_epilog_stops_it(tmp_path: Path, job: dict[str, str], place: Path) -> None:
+    """The watcher outlives the prolog; after the epilog it has ended, and the verdict is there."""
+    assert by_slurmstepd("task-prolog.sh", job) == ""
+    pid = watcher(place)
     until(lambda: "metrics: http://127.0.0.1:" in (place / "log").read_text())
     assert runs(pid)
-    done = call("task-epilog.sh", job)
-    assert (done.returncode, done.stdout) == (0, "")
+    unpack(FROZEN, tmp_path / "out")
+    assert by_slurmstepd("task-epilog.sh", job) == ""
     assert not runs(pid)
+    assert not (place / "pid").exists()
     assert (place / "state" / "state.db").exists()
+    assert "kl-stuck-at-zero" in (place / "verdict").read_text()
+
+
+def test_the_epilog_ends_the_watcher_in_time_even_if_the_verdict_is_late(
+    tmp_path: Path, job: dict[str, str], place: Path
+) -> None:
+    """A large run takes longer to judge than the epilog may: the verdict comes when the script was killed long ago."""
+    run = "trap 'exit 0' TERM\nwhile :; do sleep 0.05; done"
+    check = f"until [ -e {shlex.quote(str(tmp_path / 'go'))} ]; do sleep 0.05; done\necho frozen"
+    text = f'#!/bin/sh\nif [ "$1" = run ]; then\n{run}\nfi\n{check}\n'
+    stub = executable(tmp_path / "stub", text)
+    job["GRPO_WATCH_PROGRAM"] = str(stub)
+    by_slurmstepd("task-prolog.sh", job)
+    pid = watcher(place)
+    assert runs(pid)
+    assert by_slurmstepd("task-epilog.sh", job, EPILOG_SECONDS) is None
+    (tmp_path / "go").touch()
+    assert not runs(pid)
+    assert not (place / "pid").exists()
+    until((place / "verdict").exists)
+    assert (place / "verdict").read_text() == "frozen\n"
+
+
+def test_a_second_step_leaves_the_watcher_to_the_first(job: dict[str, str], place: Path) -> None:
+    """It starts none, and its end ends none; the first step's does. A step after that starts one anew."""
+    second = {**job, "SLURM_STEP_ID": "1"}
+    call("task-prolog.sh", job)
+    pid = watcher(place)
+    assert "is there already" in call("task-prolog.sh", second).stderr
+    assert watcher(place) == pid
+    until(lambda: "metrics: " in (place / "log").read_text())
+    call("task-epilog.sh", second)
+    assert runs(pid)
+    call("task-epilog.sh", job)
+    assert not runs(pid)
+    call("task-prolog.sh", second)
+    assert runs(watcher(place))
 
 
 @pytest.mark.parametrize(
@@ -146,10 +212,11 @@ def test_a_cancelled_job_stops_its_tasks_and_its_watcher(tmp_path: Path, job: di
     srun = f"trap 'exit 143' TERM\n: >{shlex.quote(str(ready))}\nwhile :; do sleep 0.05; done\n"
     executable(tmp_path / "bin" / "srun", f"#!/bin/sh\n{srun}")
     nowhere = subprocess.DEVNULL
-    wrapper = subprocess.Popen([FOLDER / "grpo-watch-srun"], env=job, stdout=nowhere, stderr=nowhere)
+    at_once = {**job, "GRPO_WATCH_SECONDS": "0"}
+    wrapper = subprocess.Popen([FOLDER / "grpo-watch-srun"], env=at_once, stdout=nowhere, stderr=nowhere)
     try:
         until(ready.exists, wrapper)
-        pid = int((place / "pid").read_text())
+        pid = watcher(place)
         until(lambda: "metrics: " in (place / "log").read_text(), wrapper)
         wrapper.terminate()
         assert wrapper.wait(60) == 143
