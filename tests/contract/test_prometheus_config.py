@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 FOLDER = Path("deploy/prometheus")
 PODS = re.compile(r"    kubernetes_sd_configs:\n      - role: pod\n")
@@ -28,6 +29,21 @@ def test_they_are_valid(program: Callable[[str], str]) -> None:
     assert {file.name for file in FOLDER.glob("*.yml")} == {"prometheus.yml", "agent.yml", "kubernetes.yml"}
     assert "rule files found" in promtool(program, "check", "config", FOLDER / "prometheus.yml")
     promtool(program, "check", "config", "--agent", FOLDER / "agent.yml")
+
+
+@pytest.mark.parametrize("name", ["prometheus.yml", "kubernetes.yml"])
+def test_who_evaluates_alerts_tells_an_alertmanager(name: str) -> None:
+    """Rules without an address for their alerts would fire for nobody."""
+    config = yaml.safe_load((FOLDER / name).read_text())
+    assert config["rule_files"]
+    targets = [
+        target
+        for alertmanager in config["alerting"]["alertmanagers"]
+        for group in alertmanager["static_configs"]
+        for target in group["targets"]
+    ]
+    assert targets
+    assert all(target.endswith(":9093") for target in targets)
 
 
 def pod(name: str, phase: str = "Running", port: str = "", scrape: str = "true") -> dict[str, Any]:
