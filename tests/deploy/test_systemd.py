@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from grpo_watch.store.lock import StateLock
 
 UNIT = Path("deploy/systemd/grpo-watch.service")
 PROGRAM = "/opt/grpo-watch/bin/grpo-watch"
@@ -48,3 +51,16 @@ def test_the_unit_is_closed(unit: Path) -> None:
 def test_the_process_metrics_are_left() -> None:
     """prometheus-client asks /proc/stat for the time of boot, and without it gives no process_* metric at all."""
     assert not [line for line in UNIT.read_text().splitlines() if line.startswith("ProcSubset=")]
+
+
+def test_what_another_start_would_not_change_starts_nothing(tmp_path: Path) -> None:
+    """The exit codes of settings that can't be used and of state that another daemon holds are among the unit's."""
+    (line,) = [line for line in UNIT.read_text().splitlines() if line.startswith("RestartPreventExitStatus=")]
+    never = {int(code) for code in line.partition("=")[2].split()}
+    (tmp_path / "wrong.yaml").write_text("runz: []\n")
+    run = [sys.executable, "-m", "grpo_watch", "run", "--listen=127.0.0.1:0", f"--state-dir={tmp_path / 'state'}"]
+    wrong = subprocess.run([*run, f"--config={tmp_path / 'wrong.yaml'}"], capture_output=True, check=False)
+    lock = StateLock(tmp_path / "state")
+    taken = subprocess.run([*run, str(tmp_path)], capture_output=True, check=False)
+    lock.release()
+    assert {wrong.returncode, taken.returncode} == never
