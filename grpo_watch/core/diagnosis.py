@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from grpo_watch.core.hints import filled
 from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.records import Scalar, Severity
 from grpo_watch.core.spreadless import Kind
@@ -126,7 +127,7 @@ class Finding:
     """One episode of one rule, as people and scripts see it (steps are optimizer steps).
 
     ``causes`` are likely causes, likeliest first; ``wasted`` is None where learning did not stop or another finding
-    counts the same steps.
+    counts the same steps. ``told_as`` is the severity with which it fired, where what was seen later made it milder.
     """
 
     rule: str
@@ -142,6 +143,12 @@ class Finding:
     caused_by: str | None = None
     wasted: Waste | None = None
     causes: tuple[str, ...] = ()
+    told_as: Severity | None = None
+
+    @property
+    def told_severity(self) -> Severity:
+        """The severity with which it fired."""
+        return self.told_as or self.severity
 
     @property
     def resolved(self) -> str:
@@ -174,16 +181,31 @@ def _finding(monitor: Monitor, index: int, framework: str | None) -> Finding:
         resolved_step=episode.resolved_step,
         evidence=evidence,
         summary=episode.reading.message or rule.summary,
-        hint=episode.reading.hint or rule.advice(framework),
+        hint=filled(episode.reading.hint or rule.advice(framework), evidence),
+        told_as=episode.severity if severity is not episode.severity else None,
     )
 
 
 def _explain(finding: Finding, others: Sequence[Finding]) -> Finding:
-    cause = _best(finding, [other for other in others if explains(other, finding)])
+    cause = _cause(finding, others)
     if cause is None:
         return finding
-    cap = Severity.INFO if WITHDRAWN.get(finding.rule) == cause else Severity.WARNING
-    return replace(finding, caused_by=cause, severity=min(finding.severity, cap, key=lambda level: level.rank))
+    severity = _capped(finding.severity, finding.rule, cause)
+    known = _cause(finding, [other for other in others if other.fired_step <= finding.fired_step])
+    told = _capped(finding.told_severity, finding.rule, known)
+    return replace(finding, caused_by=cause, severity=severity, told_as=told if told is not severity else None)
+
+
+def _cause(finding: Finding, others: Sequence[Finding]) -> str | None:
+    return _best(finding, [other for other in others if explains(other, finding)])
+
+
+def _capped(severity: Severity, rule: str, cause: str | None) -> Severity:
+    """What a severity is worth where another finding explains this one."""
+    if cause is None:
+        return severity
+    cap = Severity.INFO if WITHDRAWN.get(rule) == cause else Severity.WARNING
+    return min(severity, cap, key=lambda level: level.rank)
 
 
 def _best(effect: Finding, possible: Sequence[Finding]) -> str | None:

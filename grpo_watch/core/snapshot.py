@@ -9,6 +9,7 @@ from enum import Enum
 from grpo_watch.core.batch_of_run import plan_of, why_not
 from grpo_watch.core.causes import with_causes
 from grpo_watch.core.diagnosis import Finding, diagnose
+from grpo_watch.core.hints import filled
 from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.records import AlertState, Setting, Severity
 from grpo_watch.core.runstate import RunState
@@ -190,7 +191,7 @@ def _alert_views(state: RunState, findings: tuple[Finding, ...]) -> list[AlertVi
                     fired_total=alert.fired_total,
                     evidence=dict(alert.reading.evidence),
                     summary=alert.reading.message or monitor.rule.summary,
-                    hint=alert.reading.hint or monitor.rule.advice(state.framework),
+                    hint=filled(alert.reading.hint or monitor.rule.advice(state.framework), alert.reading.evidence),
                     caused_by=finding.caused_by if finding else None,
                 )
             )

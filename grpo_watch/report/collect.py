@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from grpo_watch.core.diagnosis import Finding
+from grpo_watch.core.first_sign import first_sign
 from grpo_watch.core.records import Scalar, Severity
 from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, RunVerdict
 from grpo_watch.core.waste import wasted
@@ -76,7 +77,7 @@ def _run(report: RunReport) -> dict[str, Any]:
         "rows": snapshot.rows,
         "attempts": snapshot.attempt,
         "verdict": snapshot.verdict.value,
-        "findings": [_finding(finding) for finding in snapshot.findings],
+        "findings": [_finding(finding, snapshot) for finding in snapshot.findings],
         "rules": [
             {"rule": rule.rule, "status": rule.status.value, "reason": rule.reason or None} for rule in snapshot.rules
         ],
@@ -85,7 +86,8 @@ def _run(report: RunReport) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: Finding, snapshot: RunSnapshot) -> dict[str, Any]:
+    sign = first_sign(finding, snapshot.findings)
     return {
         "rule": finding.rule,
         "key": finding.key or None,
@@ -100,6 +102,9 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "caused_by": finding.caused_by,
         "wasted": wasted(finding),
         "causes": list(finding.causes),
+        "first_sign": sign.first_step,
+        "first_sign_rule": sign.rule,
+        "told_severity": finding.told_severity.value,
     }
 
 

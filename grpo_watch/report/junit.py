@@ -11,7 +11,7 @@ from grpo_watch.core.records import Severity
 from grpo_watch.core.snapshot import RuleStatus, RuleView, RunSnapshot
 from grpo_watch.core.waste import wasted_text
 from grpo_watch.report.collect import Provenance, RunReport, counts
-from grpo_watch.report.text import facts, printable, shown, when
+from grpo_watch.report.text import facts, printable, shown, sign, when
 
 Text = dict[str, str]
 
@@ -55,20 +55,22 @@ def _case(rule: RuleView, snapshot: RunSnapshot, fail_on: Severity | None) -> ET
     others = [finding for finding in findings if finding not in failing]
     if failing:
         worst = max(failing, key=lambda finding: finding.severity.rank)
-        text = "\n\n".join(map(_told, failing))
+        text = "\n\n".join(_told(finding, snapshot) for finding in failing)
         case.append(_element("failure", text, type=worst.severity.value, message=worst.summary))
     elif rule.status is RuleStatus.BROKEN:
         case.append(_element("error", type="broken", message=rule.reason))
     elif rule.status is RuleStatus.BLIND and not findings:
         case.append(_element("skipped", message=rule.reason))
     if others:
-        case.append(_element("system-out", "\n\n".join(map(_told, others))))
+        case.append(_element("system-out", "\n\n".join(_told(finding, snapshot) for finding in others)))
     return case
 
 
-def _told(finding: Finding) -> str:
+def _told(finding: Finding, snapshot: RunSnapshot) -> str:
     """One finding in full, a fact a line."""
     lines = [f"{finding.severity.value} {finding.rule} {finding.key}".rstrip() + f", {when(finding)}", finding.summary]
+    began = sign(finding, snapshot.findings)
+    lines += [f"first sign: {began}"] if began else []
     lines += [f"explained by: {finding.caused_by}"] if finding.caused_by else []
     lines += [f"likely cause: {cause}" for cause in finding.causes]
     lines += [f"what to do: {finding.hint}"] if finding.hint and finding.severity is not Severity.INFO else []

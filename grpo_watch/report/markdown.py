@@ -10,7 +10,7 @@ from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, RunVer
 from grpo_watch.core.waste import wasted_text
 from grpo_watch.report.collect import Provenance, RunReport, blind, first_cause, judged
 from grpo_watch.report.markdown_text import code, fenced, prose, table
-from grpo_watch.report.text import facts, shown, when
+from grpo_watch.report.text import facts, shown, sign, when
 
 
 def markdown(reports: Sequence[RunReport], problems: Sequence[str], provenance: Provenance) -> str:
@@ -32,7 +32,7 @@ def _run(report: RunReport) -> Iterator[str]:
     yield ""
     cause = first_cause(snapshot)
     if cause is not None:
-        yield from _finding(cause, "First cause: ")
+        yield from _finding(cause, "First cause: ", sign(cause, snapshot.findings))
     yield from _others(snapshot.findings, cause)
     if not snapshot.findings and snapshot.verdict is RunVerdict.HEALTHY:
         yield f"Nothing found. {judged(snapshot)} rules judged this run."
@@ -52,16 +52,17 @@ def _others(findings: Sequence[Finding], cause: Finding | None) -> Iterator[str]
     for finding in findings:
         if finding.caused_by is None and (finding.rule, finding.key) not in told:
             told.add((finding.rule, finding.key))
-            yield from _finding(finding, "")
+            yield from _finding(finding, "", sign(finding, findings))
 
 
-def _finding(finding: Finding, title: str) -> Iterator[str]:
+def _finding(finding: Finding, title: str, began: str) -> Iterator[str]:
     key = f" {code(finding.key)}" if finding.key else ""
     yield f"### {title}{code(finding.rule)}{key}"
     yield ""
     yield f"**{finding.severity.value}**, {when(finding)}: {prose(finding.summary)}"
     yield ""
-    told = [f"- **Likely cause:** {prose(cause)}" for cause in finding.causes]
+    told = [f"- **First sign:** {prose(began)}, which this explains"] if began else []
+    told += [f"- **Likely cause:** {prose(cause)}" for cause in finding.causes]
     if finding.hint and finding.severity is not Severity.INFO:
         told.append(f"- **What to do:** {prose(finding.hint)}")
     if finding.wasted is not None:
@@ -82,7 +83,7 @@ def _timeline(findings: Sequence[Finding]) -> Iterator[str]:
     rows = [
         (
             str(finding.first_step),
-            str(finding.fired_step),
+            f"{finding.fired_step} as {finding.told_as.value}" if finding.told_as else str(finding.fired_step),
             finding.resolved,
             finding.severity.value,
             " ".join(filter(None, (code(finding.rule), code(finding.key)))),

@@ -11,7 +11,7 @@ from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, RunVer
 from grpo_watch.core.waste import wasted_text
 from grpo_watch.report.collect import ChannelReport, RunReport, blind, first_cause, judged
 from grpo_watch.report.markup import Html, joined, prose, tag
-from grpo_watch.report.text import facts, shown, when
+from grpo_watch.report.text import facts, shown, sign, when
 from grpo_watch.report.timeline import timeline
 
 NO_SCRIPT = Html("<noscript><p class='dim'>The charts need JavaScript; nothing is loaded from anywhere.</p></noscript>")
@@ -40,7 +40,7 @@ def _parts(report: RunReport, index: int) -> Iterator[Html]:
         yield tag("p", SEE_FROZEN[0].upper(), SEE_FROZEN[1:], ".", class_="note")
     cause = first_cause(snapshot)
     if cause is not None:
-        yield _finding(cause, "First cause: ")
+        yield _finding(cause, sign(cause, snapshot.findings), "First cause: ")
     if not snapshot.findings and snapshot.verdict is RunVerdict.HEALTHY:
         yield tag("p", f"Nothing found. {judged(snapshot)} rules judged this run.")
     if snapshot.findings:
@@ -49,27 +49,30 @@ def _parts(report: RunReport, index: int) -> Iterator[Html]:
         yield from _charts(report, index)
     others = [finding for finding in snapshot.findings if finding.caused_by is None and finding is not cause]
     if others:
-        yield joined([tag("h3", "Further findings" if cause else "Findings"), *_each_once(others, cause)])
+        yield joined(
+            [tag("h3", "Further findings" if cause else "Findings"), *_each_once(others, cause, snapshot.findings)]
+        )
     yield from _consequences(snapshot.findings)
     yield from _unjudged(snapshot)
     yield from _background(report)
 
 
-def _each_once(findings: Sequence[Finding], told: Finding | None) -> Iterator[Html]:
+def _each_once(findings: Sequence[Finding], told: Finding | None, all_of_them: Sequence[Finding]) -> Iterator[Html]:
     """Each finding in full, and a further episode of one that was told in short."""
     known = {(told.rule, told.key)} if told else set()
     for finding in findings:
         again = (finding.rule, finding.key) in known
         known.add((finding.rule, finding.key))
         short = replace(finding, causes=(), hint="", evidence={})
-        yield _finding(short, "Again: ") if again else _finding(finding)
+        yield _finding(short, "", "Again: ") if again else _finding(finding, sign(finding, all_of_them))
 
 
-def _finding(finding: Finding, title: str = "") -> Html:
-    """What it is, why, what to do and what it cost."""
+def _finding(finding: Finding, began: str, title: str = "") -> Html:
+    """What it is, since when, why, what to do and what it cost."""
     head = tag("h3", title, finding.rule, f" {finding.key}" if finding.key else "")
     label = tag("p", _severity(finding), " ", when(finding), class_="dim")
-    rows: list[tuple[str, object]] = [("Likely cause", prose(cause)) for cause in finding.causes]
+    rows: list[tuple[str, object]] = [("First sign", f"{began}, which this explains")] if began else []
+    rows += [("Likely cause", prose(cause)) for cause in finding.causes]
     if finding.hint and finding.severity is not Severity.INFO:
         rows.append(("What to do", prose(finding.hint)))
     if finding.wasted is not None:

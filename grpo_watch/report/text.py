@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from grpo_watch.core.diagnosis import Finding
+from grpo_watch.core.first_sign import earlier_sign
 from grpo_watch.core.records import Scalar, Severity
 from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, RunVerdict, blind_to_frozen_policy
 from grpo_watch.core.waste import wasted_text
@@ -41,7 +42,7 @@ def _run(report: RunReport) -> Iterator[tuple[Text, int]]:
     for finding in (finding for finding in snapshot.findings if finding.caused_by is None):
         again = (finding.rule, finding.key) in told
         told.add((finding.rule, finding.key))
-        yield from [(_once_more(finding), 2)] if again else _finding(finding)
+        yield from [(_once_more(finding), 2)] if again else _finding(finding, sign(finding, snapshot.findings))
     for finding in snapshot.findings:
         if finding.caused_by is not None:
             yield _consequence(finding), 2
@@ -65,10 +66,10 @@ def facts(snapshot: RunSnapshot) -> list[str]:
     return told
 
 
-def _finding(finding: Finding) -> Iterator[tuple[Text, int]]:
+def _finding(finding: Finding, began: str) -> Iterator[tuple[Text, int]]:
     head = Text(finding.severity.value, style=STYLES[finding.severity.value])
     head.append(f"  {finding.rule}", style="bold")
-    head.append(f"  {when(finding)}", style="dim")
+    head.append(f"  {when(finding)}" + (f"; first sign: {began}" if began else ""), style="dim")
     yield head, 2
     yield Text(printable(finding.summary)), 4
     if finding.evidence:
@@ -87,9 +88,16 @@ def _once_more(finding: Finding) -> Text:
 
 
 def when(finding: Finding) -> str:
-    """From which step to which, in words."""
+    """From which step to which, in words; a severity that was taken back since stays told."""
     told = f"since step {finding.first_step}, fired at {finding.fired_step}"
+    told += f" as {finding.told_as.value}" if finding.told_as else ""
     return f"{told}, resolved at {finding.resolved}" if finding.resolved else told
+
+
+def sign(finding: Finding, findings: Iterable[Finding]) -> str:
+    """Where its first sign was another finding, which it explains: the step and the rule. Else empty."""
+    earlier = earlier_sign(finding, findings)
+    return f"step {earlier.first_step} ({earlier.rule})" if earlier else ""
 
 
 def _evidence(finding: Finding) -> str:

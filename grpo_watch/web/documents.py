@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,12 +13,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from grpo_watch.core.diagnosis import Finding
+from grpo_watch.core.first_sign import first_sign
 from grpo_watch.core.records import Severity
 from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, blind_to_frozen_policy
 from grpo_watch.core.waste import wasted, wasted_text
 from grpo_watch.sinks.base import RunPicture
 from grpo_watch.sinks.text import plain
 from grpo_watch.web.assets import PACKED, SMALL, takes_gzip
+
+TOP = ("rule", "key", "status", "severity", "first_step", "fired_step", "resolved_step", "summary", "first_sign")
+"""What the overview shows of a finding."""
 
 
 def run_document(run: RunPicture) -> dict[str, Any]:
@@ -45,11 +50,12 @@ def run_document(run: RunPicture) -> dict[str, Any]:
 
 def alert_documents(snapshot: RunSnapshot) -> list[dict[str, Any]]:
     """The findings of one run as ``/api/v1/alerts`` lists them."""
-    return [{"run": snapshot.run, **finding_document(finding)} for finding in snapshot.findings]
+    return [{"run": snapshot.run, **finding_document(finding, snapshot.findings)} for finding in snapshot.findings]
 
 
-def finding_document(finding: Finding) -> dict[str, Any]:
-    """One finding, whatever run it is of."""
+def finding_document(finding: Finding, findings: Sequence[Finding]) -> dict[str, Any]:
+    """One of the findings of a run; ``first_sign`` is the step where it or what it explains began."""
+    sign = first_sign(finding, findings)
     return {
         "rule": finding.rule,
         "key": finding.key,
@@ -65,6 +71,9 @@ def finding_document(finding: Finding) -> dict[str, Any]:
         "caused_by": finding.caused_by,
         "wasted": wasted(finding),
         "causes": list(finding.causes),
+        "first_sign": sign.first_step,
+        "first_sign_rule": sign.rule,
+        "told_severity": finding.told_severity.value,
     }
 
 
@@ -98,7 +107,7 @@ def detail_document(run: RunPicture) -> dict[str, Any]:
     """One run with its findings, its sources and its settings."""
     snapshot = run.snapshot
     findings = [
-        {**finding_document(found), "wasted_text": wasted_text(found.wasted) if found.wasted else ""}
+        {**finding_document(found, snapshot.findings), "wasted_text": wasted_text(found.wasted) if found.wasted else ""}
         for found in snapshot.findings
     ]
     return {
@@ -125,14 +134,11 @@ def _remaining(run: RunPicture) -> float | None:
 
 
 def _top(snapshot: RunSnapshot) -> dict[str, Any] | None:
-    """The first finding that the verdict counts; ``first_sign`` is where it or what it explains began."""
+    """The first finding that the verdict counts."""
     for found in snapshot.findings:
         if found.caused_by is None and (found.resolved_step is None or found.attempt == snapshot.attempt):
-            names = ("rule", "key", "status", "severity", "first_step", "fired_step", "resolved_step", "summary")
-            told = finding_document(found)
-            follow = [f for f in snapshot.findings if f.caused_by == found.rule and f.attempt == found.attempt]
-            first_sign = min(each.first_step for each in (found, *follow))
-            return {**{name: told[name] for name in names}, "first_sign": first_sign}
+            told = finding_document(found, snapshot.findings)
+            return {name: told[name] for name in TOP}
     return None
 
 

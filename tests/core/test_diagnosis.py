@@ -265,3 +265,25 @@ def test_where_a_finding_ended(resolved: int | None, told_as: str) -> None:
     """Fired at step 50: a crash that a resume at step 41 cleared did not end before it began."""
     (found,) = findings(run_crashed=an_episode(first_step=50, fired_step=50, resolved_step=resolved))
     assert found.resolved == told_as
+
+
+def test_what_was_told_before_its_cause_was_seen_stays_told() -> None:
+    found = findings(kl_stuck_at_zero=an_episode(), parameters_unchanged=an_episode(first_step=60, fired_step=80))
+    (effect,) = (each for each in found if each.rule == "kl-stuck-at-zero")
+    assert (effect.severity, effect.told_as, effect.told_severity) == (WARNING, CRITICAL, CRITICAL)
+
+
+def test_what_was_explained_when_it_fired_was_told_as_it_is() -> None:
+    found = findings(kl_stuck_at_zero=an_episode(), learning_rate_zero=an_episode(fired_step=4))
+    assert [(each.told_as, each.told_severity) for each in found] == [(None, CRITICAL), (None, WARNING)]
+
+
+def test_a_crash_that_was_overcome_was_told_as_critical() -> None:
+    (found,) = findings(run_crashed=an_episode(resolved_step=20))
+    assert (found.severity, found.told_severity) == (WARNING, CRITICAL)
+
+
+def test_the_hint_names_what_the_evidence_names() -> None:
+    reading = Reading(Verdict.BREACH, hint="look at {later_checkpoint}", evidence={"later_checkpoint": "out/my 8"})
+    (found,) = findings(parameters_unchanged=an_episode(reading=reading))
+    assert found.hint == "look at 'out/my 8'"

@@ -9,7 +9,7 @@ import pytest
 from grpo_watch.core.records import Severity
 from grpo_watch.report.markdown import markdown
 from grpo_watch.report.markdown_text import code, fenced, prose, table
-from tests.support.reports import PROVENANCE, a_finding, a_hostile_report, a_report
+from tests.support.reports import PROVENANCE, a_finding, a_hostile_report, a_report, frozen
 
 
 def test_the_whole_story() -> None:
@@ -34,6 +34,12 @@ def test_the_whole_story() -> None:
         "grpo-watch check 'my run' --now 2026-11-21T10:00:00Z",
     ):
         assert line in text.splitlines()
+
+
+def test_the_first_sign_and_what_was_told_stay() -> None:
+    lines = markdown([a_report(*frozen())], [], PROVENANCE).splitlines()
+    assert "- **First sign:** step 2 (kl-stuck-at-zero), which this explains" in lines
+    assert "| 2 | 10 as critical |  | warning | `kl-stuck-at-zero` | `parameters-unchanged` |" in lines
 
 
 def test_a_healthy_run_is_short() -> None:

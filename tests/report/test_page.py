@@ -15,7 +15,7 @@ from grpo_watch.core.records import MetricRow, Severity, Stream
 from grpo_watch.report.collect import RunReport
 from grpo_watch.report.page import page
 from grpo_watch.report.series import Series
-from tests.support.reports import EVIL, PROVENANCE, a_finding, a_hostile_report, a_report
+from tests.support.reports import EVIL, PROVENANCE, a_finding, a_hostile_report, a_report, frozen
 
 
 class Outline(HTMLParser):
@@ -55,6 +55,14 @@ class Outline(HTMLParser):
 
 def outline(*reports: RunReport, problems: Sequence[str] = ()) -> Outline:
     return Outline(page(reports, problems, PROVENANCE))
+
+
+def test_the_first_sign_and_what_was_told_stay() -> None:
+    texts = outline(a_report(*frozen())).texts
+    assert texts[texts.index("First sign") + 1] == "step 2 (kl-stuck-at-zero), which this explains"
+    told = "warning since step 2, fired at 10 as critical, since explained by parameters-unchanged"
+    assert told in texts
+    assert "critical since step 60, fired at 80" in texts
 
 
 def test_the_whole_story() -> None:

@@ -44,6 +44,13 @@ def a_finding(rule: str = "kl-stuck-at-zero", **changes: object) -> Finding:
     return Finding(**{**known, **changes})  # type: ignore[arg-type]
 
 
+def frozen() -> tuple[Finding, Finding]:
+    """Two checkpoints tell at step 80 what the KL told as critical at step 10."""
+    cause = a_finding("parameters-unchanged", first_step=60, fired_step=80)
+    effect = a_finding(severity=Severity.WARNING, told_as=Severity.CRITICAL, caused_by=cause.rule, wasted=None)
+    return cause, effect
+
+
 def a_report(*findings: Finding, run: str = "my run", verdict: str = "critical", **changes: object) -> RunReport:
     """A run of 20 of 100 steps with one rule that is fine, one that is blind, and those of the findings."""
     rules = [

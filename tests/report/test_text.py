@@ -1,0 +1,30 @@
+"""What a person reads in a terminal."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from rich.console import Console
+
+from grpo_watch.report.collect import document
+from grpo_watch.report.text import render
+from tests.support.reports import a_report, frozen
+
+
+def test_the_first_sign_and_what_was_told_stay() -> None:
+    told = StringIO()
+    render([a_report(*frozen())], Console(file=told, width=200))
+    lines = [line.strip() for line in told.getvalue().splitlines()]
+    assert "critical  parameters-unchanged  since step 60, fired at 80; first sign: step 2 (kl-stuck-at-zero)" in lines
+    assert (
+        "↳ kl-stuck-at-zero (warning, since step 2, fired at 10 as critical) explained by parameters-unchanged" in lines
+    )
+
+
+def test_scripts_are_told_the_same() -> None:
+    (run,) = document([a_report(*frozen())])["runs"]
+    names = ("rule", "severity", "told_severity", "first_step", "first_sign", "first_sign_rule")
+    assert [tuple(finding[name] for name in names) for finding in run["findings"]] == [
+        ("parameters-unchanged", "critical", "critical", 60, 2, "kl-stuck-at-zero"),
+        ("kl-stuck-at-zero", "warning", "critical", 2, 2, "kl-stuck-at-zero"),
+    ]
