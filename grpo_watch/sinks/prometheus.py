@@ -41,6 +41,7 @@ _RUN, _RULE, _SOURCE = ("run",), ("run", "rule"), ("run", "source")
 METRIC_TABLE: Mapping[str, Family] = {
     "grpo_step": Family("gauge", _RUN, "newest optimizer step"),
     "grpo_max_steps": Family("gauge", _RUN, "optimizer steps planned"),
+    "grpo_predicted_max_steps": Family("gauge", _RUN, "optimizer steps that the batch settings and the dataset give"),
     "grpo_attempt": Family("gauge", _RUN, "attempt of this run, counted from 1; each resume is a new one"),
     "grpo_last_step_timestamp_seconds": Family("gauge", _RUN, "when the newest step was logged (Unix seconds)"),
     "grpo_run_active": Family("gauge", _RUN, "1 while the run is being written"),
@@ -152,6 +153,8 @@ def _snapshot_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
     yield "grpo_attempt", run, snapshot.attempt
     if snapshot.max_steps is not None:
         yield "grpo_max_steps", run, snapshot.max_steps
+    if snapshot.predicted_max_steps is not None:
+        yield "grpo_predicted_max_steps", run, snapshot.predicted_max_steps
     if snapshot.last_step_time is not None:
         yield "grpo_last_step_timestamp_seconds", run, snapshot.last_step_time
     yield from _metric_samples(snapshot)

@@ -72,9 +72,16 @@ def test_absence_is_never_zero() -> None:
 
 
 def test_progress_and_life() -> None:
-    found = samples(replace(run(step=33, max_steps=80, attempt=2, last_step_time=990.5), active=False, ended=995.0))
+    found = samples(
+        replace(
+            run(step=33, max_steps=80, predicted_max_steps=100, attempt=2, last_step_time=990.5),
+            active=False,
+            ended=995.0,
+        )
+    )
     assert found['grpo_step{run="r"}'] == 33
     assert found['grpo_max_steps{run="r"}'] == 80
+    assert found['grpo_predicted_max_steps{run="r"}'] == 100
     assert found['grpo_attempt{run="r"}'] == 2
     assert found['grpo_last_step_timestamp_seconds{run="r"}'] == 990.5
     assert found['grpo_run_active{run="r"}'] == 0
