@@ -34,3 +34,13 @@ def test_the_tests_that_it_names_exist(row: str) -> None:
     for test in tests:
         file, _, name = test.partition("::")
         assert re.search(rf"^def {name}\(", Path(file).read_text(), re.MULTILINE), test
+
+
+@pytest.mark.parametrize("image", ["prom/prometheus", "prom/alertmanager", "grafana/grafana"])
+def test_the_pinned_versions_are_those_of_compose(image: str) -> None:
+    """They are newer than what the tests run; whoever updates one sees that the page says so."""
+    compose = Path("deploy/compose/compose.yaml").read_text()
+    (version,) = re.findall(rf"image: {image}:v?(\S+)", compose)
+    name = image.rpartition("/")[2].capitalize()
+    (row,) = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| {name}")]
+    assert row.split("|")[3].strip() == version
