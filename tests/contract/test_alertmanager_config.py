@@ -13,12 +13,13 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
+from tests.support.alertmanager import SHIPPED, telling
 from tests.support.process import until
 from tests.support.receiving import Receiving, receiving
 from tests.support.servers import Served, free_port, serving
 
-SHIPPED = Path("deploy/alertmanager/alertmanager.yml")
 TEXTS = SHIPPED.with_name("grpo-watch.tmpl")
 HOSTILE = "<!channel> *a* & <http://evil|click>"
 RUN = {"alertname": "GrpoRunAlert", "run": "a"}
@@ -48,6 +49,24 @@ def test_who_is_told(labels: str, receiver: str, program: Callable[[str], str]) 
     ]
     done = subprocess.run([*command, *labels.split()], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_as_shipped_nobody_is_told() -> None:
+    """No address of ours is asked every minute: the receivers that the routes name are there, and empty."""
+    receivers = yaml.safe_load(SHIPPED.read_text())["receivers"]
+    assert receivers == [{"name": "team"}, {"name": "on-call"}, {"name": "dead-mans-switch"}]
+
+
+@pytest.mark.system("amtool")
+def test_uncommented_they_are_valid(tmp_path: Path, program: Callable[[str], str]) -> None:
+    shutil.copy(TEXTS, tmp_path)
+    config = tmp_path / "alertmanager.yml"
+    config.write_text(telling("https://pager.test"))
+    done = subprocess.run([program("amtool"), "check-config", config], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "3 receivers" in done.stdout
+    told = yaml.safe_load(config.read_text())["receivers"]
+    assert [sorted(receiver) for receiver in told] == [["name", "slack_configs"], *[["name", "webhook_configs"]] * 2]
 
 
 def alert(status: str, labels: Mapping[str, str], **annotations: str) -> dict[str, Any]:
@@ -125,9 +144,9 @@ def alertmanager(tmp_path: Path, program: Callable[[str], str], people: Receivin
     """A real one under the shipped configuration, Slack's address being that of ``people``."""
     (tmp_path / "slack").write_text(f"{people.url}/slack")
     shutil.copy(TEXTS, tmp_path)
-    text = SHIPPED.read_text().replace("http://127.0.0.1:8080", people.url).replace("group_wait: 10s", "group_wait: 0s")
     config = tmp_path / "alertmanager.yml"
-    config.write_text(text.replace("/etc/alertmanager/slack", str(tmp_path / "slack")))
+    text = telling(people.url, tmp_path / "slack")
+    config.write_text(text.replace("group_wait: 10s", "group_wait: 0s"))
     port = free_port()
     command = [
         program("alertmanager"),

@@ -19,11 +19,11 @@ from grpo_watch.sinks.alertmanager import EXPIRES_SECONDS, AlertmanagerReceiver
 from grpo_watch.sinks.base import Picture
 from grpo_watch.sinks.http import Access
 from grpo_watch.sinks.notification import Notification, Result
+from tests.support.alertmanager import SHIPPED, telling
 from tests.support.process import until
 from tests.support.receiving import Receiving, receiving, told
 from tests.support.servers import Served, free_port, serving
 
-SHIPPED = Path("deploy/alertmanager/alertmanager.yml")
 Start = Callable[[], AbstractContextManager[Served]]
 pytestmark = pytest.mark.system("alertmanager")
 
@@ -39,7 +39,7 @@ def people() -> Iterator[Receiving]:
 def start(tmp_path: Path, program: Callable[[str], str], people: Receiving) -> Start:
     """Starts Alertmanager under the shipped configuration, always on the same port and storage."""
     config = tmp_path / "alertmanager.yml"
-    config.write_text(SHIPPED.read_text().replace("http://127.0.0.1:8080", people.url))
+    config.write_text(telling(people.url))
     port = free_port()
     command = [
         program("alertmanager"),
