@@ -137,3 +137,12 @@ def test_grafana_finds_the_dashboards_and_prometheus(tmp_path: Path) -> None:
         for provider in yaml.safe_load(text).get("providers", []):
             assert list((root / provider["options"]["path"].lstrip("/")).glob("*.json"))
     assert environment["PROMETHEUS_URL"] == f"http://{option('prometheus', 'web.listen-address')}"
+
+
+def test_grafana_asks_nothing_of_its_makers() -> None:
+    """Grafana 12 installs plugins from grafana.com at its start unless it is told not to."""
+    environment = SERVICES["grafana"]["environment"]
+    assert environment["GF_PLUGINS_PREINSTALL_DISABLED"] == "true"
+    off = ("NEWS_NEWS_FEED", "ANALYTICS_REPORTING", "PLUGINS_PLUGIN_ADMIN")
+    assert {environment[f"GF_{name}_ENABLED"] for name in off} == {"false"}
+    assert {environment[f"GF_ANALYTICS_CHECK_FOR_{what}UPDATES"] for what in ("", "PLUGIN_")} == {"false"}
