@@ -12,6 +12,7 @@ from grpo_watch.web.protection import protection_of
 from grpo_watch.web.server import Server, address, bind
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, not bound
+NO_LINK = "messages carry no link to the status page: it would not answer there; set web.url to where people open it"
 
 
 class Front:
@@ -49,7 +50,8 @@ class Front:
     def told(self) -> list[str]:
         """What is said of it at the start."""
         metrics = f"metrics: {self._protection.scheme}://{self.address}/metrics"
-        return [metrics, *self._protection.warnings(loopback=is_loopback(self._host))]
+        links = [] if self.page else [NO_LINK]
+        return [metrics, *links, *self._protection.warnings(loopback=is_loopback(self._host))]
 
     def serve(self, watch: Watch) -> Server:
         """The server over a daemon, not started yet; it closes the socket when it stops."""

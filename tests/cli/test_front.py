@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from grpo_watch.cli.front import Front, hosts_of
+from grpo_watch.cli.front import NO_LINK, Front, hosts_of
 from grpo_watch.config.schema import Settings
 from tests.support.receiving import secret_file
 
@@ -47,11 +47,15 @@ def test_links_and_warnings(settings: dict[str, Any], page: str, warned: int, tm
     ],
 )
 def test_no_link_leads_where_the_page_does_not_answer(settings: dict[str, Any], page: str, tmp_path: Path) -> None:
-    """Without a key other machines are refused, and so is a name that nobody allowed; a proxy's address is given."""
+    """Without a key other machines are refused, and so is a name that nobody allowed; a proxy's address is given.
+
+    That there is none is said at the start.
+    """
     secret_file(tmp_path / "token", "geheim")
     front = Front(Settings.model_validate(settings, context={"folder": tmp_path}))
     try:
         assert front.page == page
+        assert (NO_LINK in front.told()) == (not page)
     finally:
         front.close()
 
