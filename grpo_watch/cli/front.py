@@ -56,7 +56,8 @@ class Front:
     def serve(self, watch: Watch) -> Server:
         """The server over a daemon, not started yet; it closes the socket when it stops."""
         stopping, hosts = threading.Event(), [*hosts_of(self._host), *self._allowed]
-        app = make_app(watch, time.time, hosts, self._protection.keys, stopping.is_set)
+        keys, loopback = self._protection.keys, is_loopback(self._host)
+        app = make_app(watch, time.time, hosts, keys, stopping.is_set, loopback=loopback)
         return Server(app, self._listener, self._protection.tls, stopping)
 
     def close(self) -> None:

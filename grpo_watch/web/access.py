@@ -70,15 +70,19 @@ class Guard:
         self._salt = secrets.token_bytes(16)
         self._known: OrderedDict[bytes, None] = OrderedDict()
 
+    def stranger(self, request: Request) -> Response | None:
+        """The refusal of a request that asks for a name under which nobody is answered; None when it is known."""
+        if _host_name(request.headers.get("host", "")) in self._hosts:
+            return None
+        return PlainTextResponse("unknown Host; list it under web: allowed_hosts\n", 421)
+
     async def refusal(self, request: Request) -> Response | None:
         """Why this request is not answered; None when it is."""
         locked = self._keys.token is not None or self._keys.passwords is not None
         if not locked and not self._keys.certificates and not _is_local(request):
             return PlainTextResponse("the status page answers only on the machine itself; use an SSH tunnel\n", 403)
-        if _host_name(request.headers.get("host", "")) not in self._hosts:
-            return PlainTextResponse("unknown Host; list it under web: allowed_hosts\n", 421)
-        if not locked:
-            return None
+        if (stranger := self.stranger(request)) is not None or not locked:
+            return stranger
         try:
             known = await self._knows(request.headers.get("authorization", ""))
         except ConfigError as problem:

@@ -73,6 +73,8 @@ def make_app(
     allowed_hosts: Iterable[str] = (),
     keys: Keys | None = None,
     stopping: Callable[[], bool] = lambda: False,
+    *,
+    loopback: bool = False,
 ) -> ASGIApp:
     """The application over a daemon.
 
@@ -82,11 +84,14 @@ def make_app(
         allowed_hosts: names under which people may open the page, besides those of the loopback address.
         keys: what opens the page to peers that are not on this machine; None: nothing does.
         stopping: whether the server is about to stop: what lasts long ends then.
+        loopback: it listens on a loopback address: a browser on this machine is all that a page of another site could
+            reach it by, so ``/metrics`` looks at the name that is asked for too.
     """
     guard = Guard(keys or Keys(), allowed_hosts)
     site, runs = _Site(watch, Exporter(watch.picture, clock), clock), RunPages(watch, clock)
     events = Events(Pulse(watch.picture), time.monotonic, stopping)
-    for_machines = {"/metrics": site.metrics, "/healthz": site.healthz, "/readyz": site.readyz}
+    metrics = _named(site.metrics, guard) if loopback else site.metrics
+    for_machines = {"/metrics": metrics, "/healthz": site.healthz, "/readyz": site.readyz}
     for_people = {
         "/": site.index,
         "/static/{name:path}": site.static,
@@ -160,6 +165,14 @@ class _Site:
 def _guarded(endpoint: Endpoint, guard: Guard) -> Endpoint:
     async def answered(request: Request) -> Response:
         refused = await guard.refusal(request)
+        return refused if refused is not None else await endpoint(request)
+
+    return answered
+
+
+def _named(endpoint: Endpoint, guard: Guard) -> Endpoint:
+    async def answered(request: Request) -> Response:
+        refused = guard.stranger(request)
         return refused if refused is not None else await endpoint(request)
 
     return answered

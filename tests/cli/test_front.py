@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from pydantic import ValidationError
 
 from grpo_watch.cli.front import NO_LINK, Front, hosts_of
 from grpo_watch.config.schema import Settings
 from tests.support.receiving import secret_file
+from tests.web.test_app import Fake
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,21 @@ def test_no_link_leads_where_the_page_does_not_answer(settings: dict[str, Any], 
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ValidationError):
         Settings.model_validate({"web": {"url": url}})
+
+
+@pytest.mark.parametrize(("listen", "evil"), [("127.0.0.1:0", 421), ("0.0.0.0:0", 200)])
+def test_metrics_on_loopback_are_given_under_known_names_only(listen: str, evil: int) -> None:
+    """A page of another site whose name leads to 127.0.0.1 reads nothing; who opens them to the network does so."""
+    front = Front(Settings.model_validate({"listen": listen, "web": {"allowed_hosts": ["gpu7"]}}))
+    server = front.serve(Fake())
+    server.start()
+    try:
+        place = f"http://127.0.0.1:{front.address.rpartition(':')[2]}"
+        for host, status in [("evil.example", evil), ("gpu7:9853", 200), ("localhost", 200), ("127.0.0.1:1", 200)]:
+            assert httpx.get(f"{place}/metrics", headers={"Host": host}).status_code == status
+        assert httpx.get(f"{place}/healthz", headers={"Host": "evil.example"}).text == "ok\n"
+    finally:
+        server.stop()
 
 
 def test_the_address_that_is_bound_is_a_known_name() -> None:
