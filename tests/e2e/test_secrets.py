@@ -21,15 +21,21 @@ SECRETS = {
     name: f"planted-{name}-5e1f"
     for name in ("slack", "hmac", "header", "user", "query", "gateway", "alerts", "apprise", "ping", "token", "args")
 }
+SECRETS["word"] = "correcthorsebatterystaple"
+"""A secret that is one plain word, as error words are; a receiver repeats it alone."""
 ECHO = b"you sent " + " ".join(SECRETS.values()).encode()
 
 
 @pytest.fixture
 def servers() -> Iterator[dict[str, Receiving]]:
-    """One per receiver; two refuse, and repeat every secret in what they say."""
-    refuses = {"webhook": Answer(403, {"X-Echo": ECHO.decode()}, ECHO), "gateway": Answer(500, body=ECHO)}
+    """One per receiver; three refuse, and repeat every secret in what they say."""
+    refuses = {
+        "webhook": Answer(403, {"X-Echo": ECHO.decode()}, ECHO),
+        "gateway": Answer(500, body=ECHO),
+        "echo": Answer(403, body=SECRETS["word"].encode()),
+    }
     with ExitStack() as stack:
-        names = ("slack", "webhook", "gateway", "alerts", "apprise", "ping")
+        names = ("slack", "webhook", "gateway", "alerts", "apprise", "ping", "echo")
         yield {name: stack.enter_context(receiving(refuses.get(name, Answer()))) for name in names}
 
 
@@ -47,6 +53,11 @@ def configured(folder: Path, servers: dict[str, Receiving]) -> Path:
             "url": f"http://me:{SECRETS['user']}@{at['webhook']}/hook?key={SECRETS['query']}",
             "secret_file": kept("hmac", SECRETS["hmac"]),
             "header_files": {"X-Token": kept("header", SECRETS["header"])},
+        },
+        {
+            "type": "webhook",
+            "url": f"http://{at['echo']}/",
+            "header_files": {"X-Token": kept("word", SECRETS["word"])},
         },
         {
             "type": "pushgateway",
@@ -83,6 +94,7 @@ def test_planted_secrets_are_found_nowhere(tmp_path: Path, servers: dict[str, Re
         for server in servers.values():
             until(lambda server=server: server.sent, daemon.child)
         until(lambda: "HTTP 403" in daemon.said(), daemon.child)
+        until(lambda: len(servers["echo"].sent) > 1, daemon.child)  # the first answer was heard
         one = f"/api/v1/runs/{FROZEN}"
         paths = ("/metrics", "/healthz", "/", "/api/v1/runs", "/api/v1/overview", "/api/v1/alerts", one, "/nope")
         places = {path: httpx.get(f"{daemon.url}{path}", headers=key).content for path in paths}
