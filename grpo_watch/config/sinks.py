@@ -30,7 +30,7 @@ class HttpSink(BaseSink):
 
 
 class AlertmanagerSink(HttpSink):
-    """Alertmanager's own API, version 2; ``heartbeat`` adds an alert that always fires, ``GrpoWatchAlive``."""
+    """Alertmanager's own API, version 2; ``heartbeat`` adds an alert that fires while the watcher is well."""
 
     type: Literal["alertmanager"]
     url: Address

@@ -129,7 +129,7 @@ def _name(sink: Any) -> str:
 def _receiver(sink: Sink, name: str, around: Around) -> Receiver:
     if isinstance(sink, AlertmanagerSink):
         instance = around.instance if sink.heartbeat else ""
-        return AlertmanagerReceiver(name, sink.url.reveal(), _access(sink), instance, around.clock)
+        return AlertmanagerReceiver(name, sink.url.reveal(), _access(sink), instance, around.clock, around.late)
     if isinstance(sink, WebhookSink):
         shape = alertmanager_document if sink.format == "alertmanager" else own_document
         address = _address(sink.url, sink.url_file)

@@ -36,15 +36,25 @@ class AlertmanagerReceiver:
         access: headers and authorities.
         instance: names this watcher in the heartbeat, which is sent unless it is empty.
         clock: Unix seconds.
+        late: by how many seconds the engine is late; None when it is not. The heartbeat of one that is stuck is left
+            out, and ends by itself.
     """
 
     pace = 0.0
     refresh_every: float | None = REPEAT_SECONDS
 
-    def __init__(self, name: str, url: str, access: Access, instance: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        access: Access,
+        instance: str,
+        clock: Callable[[], float],
+        late: Callable[[], float | None] = lambda: None,
+    ) -> None:
         self.name = name
         self._url = f"{url.rstrip('/')}/api/v2/alerts"
-        self._instance, self._clock = instance, clock
+        self._instance, self._clock, self._late = instance, clock, late
         self._http = Http(access, clock)
         self._firing: dict[Key, dict[tuple[int, str], Notification]] = {}
 
@@ -108,7 +118,7 @@ class AlertmanagerReceiver:
         return _document(dict(key), oldest, now + EXPIRES_SECONDS)
 
     def _heartbeat(self, now: float) -> list[dict[str, Any]]:
-        if not self._instance:
+        if not self._instance or self._late() is not None:
             return []
         labels = {"alertname": ALIVE, "instance": self._instance, "severity": "none"}
         notes = {"summary": "Always fires while grpo-watch is alive; tell people when it stops."}
