@@ -10,12 +10,14 @@ from typing import Any
 from grpo_watch.errors import ConfigError
 from grpo_watch.sinks.apprise_answers import Answer, ear_of, judged
 from grpo_watch.sinks.base import Picture
+from grpo_watch.sinks.digests import listed
 from grpo_watch.sinks.notification import RESOLVED, Notification, Outcome, Result
 from grpo_watch.sinks.text import clean, evidence_line, headline, trends
 
 MAX_BODY = 1_700
 """Bytes: Discord takes 2,000 characters, WeCom's robots 2,048 bytes of text with the title."""
-SHOWN_PARTS = 10
+SHOWN_PARTS, ROOM = 10, 1_350
+"""Alerts of a digest that are listed, and all critical ones within so many bytes; an address follows."""
 PACE_SECONDS = 1.0
 INSTALL = "apprise is not installed: pip install 'grpo-watch[apprise]'"
 
@@ -66,9 +68,7 @@ class AppriseReceiver:
 def body_of(told: Notification) -> str:
     """The text of a message, at most ``MAX_BODY`` bytes; nobody is mentioned by what a completion says."""
     if told.parts:
-        lines = [f"{headline(part)}: {clean(part.summary, 200)}" for part in told.parts[:SHOWN_PARTS]]
-        more = len(told.parts) - SHOWN_PARTS
-        lines += [f"… and {more} more"] if more > 0 else []
+        lines = listed(told.parts, _line, most=SHOWN_PARTS, room=ROOM, lengths=(200, 60, 0))
     else:
         lines = [clean(told.message or told.summary, 500)]
         if told.status != RESOLVED:
@@ -79,6 +79,10 @@ def body_of(told: Notification) -> str:
     text = "\n".join(line for line in lines if line).replace("@", "@\u2060")
     written = text.encode("utf-8", "replace")
     return text if len(written) <= MAX_BODY else written[: MAX_BODY - 3].decode("utf-8", "ignore") + "…"
+
+
+def _line(part: Notification, length: int) -> str:
+    return f"{headline(part)}: {clean(part.summary, length)}" if length else headline(part)
 
 
 def _kind(told: Notification) -> dict[str, Any]:

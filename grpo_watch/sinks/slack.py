@@ -8,6 +8,7 @@ from typing import Any
 
 from grpo_watch.errors import ConfigError
 from grpo_watch.sinks.base import Picture
+from grpo_watch.sinks.digests import listed, ranked
 from grpo_watch.sinks.http import Access, Http
 from grpo_watch.sinks.notification import RESOLVED, STOPPED, Notification, Outcome, Result
 from grpo_watch.sinks.text import clean, evidence_line, headline, trends
@@ -16,8 +17,9 @@ PACE_SECONDS = 1.0
 """Slack takes one message per second and webhook; more are answered with 429."""
 MAX_TEXT = 3_000
 """Characters of one section's text; Slack refuses the whole message above."""
-SHOWN_PARTS = 20
-"""Alerts of a digest that are listed; the rest is a number."""
+SHOWN_PARTS, ROOM = 20, 30_000
+"""Alerts of a digest that are listed, and all critical ones within so many bytes; the rest is a number. Slack takes 50
+blocks of ``MAX_TEXT``."""
 _COLOURS: Mapping[str, str] = {"critical": "#c0392b", "warning": "#d68910", "info": "#5d6d7e"}
 _GOOD = "#1e8449"
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -98,19 +100,24 @@ def _single(told: Notification) -> list[dict[str, Any]]:
 
 
 def _digest(told: Notification) -> list[dict[str, Any]]:
-    """A head, and one line per alert, as many sections as they need."""
-    lines = [f"• {escaped(headline(part), 200)}: {escaped(part.summary, 300)}" for part in told.parts[:SHOWN_PARTS]]
-    more = len(told.parts) - SHOWN_PARTS
-    lines += [f"… and {more} more"] if more > 0 else []
-    sections = [_section("\n".join(lines[start : start + 5])) for start in range(0, len(lines), 5)]
+    """A head, and one line per alert, in as many sections as they need."""
+    lines = listed(told.parts, _line, most=SHOWN_PARTS, room=ROOM, lengths=(300, 60, 0))
+    texts = [""]
+    for line in lines:
+        joined = f"{texts[-1]}\n{line}" if texts[-1] else line
+        texts = [*texts[:-1], joined] if len(joined) < MAX_TEXT else [*texts, line]
     foot = _link(told.page, "status page")
-    return [_section(f"*{escaped(headline(told), 200)}*"), *sections, *([_context(foot)] if foot else [])]
+    head = _section(f"*{escaped(headline(told), 200)}*")
+    return [head, *map(_section, texts), *([_context(foot)] if foot else [])]
+
+
+def _line(part: Notification, length: int) -> str:
+    name = f"• {escaped(headline(part), 200)}"
+    return f"{name}: {escaped(part.summary, length)}" if length else name
 
 
 def _worst(told: Notification) -> str:
-    order = ["info", "warning", "critical"]
-    severities = [part.severity for part in told.parts or (told,)]
-    return max(severities, key=lambda severity: order.index(severity) if severity in order else 0)
+    return ranked(told.parts or (told,))[0].severity
 
 
 def _section(text: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from grpo_watch.core.records import Scalar
+from grpo_watch.sinks.digests import counted
 from grpo_watch.sinks.notification import RESOLVED, STOPPED, Notification
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -47,9 +48,10 @@ def evidence_line(evidence: Mapping[str, Scalar], limit: int = 1_000) -> str:
 
 
 def headline(told: Notification) -> str:
-    """What a phone shows: ``CRITICAL kl-stuck-at-zero · run · step 12 of 80``."""
+    """What a phone shows: ``CRITICAL kl-stuck-at-zero · run · step 12 of 80``; ``1 critical, 3 warnings on 4 runs``."""
     if told.parts:
-        return f"{len(told.parts)} alerts on {len({part.run for part in told.parts})} runs"
+        runs = len({part.run for part in told.parts})
+        return f"{counted(told.parts)} on {runs} run{'' if runs == 1 else 's'}"
     word = {RESOLVED: "RESOLVED", STOPPED: "STOP"}.get(told.status, told.severity.upper())
     goal = f" of {told.max_steps}" if told.max_steps else ""
     return clean(f"{word} {told.rule} · {told.run} · step {told.step}{goal}", 200)

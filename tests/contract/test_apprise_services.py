@@ -184,6 +184,21 @@ def test_the_text_is_bounded_in_bytes() -> None:
     """WeCom counts bytes: three for each of these; a digest lists some alerts and counts the rest."""
     long = "训" * 10_000
     assert len(body_of(told(message=long, hint=long, cause=long, evidence={"a": long})).encode()) <= MAX_BODY
-    digest = body_of(told(runbook="", parts=tuple(told(id=str(n), run=f"run-{n}") for n in range(30))))
+    warnings = tuple(told(id=str(n), run=f"run-{n}", severity="warning") for n in range(30))
+    digest = body_of(told(runbook="", parts=warnings))
     assert digest.count("kl-stuck-at-zero") == 10
-    assert "… and 20 more" in digest
+    assert "… and 20 more: 20 warnings" in digest
+
+
+def test_a_digest_names_its_critical_alerts_first() -> None:
+    """As many as there is room for: summaries give way to names, and what has no room is counted."""
+    warnings = tuple(told(id=str(n), run=f"calm-{n}", severity="warning", summary="x" * 300) for n in range(30))
+    bad = tuple(told(id=f"c{n}", run=f"bad-{n}", summary="x" * 300) for n in range(300))
+    twelve = body_of(told(parts=(*warnings, *bad[:12])))
+    assert all(f"bad-{n} " in twelve for n in range(12))
+    assert "… and 30 more: 30 warnings" in twelve
+    many = body_of(told(parts=(*warnings, *bad)))
+    named = many.count("bad-")
+    assert named > 20
+    assert f"… and {330 - named} more: {300 - named} critical, 30 warnings" in many
+    assert "http://127.0.0.1:9853/" in many

@@ -90,18 +90,33 @@ def test_escaping_holds_its_limit_and_cuts_no_escape(text: str) -> None:
 
 
 def test_slacks_limits_hold_for_the_longest_message() -> None:
-    """At most 50 blocks, 3000 characters per text; a digest of 500 alerts lists some and counts the rest."""
+    """At most 50 blocks, 3000 characters per text; a digest of 500 warnings lists some and counts the rest."""
     long = "&" * 10_000
-    parts = tuple(told(id=str(n), run=f"run-{n}", summary=long) for n in range(500))
+    parts = tuple(told(id=str(n), run=f"run-{n}", summary=long, severity="warning") for n in range(500))
+    critical = tuple(told(id=str(n), run=f"{n}{long}") for n in range(500))
     everything = told(message=long, hint=long, cause=long, evidence={long: long}, labels={"a": long}, page="")
-    for body in (message(everything), message(told(parts=parts))):
+    for body in (message(everything), message(told(parts=parts)), message(told(parts=critical))):
         (attachment,) = body["attachments"]
         assert len(attachment["blocks"]) <= 50
         for text in texts(body):
             assert len(text) <= MAX_TEXT
     digest = message(told(parts=parts))
-    assert digest["text"] == "500 alerts on 500 runs"
-    assert "… and 480 more" in json.dumps(digest, ensure_ascii=False)
+    assert digest["text"] == "500 warnings on 500 runs"
+    assert "… and 480 more: 480 warnings" in json.dumps(digest, ensure_ascii=False)
+
+
+def test_a_digest_hides_no_critical_alert() -> None:
+    """Each is named, before all warnings, however many came first; the headline counts them."""
+    warnings = [told(id=f"w{n}", run=f"calm-{n}", severity="warning") for n in range(30)]
+    critical = [told(id=f"c{n}", run=f"bad-{n}") for n in range(100)]
+    over = [told(id="over", run="well", status="resolved")]
+    digest = message(told(parts=(*over, *warnings, critical[0])))
+    assert digest["text"] == "1 critical, 30 warnings, 1 resolved on 32 runs"
+    lines = "\n".join(texts(digest["attachments"])).splitlines()
+    named = [line.split("·")[1].strip() for line in lines if line.startswith("•")]
+    assert named == ["bad-0", *(f"calm-{n}" for n in range(19))]
+    many = json.dumps(message(told(parts=(*warnings, *critical))))
+    assert all(f"bad-{n} " in many for n in range(100))
 
 
 def test_sparkline() -> None:

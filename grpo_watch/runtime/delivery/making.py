@@ -74,9 +74,9 @@ def runbook_of(rule: str, template: str) -> str:
 
 def digest(parts: Sequence[Notification], at: float) -> Notification:
     """One message for many; its id follows from theirs. ``at`` is Unix seconds."""
-    worst = max(parts, key=lambda part: Severity(part.severity).rank)
     runs = sorted({part.run for part in parts})
     begun = [part for part in parts if part.status != RESOLVED]
+    worst = max(begun or parts, key=lambda part: Severity(part.severity).rank)
     told = [f"{len(begun)} firing"] if begun else []
     told += [f"{len(parts) - len(begun)} resolved"] if len(begun) < len(parts) else []
     where = runs[0] if len(runs) == 1 else f"{len(runs)} runs"

@@ -93,3 +93,4 @@ def test_a_digest_says_how_many_of_what() -> None:
     assert (made.status, made.severity, made.run, made.at) == ("firing", "critical", "2 runs", 5.0)
     assert made.id == digest(parts, 6.0).id != digest(parts[:2], 5.0).id
     assert digest(parts[2:], 5.0).status == "resolved"
+    assert digest([parts[0], parts[2]], 5.0).severity == "warning"  # what was critical is over
