@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.rollouts.make import GROUP
 from grpo_watch.core.records import CompletionSummary, Item
 from grpo_watch.sources.completions import CompletionsJsonlSource, CompletionsParquetSource
+
+GROUP = 8
 
 
 def items(path: Path) -> Iterator[Item]:

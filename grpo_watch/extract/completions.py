@@ -104,12 +104,40 @@ def summaries(
     examples: bool = True,
 ) -> tuple[GroupSummary, ...]:
     """Summarise groups, each given by the places of its rows."""
-    columns = {name: _numbers(column) for name, column in rewards.items() if len(column) == len(rows)}
-    seen = look_through(rows, _sample(rows, members))
-    unseen = Looks()
-    return tuple(
-        _summary(rows, at, columns, seen.get(number, unseen), examples=examples) for number, at in enumerate(members)
-    )
+    size = _stride(members)
+    columns = {
+        name: _cut(_numbers(column), members, size) for name, column in rewards.items() if len(column) == len(rows)
+    }
+    told = (rows.prompts, rows.texts, rows.lengths, rows.empty, rows.openings)
+    cut = zip(*(_cut(column, members, size) for column in told), strict=True)
+    seen, unseen = look_through(rows, _sample(rows, members)), Looks()
+    groups: list[GroupSummary] = []
+    for number, (prompts, texts, lengths, empty, openings) in enumerate(cut):
+        looks = seen.get(number, unseen)
+        pattern, distinct = numbered(texts)
+        copies = len(distinct) < len(texts) or (looks.near_unique or len(distinct)) < len(distinct)
+        odd = copies or looks.looping + looks.scattered > 0
+        one = GroupSummary(
+            prompt_id=prompts[0].hex()[:12],
+            size=len(texts),
+            pattern=pattern,
+            unique=len(distinct),
+            lengths=lengths,
+            empty=empty.count(True),
+            prompts=len(set(prompts)),
+            near_unique=looks.near_unique,
+            judged=looks.judged,
+            looping=looks.looping,
+            scattered=looks.scattered,
+            rewards={name: column[number] for name, column in columns.items()},
+            digest=str(xxhash.xxh3_128_hexdigest(b"".join((prompts[0], *texts)))),
+            example=_example(rows, members[number], pattern) if examples and odd else "",
+            openings=numbered(openings)[0],
+            distinct=looks.distinct,
+            marks=tuple([mark for (mark,) in _MARK.iter_unpack(b"".join(distinct[:MARKS]))]),
+        )
+        groups.append(one)
+    return tuple(groups)
 
 
 def _sample(rows: Collected, members: Sequence[Sequence[int]]) -> dict[int, Sequence[int]]:
@@ -153,46 +181,25 @@ def _number(value: object) -> float | None:
     return None if math.isnan(number) else number
 
 
-def _summary(
-    rows: Collected, at: Sequence[int], columns: Mapping[str, list[float | None]], looks: Looks, *, examples: bool
-) -> GroupSummary:
-    texts, prompts = _at(rows.texts, at), _at(rows.prompts, at)
-    pattern, distinct = numbered(texts)
-    copies = len(distinct) < len(at) or (looks.near_unique or len(distinct)) < len(distinct)
-    odd = copies or looks.looping + looks.scattered > 0
-    return GroupSummary(
-        prompt_id=prompts[0].hex()[:12],
-        size=len(at),
-        pattern=pattern,
-        unique=len(distinct),
-        lengths=tuple(_at(rows.lengths, at)),
-        empty=sum(_at(rows.empty, at)),
-        prompts=len(set(prompts)),
-        near_unique=looks.near_unique,
-        judged=looks.judged,
-        looping=looks.looping,
-        scattered=looks.scattered,
-        rewards={name: tuple(_at(column, at)) for name, column in columns.items()},
-        digest=str(xxhash.xxh3_128_hexdigest(b"".join((prompts[0], *texts)))),
-        example=_example(rows, at, pattern) if examples and odd else "",
-        openings=numbered(_at(rows.openings, at))[0],
-        distinct=looks.distinct,
-        marks=tuple([mark for (mark,) in _MARK.iter_unpack(b"".join(distinct[:MARKS]))]),
-    )
+def _stride(members: Sequence[Sequence[int]]) -> int | None:
+    """The size of groups that follow each other from the first row on; None where they lie otherwise."""
+    size = len(members[0])
+    follow = all(at == range(each * size, each * size + size) for each, at in enumerate(members))
+    return size if follow else None
 
 
-def _at(column: list[V], places: Sequence[int]) -> list[V]:
-    """The values at these places; a slice where they follow each other, which is ten times faster."""
-    if isinstance(places, range):
-        return column[places.start : places.stop]
-    return [column[place] for place in places]
+def _cut(column: Sequence[V], members: Sequence[Sequence[int]], stride: int | None) -> list[tuple[V, ...]]:
+    """The values of each group; those of groups that follow each other are cut in one go, ten times faster."""
+    if stride is not None:
+        return list(zip(*[iter(column)] * stride, strict=True))
+    return [tuple([column[place] for place in at]) for at in members]
 
 
-def numbered(values: Sequence[T]) -> tuple[tuple[int, ...], list[T]]:
+def numbered(values: Sequence[T]) -> tuple[tuple[int, ...], Sequence[T]]:
     """Equal values numbered by first appearance, and the distinct ones in that order."""
+    if len(set(values)) == len(values):
+        return _ASCENDING[: len(values)] if len(values) <= len(_ASCENDING) else tuple(range(len(values))), values
     distinct = list(dict.fromkeys(values))
-    if len(distinct) == len(values):
-        return _ASCENDING[: len(values)] if len(values) <= len(_ASCENDING) else tuple(range(len(values))), distinct
     numbers = {value: number for number, value in enumerate(distinct)}
     return tuple([numbers[value] for value in values]), distinct
 
