@@ -19,15 +19,24 @@ TO_TELL = """(grpo_alert_firing{severity=~"critical|warning"} == 1)
 """
 """No `info`, nothing that follows from another finding, and nothing of a run that ended more than an hour ago: as long
 as the watcher shows an ended run after it found it (``Plan.linger``)."""
+INFO = "grpo_run_info{run=%q,namespace=%q}"
+"""The run that the alert is about, and no other one of its name; a label that is missing equals an empty one."""
 PAGE = (
-    '{{ with printf "grpo_run_info{run=%q}" $labels.run | query }}http://{{ . | first | label "instance" }}/'
+    f'{{{{ with printf "grpo_watch_page_info and on (job, instance) {INFO}" $labels.run $labels.namespace'
+    ' | query }}{{ . | first | label "url" }}'
     '{{ if match "^[A-Za-z0-9_.-]+$" $labels.run }}#/run/{{ $labels.run }}{{ end }}{{ end }}'
 )
-"""The status page at the address that Prometheus scrapes; of the run, where its name needs no encoding."""
+"""The status page where its watcher says that it can be opened; of the run, where its name needs no encoding."""
 HELD = "2m"
 """How long an alert outlives its series: a missed scrape or a restart of the watcher does not resolve it."""
-NOT_OURS = "instance, job, pod, namespace, container, endpoint, node, service, framework, framework_version"
-"""Labels of the target and of ``grpo_run_info`` that the direct sink's alerts don't have."""
+NOT_OURS = "instance, job, pod, container, endpoint, node, service, exported_namespace, framework, framework_version"
+"""Labels of the target and of ``grpo_run_info`` that the direct sink's alerts don't have.
+
+``namespace`` tells runs of the same name apart. Given to grpo-watch as a label too, it comes out of the scrape as
+``exported_namespace`` beside that of the target.
+"""
+APART = "namespace, team"
+"""The user's labels that a rule of the user's own takes along; other ones can't be joined without their names."""
 HEAD = """\
 # Forwards what grpo-watch finds, one alert per rule, labelled like the direct sink's, so that Alertmanager takes both
 # for one alert. Written by `make docs` from rules/*.yaml; change the source instead.
@@ -69,8 +78,9 @@ def _shipped(rule: Rule) -> Mapping[str, Any]:
 
 
 def _others(known: Iterable[str]) -> Mapping[str, Any]:
-    """Rules of the user's own: they bring no words along, and their run's labels can't be joined."""
-    expression = f'{TOLD}{{rule!~"{"|".join(known)}"}}'
+    """Rules of the user's own: they bring no words along."""
+    own = f'{TOLD}{{rule!~"{"|".join(known)}"}}'
+    expression = f"{own} * on (job, instance, run) group_left ({APART}) grpo_run_info"
     summary = "{{ $labels.run }}: {{ $labels.rule }}"
     notes = {"summary": summary, "evidence": _Text(_first_step("$labels.rule"))}
     return _alert(expression, {}, {**notes, "runbook": "grpo-watch explain {{ $labels.rule }}", "page": _Text(PAGE)})
@@ -94,10 +104,16 @@ def _evidence(rule: Rule) -> str:
 
 
 def _first_step(rule: str) -> str:
-    query = f'printf "max(grpo_alert_first_step{{run=%q,rule=%q}})" $labels.run {rule} | query'
-    return f"{{{{ with {query} }}}}since step {{{{ . | first | value }}}}{{{{ end }}}}"
+    asked = _asked("grpo_alert_first_step{run=%q,rule=%q}", rule)
+    return f"{{{{ with {asked} }}}}since step {{{{ . | first | value }}}}{{{{ end }}}}"
 
 
 def _value(metric: str, name: str) -> str:
-    query = f'printf "max({metric}{{run=%q}})" $labels.run | query'
-    return f'{{{{ with {query} }}}} · {name} {{{{ . | first | value | printf "%.4g" }}}}{{{{ end }}}}'
+    shown = f'{name} {{{{ . | first | value | printf "%.4g" }}}}'
+    return f"{{{{ with {_asked(f'{metric}{{run=%q}}')} }}}} · {shown}{{{{ end }}}}"
+
+
+def _asked(series: str, *more: str) -> str:
+    """The largest value of this run's series; ``more`` are what else it names."""
+    given = " ".join(["$labels.run", *more, "$labels.run $labels.namespace"])
+    return f'printf "max({series} and on (job, instance, run) {INFO})" {given} | query'

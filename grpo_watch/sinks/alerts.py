@@ -27,6 +27,7 @@ def annotations_of(told: Notification) -> dict[str, str]:
         "cause": clean(told.cause or (f"explained by {told.caused_by}" if told.caused_by else "")),
         "fix": clean(told.hint),
         "runbook": told.runbook,
+        "runbook_url": told.runbook if told.runbook.startswith(("http://", "https://")) else "",
         "page": told.page,
     }
     return {name: text for name, text in notes.items() if text}

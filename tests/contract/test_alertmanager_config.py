@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -15,6 +16,8 @@ import httpx
 import pytest
 import yaml
 
+from grpo_watch.core.diagnosis import CAUSES
+from grpo_watch.core.snapshot import FROZEN_POLICY
 from tests.support.alertmanager import SHIPPED, telling
 from tests.support.process import until
 from tests.support.receiving import Receiving, receiving
@@ -108,6 +111,8 @@ def test_a_message_says_what_is_known(rendered: Callable[..., str]) -> None:
         "*warning* `GrpoRunGone` a: vanished",
         "over: `entropy-collapse` Low.",
     ]
+    linked = alert("firing", CRASHED, summary="It ended.", runbook="x", runbook_url="https://wiki.example.org/r?a=1&b")
+    assert rendered("grpo.text", linked).splitlines()[1] == ">more: https://wiki.example.org/r?a=1&amp;b"
     assert rendered("grpo.page", firing, **common) == "http://gpu7:9853/"
     assert rendered("grpo.page", firing) == "http://am"
     assert rendered("grpo.title", over, **common) == "Resolved: a"
@@ -177,6 +182,65 @@ def test_slack_gets_the_text(alertmanager: Served, people: Receiving) -> None:
         "*warning* `entropy-collapse` &lt;!channel&gt; *a* &amp; &lt;http://evil|click&gt;",
         ">fix: Raise it.",
     ]
+
+
+def inhibited() -> list[tuple[set[str], set[str]]]:
+    """Of each inhibition among rules: those that silence, and those that are silenced."""
+    pairs = []
+    for each in yaml.safe_load(SHIPPED.read_text())["inhibit_rules"]:
+        sides = [
+            re.search(r'rule=~?"([^"]+)"', " ".join(each[side])) for side in ("source_matchers", "target_matchers")
+        ]
+        if sides[0] and sides[1]:
+            pairs.append((set(sides[0][1].split("|")), set(sides[1][1].split("|"))))
+    return pairs
+
+
+def test_a_finding_silences_only_what_diagnosis_explains_by_it() -> None:
+    """No inhibition is wider than the table of causes; those of a frozen policy are all there."""
+    pairs = inhibited()
+    for causes, effects in pairs:
+        assert all(cause in CAUSES[effect] for cause in causes for effect in effects)
+    silenced = {(cause, effect) for causes, effects in pairs for cause in causes for effect in effects}
+    told = FROZEN_POLICY - {"reference-follows-policy"}  # which makes what it explains an `info`, told to nobody
+    assert {(cause, effect) for effect in told for cause in CAUSES[effect] if cause in told} <= silenced
+
+
+def test_every_inhibition_of_a_run_stays_with_that_run() -> None:
+    shipped = yaml.safe_load(SHIPPED.read_text())
+    assert shipped["route"]["group_by"] == ["alertname", "run", "namespace", "team"]
+    *of_runs, of_watchers = (each["equal"] for each in shipped["inhibit_rules"])
+    assert of_runs == [["run", "namespace", "team"]] * 5
+    assert of_watchers == ["job", "instance"]
+
+
+@pytest.mark.system("alertmanager")
+def test_a_frozen_run_silences_its_effects_and_nothing_else(alertmanager: Served) -> None:
+    """Not what is wrong besides, and nothing of a run of the same name in another namespace or of another team."""
+
+    def of(rule: str, severity: str = "warning", **labels: str) -> dict[str, str]:
+        return {**RUN, "rule": rule, "severity": severity, **labels}
+
+    besides = ("delivery-failing", "source-unreachable", "memory-creep", "entropy-collapse", "reward-variance-collapse")
+    mine = {"namespace": "x", "team": "math"}
+    frozen = of("gradient-lost", "critical", **mine)
+    others = [
+        frozen,
+        *(of(rule, **mine) for rule in besides),
+        of("run-crashed", "critical", **mine),
+        of("kl-stuck-at-zero", "critical", namespace="y", team="math"),
+        of("kl-stuck-at-zero", "critical", namespace="x", team="code"),
+        of("kl-stuck-at-zero", "critical"),
+    ]
+    follow = [of("kl-stuck-at-zero", "critical", **mine), of("parameters-unchanged", **mine)]
+    post(alertmanager, *others, *follow)
+
+    def labels(state: str) -> list[frozenset[tuple[str, str]]]:
+        found = httpx.get(f"{alertmanager.url}/api/v2/alerts").json()
+        return [frozenset(each["labels"].items()) for each in found if each["status"]["state"] == state]
+
+    until(lambda: set(labels("suppressed")) == {frozenset(each.items()) for each in follow})
+    until(lambda: set(labels("active")) == {frozenset(each.items()) for each in others})
 
 
 @pytest.mark.system("alertmanager")

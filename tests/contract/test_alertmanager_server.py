@@ -121,6 +121,13 @@ def test_fires_repeats_and_resolves(start: Start, people: Receiving) -> None:
         until(lambda: alerts(server) == [])
 
 
+def test_a_runbook_that_is_an_address_is_a_link(start: Start) -> None:
+    with start() as server:
+        delivered(receiver(server).send(firing(runbook="https://wiki.example.org/kl")))
+        (alert,) = alerts(server)
+        assert alert["annotations"]["runbook_url"] == "https://wiki.example.org/kl"
+
+
 def test_one_alert_for_many_keys_ends_with_the_last(start: Start) -> None:
     """Two reward functions under one rule share their labels."""
     with start() as server:
@@ -169,7 +176,7 @@ def test_silence(start: Start, people: Receiving) -> None:
 
 
 def test_a_frozen_policy_inhibits_what_follows_from_it(start: Start) -> None:
-    """On its own run only; and of two causes of the same standstill the nearer one calls."""
+    """And no more: of two findings of the same standstill the nearer cause calls."""
     with start() as server:
         sink = receiver(server)
         frozen = firing(rule="parameters-unchanged")
@@ -177,14 +184,14 @@ def test_a_frozen_policy_inhibits_what_follows_from_it(start: Start) -> None:
             frozen,
             firing(id="2", rule="kl-stuck-at-zero"),
             firing(id="3", rule="entropy-collapse", severity="warning"),
-            firing(id="4", rule="entropy-collapse", severity="warning", run="v1-run"),
+            firing(id="4", rule="kl-stuck-at-zero", run="v1-run"),
         )
         delivered(sink.send(replace(frozen, id="digest", parts=parts)))
         until(lambda: len(alerts(server)) == 4)
-        until(lambda: states(server)["v0-run entropy-collapse"] == "suppressed")
+        until(lambda: states(server)["v0-run entropy-collapse"] == "active")
         until(lambda: states(server)["v0-run kl-stuck-at-zero"] == "suppressed")
         until(lambda: states(server)["v0-run parameters-unchanged"] == "active")
-        until(lambda: states(server)["v1-run entropy-collapse"] == "active")
+        until(lambda: states(server)["v1-run kl-stuck-at-zero"] == "active")
 
 
 def test_alertmanager_restarts(start: Start) -> None:

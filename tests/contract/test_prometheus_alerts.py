@@ -28,7 +28,10 @@ def labels_of(found: list[dict[str, Any]]) -> set[Labels]:
 
 @pytest.mark.system("prometheus", "alertmanager")
 def test_both_ways_are_one_alert(tmp_path: Path, program: Callable[[str], str]) -> None:
-    """With the user's labels; the second one changes who is seen as its origin, and no more."""
+    """With the user's labels; the second one changes who is seen as its origin, and no more.
+
+    As in Kubernetes the target has a namespace, which the watcher is told of too; both lead to the same page.
+    """
     run = unpack(FROZEN, tmp_path / "runs")
     for console in run.rglob("*.log"):
         console.unlink()
@@ -47,7 +50,7 @@ def test_both_ways_are_one_alert(tmp_path: Path, program: Callable[[str], str]) 
     ]
     url = f"http://127.0.0.1:{port}"
     settings = {
-        "runs": [{"path": str(tmp_path / "runs" / "*"), "labels": {"team": "math"}}],
+        "runs": [{"path": str(tmp_path / "runs" / "*"), "labels": {"team": "math", "namespace": "lab"}}],
         "sinks": [{"type": "alertmanager", "url": url}],
     }
     (tmp_path / "grpo-watch.yaml").write_text(json.dumps(settings))
@@ -66,8 +69,14 @@ def test_both_ways_are_one_alert(tmp_path: Path, program: Callable[[str], str]) 
             growing.write(b"".join(lines[2:-2]))
         direct = until(lambda: labels_of(here()), daemon.child)
         (labels,) = direct
-        assert {("team", "math"), ("run", FROZEN), ("rule", "kl-stuck-at-zero"), ("severity", "critical")} < labels
-        with shipped_prometheus(program("prometheus"), tmp_path, daemon.url, url) as server:
+        assert {
+            ("team", "math"),
+            ("namespace", "lab"),
+            ("run", FROZEN),
+            ("rule", "kl-stuck-at-zero"),
+            ("severity", "critical"),
+        } < labels
+        with shipped_prometheus(program("prometheus"), tmp_path, daemon.url, url, namespace="lab") as server:
             asked = f"{server.url}/api/v1/alerts"
             scraped = until(lambda: labels_of(httpx.get(asked).json()["data"]["alerts"]), daemon.child)
             until(
@@ -79,4 +88,6 @@ def test_both_ways_are_one_alert(tmp_path: Path, program: Callable[[str], str]) 
                 daemon.child,
             )
             assert scraped == direct
+            notes = [alert["annotations"] for alert in httpx.get(asked).json()["data"]["alerts"]]
+            assert {note["page"] for note in notes if "page" in note} == {f"{daemon.url}/#/run/{FROZEN}"}
             assert labels_of(here()) == direct

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -25,6 +26,8 @@ TESTS = sorted((RULES / "tests").glob("*.test.yaml"))
 FOREIGN = {"up", "process_start_time_seconds", "push_time_seconds", "node_textfile_mtime_seconds"}
 """Of Prometheus, of every process, of the Pushgateway and of node_exporter."""
 TELLING = [rule.name for rule in load_rules() if rule.severity is not Severity.INFO]
+
+TARGET = 'job="j",instance="i",namespace="n",pod="p"'
 
 
 @cache
@@ -73,18 +76,21 @@ def test_each_rule_of_ours_is_told_once_and_only_when_it_fires(tmp_path: Path, p
     """Of three runs the second has all rules firing, as critical and as warning by turns."""
     severities = {name: ("critical", "warning")[i % 2] for i, name in enumerate(TELLING)}
     series = [
-        {"series": f'grpo_run_info{{job="j",instance="i",run="{run}",framework="trl",team="x"}}', "values": "1x9"}
+        {
+            "series": f'grpo_run_info{{{TARGET},exported_namespace="n",run="{run}",framework="trl",team="x"}}',
+            "values": "1x9",
+        }
         for run in ("quiet", "loud", "explained")
     ]
     for name, severity in severities.items():
-        of = f'job="j",instance="i",rule="{name}"'
+        of = f'{TARGET},rule="{name}"'
         for run, value in (("quiet", 0), ("loud", 1), ("explained", 1)):
             firing = f'grpo_alert_firing{{{of},run="{run}",severity="{severity}"}}'
             series.append({"series": firing, "values": f"{value}+0x9"})
         series.append({"series": f'grpo_alert_explained{{{of},run="explained",cause="c"}}', "values": "1x9"})
     told = [
         {
-            "labels": f'ALERTS{{alertname="GrpoRunAlert",alertstate="firing",rule="{name}",run="loud",'
+            "labels": f'ALERTS{{alertname="GrpoRunAlert",alertstate="firing",rule="{name}",run="loud",namespace="n",'
             f'severity="{severity}",team="x"}}',
             "value": 1,
         }
@@ -138,6 +144,39 @@ def test_the_alerts_of_runs_are_those_of_the_rules(monkeypatch: pytest.MonkeyPat
     monkeypatch.syspath_prepend("scripts")
     made = import_module("prometheus_rules").page(load_rules())
     assert made == (RULES / "grpo-runs.rules.yaml").read_text()
+
+
+RULE_URL, ALERT_URL = "https://wiki.example.org/grpo/{rule}", "https://wiki.example.org/alerts#{alert}"
+
+
+@pytest.mark.system("promtool")
+def test_alerts_link_to_where_the_runbooks_are_served(tmp_path: Path, program: Callable[[str], str]) -> None:
+    """As the script writes them; what an alert says besides stays as it is."""
+    command = [sys.executable, "scripts/prometheus_runbooks.py", tmp_path]
+    subprocess.run([*command, "--runbook-url", RULE_URL, "--alert-runbook-url", ALERT_URL], check=True)
+    written = sorted(tmp_path.glob("*.rules.yaml"))
+    assert [file.name for file in written] == [file.name for file in FILES]
+    promtool(program, "check", "rules", *written)
+    linked = {}
+    for shipped, file in zip(FILES, written, strict=True):
+        made = yaml.safe_load(file.read_text())
+        for rule in (rule for group in made["groups"] for rule in group["rules"] if "alert" in rule):
+            linked[rule.get("labels", {}).get("rule", rule["alert"])] = rule["annotations"].pop("runbook_url")
+        assert made == parsed(shipped)
+    assert linked["kl-stuck-at-zero"] == "https://wiki.example.org/grpo/kl-stuck-at-zero"
+    assert linked["GrpoRunAlert"] == "https://wiki.example.org/grpo/{{ $labels.rule }}"
+    assert linked["GrpoWatchDown"] == "https://wiki.example.org/alerts#grpowatchdown"
+
+
+@pytest.mark.parametrize(
+    "url", ["https://wiki.example.org/", 'https://x/"{rule}', "ftp://x/{rule}", "https://x/$1{rule}"]
+)
+def test_an_address_of_runbooks_that_can_not_be_is_refused(url: str, tmp_path: Path) -> None:
+    command = [sys.executable, "scripts/prometheus_runbooks.py", tmp_path / "rules", "--runbook-url", url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "{rule}" in done.stderr
+    assert not (tmp_path / "rules").exists()
 
 
 @pytest.mark.parametrize(

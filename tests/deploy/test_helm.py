@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,24 @@ def test_prometheus_takes_the_rules(rendered: Render, case: str, tmp_path: Path,
         subprocess.run([program("promtool"), "check", "rules", *files], capture_output=True, check=False).returncode
         == 0
     )
+
+
+def test_alerts_link_to_runbooks_as_the_generator_makes_them(rendered: Render, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend("scripts")
+    linked = import_module("prometheus_runbooks").linked
+    urls = "https://wiki.example.org/{rule}.md", "https://wiki.example.org/alerts#{alert}"
+    values = {"enabled": True, "runbookUrl": urls[0], "alertRunbookUrl": urls[1]}
+    made = [each["spec"] for each in rendered({"prometheusRule": values}) if each["kind"] == "PrometheusRule"]
+    files = sorted(Path("rules/prometheus").glob("*.rules.yaml"))
+    assert made == [yaml.safe_load(linked(file.read_text(), *urls)) for file in files]
+    assert "https://wiki.example.org/{{ $labels.rule }}.md" in json.dumps(made)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://wiki.example.org/", 'https://x/"{rule}', "ftp://x/{rule}", "https://x/$1{rule}"]
+)
+def test_an_address_of_runbooks_that_can_not_be_is_refused(helm: Callable[..., Any], url: str) -> None:
+    assert "runbookUrl" in helm("template", {"prometheusRule": {"runbookUrl": url}}).stderr
 
 
 def test_the_dashboards_are_ours_and_small_enough_for_a_configmap(rendered: Render) -> None:

@@ -14,10 +14,20 @@ RULES = Path("rules/prometheus").resolve()
 
 @contextmanager
 def shipped_prometheus(
-    program: str, folder: Path, watcher: str, alertmanager: str = "http://127.0.0.1:9", interval: str = "250ms"
+    program: str,
+    folder: Path,
+    watcher: str,
+    alertmanager: str = "http://127.0.0.1:9",
+    interval: str = "250ms",
+    namespace: str = "",
 ) -> Iterator[Served]:
-    """Scrapes ``watcher`` and tells ``alertmanager`` (addresses with ``http://``); stores in ``folder``."""
-    text = SHIPPED.read_text()
+    """Scrapes ``watcher`` and tells ``alertmanager`` (addresses with ``http://``); stores in ``folder``.
+
+    ``namespace`` is a label of the target, as in Kubernetes; empty: it has none.
+    """
+    target = '      - targets: ["127.0.0.1:9853"]\n'
+    text = SHIPPED.read_text().replace(target, f"{target}        labels: {{namespace: '{namespace}'}}\n")
+    assert "labels: {namespace:" in text
     changes = {
         "127.0.0.1:9853": watcher.removeprefix("http://"),
         "127.0.0.1:9093": alertmanager.removeprefix("http://"),
