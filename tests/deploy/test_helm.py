@@ -29,6 +29,19 @@ TRAINER = {
     "env": [{"name": "WORLD_SIZE", "value": "8"}],
     "resources": {"limits": {"nvidia.com/gpu": 8}},
 }
+TRAINER_IN_FULL = {
+    **TRAINER,
+    "env": [{"name": "A", "value": "1"}],
+    "envFrom": [{"secretRef": {"name": "wandb"}}],
+    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "datasets"}}],
+    "volumeMounts": [{"name": "data", "mountPath": "/datasets", "readOnly": True}],
+    "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    "priorityClassName": "training",
+    "serviceAccountName": "trainer",
+    "ttlSecondsAfterFinished": 0,
+}
+ON = {"enabled": True}
+OWN_FOLDER = {"runs": {"subPath": "night"}}
 FULL = {
     "imagePullSecrets": [{"name": "registry"}],
     "runs": {"claim": "nfs", "path": "/data", "subPath": "grpo", "group": 4000},
@@ -44,15 +57,29 @@ FULL = {
 CASES: Mapping[str, Mapping[str, Any]] = {
     "stand-alone": {},
     "stand-alone, everything": {**FULL, **MONITORED, "state": {"storageClass": "fast"}},
-    "sidecar": {"mode": "sidecar", "trainer": TRAINER},
+    "sidecar": {"mode": "sidecar", "trainer": TRAINER, **OWN_FOLDER},
     "sidecar, everything": {
         **FULL,
         **MONITORED,
         "mode": "sidecar",
-        "trainer": {**TRAINER, "env": [{"name": "A", "value": "1"}]},
+        "onePerCluster": True,
+        "trainer": TRAINER_IN_FULL,
     },
     "sidecar, a volume of its own": {"mode": "sidecar", "trainer": TRAINER, "runs": {"claim": ""}},
-    "sidecar for other charts": {"mode": "sidecar"},
+    "sidecar for other charts": {"mode": "sidecar", **OWN_FOLDER},
+    "sidecar, a claim of its own": {"mode": "sidecar", "trainer": TRAINER, "runs": {"claim": "mine", "whole": True}},
+    "sidecar, its own PodMonitor": {
+        "mode": "sidecar",
+        "trainer": TRAINER,
+        "podMonitor": {"enabled": True, "labels": {"release": "stack"}},
+        **OWN_FOLDER,
+    },
+    "rules, dashboards and PodMonitor only": {
+        "mode": "sidecar",
+        "onePerCluster": True,
+        "runs": {"claim": ""},
+        **MONITORED,
+    },
 }
 EMBEDDED = """{{- $watch := index .Subcharts "grpo-watch" }}
 apiVersion: batch/v1
@@ -148,12 +175,51 @@ def test_a_sidecar_starts_first_ends_last_and_leaves_the_trainers_files_alone(re
     assert trainer_mount == {"name": "runs", "mountPath": "/data", "subPath": "grpo"}
 
 
+def test_the_trainer_is_given_what_it_needs_and_the_watcher_none_of_it(rendered: Render) -> None:
+    (job,) = [each for each in rendered(CASES["sidecar, everything"]) if each["kind"] == "Job"]
+    assert job["spec"]["ttlSecondsAfterFinished"] == 0
+    spec = job["spec"]["template"]["spec"]
+    for key in ("affinity", "priorityClassName", "serviceAccountName"):
+        assert spec[key] == TRAINER_IN_FULL[key]
+    assert spec["volumes"][-1:] == TRAINER_IN_FULL["volumes"]
+    (trainer,), (watcher,) = spec["containers"], spec["initContainers"]
+    assert trainer["envFrom"] == TRAINER_IN_FULL["envFrom"]
+    assert trainer["volumeMounts"][-1:] == TRAINER_IN_FULL["volumeMounts"]
+    assert "envFrom" not in watcher
+    assert "data" not in {mount["name"] for mount in watcher["volumeMounts"]}
+
+
+def test_a_pod_monitor_of_a_job_leaves_other_jobs_alone(rendered: Render) -> None:
+    """Else each of N jobs in a namespace would have every pod scraped once more."""
+
+    def selected(values: Mapping[str, Any]) -> dict[str, str]:
+        (monitor,) = [each for each in rendered(values) if each["kind"] == "PodMonitor"]
+        labels: dict[str, str] = monitor["spec"]["selector"]["matchLabels"]
+        return labels
+
+    every = {"grpo-watch/scrape": "true"}
+    assert selected(CASES["sidecar, its own PodMonitor"]) == {**every, "app.kubernetes.io/instance": "night"}
+    assert selected(CASES["rules, dashboards and PodMonitor only"]) == every
+    assert selected(CASES["stand-alone, everything"]) == every
+
+
+def test_runs_of_different_jobs_are_called_differently(rendered: Render) -> None:
+    """Alertmanager and Prometheus tell runs apart by their name, and many jobs write to a folder called `output`."""
+
+    def names(values: Mapping[str, Any]) -> list[str]:
+        (config,) = [each for each in rendered(values) if "grpo-watch.yaml" in each.get("data", {})]
+        return [entry.get("name", "") for entry in yaml.safe_load(config["data"]["grpo-watch.yaml"])["runs"]]
+
+    assert names(CASES["sidecar"]) == ["default/night/{folder}"]
+    assert names(CASES["stand-alone"]) == [""]
+
+
 def test_a_chart_of_ones_own_takes_the_sidecar(program: Callable[[str], str], tmp_path: Path) -> None:
     """With the two lines that values.yaml and the documentation name."""
     pod = tmp_path / "mine" / "templates" / "pod.yaml"
     pod.parent.mkdir(parents=True)
     (tmp_path / "mine" / "Chart.yaml").write_text("{apiVersion: v2, name: mine, version: 1.0.0}")
-    (tmp_path / "mine" / "values.yaml").write_text("grpo-watch: {mode: sidecar, runs: {path: /data}}")
+    (tmp_path / "mine" / "values.yaml").write_text("grpo-watch: {mode: sidecar, runs: {path: /data, subPath: mine}}")
     shutil.copytree(CHART, tmp_path / "mine" / "charts" / "grpo-watch")
     pod.write_text(EMBEDDED)
     command = [program("helm"), "template", "mine", str(tmp_path / "mine"), "--kube-version", "1.35.0"]
@@ -172,7 +238,7 @@ def test_the_network_policy_is_for_the_watchers_own_pods_only(rendered: Render) 
     assert not [each for each in rendered(CASES["sidecar"]) if each["kind"] == "NetworkPolicy"]
 
 
-@pytest.mark.parametrize("case", ["stand-alone, everything", "sidecar, everything"])
+@pytest.mark.parametrize("case", ["stand-alone, everything", "sidecar, everything", "sidecar, its own PodMonitor"])
 def test_the_pod_monitor_finds_the_pods_and_their_port(rendered: Render, case: str) -> None:
     documents = rendered(CASES[case])
     (monitor,) = [each for each in documents if each["kind"] == "PodMonitor"]
@@ -258,6 +324,15 @@ def test_nothing_is_left_of_files_that_went() -> None:
         ({"imagePullSecret": []}, "imagePullSecret"),
         ({"runs": {"path": "relative"}}, "path"),
         ({"runs": {"claim": ""}}, "the stand-alone watcher needs the volume"),
+        ({"mode": "sidecar"}, "runs.subPath: a sidecar watches its own job only"),
+        ({"mode": "sidecar", "trainer": TRAINER, "runs": {"claim": "nfs"}}, "runs.subPath: a sidecar watches"),
+        ({"mode": "sidecar", **OWN_FOLDER, "prometheusRule": ON}, "prometheusRule.enabled is needed once per cluster"),
+        ({"mode": "sidecar", **OWN_FOLDER, "dashboards": ON}, "dashboards.enabled is needed once per cluster"),
+        (
+            {"mode": "sidecar", **OWN_FOLDER, "podMonitor": {**ON, "anyNamespace": True}},
+            "podMonitor.anyNamespace is needed once per cluster",
+        ),
+        ({"trainer": {"ttlSecondsAfterFinished": -1}}, "ttlSecondsAfterFinished"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(helm: Callable[..., Any], values: Mapping[str, Any], told: str) -> None:
@@ -269,3 +344,15 @@ def test_values_that_make_no_sense_are_refused(helm: Callable[..., Any], values:
 def test_the_chart_is_of_this_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["appVersion"] == __version__
+
+
+def test_the_documented_installations_render(program: Callable[[str], str], tmp_path: Path) -> None:
+    """The commands of the page, with `template` for `install`."""
+    page = Path("docs/deployment.md").read_text().replace("\\\n", "")
+    commands = [line.split()[2:] for line in page.splitlines() if line.startswith("helm install ")]
+    assert len(commands) == 3
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    for words in commands:
+        command = [program("helm"), "template", *words, "--kube-version", "1.35.0"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done.stderr

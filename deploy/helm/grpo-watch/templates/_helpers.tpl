@@ -27,9 +27,29 @@ annotations:
   checksum/config: {{ include "grpo-watch.config" . | sha256sum }}
 {{- end }}
 
+{{/* A sidecar's runs carry the job's name: alerts are told apart by the run's, and folders of several jobs are often called alike. */}}
 {{- define "grpo-watch.config" -}}
-{{- $runs := dict "runs" (list (dict "path" .Values.runs.path)) -}}
+{{- $entry := dict "path" .Values.runs.path -}}
+{{- if eq .Values.mode "sidecar" -}}
+{{- $_ := set $entry "name" (printf "%s/%s/{folder}" .Release.Namespace .Release.Name) -}}
+{{- end -}}
+{{- $runs := dict "runs" (list $entry) -}}
 {{- mergeOverwrite $runs (deepCopy .Values.config) | toYaml -}}
+{{- end }}
+
+{{/* What a release of which there is one per job must not do. */}}
+{{- define "grpo-watch.sound" -}}
+{{- if eq .Values.mode "sidecar" }}
+{{- if and .Values.runs.claim (not .Values.runs.subPath) (not .Values.runs.whole) }}
+{{- fail "runs.subPath: a sidecar watches its own job only: name the job's folder in the claim (the trainer gets the same); or set runs.claim to \"\" for a volume of the pod's own; or runs.whole to true if the claim holds this job's runs only" }}
+{{- end }}
+{{- if not .Values.onePerCluster }}
+{{- $once := "is needed once per cluster, and sidecars' releases are many: set it in one release of its own or of a stand-alone watcher, or onePerCluster to true here" }}
+{{- if .Values.prometheusRule.enabled }}{{ fail (printf "prometheusRule.enabled %s" $once) }}{{ end }}
+{{- if .Values.dashboards.enabled }}{{ fail (printf "dashboards.enabled %s" $once) }}{{ end }}
+{{- if and .Values.podMonitor.enabled .Values.podMonitor.anyNamespace }}{{ fail (printf "podMonitor.anyNamespace %s" $once) }}{{ end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* How the watcher answers: by TLS where config.web sets a certificate. */}}
