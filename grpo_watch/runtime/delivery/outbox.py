@@ -23,6 +23,8 @@ MOST_IDS = 50_000
 """Ids of finished messages that are remembered, so that none is sent again."""
 DIGEST_FROM, MOST_PARTS = 6, 500
 """So many waiting messages become one, where the receiver takes digests; and at most so many."""
+SPLIT_TRIES = 10
+"""After so many attempts, about five minutes, half of a digest leaves it: one part may be why it does not arrive."""
 GIVE_UP_TRIES = 4_000
 """Attempts after which a message is given up: about three days at one a minute."""
 IDLE_SECONDS = 1.0
@@ -150,13 +152,13 @@ class Outbox:
             self._release(wall)
             if now < self._free_at:
                 return self._free_at - now
-            if self._bundles:
+            head = self._next_unheld(wall)
+            if self._bundles and (head is None or self._bundles[0][0].due <= head.due):
                 rows = tuple(self._bundles[0])
                 return self._fly(digest([row.notification for row in rows], wall), rows, now)
-            head = self._next_unheld(wall)
             if head is None:
                 return IDLE_SECONDS
-            if self._wants_digest() and self._bundle(wall):
+            if not self._bundles and self._wants_digest() and self._bundle(wall):
                 return 0.0
             return self._fly(head.notification, (head,), now)
 
@@ -174,10 +176,7 @@ class Outbox:
                 self._end(job.rows, "delivered", wall)
                 self._trouble.over()
             elif len(job.rows) > 1:
-                for row in job.rows:
-                    row.bundle, row.together, row.alone = 0, False, True
-                    self._note(row)
-                self._queue.insert(job.rows)
+                self._separate(job.rows, alone=True)
             else:
                 self._end(job.rows, "refused", wall)
                 self._trouble.begins(outcome.detail, [job.notification.run, *self._runs()])
@@ -197,8 +196,10 @@ class Outbox:
     def _load(self, row: Row) -> None:
         if row.bundle and self._bundles and self._bundles[-1][0].bundle == row.bundle:
             self._bundles[-1].append(row)
+            self._keep_order()
         elif row.bundle:
             self._bundles.append([row])
+            self._keep_order()
         elif row.together:
             self._gathering.append(row)
         else:
@@ -272,8 +273,29 @@ class Outbox:
             row.bundle = rows[0].number
             self._note(row)
         self._bundles.append(rows)
+        self._keep_order()
         self._version += 1
         return True
+
+    def _halve(self, rows: Sequence[Row]) -> None:
+        """Leave the first half of a digest together; the rest, or both of two, go by themselves or with what comes."""
+        half = len(rows) // 2
+        self._remove(rows)
+        if half > 1:
+            self._bundles.append(list(rows[:half]))
+        self._separate(rows[half if half > 1 else 0 :], alone=half <= 1)
+        self._keep_order()
+        self._version += 1
+
+    def _separate(self, rows: Sequence[Row], *, alone: bool) -> None:
+        for row in rows:
+            row.bundle, row.together, row.alone = 0, False, alone
+            self._note(row)
+        self._queue.insert(rows)
+
+    def _keep_order(self) -> None:
+        """A run's news wait for what a digest says of it; those of other runs may pass one that does not arrive."""
+        self._queue.hold_back(frozenset(row.notification.run for rows in self._bundles for row in rows))
 
     def _fly(self, notification: Notification, rows: tuple[Row, ...], now: float) -> Job | float:
         if rows[0].due > now:
@@ -295,6 +317,8 @@ class Outbox:
             self._end(rows, "expired", wall)
         elif not rows[0].bundle:
             self._queue.put_off(rows[0], due)
+        elif rows[0].tries % SPLIT_TRIES == 0:
+            self._halve(rows)
 
     def _remove(self, rows: Iterable[Row]) -> None:
         for row in rows:
@@ -302,6 +326,7 @@ class Outbox:
                 self._queue.remove(row)
             elif self._bundles and self._bundles[0][0].bundle == row.bundle:
                 self._bundles.popleft()
+                self._keep_order()
 
     def _note(self, row: Row) -> None:
         self._changes.changed[self.name, row.notification.id] = (row.tries, row.bundle)

@@ -50,6 +50,7 @@ class Queue:
         self._rows: dict[int, Row] = {}
         self._runs: dict[str, deque[Row]] = {}
         self._heads: list[tuple[float, int, str]] = []
+        self._held_back: frozenset[str] = frozenset()
         self.together = self.alone = 0
 
     def __len__(self) -> int:
@@ -81,10 +82,16 @@ class Queue:
         while self._heads:
             due, number, run = self._heads[0]
             line = self._runs.get(run)
-            if line and line[0].number == number and line[0].due == due:
+            if line and line[0].number == number and line[0].due == due and run not in self._held_back:
                 return line[0]
             heapq.heappop(self._heads)
         return None
+
+    def hold_back(self, runs: frozenset[str]) -> None:
+        """Have no head of these runs, and of all others again."""
+        free, self._held_back = self._held_back - runs, runs
+        for run in free & self._runs.keys():
+            self._offer(self._runs[run][0])
 
     def oldest(self, count: int) -> list[Row]:
         """The first rows by time of arrival."""

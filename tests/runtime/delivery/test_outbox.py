@@ -217,6 +217,52 @@ def test_a_refused_digest_is_sent_part_by_part() -> None:
     assert ids(box.send_all()) == [f"fire-{number}" for number in range(6)]
 
 
+def test_a_digest_that_never_arrives_holds_up_no_other_run() -> None:
+    """One of its parts is why; a critical alert of another run passes, and the good parts arrive in the end."""
+    box = Postbox(Route(digest=True))
+    box.put(*(fire(number) for number in range(40)))
+    arrived: dict[str, float] = {}
+
+    def minute() -> None:
+        until = box.now + 60.0
+        while box.now < until:
+            job = box.take()
+            if isinstance(job, Job):
+                bad = any(row.notification.id == "fire-7" for row in job.rows)
+                if not bad:
+                    arrived.update((row.notification.id, box.now) for row in job.rows)
+                box.outbox.settle(job, RETRY if bad else DELIVERED, box.now, box.now)
+            box.store()
+            box.now += 0.0 if job == 0 else 1.0
+
+    minute()
+    assert arrived == {}
+    box.put(fire(99), end(99), end(7))
+    came = box.now
+    minute()
+    minute()
+    assert list(arrived) == ["fire-99", "end-99"]
+    assert arrived["fire-99"] - came <= 61
+    for _ in range(60):
+        minute()
+    assert set(arrived) == {"fire-99", "end-99", *(f"fire-{number}" for number in range(40) if number != 7)}
+    assert box.outbox.counts["refused"] == box.outbox.counts["expired"] == 0
+
+
+def test_an_outage_of_minutes_does_not_scatter_a_digest() -> None:
+    box = Postbox(Route(digest=True), pace=1.0)
+    box.put(*(fire(number) for number in range(40)))
+    while box.now < 600.0:
+        box.send(RETRY)
+        box.now += 1.0
+    sent = []
+    for _ in range(120):
+        sent += box.send_all()
+        box.now += 1.0
+    assert sum(len(message.parts or (message,)) for message in sent) == 40
+    assert len(sent) < 35
+
+
 def test_what_fires_at_the_start_goes_as_one_digest_when_all_was_read() -> None:
     box = Postbox()
     box.find(fire(), fire(2), fire(3))
