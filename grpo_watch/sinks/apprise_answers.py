@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from grpo_watch.sinks.http import ACCEPTED, MENDING_TRIES, outcome_of, seconds_o
 from grpo_watch.sinks.notification import Outcome, Result
 
 MAX_BODY = 65_536
+"""Bytes of an answer that are read."""
 CODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "dingtalk": ("errcode",),
@@ -54,11 +55,12 @@ class Ear:
             return found
 
         def asked(*given: Any, **named: Any) -> Any:
-            answer = found(*given, **named)
             heard = self._heard.get()
-            if heard is not None:
-                body = (answer.content or b"")[:MAX_BODY]
-                heard.append(Answer(answer.status_code, answer.headers.get("retry-after", ""), body))
+            if heard is None:
+                return found(*given, **named)
+            answer = found(*given, **{**named, "stream": True})
+            body = _beginning(answer)
+            heard.append(Answer(answer.status_code, answer.headers.get("retry-after", ""), body))
             return answer
 
         return asked
@@ -72,6 +74,19 @@ class Ear:
             yield heard
         finally:
             self._heard.reset(before)
+
+
+def _beginning(answer: Any) -> bytes:
+    """As much of the body as is read; the plugin finds that too. The status is the answer, also where the body ends."""
+    body = b""
+    with suppress(OSError):  # what requests raises
+        for piece in answer.iter_content(8_192):
+            body += piece[: MAX_BODY - len(body)]
+            if len(body) >= MAX_BODY:
+                break
+    answer.close()
+    answer._content, answer._content_consumed = body, True  # noqa: SLF001  there is no other way to hand it on
+    return body
 
 
 def ear_of(plugin: object) -> Ear | None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import Any
 
 from grpo_watch.errors import ConfigError
-from grpo_watch.sinks.apprise_answers import Answer, ear_of, judged
+from grpo_watch.sinks.apprise_answers import judged
+from grpo_watch.sinks.apprise_process import AppriseProcess, Letter, keep_quiet, service_of
 from grpo_watch.sinks.base import Picture
 from grpo_watch.sinks.digests import listed
 from grpo_watch.sinks.notification import RESOLVED, Notification, Outcome, Result
@@ -19,7 +17,6 @@ MAX_BODY = 1_700
 SHOWN_PARTS, ROOM = 10, 1_350
 """Alerts of a digest that are listed, and all critical ones within so many bytes; an address follows."""
 PACE_SECONDS = 1.0
-INSTALL = "apprise is not installed: pip install 'grpo-watch[apprise]'"
 
 
 class AppriseReceiver:
@@ -39,30 +36,29 @@ class AppriseReceiver:
 
     def __init__(self, name: str, url: Callable[[], str], clock: Callable[[], float]) -> None:
         self.name, self._url, self._clock = name, url, clock
-        _keep_quiet()
-        _service(url())
+        self._process = AppriseProcess()
+        keep_quiet()
+        service_of(url())
 
     def send(self, notification: Notification) -> Outcome:
         """Send one message; apprise says whether it thinks that the service took it, the answer says why it did not."""
         try:
             url = self._url()
-            service = _service(url)
-            ear = ear_of(service[0])
-            with nullcontext(list[Answer]()) if ear is None else ear.listening() as heard:
-                taken = service.notify(title=headline(notification), body=body_of(notification), **_kind(notification))
         except ConfigError as problem:
             return Outcome(Result.RETRY, str(problem))
-        except Exception as problem:  # noqa: BLE001  a plugin's mistake must not end the thread, nor its text be told
-            return Outcome(Result.RETRY, f"apprise failed ({type(problem).__name__})")
-        scheme, answer = url.partition(":")[0].lower(), heard[-1] if heard else None
-        return judged(scheme, answer, self._clock(), taken=bool(taken), audible=ear is not None)
+        heard = self._process.post(Letter(url, headline(notification), body_of(notification), _kind(notification)))
+        if heard.problem:
+            return Outcome(Result.RETRY, heard.problem)
+        scheme = url.partition(":")[0].lower()
+        return judged(scheme, heard.answer, self._clock(), taken=heard.taken, audible=heard.audible)
 
     def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:  # noqa: ARG002
         """Nothing: each message is sent once."""
         return Outcome(Result.DELIVERED, "nothing to refresh")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """End the process that sends."""
+        self._process.close()
 
 
 def body_of(told: Notification) -> str:
@@ -85,36 +81,8 @@ def _line(part: Notification, length: int) -> str:
     return f"{headline(part)}: {clean(part.summary, length)}" if length else headline(part)
 
 
-def _kind(told: Notification) -> dict[str, Any]:
-    """Success, failure or warning, which services show as colours; the text is text, and no markup."""
-    import apprise  # noqa: PLC0415  an extra
-
-    kinds = apprise.NotifyType
+def _kind(told: Notification) -> str:
+    """Success, failure or warning, which services show as colours."""
     if told.status == RESOLVED:
-        kind = kinds.SUCCESS
-    else:
-        kind = {"critical": kinds.FAILURE, "warning": kinds.WARNING}.get(told.severity, kinds.INFO)
-    return {"notify_type": kind, "body_format": apprise.NotifyFormat.TEXT}
-
-
-def _service(url: str) -> Any:
-    """An apprise object with one service.
-
-    Raises:
-        ConfigError: apprise is not installed, or knows no service of this address.
-    """
-    try:
-        import apprise  # noqa: PLC0415  an extra, and slow to import
-    except ImportError:
-        raise ConfigError(INSTALL) from None
-    asset = apprise.AppriseAsset(app_id="grpo-watch", secure_logging=True, async_mode=False, http_redirects=False)
-    service = apprise.Apprise(asset=asset)
-    if not service.add(url):
-        raise ConfigError("apprise knows no service of this address, or something in it is missing")
-    return service
-
-
-def _keep_quiet() -> None:
-    """Its log lines, and those of the HTTP client under it, hold addresses, which are secrets."""
-    for name in ("apprise", "urllib3"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        return "success"
+    return {"critical": "failure", "warning": "warning"}.get(told.severity, "info")

@@ -15,6 +15,8 @@ import pytest
 from grpo_watch.config.schema import Settings
 from grpo_watch.errors import ConfigError
 from grpo_watch.runtime.receivers import Around, build
+from grpo_watch.sinks import apprise_sink
+from grpo_watch.sinks.apprise_process import Heard, Letter, posted
 from grpo_watch.sinks.apprise_sink import MAX_BODY, body_of
 from grpo_watch.sinks.http import MENDING_TRIES
 from grpo_watch.sinks.notification import Receiver, Result
@@ -55,6 +57,18 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]
             monkeypatch.setenv(name, proxy)
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(ca_file))
         yield hosts
+
+
+class Here:
+    """Sends in this process, which starts sooner."""
+
+    def post(self, letter: Letter) -> Heard:
+        return posted(letter)
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apprise_sink, "AppriseProcess", Here)
 
 
 def receiver(tmp_path: Path, url: str) -> Receiver:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.bundles import unpack
+from tests.support.dripping import dripping
 from tests.support.process import Process, until, watching
-from tests.support.receiving import Answer, Receiving, receiving
+from tests.support.receiving import Answer, Receiving, receiving, secret_file
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 KL = "kl-stuck-at-zero"
@@ -95,6 +97,19 @@ def test_a_stop_does_not_wait_for_a_receiver_that_hangs(run: Run, tmp_path: Path
     with receiving() as hook, pushing(run, tmp_path, f"type: webhook, name: hook, url: '{hook.url}'") as daemon:
         until(lambda: told(hook), daemon.child)
         assert told(hook) == [("firing", KL)]
+
+
+def test_a_stop_does_not_wait_for_an_apprise_service_that_drips(run: Run, tmp_path: Path) -> None:
+    asked = threading.Event()
+    with dripping(b"X", asked) as url:
+        file = secret_file(tmp_path / "service", f"json://{url.removeprefix('http://')}/")
+        with pushing(run, tmp_path, f"type: apprise, url_file: '{file}'") as daemon:
+            run.write(40)
+            until(asked.is_set, daemon.child)
+            began = time.monotonic()
+            daemon.child.send_signal(signal.SIGTERM)
+            assert daemon.ends() == 0
+            assert time.monotonic() - began < 5
 
 
 def test_a_receiver_that_hangs_does_not_hold_up_another(run: Run, tmp_path: Path) -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +15,7 @@ from grpo_watch.config.secrets import SecretFile
 from grpo_watch.sinks import client as module
 from grpo_watch.sinks.http import MAX_RETRY_AFTER, Access, Http, outcome_of
 from grpo_watch.sinks.notification import Result
+from tests.support.dripping import dripping
 from tests.support.receiving import Answer, receiving, secret_file
 
 NOW = 1_795_000_000.0  # Wed, 18 Nov 2026 11:06:40 GMT
@@ -114,30 +112,6 @@ def test_a_name_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     outcome = http().send("POST", "http://receiver.invalid/geheim")
     assert (outcome.result, outcome.detail) == (RETRY, "the host's name can't be resolved")
-
-
-@contextmanager
-def dripping(piece: bytes) -> Iterator[str]:
-    """A server that sends the same piece for ever, every 20 ms, and never ends its answer."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    over = threading.Event()
-
-    def serve() -> None:
-        connection, _ = listener.accept()
-        with connection:
-            connection.sendall(b"HTTP/1.1 200 OK\r\n")
-            with suppress(OSError):
-                while not over.wait(0.02):
-                    connection.sendall(piece)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        over.set()
-        thread.join()
-        listener.close()
 
 
 def test_an_answer_that_drips_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

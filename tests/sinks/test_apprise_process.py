@@ -1,0 +1,56 @@
+"""apprise in its own process: an answer that drips or never ends is waited for no longer than allowed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.sinks import apprise_process as module
+from grpo_watch.sinks.apprise_answers import MAX_BODY
+from grpo_watch.sinks.apprise_process import AppriseProcess, Letter, posted
+from tests.support.dripping import dripping
+from tests.support.receiving import Answer, receiving
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*imghdr.*:DeprecationWarning")  # imported by apprise itself
+
+
+@pytest.fixture
+def process() -> Iterator[AppriseProcess]:
+    made = AppriseProcess()
+    yield made
+    made.close()
+
+
+def letter(url: str) -> Letter:
+    return Letter(f"json://{url.removeprefix('http://')}/", "title", "text", "info")
+
+
+def test_an_answer_that_drips_is_given_up_and_the_next_message_goes(
+    process: AppriseProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with receiving() as server, dripping(b"X") as slow:
+        assert process.post(letter(server.url)).taken
+        monkeypatch.setattr(module, "TOTAL_SECONDS", 0.5)
+        began = time.monotonic()
+        heard = process.post(letter(slow))
+        assert (heard.taken, heard.problem) == (False, "no answer in time")
+        assert time.monotonic() - began < 3
+        monkeypatch.undo()
+        assert process.post(letter(server.url)).taken
+        assert len(server.sent) == 2
+
+
+def test_of_an_endless_answer_only_the_beginning_is_read() -> None:
+    with receiving(Answer(body=b"x" * 10 * MAX_BODY)) as server:
+        heard = posted(letter(server.url))
+    assert heard.taken
+    assert heard.answer is not None
+    assert len(heard.answer.body) == MAX_BODY
+
+
+def test_an_address_that_apprise_does_not_know_is_said_without_it(tmp_path: Path) -> None:
+    heard = posted(Letter("nosuchservice://geheim", "title", "text", "info"))
+    assert heard.problem == "apprise knows no service of this address, or something in it is missing"
