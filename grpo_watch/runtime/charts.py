@@ -53,29 +53,38 @@ class Rows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One chart: its title and the metrics it may show; ``instead`` stand in where none of these was logged."""
+    """One chart: its title, and the metrics that it shows where they were logged."""
 
     title: str
     metrics: tuple[str, ...]
-    instead: tuple[str, ...] = ()
 
 
 KINDS = (
     Kind("Reward", ("reward_mean", "reward_function_mean")),
-    Kind(
-        "Reward spread, and share of groups without any",
-        ("reward_group_std", "reward_zero_std_ratio"),
-        ("reward_batch_std",),
-    ),
+    Kind("Reward spread inside the groups", ("reward_group_std",)),
+    Kind("Reward spread over the whole batch", ("reward_batch_std", "reward_function_std")),
+    Kind("Groups without any reward spread (share)", ("reward_zero_std_ratio",)),
+    Kind("Greatest and least advantage", ("advantage_max", "advantage_min")),
     Kind("KL to the reference", ("kl_reference",)),
+    Kind("KL to the policy that generated", ("kl_policy_update",)),
+    Kind("Clipped tokens (share)", ("policy_clip_ratio", "policy_clip_low_ratio", "policy_clip_high_ratio")),
     Kind("Entropy", ("entropy",)),
     Kind("Completion length (tokens)", ("completion_length_mean", "completion_length_min", "completion_length_max")),
     Kind("Completions cut off or repeated (share)", ("completion_truncated_ratio", "completion_duplicate_ratio")),
+    Kind("Loss", ("loss",)),
     Kind("Gradient norm", ("grad_norm",)),
     Kind("Learning rate", ("learning_rate",)),
     Kind("Tensors that changed since the checkpoint before (share)", ("parameters_changed_ratio",)),
-    Kind("Trainer against rollout engine", ("logprob_gap_rollout", "probability_gap_rollout", "kl_rollout")),
+    Kind("Trainer against rollout engine: gap", ("logprob_gap_rollout", "probability_gap_rollout")),
+    Kind("Trainer against rollout engine: divergence", ("kl_rollout", "chi2_rollout")),
+    Kind(
+        "Trainer against rollout engine: weights and errors (1: none)",
+        ("importance_ratio_rollout", "effective_sample_rollout", "probability_error_rollout"),
+    ),
+    Kind("Seconds per step", ("step_seconds",)),
+    Kind("Accelerator memory (GiB)", ("memory_gib",)),
 )
+"""What the rules look at; the two spreads and the three KLs mean different things and have a chart each."""
 
 
 @dataclass(slots=True)
@@ -95,7 +104,7 @@ def charts(rows: Rows, points: int = POINTS, *, by_time: bool = False) -> list[d
     """
     found = []
     for kind in KINDS:
-        names = _logged(rows, kind.metrics) or _logged(rows, kind.instead)
+        names = _logged(rows, kind.metrics)
         if names:
             picked = rows.pick(names, points)
             table = tabulate_by_time(picked) if by_time else tabulate(picked)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
 
 import numpy as np
@@ -9,18 +11,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grpo_watch.core.detector import catalogue
+from grpo_watch.core.names import METRICS
 from grpo_watch.core.records import MetricRow, Severity, Stream
 from grpo_watch.report import series as series_module
 from grpo_watch.report.series import Series
 from grpo_watch.report.thin import telling_rows
-from grpo_watch.runtime.charts import bands, charts
+from grpo_watch.runtime.charts import KINDS, bands, charts
 from tests.support.reports import a_finding, a_series
 
 VALUE = st.floats(-10, 10) | st.just(math.nan)
+NOT_DRAWN = {
+    "epoch": "it only rises, with the steps",
+    "tokens_seen": "it only rises, with the steps",
+    "step_seconds_average": "an average since the start hides what the seconds of each step show",
+}
+"""Metrics without a chart, and why."""
 
 
 def test_a_gap_is_no_zero_and_a_nan_is_counted() -> None:
-    rows = [{"entropy": 1.0}, {"loss": 0.1}, {"entropy": math.nan}, {"entropy": math.inf}, {"entropy": 123456.7}]
+    rows = [{"entropy": 1.0}, {"epoch": 0.1}, {"entropy": math.nan}, {"entropy": math.inf}, {"entropy": 123456.7}]
     (chart,) = charts(a_series(rows))
     assert chart["title"] == "Entropy"
     assert chart["x"] == [1, 2, 3, 4, 5]
@@ -48,11 +58,40 @@ def test_a_restart_keeps_what_was_thrown_away_apart() -> None:
     assert (lost["y"], lost["faint"]) == ([None, None, None, 4.0, 5.0, None], True)
 
 
-def test_the_batch_spread_stands_in_only() -> None:
-    both = a_series([{"reward_group_std": 0.2, "reward_batch_std": 0.3}])
-    alone = a_series([{"reward_batch_std": 0.3}])
-    assert [line["name"] for line in charts(both)[0]["lines"]] == ["reward_group_std"]
-    assert [line["name"] for line in charts(alone)[0]["lines"]] == ["reward_batch_std"]
+@pytest.mark.parametrize(
+    "logged", [("reward_batch_std",), ("reward_group_std",), ("reward_batch_std", "reward_group_std")]
+)
+def test_each_spread_has_a_chart_that_says_which_it_is(logged: tuple[str, ...]) -> None:
+    """Whatever else is logged: TRL gives the share of groups without spread beside either."""
+    told = charts(a_series([{"reward_zero_std_ratio": 0.5, **dict.fromkeys(logged, 0.3)}]))
+    titles = {line["name"]: chart["title"] for chart in told for line in chart["lines"]}
+    expected = {
+        "reward_group_std": "Reward spread inside the groups",
+        "reward_batch_std": "Reward spread over the whole batch",
+    }
+    assert {name: titles.get(name) for name in expected} == {
+        name: title if name in logged else None for name, title in expected.items()
+    }
+
+
+def test_every_metric_that_a_rule_reads_has_a_chart() -> None:
+    drawn = {metric for kind in KINDS for metric in kind.metrics}
+    read: dict[str, set[str]] = {}
+    for name, detector in catalogue().items():
+        tree = ast.parse(inspect.getsource(inspect.getmodule(detector)))  # type: ignore[arg-type]
+        texts = {
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+        read[name] = (texts | {need for needed in detector.needs for need in needed}) & METRICS.keys()
+    assert {name: metrics - drawn - NOT_DRAWN.keys() for name, metrics in read.items() if metrics} == {
+        name: set() for name, metrics in read.items() if metrics
+    }
+    assert {"memory-creep", "clip-fraction-high", "train-rollout-mismatch"} <= {name for name in read if read[name]}
+
+
+def test_every_metric_has_one_chart_or_a_reason() -> None:
+    drawn = [metric for kind in KINDS for metric in kind.metrics]
+    assert sorted([*drawn, *NOT_DRAWN]) == sorted(METRICS)
 
 
 def test_a_single_reward_function_is_the_total() -> None:

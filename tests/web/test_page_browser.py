@@ -79,6 +79,7 @@ def test_a_stranger_finds_what_is_wrong_since_when_why_and_what_to_do(browser: B
         read(daemon)
         seen.open()
         seen.sees("since step")
+        assert "batch spread" in seen.page.locator(".spark .what").all_inner_texts()
         seen.page.get_by_role("link", name="frozen-policy").click()
         seen.page.wait_for_url("**/#/run/frozen-policy")
         seen.sees("What is wrong")
@@ -86,7 +87,10 @@ def test_a_stranger_finds_what_is_wrong_since_when_why_and_what_to_do(browser: B
         finding = seen.page.locator("article.finding").first
         told = finding.inner_text()
         assert "all 26 tensors of checkpoints 60 and 80 are byte-identical" in told
-        assert "step 2: kl-stuck-at-zero, which this explains" in told
+        assert "step 2 (kl-stuck-at-zero), which this explains" in told
+        assert "grpo-watch digest output/checkpoint-60 output/checkpoint-80" in told
+        lanes = seen.page.locator(".tl .when").all_inner_texts()
+        assert lanes[0].startswith("warning since step 2, told at step 10 as critical, since explained by parameters-")
         assert {"Likely cause", "What to do", "Evidence"} <= set(finding.locator("dt").all_inner_texts())
         assert "`" not in told
         assert finding.locator("dd code").count() >= 1
@@ -95,6 +99,8 @@ def test_a_stranger_finds_what_is_wrong_since_when_why_and_what_to_do(browser: B
         assert finding.locator(".runbook code").count() > 3
         assert "`" not in finding.locator(".runbook p").first.inner_text()
         seen.until("document.querySelectorAll('.u-over').length >= 5")
+        titles = seen.page.locator(".chart h3").all_inner_texts()
+        assert {"Reward spread over the whole batch", "Groups without any reward spread (share)", "Loss"} <= set(titles)
         assert seen.page.locator("table.heat td.identical").count() == 26
         seen.page.get_by_role("link", name="grpo-watch").click()
         seen.page.locator("li.run").wait_for()
@@ -211,13 +217,13 @@ def test_the_keyboard_is_enough(opened: Callable[..., Visit]) -> None:
 def test_all_charts_share_the_cursor_and_the_zoom(opened: Callable[..., Visit]) -> None:
     seen = opened(a_critical_run())
     seen.open("#/run/my-run")
-    seen.until("document.querySelectorAll('.u-over').length === 9")
+    seen.until("document.querySelectorAll('.u-over').length === 10")
     seen.page.locator(".chart").first.scroll_into_view_if_needed()
     box = seen.page.locator(".u-over").first.bounding_box()
     assert box is not None
     middle = box["y"] + box["height"] / 2
     seen.page.mouse.move(box["x"] + box["width"] / 2, middle)
-    seen.until(f"{CURSORS}.length === 9 && {CURSORS}.every((at) => at >= 140 && at <= 160 && at === {CURSORS}[0])")
+    seen.until(f"{CURSORS}.length === 10 && {CURSORS}.every((at) => at >= 140 && at <= 160 && at === {CURSORS}[0])")
     seen.page.mouse.down()
     seen.page.mouse.move(box["x"] + box["width"] * 0.75, middle, steps=5)
     seen.page.mouse.up()
@@ -237,7 +243,7 @@ def test_a_phone_never_scrolls_sideways(opened: Callable[..., Visit], scheme: st
         seen.open(place)
         seen.sees(words)
         if "run/" in place:
-            seen.until("document.querySelectorAll('.u-over').length === 9")
+            seen.until("document.querySelectorAll('.u-over').length === 10")
             seen.page.locator("table.heat").wait_for()
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
@@ -280,7 +286,7 @@ def test_a_long_run_is_a_light_page(browser: Browser, place: str) -> None:
     with web(watch) as address, visit(browser, f"http://{address}") as seen:
         seen.open(place)
         if "run/" in place:
-            seen.until("document.querySelectorAll('.u-over').length === 9")
+            seen.until("document.querySelectorAll('.u-over').length === 10")
             charts = seen.page.evaluate("fetch('api/v1/runs/my-run/charts').then((answer) => answer.json())")
             gradient = next(chart for chart in charts["charts"] if chart["title"] == "Gradient norm")
             assert max(gradient["lines"][0]["y"]) == 77.0

@@ -4,7 +4,8 @@ import { shown } from "./format.js";
 import { runbookFold } from "./runbook.js";
 
 export function when(found) {
-  const told = `since step ${found.first_step}, told at step ${found.fired_step}`;
+  const milder = found.told_severity !== found.severity;
+  const told = `since step ${found.first_step}, told at step ${found.fired_step}${milder ? ` as ${found.told_severity}` : ""}`;
   if (found.resolved_step === null) return told;
   return `${told}, over at step ${found.resolved_step}${found.resolved_step < found.fired_step ? " of a later attempt" : ""}`;
 }
@@ -36,9 +37,11 @@ function head(found) {
   ];
 }
 
-export function finding(found, key, sign) {
+export function finding(found, key) {
   const rows = [
-    sign ? ["First sign", `step ${sign.first_step}: ${sign.rule}, which this explains`] : null,
+    found.first_sign < found.first_step
+      ? ["First sign", `step ${found.first_sign} (${found.first_sign_rule}), which this explains`]
+      : null,
     ...found.causes.map((text) => ["Likely cause", prose(text)]),
     found.hint && found.severity !== "info" ? ["What to do", prose(found.hint)] : null,
     found.wasted_text ? ["Wasted so far", found.wasted_text] : null,

@@ -8,7 +8,7 @@ import { sparkline } from "./sparkline.js";
 const SPARKS = [
   ["reward", "reward", "Mean reward"],
   ["kl", "KL", "KL to the reference"],
-  ["spread", "spread", "Reward spread inside the groups"],
+  ["spread", "spread", "Reward spread inside the groups", ["batch spread", "Reward spread over the whole batch"]],
   ["unique", "unique", "Share of completions that no other one of their group repeats"],
   ["entropy", "entropy", "Entropy"],
   ["truncated", "cut off", "Share of completions cut off at the length limit"],
@@ -145,9 +145,15 @@ function line(run) {
     el(
       "div",
       { class: "sparks" },
-      SPARKS.map(([key, name, words]) => sparkline(name, words, run.sparks[key])),
+      SPARKS.map((each) => spark(each, run.sparks[each[0]])),
     ),
   );
+}
+
+// What is drawn instead of the usual metric has another meaning, and says so.
+function spark([, name, words, instead], drawn) {
+  const other = instead && drawn?.metric === "reward_batch_std";
+  return other ? sparkline(...instead, drawn) : sparkline(name, words, drawn);
 }
 
 function lastStep(run) {

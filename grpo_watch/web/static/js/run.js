@@ -144,20 +144,12 @@ function rest(run) {
   return run.findings.filter((found) => found !== top);
 }
 
-// The earliest symptom that the finding explains, where it shows before the finding itself.
-function firstSign(top, findings) {
-  const follow = findings.filter(
-    (found) => found.caused_by === top.rule && found.attempt === top.attempt && found.first_step < top.first_step,
-  );
-  return follow.sort((one, other) => one.first_step - other.first_step)[0];
-}
-
 function cause(run) {
   const top = topOf(run);
   const told = run.unseen && el("p", { class: "note" }, `Careful: ${run.unseen}.`);
   if (top) {
     const title = top.resolved_step === null ? "What is wrong" : "What was wrong";
-    return [el("h2", {}, title), told, finding(top, "top", firstSign(top, run.findings))];
+    return [el("h2", {}, title), told, finding(top, "top")];
   }
   const blind = run.blind ? ` ${count(run.blind, "rule")} can't, and why stands below.` : "";
   const words =

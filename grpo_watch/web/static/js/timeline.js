@@ -34,8 +34,13 @@ function lane(name, episodes, across) {
       svg("line", { x1: 0, x2: "100%", y1: 10, y2: 10, class: "ground" }),
       episodes.map((found) => episode(found, across)),
     ),
-    el("div", { class: "dim when" }, episodes.map((found) => `${found.severity} ${when(found)}`).join("; ")),
+    el("div", { class: "dim when" }, episodes.map(told).join("; ")),
   );
+}
+
+function told(found) {
+  const since = found.told_severity !== found.severity && found.caused_by;
+  return `${found.severity} ${when(found)}${since ? `, since explained by ${found.caused_by}` : ""}`;
 }
 
 function episode(found, across) {
@@ -47,7 +52,7 @@ function episode(found, across) {
   return [
     bar(first, fired, `${found.severity} pending`),
     bar(fired, end, found.severity),
-    svg("line", { x1: `${fired}%`, x2: `${fired}%`, y1: 1, y2: 19, class: `${found.severity} fired` }),
+    svg("line", { x1: `${fired}%`, x2: `${fired}%`, y1: 1, y2: 19, class: `${found.told_severity} fired` }),
     found.resolved_step !== null && end >= fired && svg("circle", { cx: `${end}%`, cy: 10, r: 5, class: "resolved" }),
   ];
 }
