@@ -9,10 +9,11 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from itertools import islice
 from pathlib import Path
 
 from grpo_watch.cli.run import Running, running
-from grpo_watch.cli.spoken import say
+from grpo_watch.cli.spoken import say, summary
 from grpo_watch.config.schema import Settings, split_listen
 from grpo_watch.core.records import AlertState
 from grpo_watch.core.snapshot import AlertView, RunSnapshot
@@ -41,11 +42,10 @@ def demo_command(stay: bool, color: bool) -> int:
         settings = Settings(listen=_listen(), state_dir=Path(folder) / "state")
         logging.getLogger("grpo_watch").setLevel(logging.ERROR)  # alerts are told here, not logged as well
         say("A real TRL run whose optimizer does nothing is replayed at three times its pace. Its log looks healthy.")
-        with running([str(run)], lambda: settings) as watch:
+        with running([str(run)], lambda: settings, report=_brief) as watch:
             fired = _watch(watch, run, color=color)
-            say("", *_closing(watch, fired=fired))
+            say("", *_closing(watch, fired=fired, stays=stay or interactive))
             if stay or interactive:
-                say("It stays up; Ctrl-C ends it.")
                 with suppress(KeyboardInterrupt):
                     threading.Event().wait()
     return FIRED if fired else NOTHING_FIRED
@@ -61,6 +61,12 @@ def _listen() -> str:
         except OSError:
             return f"{split_listen(listen)[0]}:0"
     return listen
+
+
+def _brief(snapshot: RunSnapshot) -> Iterator[str]:
+    """How many rules live and how many are blind, in one line: which ones, and why not, is on the page."""
+    for line in islice(summary(snapshot), 1):
+        yield f"{line} (the page says which, and why)" if snapshot.rows else line
 
 
 def _watch(watch: Running, run: Path, *, color: bool) -> bool:
@@ -122,7 +128,11 @@ def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _closing(watch: Running, *, fired: bool) -> Iterator[str]:
+def _closing(watch: Running, *, fired: bool, stays: bool) -> Iterator[str]:
     base = f"http://{watch.address}"
-    yield f"metrics: {base}/metrics   page: {base}/   alerts: {base}/api/v1/alerts"
     yield "The fault was found while the job ran." if fired else "No alert fired: the demo failed."
+    if stays:
+        yield f"open {base}/   (metrics: {base}/metrics   alerts: {base}/api/v1/alerts)"
+        yield "It stays up; Ctrl-C ends it."
+    else:
+        yield f"To open the page, {base}/, let it stay up: grpo-watch demo --stay"

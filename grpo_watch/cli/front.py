@@ -50,8 +50,8 @@ class Front:
     def told(self) -> list[str]:
         """What is said of it at the start."""
         metrics = f"metrics: {self._protection.scheme}://{self.address}/metrics"
-        links = [] if self.page else [NO_LINK]
-        return [metrics, *links, *self._protection.warnings(loopback=is_loopback(self._host))]
+        page = [f"page: {self.page}", metrics] if self.page else [metrics, NO_LINK]
+        return [*page, *self._protection.warnings(loopback=is_loopback(self._host))]
 
     def serve(self, watch: Watch) -> Server:
         """The server over a daemon, not started yet; it closes the socket when it stops."""

@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +25,7 @@ from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import default_state_dir, load_settings
 from grpo_watch.core.detector import catalogue
+from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.errors import UsageError
 from grpo_watch.runtime.clock import SteadyClock
 from grpo_watch.runtime.daemon import Daemon, Plan
@@ -107,7 +108,11 @@ def run_command(  # noqa: PLR0917
 
 @contextmanager
 def running(
-    given: Followed | Sequence[str], load: Callable[[], Settings], *, exit_when_done: bool = False
+    given: Followed | Sequence[str],
+    load: Callable[[], Settings],
+    *,
+    exit_when_done: bool = False,
+    report: Callable[[RunSnapshot], Iterable[str]] = summary,
 ) -> Iterator[Running]:
     """A daemon that runs inside the ``with`` block.
 
@@ -115,6 +120,7 @@ def running(
         given: what to watch, besides what the settings name.
         load: the settings; asked at the start, and for the rules at each reload.
         exit_when_done: end when every run has ended.
+        report: what is said of a run once it was read.
     """
     current = _Current(load)
     settings = current.settings
@@ -140,7 +146,7 @@ def running(
         clock=SteadyClock(time.time, time.monotonic),
         timer=time.monotonic,
         plan=plan_of(settings, exit_when_done=exit_when_done),
-        report=lambda snapshot: say(*summary(snapshot)),
+        report=lambda snapshot: say(*report(snapshot)),
         desk=pushed.desk,
     )
     daemons.append(daemon)

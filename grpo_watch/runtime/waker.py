@@ -65,6 +65,7 @@ class Doorbell:
 
             on_modified = on_moved = on_created
 
+        logging.getLogger("watchdog").setLevel(logging.CRITICAL)  # it grumbles when it is stopped; what fails, raises
         self._handler: Any = Handler()
         self._observer: Any = Observer()
         self._watches: dict[Path, Any] = {}

@@ -32,8 +32,8 @@ def test_links_and_warnings(settings: dict[str, Any], page: str, warned: int, tm
         said = front.told()
         assert front.page.startswith(page)
         assert front.page.endswith(f":{front.address.rpartition(':')[2]}/")
-        assert said[0] == f"metrics: http://{front.address}/metrics"
-        assert len(said) == 1 + warned
+        assert said[:2] == [f"page: {front.page}", f"metrics: http://{front.address}/metrics"]
+        assert len(said) == 2 + warned
     finally:
         front.close()
 

@@ -62,7 +62,7 @@ def watching(
         child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=state.parent, env=environment)
     process = Process(child, output)
     try:
-        process.url = until(lambda: re.search(r"https?://[^/]+", process.said()), child)[0]
+        process.url = until(lambda: re.search(r"metrics: (https?://[^/]+)", process.said()), child)[1]
         yield process
     finally:
         child.kill()
