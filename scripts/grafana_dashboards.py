@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from grafana_panels import GREEN, ORANGE, RED, Dashboard, Query, Row, lines, number, render, states, table
+from grafana_model import render
+from grafana_panels import GREEN, ORANGE, RED, Dashboard, Query, Row, lines, number, states, table
 from grafana_queries import (
     BY_SEVERITY,
-    HERE,
     OF,
-    PAGE_LINK,
     RUNS_LINKS,
     SEVERITY,
     SOME_BAD,
     SOME_GOOD,
+    TO_PAGE,
+    down,
     findings,
+    paged,
     series,
     wide,
 )
@@ -50,7 +52,7 @@ def fleet() -> Dashboard:
                 *((None, GREEN), (0.01, ORANGE), (0.3, RED)),
                 about="Share of all active runs with a critical finding of a frozen policy.",
             ),
-            number("Watchers that answer", "none", f"count(grpo_watch_build_info{HERE}) or vector(0)", *SOME_GOOD),
+            down(),
             number(
                 "Rules that can't see",
                 "percentunit",
@@ -61,7 +63,7 @@ def fleet() -> Dashboard:
         ],
     )
     columns = {
-        "verdict": (f"run:grpo_severity:max{OF}", "none"),
+        "verdict": (paged(f"run:grpo_severity:max{OF}", "run"), "none"),
         "active": (f"grpo_run_active{OF}", "none"),
         "step": (f"grpo_step{OF}", "none"),
         "done": (f"run:grpo_progress:ratio{OF}", "percentunit"),
@@ -100,7 +102,7 @@ def watcher() -> Dashboard:
     top = Row(
         "Now",
         [
-            number("Answer", "none", f"count(grpo_watch_build_info{of}) or vector(0)", *SOME_GOOD),
+            down(),
             number("State is kept", "none", f"min(grpo_watch_state_ok{of})", *SOME_GOOD),
             number("Settings in force", "none", f"min(grpo_watch_config_last_reload_successful{of})", *SOME_GOOD),
             number("Channels unreadable", "none", f"count(grpo_watch_source_up{of} == 0) or vector(0)", *SOME_BAD),
@@ -161,8 +163,9 @@ def watcher() -> Dashboard:
         ),
         lines("Seconds per scrape", "s", Query(_ours(f"scrape_duration_seconds{of}"), by), min=0),
     ]
-    versions = table("Versions", {"up": (f"grpo_watch_build_info{of}", "none")}, 12, [("instance", PAGE_LINK)])
-    sources = table("Channels", {"readable": (f"grpo_watch_source_up{of}", "none")}, 12, [("instance", PAGE_LINK)])
+    running = paged(f"grpo_watch_build_info{of}", "", "job, instance")
+    versions = table("Versions", {"": (running, "none")}, 12, [TO_PAGE])
+    sources = table("Channels", {"readable": (f"grpo_watch_source_up{of}", "none")}, 12)
     return Dashboard(
         "grpo-watcher",
         "GRPO / Watcher",

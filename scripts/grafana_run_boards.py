@@ -7,11 +7,12 @@ from grafana_queries import (
     BY_SEVERITY,
     LOG,
     ONE,
-    RULE_LINK,
     SEVERITY,
     SOME_BAD,
+    TO_PAGE,
     findings,
     one,
+    paged,
     series,
     wide,
 )
@@ -41,7 +42,9 @@ def run() -> Dashboard:
     alerts = lines(
         "Findings over time", "none", firing, about="1 while a finding fires, 0.5 while it is pending.", min=0
     )
-    blind = table("Rules that can't see", {"blind": (f"grpo_rule_blind{ONE}", "none")}, 12, [("rule", RULE_LINK)])
+    unseen = paged(f"grpo_rule_blind{ONE}", "rule", "job, instance, run, rule")
+    blind = table("Rules that can't see", {"": (unseen, "none")}, 12, [TO_PAGE])
+    watched = table("Watched by", {"": (paged(f"grpo_run_info{ONE}", "run"), "none")}, 24, [TO_PAGE])
     reward = [
         lines("Reward", "none", one("grpo_reward_mean", "mean")),
         lines(
@@ -97,7 +100,12 @@ def run() -> Dashboard:
         "grpo-run",
         "GRPO / Run",
         "One run: its findings, what they rest on, and how training goes.",
-        [top, Row("Findings", [findings(ONE), blind, wide(alerts, 24)]), Row("Reward", reward), Row("Policy", policy)],
+        [
+            top,
+            Row("Findings", [findings(ONE), blind, wide(alerts, 24), watched]),
+            Row("Reward", reward),
+            Row("Policy", policy),
+        ],
         one_run=True,
     )
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -166,6 +167,73 @@ def test_variables_and_annotations_have_an_answer(answers: Callable[[str], list[
             assert all(label in each["metric"] for each in found)
         for annotation in board["annotations"]["list"]:
             until(partial(answers, everything(annotation["expr"])))
+
+
+def queries(title: str, board: str) -> list[str]:
+    """Of the panel of that title."""
+    (panel,) = (panel for panel in panels(FOLDER / "dashboards" / f"{board}.json") if panel["title"] == title)
+    return [everything(target["expr"]) for target in panel["targets"]]
+
+
+@pytest.mark.system("prometheus")
+def test_findings_are_what_is_told_with_a_link_to_the_page(answers: Callable[[str], list[Any]]) -> None:
+    """By severity as a number, 2 for critical; the link is that of the watcher, which listens on loopback."""
+    for board in ("grpo-fleet", "grpo-run"):
+        severity, since = queries("Findings", board)
+        found = until(partial(answers, severity))
+        told = until(partial(answers, "run:grpo_alert_firing:told"))
+        rules = {(each["metric"]["run"], each["metric"]["rule"]) for each in told}
+        assert {(each["metric"]["run"], each["metric"]["rule"]) for each in found} == rules
+        assert {(each["metric"]["run"], each["metric"]["rule"]) for each in answers(since)} == rules
+        for each in found:
+            assert each["value"][1] == {"critical": "2", "warning": "1"}[each["metric"]["severity"]]
+            assert each["metric"]["page"] == f"http://{each['metric']['instance']}/#/rule/{each['metric']['rule']}"
+    (runs, *_) = queries("Runs", "grpo-fleet")
+    assert all(each["metric"]["page"].endswith(f"/#/run/{each['metric']['run']}") for each in answers(runs))
+
+
+def test_links_to_a_page_go_by_what_its_watcher_tells() -> None:
+    for file in FILES:
+        assert "http://" not in file.read_text()
+        for panel in panels(file):
+            overrides = panel["fieldConfig"]["overrides"]
+            if any(override["matcher"]["options"] == "page" for override in overrides):
+                assert '"page"' in panel["targets"][0]["expr"]
+
+
+def test_the_worst_comes_first() -> None:
+    for title, heading in (("Findings", "severity"), ("Runs", "verdict")):
+        (panel,) = (panel for panel in panels(FOLDER / "dashboards/grpo-fleet.json") if panel["title"] == title)
+        assert panel["options"]["sortBy"] == [{"displayName": heading, "desc": True}]
+        colours = next(o for o in panel["fieldConfig"]["overrides"] if o["matcher"]["options"] == heading)
+        assert {"thresholds", "mappings", "custom.cellOptions"} <= {each["id"] for each in colours["properties"]}
+
+
+@pytest.mark.system("promtool")
+def test_a_board_of_watchers_is_red_when_one_is_down(tmp_path: Path, program: Callable[[str], str]) -> None:
+    """By job or by what it has shown; what is pushed has no say, and without a watcher there is no number."""
+    (down,) = queries("Watchers down", "grpo-fleet")
+    assert queries("Watchers down", "grpo-watcher") == [down]
+    up, pushed = 'up{job="x/grpo-watch", instance="%s"}', 'grpo_watch_build_info{job="grpo-watch", instance="pushed"}'
+    strange = 'grpo_watch_build_info{job="trainers", instance="three"}'
+    watched = [(up % "one", "1x20"), (up % "two", "1x10 0x10"), ('up{job="trainers", instance="three"}', "1x12 0x8")]
+    series = [*watched, (strange, "1x12 stale"), (pushed, "1x20"), ('up{job="node", instance="four"}', "0x20")]
+    cases = ((series, {"5m": 0, "11m": 1, "15m": 2}), ([(pushed, "1x20")], {"5m": None}))
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [{"series": name, "values": values} for name, values in given],
+            "promql_expr_test": [
+                {"expr": down, "eval_time": at, "exp_samples": [] if n is None else [{"labels": "{}", "value": n}]}
+                for at, n in expected.items()
+            ],
+        }
+        for given, expected in cases
+    ]
+    (tmp_path / "down.test.yaml").write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": tests}))
+    command = [program("promtool"), "test", "rules", str(tmp_path / "down.test.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_run_is_chosen_by_its_very_name() -> None:
