@@ -206,12 +206,14 @@ def test_a_pod_monitor_of_a_job_leaves_other_jobs_alone(rendered: Render) -> Non
 def test_runs_of_different_jobs_are_called_differently(rendered: Render) -> None:
     """Alertmanager and Prometheus tell runs apart by their name, and many jobs write to a folder called `output`."""
 
-    def names(values: Mapping[str, Any]) -> list[str]:
+    def runs(values: Mapping[str, Any]) -> list[dict[str, Any]]:
         (config,) = [each for each in rendered(values) if "grpo-watch.yaml" in each.get("data", {})]
-        return [entry.get("name", "") for entry in yaml.safe_load(config["data"]["grpo-watch.yaml"])["runs"]]
+        found: list[dict[str, Any]] = yaml.safe_load(config["data"]["grpo-watch.yaml"])["runs"]
+        return found
 
-    assert names(CASES["sidecar"]) == ["default/night/{folder}"]
-    assert names(CASES["stand-alone"]) == [""]
+    labels = {"namespace": "default"}
+    assert runs(CASES["sidecar"]) == [{"path": "/runs", "name": "night/{folder}", "labels": labels}]
+    assert runs(CASES["stand-alone"]) == [{"path": "/runs", "labels": labels}]
 
 
 def test_a_chart_of_ones_own_takes_the_sidecar(program: Callable[[str], str], tmp_path: Path) -> None:

@@ -40,4 +40,5 @@ def test_its_settings_load(tmp_path: Path) -> None:
     loaded = load_settings(config=tmp_path / "grpo-watch.yaml", environ={}).settings
     assert [entry.path for entry in loaded.runs] == ["/runs"]
     (job,) = [document for document in DOCUMENTS if document["kind"] == "Job"]
-    assert [entry.name for entry in loaded.runs] == [f"default/{job['metadata']['name']}/{{folder}}"]
+    assert [entry.name for entry in loaded.runs] == [f"{job['metadata']['name']}/{{folder}}"]
+    assert [entry.labels for entry in loaded.runs] == [{"namespace": "default"}]

@@ -27,11 +27,12 @@ annotations:
   checksum/config: {{ include "grpo-watch.config" . | sha256sum }}
 {{- end }}
 
-{{/* A sidecar's runs carry the job's name: alerts are told apart by the run's, and folders of several jobs are often called alike. */}}
+{{/* Alerts of runs are told apart by name and namespace, which Prometheus adds to its own. Folders of several jobs are often called
+alike, so a sidecar's runs carry the job's name. */}}
 {{- define "grpo-watch.config" -}}
-{{- $entry := dict "path" .Values.runs.path -}}
+{{- $entry := dict "path" .Values.runs.path "labels" (dict "namespace" .Release.Namespace) -}}
 {{- if eq .Values.mode "sidecar" -}}
-{{- $_ := set $entry "name" (printf "%s/%s/{folder}" .Release.Namespace .Release.Name) -}}
+{{- $_ := set $entry "name" (printf "%s/{folder}" .Release.Name) -}}
 {{- end -}}
 {{- $runs := dict "runs" (list $entry) -}}
 {{- mergeOverwrite $runs (deepCopy .Values.config) | toYaml -}}
