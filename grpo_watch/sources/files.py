@@ -14,6 +14,10 @@ HEAD = 256
 BEFORE = 32
 """So many bytes before the reading position tell a file that was truncated and grew again from one that only grew."""
 
+FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+"""``O_PATH`` (Linux) needs no right to list the folder."""
+
 
 def inside(path: Path, roots: Sequence[Path]) -> bool:
     """Whether ``path``, with every link resolved, lies under one of ``roots`` (themselves resolved)."""
@@ -29,19 +33,39 @@ def _real(path: Path) -> Path:
 def open_regular(path: Path, roots: Sequence[Path]) -> int:
     """A read-only file descriptor of a regular file under ``roots``.
 
-    Opened non-blocking, so that a FIFO named ``train.log`` can't hang the watcher.
+    Opened non-blocking, so that a FIFO named ``train.log`` can't hang the watcher. Whoever writes the folder may swap a
+    file or a folder for a link at any moment: what was looked at is what is opened, or nothing.
 
     Raises:
         SourceError: a link leads out of the roots, or the path is no regular file.
         OSError: it can't be opened (missing, no permission, out of handles).
     """
-    if not inside(path, roots):
+    real = _real(path)
+    root = next((root for root in map(_real, roots) if real == root or root in real.parents), None)
+    if root is None:
         raise SourceError(f"{path}: a link leads out of the run folder; list its target under allow_roots to read it")
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        descriptor = _open_below(root, real)
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror, str(path)) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise SourceError(f"{path}: not a regular file")
     return descriptor
+
+
+def _open_below(root: Path, real: Path) -> int:
+    """Open a resolved path folder by folder, and follow no link: one that was put in since leads nowhere."""
+    *folders, name = real.relative_to(root).parts or (str(root),)
+    place = os.open(root if folders or real != root else root.parent, FOLDER)
+    try:
+        for folder in folders:
+            below = os.open(folder, FOLDER | os.O_NOFOLLOW, dir_fd=place)
+            os.close(place)
+            place = below
+        return os.open(name, FILE | os.O_NOFOLLOW, dir_fd=place)
+    finally:
+        os.close(place)
 
 
 def before(descriptor: int, offset: int) -> bytes:
