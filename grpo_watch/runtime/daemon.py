@@ -383,6 +383,7 @@ class Daemon:
             problems=self._told_problems(),
             deliveries=self._desk.counts(),
             queues=self._desk.lengths(),
+            troubled=frozenset(self._desk.troubled),
             page=self._desk.page,
             past=tuple(filter(None, (tracked.picture() for tracked in newest_past(self._tracked())))),
         )
@@ -391,6 +392,7 @@ class Daemon:
         own = [] if self._keeper.ok else ["State can't be written; the watch goes on in memory."]
         if not self._reload_ok:
             own.append(f"Settings or rules can't be loaded; the old ones stay in force: {self._rules_problem}")
+        own += [f"{sink} gets nothing: {why}" for sink, why in self._desk.troubled.items()]
         return (*own, *self._problems)
 
     def _tracked(self) -> list[Tracked]:

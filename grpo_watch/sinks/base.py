@@ -59,7 +59,7 @@ class Picture:
     people. ``past`` are runs that ended a while ago: on the page, not on ``/metrics``. ``page`` is the status page's
     address, or empty.
     ``state_bytes`` None: no state is kept. ``deliveries`` counts messages by receiver and outcome, ``queues``
-    those that wait by receiver.
+    those that wait by receiver; ``troubled`` are the receivers that get nothing.
     """
 
     runs: tuple[RunPicture, ...] = ()
@@ -72,6 +72,7 @@ class Picture:
     problems: tuple[str, ...] = ()
     deliveries: Mapping[tuple[str, str], int] = field(default_factory=dict)
     queues: Mapping[str, int] = field(default_factory=dict)
+    troubled: frozenset[str] = frozenset()
     past: tuple[RunPicture, ...] = ()
     page: str = ""
 

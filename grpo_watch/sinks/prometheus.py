@@ -70,6 +70,7 @@ METRIC_TABLE: Mapping[str, Family] = {
         "counter", ("sink", "outcome"), "messages by receiver and what became of them"
     ),
     "grpo_watch_delivery_queue_length": Family("gauge", ("sink",), "messages that wait for the receiver"),
+    "grpo_watch_receiver_up": Family("gauge", ("sink",), "0 while the receiver gets nothing, after five tries in vain"),
     "grpo_watch_state_bytes": Family("gauge", (), "size of the state on disk"),
     "grpo_watch_state_ok": Family("gauge", (), "0 while the state can't be written and is kept in memory"),
     "grpo_watch_config_last_reload_successful": Family("gauge", (), "0 while a broken file leaves the old in force"),
@@ -235,6 +236,7 @@ def _watcher_samples(picture: Picture) -> Iterator[Sample]:
         yield "grpo_watch_deliveries_total", labels, count
     for sink, length in picture.queues.items():
         yield "grpo_watch_delivery_queue_length", (sink,), length
+        yield "grpo_watch_receiver_up", (sink,), float(sink not in picture.troubled)
     if picture.state_bytes is not None:
         yield "grpo_watch_state_bytes", (), picture.state_bytes
     yield "grpo_watch_state_ok", (), float(picture.state_ok)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 
 from tests.support.bundles import unpack
 from tests.support.dripping import dripping
-from tests.support.process import Process, until, watching
+from tests.support.process import PROGRAM, Process, until, watching
 from tests.support.receiving import Answer, Receiving, receiving, secret_file
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
@@ -192,3 +193,30 @@ def test_a_burst_of_rows(tmp_path: Path) -> None:
 def row(step: int, reward: float) -> str:
     values = {"loss": 0.1, "grad_norm": 1.0, "learning_rate": 1e-6, "reward": reward, "kl": 0.01}
     return json.dumps({**values, "global_step/max_steps": f"{step}/1000000"}) + "\n"
+
+
+def test_a_dead_receiver_is_told_while_nothing_fires(tmp_path: Path) -> None:
+    """A Pushgateway, an Alertmanager's heartbeat and a ping that nobody answers: before there is an alert to lose."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (tmp_path / "runs").mkdir()
+    ping = secret_file(tmp_path / "ping", f"http://127.0.0.1:{port}/ping")
+    sinks = [
+        {"type": "alertmanager", "name": "pager", "url": f"http://127.0.0.1:{port}", "heartbeat": True},
+        {"type": "pushgateway", "name": "gateway", "url": f"http://127.0.0.1:{port}"},
+        {"type": "heartbeat", "name": "ping", "url_file": str(ping)},
+    ]
+    settings = tmp_path / "grpo-watch.yaml"
+    settings.write_text(json.dumps({"sinks": sinks}))
+    with watching(tmp_path / "runs", state=tmp_path / "state", options=("--config", str(settings))) as daemon:
+        for sink in ("pager", "gateway", "ping"):
+            until(lambda sink=sink: f"{sink} gets nothing: the connection is refused" in daemon.get("/api/v1/runs"))
+            assert f'grpo_watch_receiver_up{{sink="{sink}"}} 0.0' in daemon.get("/metrics")
+        assert daemon.said().count("a receiver gets nothing") == 3
+        status = subprocess.run(
+            [*PROGRAM, "status", "--listen", daemon.url.removeprefix("http://")],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "problem: pager gets nothing: the connection is refused" in status.stdout

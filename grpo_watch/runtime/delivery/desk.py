@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -17,6 +18,8 @@ from grpo_watch.sinks.notification import Notification
 from grpo_watch.sinks.route import Muted, Routed
 from grpo_watch.store.deliveries import Changes, Kept
 from grpo_watch.store.state import Batch
+
+log = logging.getLogger("grpo_watch.delivery")
 
 GATHER_SECONDS = 60.0
 """What was found firing at the start waits so long at most for the other runs to be read, to go as one digest."""
@@ -59,6 +62,8 @@ class Desk:
         self._gather_until: float | None = 0.0
         self._arrived: WeakSet[RunWatch] = WeakSet()
         self._known = {outbox.name for outbox in self.outboxes}
+        self.troubled: Mapping[str, str] = {}
+        """Receivers that get nothing now, and why."""
 
     def load(self, kept: Kept) -> None:
         """Go on from what was stored."""
@@ -100,6 +105,7 @@ class Desk:
             outbox.put(announced, now, muted)
             if over:
                 outbox.gathered()
+        self._note_trouble()
 
     def tell(self, watches: Iterable[RunWatch]) -> None:
         """Let runs hear of receivers that get nothing, or that get messages again."""
@@ -142,6 +148,15 @@ class Desk:
     def lengths(self) -> Mapping[str, int]:
         """Messages that wait, by receiver."""
         return {outbox.name: len(outbox) for outbox in self.outboxes}
+
+    def _note_trouble(self) -> None:
+        """Say of receivers that get nothing, once each; heartbeats and metrics too, whether an alert fires or not."""
+        before = self.troubled
+        self.troubled = {outbox.name: why for outbox in self.outboxes if (why := outbox.trouble())}
+        for sink in self.troubled.keys() - before.keys():
+            log.error("a receiver gets nothing", extra={"fields": {"sink": sink, "answer": self.troubled[sink]}})
+        for sink in before.keys() - self.troubled.keys():
+            log.warning("a receiver is reached again", extra={"fields": {"sink": sink}})
 
     def _drain(self) -> Iterator[Notification]:
         while not self._announced.empty():  # nobody else takes from it

@@ -137,6 +137,11 @@ class Outbox:
         with self.moved:
             return self._trouble.reports()
 
+    def trouble(self) -> str:
+        """Why the receiver gets nothing now, as far as is known; empty while it does."""
+        with self.moved:
+            return self._trouble.now
+
     def firing(self) -> list[Notification]:
         """What the receiver was told that did not end yet."""
         with self.moved:

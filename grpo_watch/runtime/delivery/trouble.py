@@ -28,6 +28,8 @@ class Trouble:
         self._tries = 0
         self._said: str | None = None
         self._reports: list[Report] = []
+        self.now = ""
+        """What is wrong now, whether a run is concerned or not."""
 
     def tried(self, why: str, runs: Iterable[str]) -> None:
         """An attempt had no success."""
@@ -37,14 +39,15 @@ class Trouble:
 
     def begins(self, why: str, runs: Iterable[str]) -> None:
         """A message will not arrive, or none did for a while."""
+        self.now = why or "no answer"
         concerned = frozenset(sorted(set(runs))[:MOST_RUNS])
         if not self._said and concerned:
-            self._said = why or "no answer"
+            self._said = self.now
             self._reports.append(Report(self._sink, self._said, concerned))
 
     def over(self) -> None:
         """A message arrived; said once after each trouble, and once at the start for what was said before it."""
-        self._tries = 0
+        self._tries, self.now = 0, ""
         if self._said != "":
             self._said = ""
             self._reports.append(Report(self._sink, "", frozenset()))
