@@ -122,6 +122,13 @@ def sampling() -> Dashboard:
         ),
         lines("Groups without spread", "percentunit", series("grpo_reward_zero_std_ratio"), min=0),
         lines("Truncated completions", "percentunit", series("grpo_completion_truncated_ratio"), min=0),
+        lines(
+            "Prompts cut",
+            "percentunit",
+            series("grpo_prompt_truncated_ratio"),
+            about="Share of prompts as long as the prompt limit allows. Only verl logs it.",
+            min=0,
+        ),
         lines("Length, mean", "none", series("grpo_completion_length_mean"), min=0),
         lines(
             "Length, shortest and longest",

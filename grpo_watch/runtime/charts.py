@@ -72,6 +72,7 @@ KINDS = (
     Kind("Completion length (tokens)", ("completion_length_mean", "completion_length_min", "completion_length_max")),
     Kind("Completions cut off or repeated (share)", ("completion_truncated_ratio", "completion_duplicate_ratio")),
     Kind("Loss", ("loss",)),
+    Kind("Prompts cut off (share)", ("prompt_truncated_ratio",)),
     Kind("Gradient norm", ("grad_norm",)),
     Kind("Learning rate", ("learning_rate",)),
     Kind("Tensors that changed since the checkpoint before (share)", ("parameters_changed_ratio",)),

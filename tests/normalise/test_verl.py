@@ -94,6 +94,13 @@ def test_the_share_of_cut_responses_is_not_known_in_the_new_trainer() -> None:
     assert "completion_truncated_ratio" not in new
 
 
+def test_the_share_of_cut_prompts_is_not_known_in_the_new_trainer() -> None:
+    """It pads prompts to the longest of the batch, too."""
+    assert values(f"step:2{COMMON} - prompt_length/clip_ratio:0.5")["prompt_truncated_ratio"] == 0.5
+    new = values(f"step:2{COMMON} - prompt_length/clip_ratio:0.5 - training/num_turns/mean:2.0")
+    assert "prompt_truncated_ratio" not in new
+
+
 CONFIG = {
     "actor_rollout_ref": {
         "actor": {"use_kl_loss": True, "kl_loss_coef": 0.001, "optim": {"lr": 1e-6, "lr_warmup_steps": -1}},
@@ -116,6 +123,12 @@ def test_configuration() -> None:
         "model": "Qwen/Qwen2.5-0.5B",
         "num_train_epochs": 15,
     }
+
+
+def test_what_happens_to_long_prompts() -> None:
+    config = {"data": {"max_prompt_length": 512, "truncation": "left", "filter_overlong_prompts": False}}
+    got = {name: setting.value for name, setting in canonical_settings(config, "verl", "log").items()}
+    assert got == {"max_prompt_length": 512, "prompt_truncation": "left", "prompts_filtered": False}
 
 
 @pytest.mark.parametrize(
