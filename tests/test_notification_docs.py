@@ -34,6 +34,7 @@ def test_every_kind_of_sink_is_shown() -> None:
         "slack",
         "webhook",
         "apprise",
+        "pagerduty",
         "pushgateway",
         "textfile",
         "heartbeat",

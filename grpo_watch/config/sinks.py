@@ -88,6 +88,18 @@ class AppriseSink(BaseSink):
     url_file: Secret
 
 
+class PagerDutySink(BaseSink):
+    """PagerDuty's Events API v2; ``routing_key_file`` holds the key of an integration of that kind.
+
+    ``url`` is where events go, for another region than the United States or a proxy.
+    """
+
+    type: Literal["pagerduty"]
+    routing_key_file: Secret
+    url: Address | None = None
+    ca_file: FilePath | None = None
+
+
 class HeartbeatSink(BaseSink):
     """An address that is asked while the watcher is well, and that tells people when it was not (healthchecks)."""
 
@@ -123,6 +135,7 @@ Sink: TypeAlias = Annotated[
     | PushgatewaySink
     | TextfileSink
     | AppriseSink
+    | PagerDutySink
     | HeartbeatSink
     | StopSink,
     Field(discriminator="type"),

@@ -17,6 +17,7 @@ from grpo_watch.config.sinks import (
     AppriseSink,
     HeartbeatSink,
     HttpSink,
+    PagerDutySink,
     PushgatewaySink,
     Sink,
     SlackSink,
@@ -30,6 +31,7 @@ from grpo_watch.sinks.apprise_sink import AppriseReceiver
 from grpo_watch.sinks.heartbeat import HeartbeatReceiver
 from grpo_watch.sinks.http import Access
 from grpo_watch.sinks.notification import Notification, Receiver
+from grpo_watch.sinks.pagerduty import EVENTS, PagerDutyReceiver
 from grpo_watch.sinks.pushgateway import PushgatewayReceiver, group_url
 from grpo_watch.sinks.route import Quiet, Route, Routed
 from grpo_watch.sinks.slack import SlackReceiver
@@ -139,6 +141,11 @@ def _receiver(sink: Sink, name: str, around: Around) -> Receiver:
         return SlackReceiver(name, address, Access({}, _authorities(sink.ca_file)), around.clock)
     if isinstance(sink, AppriseSink):
         return AppriseReceiver(name, sink.url_file.read, around.clock)
+    if isinstance(sink, PagerDutySink):
+        sink.routing_key_file.read()
+        url = sink.url.reveal() if sink.url is not None else EVENTS
+        access = Access({}, _authorities(sink.ca_file))
+        return PagerDutyReceiver(name, url, sink.routing_key_file, access, around.clock)
     return _without_messages(sink, name, around)
 
 

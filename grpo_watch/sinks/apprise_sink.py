@@ -17,6 +17,7 @@ MAX_BODY = 1_700
 SHOWN_PARTS, ROOM = 10, 1_350
 """Alerts of a digest that are listed, and all critical ones within so many bytes; an address follows."""
 PACE_SECONDS = 1.0
+PAGERDUTY = "apprise pages again when an alert resolves; use `type: pagerduty` with `routing_key_file`"
 
 
 class AppriseReceiver:
@@ -28,7 +29,7 @@ class AppriseReceiver:
         clock: Unix seconds.
 
     Raises:
-        ConfigError: apprise is not installed, or knows no service of this address.
+        ConfigError: apprise is not installed, knows no service of this address, or has no way to resolve what it opens.
     """
 
     pace = PACE_SECONDS
@@ -38,6 +39,8 @@ class AppriseReceiver:
         self.name, self._url, self._clock = name, url, clock
         self._process = AppriseProcess()
         keep_quiet()
+        if url().lower().startswith("pagerduty:"):
+            raise ConfigError(PAGERDUTY)
         service_of(url())
 
     def send(self, notification: Notification) -> Outcome:

@@ -38,12 +38,10 @@ SERVICES = {
         "prod-1.westeurope.logic.azure.com",
         "/workflows/643e69f83c8944438d68119179a10a64/triggers/manual/paths/invoke",
     ),
-    f"pagerduty://{SECRET}@apikey7": ("events.pagerduty.com", "/v2/enqueue"),
 }
 """Addresses as docs/notifications.md shows them, and where apprise then asks."""
 TAKEN = {
     "discord.com": Answer(204, body=b""),
-    "events.pagerduty.com": Answer(202, body=OK),
     "prod-1.westeurope.logic.azure.com": Answer(202, body=b""),
 }
 """How services answer that do so with another status than 200."""
@@ -88,9 +86,7 @@ def test_the_service_gets_the_message(
     """Where it listens, with the run, the rule and the fix; mentions are defused; a refusal is tried again."""
     caplog.set_level(logging.DEBUG)
     host, path = SERVICES[url]
-    answers = [
-        Answer(204 if host == "discord.com" else 202 if "logic" in host or "pagerduty" in host else 200, body=OK)
-    ]
+    answers = [Answer(204 if host == "discord.com" else 202 if "logic" in host else 200, body=OK)]
     answers[0].body = b"" if answers[0].status == 204 else OK
     world[host] = Receiving([*answers, Answer(500, body=b"{}")])
     sink = receiver(tmp_path, url)
@@ -150,8 +146,8 @@ def test_refusals_are_told_from_troubles(
     answer: Answer, result: Result, most_tries: int | None, world: Services, tmp_path: Path
 ) -> None:
     """As for every receiver that is asked over HTTP; what somebody has to mend is tried for a day."""
-    world["events.pagerduty.com"] = Receiving([answer])
-    outcome = receiver(tmp_path, f"pagerduty://{SECRET}@apikey7").send(told())
+    world["open.feishu.cn"] = Receiving([answer])
+    outcome = receiver(tmp_path, f"feishu://{SECRET}").send(told())
     assert (outcome.result, outcome.detail) == (result, f"HTTP {answer.status}")
     assert outcome.most_tries == most_tries
     assert outcome.retry_after == (33.0 if answer.status == 429 else None)
@@ -189,6 +185,8 @@ def test_mistakes_are_told_at_the_start(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(ConfigError, match="knows no service") as unknown:
         receiver(tmp_path, f"nonsense://{SECRET}")
     assert SECRET not in str(unknown.value)
+    with pytest.raises(ConfigError, match="type: pagerduty"):
+        receiver(tmp_path, f"pagerduty://{SECRET}@apikey7")
     monkeypatch.setitem(sys.modules, "apprise", None)
     with pytest.raises(ConfigError, match=r"pip install 'grpo-watch\[apprise\]'"):
         receiver(tmp_path, f"feishu://{SECRET}")

@@ -19,7 +19,20 @@ from tests.support.receiving import Answer, Receiving, receiving, secret_file
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 SECRETS = {
     name: f"planted-{name}-5e1f"
-    for name in ("slack", "hmac", "header", "user", "query", "gateway", "alerts", "apprise", "ping", "token", "args")
+    for name in (
+        "slack",
+        "hmac",
+        "header",
+        "user",
+        "query",
+        "gateway",
+        "alerts",
+        "apprise",
+        "ping",
+        "token",
+        "args",
+        "pager",
+    )
 }
 SECRETS["word"] = "correcthorsebatterystaple"
 """A secret that is one plain word, as error words are; a receiver repeats it alone."""
@@ -35,7 +48,7 @@ def servers() -> Iterator[dict[str, Receiving]]:
         "echo": Answer(403, body=SECRETS["word"].encode()),
     }
     with ExitStack() as stack:
-        names = ("slack", "webhook", "gateway", "alerts", "apprise", "ping", "echo")
+        names = ("slack", "webhook", "gateway", "alerts", "apprise", "ping", "echo", "pager")
         yield {name: stack.enter_context(receiving(refuses.get(name, Answer()))) for name in names}
 
 
@@ -70,6 +83,11 @@ def configured(folder: Path, servers: dict[str, Receiving]) -> Path:
             "header_files": {"Authorization": kept("alerts", f"Bearer {SECRETS['alerts']}")},
         },
         {"type": "apprise", "url_file": kept("apprise", f"json://me:{SECRETS['apprise']}@{at['apprise']}/x")},
+        {
+            "type": "pagerduty",
+            "routing_key_file": kept("pager", SECRETS["pager"]),
+            "url": f"http://{at['pager']}/v2/enqueue",
+        },
         {"type": "heartbeat", "url_file": kept("ping", f"http://{at['ping']}/ping/{SECRETS['ping']}")},
     ]
     web = {"token_file": kept("token", SECRETS["token"])}
@@ -109,6 +127,9 @@ def test_planted_secrets_are_found_nowhere(tmp_path: Path, servers: dict[str, Re
     places |= {str(file): file.read_bytes() for file in state.rglob("*") if file.is_file()}
     for name, server in servers.items():
         places |= {f"{name} {n}": sent.body for n, sent in enumerate(server.sent)}
+    own = f'"routing_key": "{SECRETS["pager"]}"'.encode()  # PagerDuty takes its key in the body
+    assert places["pager 0"].count(own) == 1
+    places["pager 0"] = places["pager 0"].replace(own, b"")
     environment = {**os.environ, "GRPO_WATCH_CONFIG": str(config)}
     for command in (["config"], ["config", "--format", "json"], ["push", "clean", "--state-dir", str(state)]):
         done = subprocess.run([*PROGRAM, *command], env=environment, capture_output=True, check=False)
