@@ -67,9 +67,12 @@ class StopReceiver:
         return Outcome(Result.DELIVERED, "nothing to send")
 
     def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:
-        """Ask the runs whose time has come, if they still go on: a file would stop the next attempt of an ended one."""
-        going_on = {run.snapshot.run for run in picture.runs if run.active}
-        due = [told for told in firing if told.run in going_on and self._is_due(told, now)]
+        """Ask the runs whose time has come, if they still go on in the attempt that the alert fired in.
+
+        The file would stop the next attempt of a run that ended, or the one that was resumed and may be well.
+        """
+        going_on = {(run.snapshot.run, run.snapshot.attempt) for run in picture.runs if run.active}
+        due = [told for told in firing if (told.run, told.attempt) in going_on and self._is_due(told, now)]
         self._asked &= {told.id for told in due}
         problems = []
         for told in due:

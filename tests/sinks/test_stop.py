@@ -36,9 +36,9 @@ class Site:
         return routed.receiver
 
 
-def look(receiver: Receiver, *firing: Notification, after: float = GRACE) -> Outcome:
+def look(receiver: Receiver, *firing: Notification, after: float = GRACE, attempt: int = 1) -> Outcome:
     names = {told.run for told in firing}
-    runs = tuple(RunPicture(replace(EMPTY, run=name), name, active=name != "ended") for name in names)
+    runs = tuple(RunPicture(replace(EMPTY, run=name, attempt=attempt), name, active=name != "ended") for name in names)
     return receiver.refresh(firing, Picture(runs=runs), FIRED + after)
 
 
@@ -80,6 +80,19 @@ def test_nothing_else_stops_a_run(site: Site, other: Notification) -> None:
     look(site.stop(), other, after=10 * GRACE)
     assert list(site.folder.iterdir()) == []
     assert site.announced == []
+
+
+def test_a_resumed_job_is_not_stopped_for_what_its_last_attempt_did(site: Site) -> None:
+    """The job took the file and was started anew, and so was the watcher; the old alert is not resolved yet."""
+    receiver, file = site.stop(), site.folder / "grpo-watch.stop"
+    look(receiver, told())
+    file.unlink()
+    for watcher in (receiver, site.stop()):
+        assert look(watcher, told(), attempt=2).detail == "no run is to be stopped"
+    assert not file.exists()
+    assert len(site.announced) == 1
+    look(receiver, told(attempt=2, id="beef"), attempt=2)
+    assert json.loads(file.read_text())["episode"] == "beef"
 
 
 def test_a_dry_run_only_says_it(site: Site) -> None:
