@@ -178,15 +178,22 @@ class GrpoWatchCallback:
 
     def _stop(self, args: Any, control: Any) -> None:
         """Stop when one process sees the file: all at the same step, for one that goes on alone would wait forever."""
-        asked = any(file.exists() for file in self._stop_files(args))
+        asked = self._asked(args)
         torch: Any = sys.modules.get("torch")
         if job.rank_and_ranks()[1] > 1 and torch.distributed.is_initialized():
-            device = args.device if torch.distributed.get_backend() == "nccl" else "cpu"
+            device = "cpu" if torch.distributed.get_backend() == "gloo" else args.device
             flag = torch.tensor(int(asked), device=device)
             torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
             asked = bool(flag.item())
         if asked:
             control.should_training_stop = True
+
+    def _asked(self, args: Any) -> bool:
+        """Whether the file is there; never an exception, or this process would miss what the others wait in."""
+        try:
+            return any(file.exists() for file in self._stop_files(args))
+        except OSError:  # a network file system lost it for a moment (ESTALE), or lets this process not look
+            return False
 
 
 def _weights(journal: Journal, model: Any, of: str, what: dict[str, Any]) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -122,6 +124,21 @@ def test_an_answer_that_drips_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> N
         outcome = http().send("POST", url)
         assert outcome.result is RETRY
         assert 0.2 < time.monotonic() - began < 3
+
+
+def test_a_name_that_is_found_too_late_is_no_way_around_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's look-up can't be ended; what comes of it after the time is over is."""
+    look_up, over = socket.getaddrinfo, threading.Event()
+
+    def slow(*asked: Any, **how: Any) -> Any:
+        assert not over.wait(0.4)
+        return look_up(*asked, **how)
+
+    monkeypatch.setattr(module, "TOTAL_SECONDS", 0.1)
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    with receiving() as server:
+        assert http().send("POST", server.url).result is RETRY
+        assert server.sent == []
 
 
 def test_silence_is_not_waited_for_longer_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
