@@ -196,7 +196,8 @@ def test_sigterm_in_the_middle_of_everything(run: Run, tmp_path: Path) -> None:
             began = time.monotonic()
             daemon.child.send_signal(signal.SIGTERM)
             assert daemon.ends() == 0
-            assert time.monotonic() - began < max(5, start)
+            took = time.monotonic() - began
+            assert took < max(5, start), f"{took:.1f} s to end, {start:.1f} s to start"
         with watching(run.path, state=tmp_path / "state", options=given) as daemon:
             until(lambda: len(told(hook)) >= 39, daemon.child)
     assert told(hook) == [("resolved" if n % 2 else "firing", 252 + 250 * n) for n in range(39)]
