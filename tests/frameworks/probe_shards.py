@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,7 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-from grpo_watch.callback import probe
+from grpo_watch.callback import GrpoWatchCallback, probe
 
 WORLD = 2
 
@@ -59,7 +61,34 @@ def run(rank: int, folder: str, port: int) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=WORLD)
     for name, model in ways(rank).items():
         assert probe(model, 10, Path(folder, name)), name
+    stop(rank, Path(folder, "stop"))
     dist.destroy_process_group()
+
+
+class Stale:
+    """A file of a network file system that has lost it."""
+
+    def exists(self) -> bool:
+        """Raise as the kernel would."""
+        raise OSError(116, "Stale file handle")
+
+
+class LostSight(GrpoWatchCallback):
+    """One that can't look for the stop file."""
+
+    def _stop_files(self, args: Any) -> list[Any]:  # noqa: ARG002  the callback's
+        return [Stale()]
+
+
+def stop(rank: int, folder: Path) -> None:
+    """Ask both to stop where only the second can see the file; each leaves a file if it would."""
+    folder.mkdir(exist_ok=True)
+    (folder / "please").touch()
+    callback = (LostSight if rank == 0 else GrpoWatchCallback)(path=folder, every=1, stop_file="please")
+    args, control = SimpleNamespace(device="cpu", output_dir=str(folder)), SimpleNamespace(should_training_stop=False)
+    callback.on_step_end(args, SimpleNamespace(global_step=1, max_steps=9), control, model=a_model())
+    if control.should_training_stop:
+        (folder / f"stopped-{rank}").touch()
 
 
 def free_port() -> int:

@@ -167,6 +167,7 @@ def test_sharding_does_not_show(tmp_path: Path) -> None:
     assert all(len(group) == 1 for group in found["whole"].replicas)
     apart = [group for group in found["apart"].replicas if len(group) > 1]
     assert apart == [("0.bias", "0.bias@copy 1")]
+    assert {file.name for file in (tmp_path / "stop").glob("stopped-*")} == {"stopped-0", "stopped-1"}
 
 
 def test_the_engine_speaks_through_vllms_worker(tmp_path: Path) -> None:
