@@ -38,10 +38,10 @@ class Way:
 OURS = Way("grpo-watch", "ours")
 WAYS = (
     OURS,
-    Way("pandas, counts", "with_pandas"),
-    Way("pandas, counts and loops", "with_pandas", ("--loops",)),
-    Way("polars, counts", "with_polars"),
-    Way("polars, counts and loops", "with_polars", ("--loops",)),
+    Way("pandas, counts only", "with_pandas"),
+    Way("pandas, the same", "with_pandas", ("--same",)),
+    Way("polars, counts only", "with_polars"),
+    Way("polars, the same", "with_polars", ("--same",)),
 )
 
 
