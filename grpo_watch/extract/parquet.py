@@ -10,8 +10,8 @@ from grpo_watch.extract.completions import Grouping, group
 
 MAX_BYTES = 2_000_000_000
 """Uncompressed size of a dump that is still read."""
-BATCH = 256
-"""Rows decoded at once."""
+BATCH = 512
+"""Rows decoded at once: 16 MB of text where each has 8,000 tokens."""
 ADVANTAGES = frozenset({"advantage", "advantages"})
 TEXT_COLUMNS = ("prompt", "completion")
 
