@@ -42,7 +42,7 @@ def demo_command(stay: bool, color: bool) -> int:
         settings = Settings(listen=_listen(), state_dir=Path(folder) / "state")
         logging.getLogger("grpo_watch").setLevel(logging.ERROR)  # alerts are told here, not logged as well
         say("A real TRL run whose optimizer does nothing is replayed at three times its pace. Its log looks healthy.")
-        with running([str(run)], lambda: settings, report=_brief) as watch:
+        with running([str(run)], lambda: settings, told=_brief) as watch:
             fired = _watch(watch, run, color=color)
             say("", *_closing(watch, fired=fired, stays=stay or interactive))
             if stay or interactive:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from grpo_watch.cli.front import Front
 from grpo_watch.cli.piped import Followed, followed
@@ -44,6 +45,7 @@ from grpo_watch.web.server import Server
 
 log = logging.getLogger("grpo_watch.run")
 
+Told: TypeAlias = Callable[[RunSnapshot], Iterable[str]]
 STOPPED, FAILED = 0, 1
 NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "wandb", "allow_roots", "sinks")
 """Settings that a reload does not change; rules, labels and settings of runs it does."""
@@ -108,11 +110,7 @@ def run_command(  # noqa: PLR0917
 
 @contextmanager
 def running(
-    given: Followed | Sequence[str],
-    load: Callable[[], Settings],
-    *,
-    exit_when_done: bool = False,
-    report: Callable[[RunSnapshot], Iterable[str]] = summary,
+    given: Followed | Sequence[str], load: Callable[[], Settings], *, exit_when_done: bool = False, told: Told = summary
 ) -> Iterator[Running]:
     """A daemon that runs inside the ``with`` block.
 
@@ -120,7 +118,7 @@ def running(
         given: what to watch, besides what the settings name.
         load: the settings; asked at the start, and for the rules at each reload.
         exit_when_done: end when every run has ended.
-        report: what is said of a run once it was read.
+        told: what is said of a run once it was read.
     """
     current = _Current(load)
     settings = current.settings
@@ -146,7 +144,7 @@ def running(
         clock=SteadyClock(time.time, time.monotonic),
         timer=time.monotonic,
         plan=plan_of(settings, exit_when_done=exit_when_done),
-        report=lambda snapshot: say(*report(snapshot)),
+        report=lambda snapshot: say(*told(snapshot)),
         desk=pushed.desk,
     )
     daemons.append(daemon)
