@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import inf, nextafter
 from types import MappingProxyType
 
+from grpo_watch.core.batch_spread import SpreadOfBatches
 from grpo_watch.core.course import Sign, named
 from grpo_watch.core.detector import NEVER, QUIET, SILENT, Bounds, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import FLOAT_NOISE, no_signal_ratio, number
-from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
+from grpo_watch.core.records import CompletionSummary, MetricRow, Reading, Severity, Tick, Verdict
 from grpo_watch.core.spreadless import COPIES, why
 from grpo_watch.core.window import Window
 
@@ -22,7 +24,8 @@ REPEATED = 0.5
 class RewardVarianceCollapse(Detector):
     """Averages the share of groups without spread over generation rows; says what kind of dead they are."""
 
-    needs = (("reward_zero_std_ratio",), ("reward_group_std",), ("advantage_max", "advantage_min"))
+    reads = (MetricRow, CompletionSummary, Tick)
+    needs = (("reward_zero_std_ratio",), ("reward_group_std",), ("advantage_max", "advantage_min"), ("completions",))
     params = MappingProxyType(
         {
             "share": Param(0.9, "mean share of groups without spread that is a breach", 0, 1),
@@ -37,16 +40,25 @@ class RewardVarianceCollapse(Detector):
 
     def setup(self) -> None:
         """Empty windows."""
-        self.silent, self.rewards = Window(self.rows), Window(self.rows)
+        self.silent, self.rewards, self.batches = Window(self.rows), Window(self.rows), SpreadOfBatches()
         self.dead = self.dead_since = 0
         self.alive = self.several = False
         self.lowest, self.highest = float("inf"), float("-inf")
 
-    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
-        """Judge one train row that tells about groups."""
-        ratio = no_signal_ratio(record)
-        if ratio is None:
+    def observe(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> Iterable[Reading]:
+        """Judge one train row that tells about groups, or dumped batches while no row does."""
+        if isinstance(record, MetricRow) and (ratio := no_signal_ratio(record)) is not None:
+            return self._judge(record, ratio, run)
+        if run.course.silent.first is not None:
             return SILENT
+        rows = [(row, no_signal_ratio(row) or 0.0) for row in self.batches.take(record, run)]
+        readings = [replace(said, step=row.step) for row, ratio in rows for said in self._judge(row, ratio, run)]
+        self.quiet_while = None  # the next row may be the one that a batch waits for
+        if not self.silent and isinstance(record, CompletionSummary):
+            return no_data("neither metrics nor the dumps so far tell the rewards inside groups")
+        return readings
+
+    def _judge(self, record: MetricRow, ratio: float, run: RunView) -> Iterable[Reading]:
         self._count(ratio, record.step)
         reward = number(record, "reward_mean")
         if reward is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from grpo_watch.core.records import CompletionSummary, Tick
 from tests.support.detecting import Watched
-from tests.support.records import row
+from tests.support.records import a_batch, row
 
 RULE = "reward-variance-collapse"
 
@@ -121,3 +124,60 @@ def test_a_second_signal_makes_it_critical() -> None:
 
     assert run(0.3).changes[-1][2] == "critical"
     assert run(1.0).changes[-1][2] == "warning"
+
+
+def scored(step: int, **columns: tuple[float | None, ...]) -> CompletionSummary:
+    """Two groups of four different texts, with the same scores in each."""
+    batch = a_batch(step, (0, 1, 2, 3), (0, 1, 2, 3))
+    groups = tuple(replace(g, digest=f"{step}-{n}", rewards=columns) for n, g in enumerate(batch.groups))
+    return replace(batch, groups=groups)
+
+
+EQUAL, MIXED = (0.5,) * 4, (0.0, 1.0, 0.0, 1.0)
+
+
+def test_dumps_alone_tell_of_dead_groups() -> None:
+    """Five batches without any row: the tick says that none will come. One alert, at the fifth batch."""
+    run = Watched(RULE).feed_all(scored(step, score=EQUAL) for step in range(1, 8))
+    assert run.changes == []
+    run.feed(Tick(1.0))
+    assert run.changes == [("firing", 5, "warning")]
+    assert run.said[-1].reading.message.startswith("100% of the groups have no reward spread")
+    assert Watched(RULE).feed_all(scored(s, score=MIXED) for s in range(1, 30)).feed(Tick(1.0)).said == []
+
+
+@pytest.mark.parametrize("dump_first", [True, False])
+def test_dumps_count_where_rows_do_not_tell(*, dump_first: bool) -> None:
+    """Rows with a mean only; the order of row and dump does not matter. A spread from step 9 on ends it."""
+    run = Watched(RULE)
+    for step in range(1, 31):
+        pair = [scored(step, score=EQUAL if step < 9 else MIXED), row(step, reward_mean=0.5)]
+        run.feed_all(pair if dump_first else pair[::-1])
+    assert run.changes == [("firing", 5, "warning"), ("resolved", 18, "warning")]
+
+
+@pytest.mark.parametrize("dump_first", [True, False])
+@pytest.mark.parametrize(("ratio", "changes"), [(0.0, []), (1.0, [("firing", 5, "warning")])])
+def test_rows_that_tell_are_the_only_ones_that_count(
+    *, ratio: float, changes: list[tuple[str, int, str]], dump_first: bool
+) -> None:
+    """Dumps whose groups are dead beside rows that say 0, and beside rows that say the same: one alert, not two."""
+    run = Watched(RULE)
+    for step in range(1, 21):
+        pair = [scored(step, score=EQUAL), row(step, reward_zero_std_ratio=ratio, reward_mean=0.5)]
+        run.feed_all(pair if dump_first else pair[::-1])
+    assert run.changes == changes
+
+
+@pytest.mark.parametrize(
+    "columns", [{"format": EQUAL, "accuracy": MIXED}, {"score": (0.5, 0.5, 0.5, None)}, {}], ids=["one", "gap", "none"]
+)
+def test_dumps_that_show_a_spread_or_can_not_tell(columns: dict[str, tuple[float | None, ...]]) -> None:
+    """One of two functions differs; one score is missing; there are none: then the rule says that it is blind."""
+    run = Watched(RULE)
+    for step in range(1, 21):
+        run.feed(scored(step, **columns), row(step, reward_mean=0.5))
+    assert run.said == []
+    if len(columns) < 2:
+        run.feed(scored(21, **columns))
+        assert run.blind_reason == "neither metrics nor the dumps so far tell the rewards inside groups"
