@@ -114,7 +114,8 @@ def test_planted_secrets_are_found_nowhere(tmp_path: Path, servers: dict[str, Re
         until(lambda: "HTTP 403" in daemon.said(), daemon.child)
         until(lambda: len(servers["echo"].sent) > 1, daemon.child)  # the first answer was heard
         one = f"/api/v1/runs/{FROZEN}"
-        paths = ("/metrics", "/healthz", "/", "/api/v1/runs", "/api/v1/overview", "/api/v1/alerts", one, "/nope")
+        more = [f"{one}/{part}" for part in ("series", "charts", "batches", "weights")]
+        paths = (*more, "/metrics", "/healthz", "/", "/api/v1/runs", "/api/v1/overview", "/api/v1/alerts", one, "/nope")
         places = {path: httpx.get(f"{daemon.url}{path}", headers=key).content for path in paths}
         places["refused"] = httpx.get(f"{daemon.url}/", headers={"Authorization": "Bearer x"}).content
         assert b"kl-stuck-at-zero" in places["/api/v1/alerts"]
@@ -131,7 +132,12 @@ def test_planted_secrets_are_found_nowhere(tmp_path: Path, servers: dict[str, Re
     assert places["pager 0"].count(own) == 1
     places["pager 0"] = places["pager 0"].replace(own, b"")
     environment = {**os.environ, "GRPO_WATCH_CONFIG": str(config)}
-    for command in (["config"], ["config", "--format", "json"], ["push", "clean", "--state-dir", str(state)]):
+    for command in (
+        ["config"],
+        ["config", "--format", "json"],
+        ["notify", "test", "--log-format", "json", "-vv"],
+        ["push", "clean", "--state-dir", str(state)],
+    ):
         done = subprocess.run([*PROGRAM, *command], env=environment, capture_output=True, check=False)
         places[" ".join(command)] = done.stdout + done.stderr
     assert len(places) > 15
