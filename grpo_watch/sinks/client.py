@@ -54,6 +54,7 @@ class Reply:
     status: int
     retry_after: str
     word: str
+    date: str = ""
 
 
 class NoReplyError(Exception):
@@ -87,7 +88,12 @@ class Client:
                 _deadline() as trace,
                 self._client.stream(method, url, content=body, headers=headers, extensions={"trace": trace}) as answer,
             ):
-                return Reply(answer.status_code, answer.headers.get("retry-after", ""), _beginning(answer))
+                return Reply(
+                    answer.status_code,
+                    answer.headers.get("retry-after", ""),
+                    _beginning(answer),
+                    answer.headers.get("date", ""),
+                )
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as problem:
             raise NoReplyError(_words(problem)) from None
 
@@ -108,15 +114,22 @@ def _trust(ca_file: Path | None) -> ssl.SSLContext:
 
 @contextmanager
 def _deadline() -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
-    """Ends a request after ``TOTAL_SECONDS`` however slowly its answer drips; gives what the client tells its steps."""
+    """Ends a request after ``TOTAL_SECONDS`` however slowly its answer drips; gives what the client tells its steps.
+
+    The system's look-up of a name can't be ended; a connection made too late is ended at once.
+    """
     sockets: list[socket.socket] = []
+    late = threading.Event()
 
     def note(step: str, info: Mapping[str, Any]) -> None:
         if step.endswith("connect_tcp.complete"):
             opened = info["return_value"].get_extra_info("socket")
             sockets.append(opened.dup())
+            if late.is_set():
+                end()
 
     def end() -> None:
+        late.set()
         for opened in sockets:
             with suppress(OSError):
                 opened.shutdown(socket.SHUT_RDWR)

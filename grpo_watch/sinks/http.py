@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,8 +18,13 @@ from grpo_watch.sinks.notification import Outcome, Result
 if TYPE_CHECKING:
     from grpo_watch.sinks.client import Client
 
+log = logging.getLogger("grpo_watch.delivery")
+
 MAX_RETRY_AFTER = 900.0
 """Seconds: a receiver can't silence alerts for longer by what it answers."""
+
+MAX_SKEW = 60.0
+"""Seconds between our clock and a receiver's that are told; alerts last 300 beyond the last time they were told."""
 
 MENDED = frozenset({401, 403, 404, 407})
 """Refusals that pass when somebody mends a password or an address."""
@@ -74,6 +80,7 @@ class Http:
     def __init__(self, access: Access, clock: Callable[[], float]) -> None:
         self._access, self._clock = access, clock
         self._client: Client | None = None
+        self._skewed = False
 
     def send(self, method: str, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Outcome:
         """Ask once; whatever goes wrong is an outcome."""
@@ -89,7 +96,18 @@ class Http:
             return Outcome(Result.RETRY, str(problem))
         except OSError as problem:
             return Outcome(Result.RETRY, f"the authorities to trust can't be read ({type(problem).__name__})")
+        self._note_skew(reply.date)
         return outcome_of(reply.status, seconds_of(reply.retry_after, self._clock()), reply.word)
+
+    def _note_skew(self, date: str) -> None:
+        """Say once that the clocks differ: Alertmanager takes an alert that ends in its past for one that is over."""
+        try:
+            skew = parsedate_to_datetime(date).timestamp() - self._clock()
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return
+        if abs(skew) > MAX_SKEW and not self._skewed:
+            log.error("a receiver's clock and this machine's differ", extra={"fields": {"seconds": round(skew)}})
+        self._skewed = abs(skew) > MAX_SKEW
 
     def close(self) -> None:
         """Free the connections."""

@@ -141,6 +141,17 @@ def test_a_name_that_is_found_too_late_is_no_way_around_the_deadline(monkeypatch
         assert server.sent == []
 
 
+def test_a_clock_that_differs_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Alertmanager drops alerts of a watcher whose clock is five minutes behind, and says that all is well."""
+    shifted, exact = Http(Access({}), lambda: time.time() - 400), Http(Access({}), time.time)
+    with receiving() as server:
+        for _ in range(2):
+            shifted.send("POST", server.url)
+            exact.send("POST", server.url)
+    (said,) = [record for record in caplog.records if "clock" in record.message]
+    assert 390 < vars(said)["fields"]["seconds"] < 410
+
+
 def test_silence_is_not_waited_for_longer_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
