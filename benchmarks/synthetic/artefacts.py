@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from zlib import crc32
 
-from benchmarks.synthetic.signals import Signals
+import numpy as np
+
+from benchmarks.synthetic.signals import Floats, Signals, total_of
 from grpo_watch.core.records import (
     CheckpointDigest,
     CheckpointKind,
@@ -16,15 +19,32 @@ from grpo_watch.core.records import (
 )
 
 TENSORS = 4
+MARKS = 16
+"""Texts of a group whose hashes are kept (``GroupSummary.marks``)."""
 
 
 def table(signals: Signals, batch: int, step: int, seen: float, segment: int) -> CompletionSummary:
     """The dumped table of one generation batch."""
-    groups = tuple(_group(signals, batch, place) for place in range(signals.shape.prompts))
+    dumped = _advantages(signals, batch)
+    groups = tuple(_group(signals, batch, place, dumped[place]) for place in range(signals.shape.prompts))
     return CompletionSummary("completions.jsonl", step, groups, segment=segment, seen=seen)
 
 
-def _group(signals: Signals, batch: int, place: int) -> GroupSummary:
+def _advantages(signals: Signals, batch: int) -> Floats:
+    """As TRL computes them (prompts, group), so many rows off."""
+    total = total_of({name: part[batch : batch + 1] for name, part in signals.parts.items()}, signals.weights)[0]
+    centred = total - total.mean(axis=1, keepdims=True)
+    right = centred / (total.std(axis=1, ddof=1, keepdims=True) + 1e-4)
+    return np.asarray(np.roll(right.ravel(), int(signals.shift[batch])).reshape(right.shape))
+
+
+def _marks(signals: Signals, batch: int, place: int, unique: int) -> tuple[int, ...]:
+    prompt, again = int(signals.prompt_ids[batch, place]), int(signals.again[batch, place])
+    texts = (f"{prompt}.{number}" if number < again else f"{prompt}.{batch}.{number}" for number in range(unique))
+    return tuple(crc32(text.encode()) for text in texts)[:MARKS]
+
+
+def _group(signals: Signals, batch: int, place: int, advantages: Floats) -> GroupSummary:
     pattern = signals.pattern[batch, place].tolist()
     size, unique = len(pattern), len(set(pattern))
     prompt = int(signals.prompt_ids[batch, place])
@@ -39,7 +59,9 @@ def _group(signals: Signals, batch: int, place: int) -> GroupSummary:
         near_unique=min(unique, int(signals.near[batch, place])),
         judged=size,
         looping=int(signals.looping[batch, place]),
-        rewards={name: tuple(part[batch, place].tolist()) for name, part in signals.parts.items()},
+        rewards={name: tuple(part[batch, place].tolist()) for name, part in signals.parts.items()}
+        | {"advantage": tuple(advantages.tolist())},
+        marks=_marks(signals, batch, place, unique),
         digest=f"{batch}.{place}",
     )
 

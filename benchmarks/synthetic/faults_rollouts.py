@@ -84,6 +84,19 @@ def repeated_prompts(signals: Signals, rng: Generator, start: int, strength: flo
     signals.prompt_ids[where] = circle[np.arange(len(signals.prompt_ids[where])) % few]
 
 
+@fault("repeated-completions", tables=True, prompts=8, group=8, every=1, steps=120)
+def same_texts_again(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """A dataset of twelve batches, and prompts that get what they got before."""
+    signals.prompt_ids[:] = signals.prompt_ids[np.arange(len(signals.prompt_ids)) % 12]
+    signals.again[batches(signals, start)] = round(signals.shape.group * (0.65 + 0.35 * strength))
+
+
+@fault("reward-misaligned", tables=True, prompts=8, reward="dense")
+def advantages_rows_off(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """Advantages are gathered in another order than completions."""
+    signals.shift[batches(signals, start)] = 1 + round(2 * strength)
+
+
 @fault("stale-rollout-weights", gap_logged=True, **TRL_LATEST, schedule="constant")
 def engine_never_updated(signals: Signals, rng: Generator, start: int, strength: float) -> None:
     """The engine keeps its first weights: the gap climbs as the policy learns."""

@@ -31,7 +31,8 @@ class Signals:
 
     ``parts`` (n, prompts, group) by reward function; ``lengths`` (n, prompts, group) in tokens; ``pattern`` (n,
     prompts, group) numbers the texts of a group, equal ones alike; ``prompt_ids`` and the counts of bad texts (n,
-    prompts); the rest (t). ``version`` numbers the policy's weights after each step, ``engine`` those of the
+    prompts), ``again`` of texts that the prompt has whenever it comes; ``shift`` (n) rows by which dumped advantages
+    are off; the rest (t). ``version`` numbers the policy's weights after each step, ``engine`` those of the
     rollout engine (None: not digested). ``gone`` maps a metric to the step from which it is not logged;
     ``settings`` are more of the run's configuration. The log ends after ``stop`` steps with ``last_words``;
     ``silence`` seconds later is the last tick.
@@ -57,6 +58,8 @@ class Signals:
     mixed: Whole
     empty: Whole
     looping: Whole
+    again: Whole
+    shift: Whole
     epoch: Floats
     engine: Whole | None = None
     broken_checkpoints: str = ""
@@ -135,6 +138,8 @@ def simulate(shape: Shape, rng: Generator, damage: Damage) -> Signals:
         mixed=np.ones(batches, dtype=np.int64),
         empty=np.zeros(batches, dtype=np.int64),
         looping=rng.binomial(shape.group, rng.choice([0.0, 0.01, 0.03]), batches),
+        again=np.zeros(batches, dtype=np.int64),
+        shift=np.zeros(shape.generations, dtype=np.int64),
         epoch=(np.arange(shape.steps) + 1.0) * shape.prompts / shape.every / dataset_size(shape),
         stop=shape.steps,
     )
