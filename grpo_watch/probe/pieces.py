@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from grpo_watch.probe.checksum import WORD, Cut
+from grpo_watch.probe.replicas import replicated
 
 WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod|module)\.")
 """Names that FSDP, activation checkpointing, torch.compile and DDP put into those of parameters."""
@@ -34,14 +35,16 @@ class Piece:
     cut: Cut | None = None
 
 
-def pieces(model: Any, rank: int, ranks: int) -> Iterator[Piece]:
+def pieces(model: Any, rank: int, ranks: int, *, alike: bool | None = None) -> Iterator[Piece]:
     """The parameters of a model, tied ones once, in the order of its modules.
 
     Args:
         model: a torch module.
         rank: of this process.
         ranks: processes that train together.
+        alike: whether plain parameters are the same on all of them; None: as ``replicated`` finds.
     """
+    same = replicated(model, ranks) if alike is None else alike
     flattened = any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
     apart = flattened or (getattr(model, "_tp_size", None) or 1) > 1
     for raw, parameter in model.named_parameters():
@@ -51,7 +54,7 @@ def pieces(model: Any, rank: int, ranks: int) -> Iterator[Piece]:
         elif hasattr(parameter, "device_mesh") and hasattr(parameter, "placements"):
             yield _of_mesh(name, parameter)
         else:
-            tensor, known = parameter.detach(), not (apart or _own(parameter))
+            tensor, known = parameter.detach(), same and not (apart or _own(parameter))
             whole = ranks == 1 or known
             yield Piece(name, tensor, tuple(tensor.shape), parameter.requires_grad, rank * whole, int(whole))
 

@@ -11,7 +11,7 @@ from grpo_watch.probe.pieces import Piece, pieces
 
 
 def checksums(
-    model: Any, rank: int, ranks: int, wanted: Callable[[Piece], bool]
+    model: Any, rank: int, ranks: int, wanted: Callable[[Piece], bool], *, alike: bool | None = None
 ) -> dict[str, tuple[str, list[int], str, int, int]]:
     """Data type, shape of the whole, checksum as 16 hex digits, copy and parts (see ``Piece``) by name.
 
@@ -22,13 +22,14 @@ def checksums(
         rank: of this process.
         ranks: processes that train together.
         wanted: whether a piece is to be read.
+        alike: whether plain parameters are the same on all processes (see ``pieces``).
 
     Raises:
         RuntimeError: this process has not imported torch, or a tensor can't be read (sparse, on no device).
     """
     torch = torch_of_job()
     hashers: dict[Any, Hasher] = {}
-    found = [piece for piece in pieces(model, rank, ranks) if wanted(piece)]
+    found = [piece for piece in pieces(model, rank, ranks, alike=alike) if wanted(piece)]
     held = [piece for piece in found if piece.tensor.numel() or piece.parts > 1]
     with torch.no_grad():
         values = _to_host([_sum(piece, hashers, torch) for piece in held], torch)

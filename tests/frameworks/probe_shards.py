@@ -17,6 +17,7 @@ import torch.multiprocessing as processes
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from grpo_watch.callback import GrpoWatchCallback, probe
 
@@ -41,12 +42,14 @@ def placed(model: torch.nn.Module, *placement: Shard | Replicate) -> torch.nn.Mo
 
 def ways(rank: int) -> dict[str, torch.nn.Module]:
     """The same weights, held in different ways."""
-    apart = a_model()
+    apart, stage = DistributedDataParallel(a_model()), a_model()
     with torch.no_grad():
-        apart[0].bias[rank] += 1
+        apart.module[0].bias[rank] += 1
+        stage[0].bias[rank] += 1
     return {
-        "whole": a_model(),
+        "whole": DistributedDataParallel(a_model()),
         "apart": apart,
+        "stages": stage,
         "fsdp2": fully_shard(a_model(), mesh=init_device_mesh("cpu", (WORLD,))),
         "rows": placed(a_model(), Shard(0)),
         "columns": placed(a_model(), Shard(1)),

@@ -168,6 +168,8 @@ def test_sharding_does_not_show(tmp_path: Path) -> None:
     apart = [group for group in found["apart"].replicas if len(group) > 1]
     assert apart == [("0.bias", "0.bias@copy 1")]
     assert {file.name for file in (tmp_path / "stop").glob("stopped-*")} == {"stopped-0", "stopped-1"}
+    assert found["stages"].replicas == ()  # plain modules of which nothing says that they are the same
+    assert {"0.bias@0/2", "0.bias@1/2"} <= set(found["stages"].tensors)
 
 
 def test_the_engine_speaks_through_vllms_worker(tmp_path: Path) -> None:
