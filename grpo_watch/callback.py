@@ -204,8 +204,10 @@ def _weights(journal: Journal, model: Any, of: str, what: dict[str, Any]) -> Non
         return of == "engine" or piece.trainable == (of == "policy")
 
     alike = True if of == "engine" else None  # one worker speaks for the engine, so nothing is compared across ranks
-    tensors = checksums(model, rank, ranks, wanted, alike=alike)
-    journal.write("weights", {"of": of, **what, "seconds": round(perf_counter() - begun, 4), "tensors": tensors})
+    tensors, unread = checksums(model, rank, ranks, wanted, alike=alike)
+    told = {"unread": unread} if unread else {}
+    seconds = round(perf_counter() - begun, 4)
+    journal.write("weights", {"of": of, **what, **told, "seconds": seconds, "tensors": tensors})
 
 
 def _attempt(journal: Journal, step: int, work: Callable[[], None]) -> bool:

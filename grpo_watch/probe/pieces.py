@@ -22,7 +22,8 @@ class Piece:
     """What this process holds of one parameter.
 
     ``copy`` numbers the replicas of the whole and ``parts`` counts the pieces that make one up; 0: nothing says how
-    they lie in it. ``offset``: bytes of the whole before it; with ``cut`` it is a block of columns.
+    they lie in it. ``offset``: bytes of the whole before it; with ``cut`` it is a block of columns. ``unread`` says
+    why its values are not in memory now.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Piece:
     parts: int = 1
     offset: int = 0
     cut: Cut | None = None
+    unread: str = ""
 
 
 def pieces(model: Any, rank: int, ranks: int, *, alike: bool | None = None) -> Iterator[Piece]:
@@ -71,9 +73,19 @@ def _of_zero3(name: str, parameter: Any, rank: int, ranks: int) -> Piece:
     own, shape = parameter.ds_tensor.detach().reshape(-1), tuple(parameter.ds_shape)
     group: Any = getattr(parameter, "ds_process_group", None)
     parts, at = (ranks, rank) if group is None else (group.size(), group.rank())
-    start = at * own.numel()
+    start, unread = at * own.numel(), _offloaded(parameter.ds_tensor, -(-prod(shape) // parts))
     own = own[: max(0, prod(shape) - start)]
-    return Piece(name, own, shape, parameter.requires_grad, 0, parts, start * own.element_size())
+    return Piece(name, own, shape, parameter.requires_grad, 0, parts, start * own.element_size(), unread=unread)
+
+
+def _offloaded(partition: Any, expected: int) -> str:
+    """Why a partition is not in memory: swapped out to NVMe, or on its way; its buffer then holds anything."""
+    status = getattr(partition, "status", None)
+    told = str(getattr(status, "name", status))
+    if status is not None and told != "AVAILABLE":
+        return f"its partition is {told}"
+    elements = partition.numel()
+    return "" if elements == expected else f"its partition has {elements} elements, {expected} are expected"
 
 
 def _of_mesh(name: str, parameter: Any) -> Piece:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from grpo_watch.probe.checksum import MODULUS, Hasher
 from grpo_watch.probe.job import torch_of_job
 from grpo_watch.probe.pieces import Piece, pieces
 
+Checksums: TypeAlias = dict[str, tuple[str, list[int], str, int, int]]
+
 
 def checksums(
     model: Any, rank: int, ranks: int, wanted: Callable[[Piece], bool], *, alike: bool | None = None
-) -> dict[str, tuple[str, list[int], str, int, int]]:
+) -> tuple[Checksums, str]:
     """Data type, shape of the whole, checksum as 16 hex digits, copy and parts (see ``Piece``) by name.
 
-    The checksum of a shard without elements is empty. Tensors without elements are left out.
+    The checksum of a shard without elements is empty. Tensors without elements are left out. Second: which are left
+    out because their values are not in memory, and why.
 
     Args:
         model: a torch module.
@@ -30,13 +33,16 @@ def checksums(
     torch = torch_of_job()
     hashers: dict[Any, Hasher] = {}
     found = [piece for piece in pieces(model, rank, ranks, alike=alike) if wanted(piece)]
-    held = [piece for piece in found if piece.tensor.numel() or piece.parts > 1]
+    away = [piece for piece in found if piece.unread]
+    held = [piece for piece in found if not piece.unread and (piece.tensor.numel() or piece.parts > 1)]
     with torch.no_grad():
         values = _to_host([_sum(piece, hashers, torch) for piece in held], torch)
-    return {
+    unread = f"{len(away)} of {len(found)} tensors, first {away[0].name}: {away[0].unread}"[:300] if away else ""
+    taken = {
         piece.name: (_type(piece.tensor), list(piece.shape), _hexadecimal(piece, value), piece.copy, piece.parts)
         for piece, value in zip(held, values, strict=True)
     }
+    return taken, unread
 
 
 def _hexadecimal(piece: Piece, value: int) -> str:

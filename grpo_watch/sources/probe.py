@@ -36,11 +36,11 @@ class Held(NamedTuple):
 class ProcessFile:
     """The lines of one process. ``session`` counts the starts of the job, so that a resume comes after what it repeats.
 
-    ``failed`` says why there will be no more, until there is.
+    ``failed`` says why there will be no more, until there is; ``unread`` what the newest line could not read.
     """
 
     def __init__(self, path: Path, roots: Sequence[Path], key: str, state: dict[str, Scalar]) -> None:
-        self.key, self.failed, self.held = key, "", deque[Held]()
+        self.key, self.failed, self.unread, self.held = key, "", "", deque[Held]()
         identity, position, session = (state.get(f"{key} {what}") for what in ("identity", "position", "session"))
         at = Cursor(key, identity, position) if isinstance(identity, str) and isinstance(position, int) else None
         self.tail = Tail(path, roots, at)
@@ -51,7 +51,12 @@ class ProcessFile:
         """Take the new lines; the starts are given out, weights are held."""
         for line in self.tail.finish() if last else self.tail.read():
             self._line += 1
-            if line.too_long or not line.data.strip():
+            if line.too_long:
+                size = line.end - line.start
+                stats.skip(Skip.TOO_LONG, f"{self.tail.path.name}, line {self._line}: {size} bytes")
+                self.unread = f"{self.tail.path.name}: line {self._line} is too long to be read ({size} bytes)"
+                continue
+            if not line.data.strip():
                 continue
             try:
                 found = said(line.data)
@@ -65,6 +70,8 @@ class ProcessFile:
                 self.failed = f"{self.tail.path.name}: the probe stopped after step {found.step}: {found.text}"
             elif found is not None:
                 self.failed = ""
+                name, unread = self.tail.path.name, found.unread
+                self.unread = f"{name}: step {found.step} could not be read: {unread}" if unread else ""
                 place = (self.session, found.step, found.of == "frozen")
                 self.held.append(Held(self.tail.before(self.key, line), self.session, place, found))
 
@@ -161,7 +168,9 @@ class ProbeSource:
             missing = now.line.writers - 1 - len(others)
             if (silent or missing > 0) and not last and len(clock.held) <= PATIENCE:
                 return
-            yield self._digest([file.held.popleft().line for file in (clock, *with_it)], seen)
+            lines = [file.held.popleft().line for file in (clock, *with_it)]
+            if any(line.tensors or not line.unread for line in lines):
+                yield self._digest(lines, seen)
 
     def _digest(self, lines: Sequence[Weights], seen: float | None) -> CheckpointDigest:
         first, joined = lines[0], Joined(lines)
@@ -201,6 +210,6 @@ class ProbeSource:
     def _problem(self) -> str:
         """Who failed or can't be read."""
         for file in self._files.values():
-            if file.failed or file.tail.problem:
-                return file.failed or file.tail.problem
+            if file.failed or file.tail.problem or file.unread:
+                return file.failed or file.tail.problem or file.unread
         return ""

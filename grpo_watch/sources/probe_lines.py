@@ -39,7 +39,10 @@ class Entry(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Checksums that one process took; ``of`` is ``policy``, ``frozen`` or ``engine``."""
+    """Checksums that one process took; ``of`` is ``policy``, ``frozen`` or ``engine``.
+
+    ``unread``: what it could not read, and why.
+    """
 
     of: str
     step: int
@@ -49,6 +52,7 @@ class Weights(NamedTuple):
     tensors: Mapping[str, Entry]
     synced: bool
     version: str
+    unread: str = ""
 
 
 class Failure(NamedTuple):
@@ -105,6 +109,7 @@ def _weights(line: Mapping[str, Any]) -> Weights:
         {name: _entry(value) for name, value in tensors.items()},
         line.get("synced") is True,
         str(line.get("version", ""))[:200],
+        str(line.get("unread", ""))[:300],
     )
 
 

@@ -141,7 +141,7 @@ def test_zero_3_partitions_add_up(tmp_path: Path) -> None:
         empty.ds_tensor, empty.ds_shape, empty.ds_process_group = share[rank], (5, 3), group
         model = torch.nn.Module()
         model.weight = empty
-        said.append(checksums(model, rank, 2, lambda _: True)["weight"])
+        said.append(checksums(model, rank, 2, lambda _: True)[0]["weight"])
         line = {"of": "policy", "step": 1, "rank": rank, "ranks": 2, "writers": 2, "tensors": {"weight": said[-1]}}
         path = tmp_path / f"grpo-watch-probe-{rank}.jsonl"
         path.write_text(json.dumps({"grpo_watch": "probe/1", "kind": "weights", **line}) + "\n")

@@ -208,3 +208,15 @@ def test_discovery_finds_one_channel_per_folder(tmp_path: Path) -> None:
     (found,) = discover(tmp_path)
     channels = [(channel.what, channel.name, channel.path) for channel in found.channels if channel.what is What.PROBE]
     assert channels == [(What.PROBE, "grpo-watch-probe-*.jsonl", run)]
+
+
+def test_a_line_that_is_too_long_is_counted_and_told(tmp_path: Path) -> None:
+    """9 MiB; the channel is not silently blind, and reads on."""
+    write(tmp_path, weights(1, {W: entry(ONE)}), " " * (9 << 20))
+    reader = source(tmp_path)
+    assert [digest.step for digest in digests(list(reader.poll(None)))] == [1]
+    assert reader.stats.skipped == {Skip.TOO_LONG: 1}
+    assert reader.stats.problem == f"grpo-watch-probe-0.jsonl: line 2 is too long to be read ({(9 << 20) + 1} bytes)"
+    write(tmp_path, weights(2, {W: entry(ONE)}))
+    assert [digest.step for digest in digests(list(reader.poll(None)))] == [2]
+    assert reader.stats.problem == ""
