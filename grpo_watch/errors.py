@@ -63,5 +63,9 @@ class TensorFileError(GrpoWatchError):
     """A weight file is truncated, refused or not understood."""
 
 
+class NotUnderstoodError(TensorFileError):
+    """A weight file contradicts nothing that is known, but its tensors can't be told apart: it is hashed whole."""
+
+
 class ChangedWhileReadError(TensorFileError):
     """A weight file was written to while it was read; what was read means nothing."""

@@ -49,6 +49,7 @@ class Side:
     optimizer: Mapping[str, Scalar] = field(default_factory=dict)
     replicas: tuple[tuple[str, ...], ...] = ()
     base: BesideBase | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def digest_command(  # noqa: PLR0917  one per option, in their order
@@ -107,6 +108,9 @@ def document(first: Side, second: Side | None = None) -> dict[str, Any]:
         for problem in side.problems
     ]
     told: dict[str, Any] = {"schema": "grpo-watch/digest/1"}
+    remarks = [text for side in (first, second) if side is not None for text in side.remarks]
+    if remarks:
+        told["remarks"] = remarks
     apart = _ranks_apart(second or first)
     if apart:
         told["ranks_apart"] = apart
@@ -184,7 +188,7 @@ def _read(path: Path, how: How, *, alone: bool) -> Side:
         return Side(path, {}, [Problem(str(path), "holds no weight file that is known (docs/checkpoints.md)")])
     problems = [_located(text, path) for text in weights.problems]
     problems += [Problem(str(path), text) for text in _unusable(weights)]
-    return Side(path, dict(weights.tensors), problems, weights.optimizer, weights.replicas, base)
+    return Side(path, dict(weights.tensors), problems, weights.optimizer, weights.replicas, base, weights.remarks)
 
 
 def _base_roots(checkpoint: Path) -> tuple[Path, ...]:

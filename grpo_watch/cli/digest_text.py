@@ -30,6 +30,8 @@ def as_text(told: dict[str, Any], tensors: Mapping[str, TensorDigest], *, color:
         _compare(told, console)
     for name in told.get("ranks_apart", [])[:SHOWN]:
         console.print(f"apart    {_safe(name)}: ranks that must agree hold different bytes", style="red", markup=False)
+    for remark in told.get("remarks", []):
+        console.print(f"note: {_safe(remark)}", style="yellow", markup=False)
     for problem in told["problems"]:
         console.print(f"problem: {_safe(problem['file'])}: {_safe(problem['message'])}", style="red", markup=False)
     return file.getvalue()

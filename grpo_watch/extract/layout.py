@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import PurePath
 
-from grpo_watch.errors import TensorFileError
+from grpo_watch.errors import NotUnderstoodError, TensorFileError
 from grpo_watch.extract.extents import WHOLE_FILE, Extent
 from grpo_watch.extract.safetensors import read_header
 from grpo_watch.extract.torch_zip import SIGNATURE, read_archive
@@ -16,10 +16,11 @@ LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 """How files of torch < 1.6 begin, and newer ones saved without the zip format: a pickle of a magic number."""
 
 
-def read_layout(descriptor: int, name: str) -> tuple[Extent, ...]:
+def read_layout(descriptor: int, name: str, remarks: list[str] | None = None) -> tuple[Extent, ...]:
     """The tensors of an open weight file, in file order.
 
-    A ``.pt`` in torch's legacy format is one piece (``whole_file``).
+    A file in torch's legacy format is one piece (``whole_file``), and so is one whose tensors are not understood.
+    What was not understood is added to ``remarks``, one line each that begins with ``name``.
 
     Raises:
         TensorFileError: cut off, refused or contradicting itself.
@@ -29,7 +30,12 @@ def read_layout(descriptor: int, name: str) -> tuple[Extent, ...]:
         return read_header(descriptor, name)
     begin = os.pread(descriptor, len(LEGACY), 0)
     if begin.startswith(SIGNATURE):
-        return read_archive(descriptor, name)
+        try:
+            return read_archive(descriptor, name, remarks)
+        except NotUnderstoodError as error:
+            if remarks is not None:
+                remarks.append(f"{error}; hashed as one piece")
+            return whole_file(descriptor, name)
     if begin == LEGACY:
         return whole_file(descriptor, name)
     raise TensorFileError(f"{name}: no file of torch.save: it begins with neither a zip archive nor torch's number")

@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from grpo_watch.errors import TensorFileError
+from grpo_watch.errors import NotUnderstoodError, TensorFileError
 
 MAX_OPCODES = 5_000_000
 """Opcodes of one pickle; a tensor takes about 40 (a sharded one 100), so this is 50,000 of them at least."""
+
+
+NAMELESS = "a method"
+"""What a call of something without a name is called; no dotted name looks like it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +64,24 @@ class _Mark:
     """Where a group of stack items begins."""
 
 
-def read_pickle(raw: bytes, name: str, allowed: Callable[[str], bool]) -> Node:
+def read_pickle(raw: bytes, name: str, refused: Callable[[str], bool]) -> Node:
     """What a pickle describes, as nodes.
 
     Args:
         raw: the whole pickle; protocols 0 to 5.
         name: how errors call it.
-        allowed: whether a dotted name may occur at all; the first that may not ends the reading.
+        refused: whether a dotted name may not occur at all; the first such name ends the reading. Every other name
+            stands for itself.
 
     Raises:
-        TensorFileError: damaged, refused, or not understood.
+        NotUnderstoodError: opcodes that no file of torch is known to need, or too many.
+        TensorFileError: damaged or refused.
     """
-    reader = _Reader(name, allowed)
+    reader = _Reader(name, refused)
     try:
         for count, (opcode, argument, _) in enumerate(_opcodes(raw)):
             if count >= MAX_OPCODES:
-                raise TensorFileError(f"{name}: refused: more than {MAX_OPCODES} pickle opcodes")
+                raise NotUnderstoodError(f"{name}: not read: more than {MAX_OPCODES} pickle opcodes")
             if opcode == "STOP":
                 return reader.pop()
             reader.step(opcode, argument)
@@ -92,8 +98,8 @@ def _opcodes(raw: bytes) -> Iterator[tuple[str, Any, int | None]]:
 class _Reader:
     """The stack and memo of one pickle."""
 
-    def __init__(self, name: str, allowed: Callable[[str], bool]) -> None:
-        self._name, self._allowed = name, allowed
+    def __init__(self, name: str, refused: Callable[[str], bool]) -> None:
+        self._name, self._refused = name, refused
         self._stack: list[Node] = []
         self._memo: dict[int, Node] = {}
 
@@ -106,7 +112,9 @@ class _Reader:
         elif opcode in _DO:
             _DO[opcode](self, argument)
         elif opcode not in _WITHOUT_EFFECT:
-            raise TensorFileError(f"{self._name}: refused: pickle opcode {opcode}, which no tensor needs")
+            if opcode == "INST":
+                self.name(argument)  # may be one that is refused
+            raise NotUnderstoodError(f"{self._name}: not read: pickle opcode {opcode}, which no tensor needs")
 
     def pop(self) -> Node:
         """The topmost item."""
@@ -149,7 +157,7 @@ class _Reader:
         if not (isinstance(module, str) and isinstance(what, str)):
             raise TypeError
         path = f"{module}.{what}"
-        if not self._allowed(path):
+        if self._refused(path):
             shown = "".join(char if char.isprintable() else "?" for char in path[:100])
             raise TensorFileError(
                 f"{self._name}: refused: its pickle asks for {shown}, which no tensor needs; nothing of it was run"
@@ -165,9 +173,12 @@ class _Reader:
         self._construct(function, arguments)
 
     def _construct(self, function: Node, arguments: Node) -> None:
-        if not isinstance(function, Name) or not isinstance(arguments, tuple):
-            raise TensorFileError(f"{self._name}: refused: its pickle calls something that has no name")
-        self._stack.append(Call(function.path, arguments))
+        if not isinstance(arguments, tuple):
+            raise TypeError
+        if isinstance(function, Name):
+            self._stack.append(Call(function.path, arguments))
+        else:  # the result of a call: a bound method
+            self._stack.append(Call(NAMELESS, (function, *arguments)))
 
     def build(self, _: Any) -> None:
         state = self.pop()
@@ -193,11 +204,16 @@ class _Reader:
 
     def append(self, _: Any) -> None:
         item = self.pop()
-        self._top(Sequence).items.append(item)
+        self._extend([item])
 
     def append_all(self, _: Any) -> None:
         group = self._group()
-        self._top(Sequence).items.extend(group)
+        self._extend(group)
+
+    def _extend(self, group: list[Node]) -> None:
+        """A list, or an object that is filled like one (a deque)."""
+        top = self._top((Sequence, Call))
+        top.items.extend(enumerate(group, len(top.items)) if isinstance(top, Call) else group)
 
     def set_item(self, _: Any) -> None:
         key, value = self._several(2)

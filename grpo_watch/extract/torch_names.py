@@ -1,4 +1,4 @@
-"""The names that torch's own pickles of tensors hold, and what each stands for; every other name is refused."""
+"""The names that torch's own pickles of tensors hold, what each stands for, and names that are refused."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ REBUILD, REBUILD_OLD, REBUILD_TYPED = (f"torch._utils._rebuild_tensor{end}" for 
 PARAMETERS = frozenset({"torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state"})
 OF_TYPE = "torch._tensor._rebuild_from_type_v2"
 WRAPPER = "torch._utils._rebuild_wrapper_subclass"
+WRAPPERS = PARAMETERS | {OF_TYPE, WRAPPER}
+"""What stands around a tensor: where it is not understood, neither is what it holds."""
 ORDERED = "collections.OrderedDict"
 SIZE = "torch.Size"
 
@@ -46,8 +48,25 @@ _SHARDED = re.compile(
 """What a DTensor says of its mesh and placement (torch 2.2 to 2.13; verl's and FSDP2's shards)."""
 
 
+_RUNS = frozenset(
+    {"os", "posix", "nt", "subprocess", "sys", "pty", "runpy", "importlib", "ctypes", "socket", "shutil", "webbrowser"}
+    | {"commands", "popen2", "code", "codeop", "pdb", "bdb", "timeit", "cProfile", "profile", "pip", "marshal"}
+)
+"""Modules whose functions run commands or code or change files; none has a place in a checkpoint."""
+_RUNS_ITSELF = frozenset({"eval", "exec", "execfile", "compile", "open", "__import__", "breakpoint", "input"})
+"""The same of Python's built-in functions."""
+
+
+def is_refused(path: str) -> bool:
+    """Whether a name is that of something which runs commands or code: the file is malicious, however whole it is."""
+    module, _, last = path.rpartition(".")
+    if module in {"builtins", "__builtin__"}:
+        return last in _RUNS_ITSELF
+    return path.partition(".")[0] in _RUNS
+
+
 def may_occur(path: str) -> bool:
-    """Whether a name may stand in the pickle of a weight file."""
+    """Whether a name is one of those that torch's own pickles of tensors hold."""
     known = {REBUILD, REBUILD_OLD, REBUILD_TYPED, OF_TYPE, WRAPPER} | PARAMETERS | _INERT
     if path in known or _SHARDED.fullmatch(path) is not None:
         return True

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grpo_watch.errors import TensorFileError
+from grpo_watch.errors import NotUnderstoodError, TensorFileError
 from grpo_watch.extract import torch_names as known
 from grpo_watch.extract.extents import BITS, naturals
 from grpo_watch.extract.pickle_opcodes import Call, Foreign, Name, Node, Pairs, Sequence, read_pickle
@@ -49,24 +49,28 @@ class StoredTensor:
         return True
 
 
-def read_tensors(raw: bytes, name: str) -> list[StoredTensor]:
+def read_tensors(raw: bytes, name: str) -> tuple[list[StoredTensor], list[str]]:
     """The tensors that a pickle of ``torch.save`` describes, in its order; named by their keys, joined with dots.
 
+    The second list holds the names of what lies beside them and is not understood, each once.
+
     Raises:
+        NotUnderstoodError: something that is not understood holds tensors, or is one.
         TensorFileError: damaged, refused, or a tensor does not fit its storage.
     """
     found: dict[str, StoredTensor] = {}
+    beside: dict[str, None] = {}
     try:
-        for path, tensor in _walk(read_pickle(raw, name, known.may_occur), name):
+        for path, tensor in _walk(read_pickle(raw, name, known.is_refused), name, beside):
             if path in found:
                 raise TensorFileError(f"{name}: the pickle names a tensor twice, {path[:80]!r}")
             found[path] = replace(tensor, name=path)
     except RecursionError:
         raise TensorFileError(f"{name}: refused: tensors nested in each other without end") from None
-    return list(found.values())
+    return list(found.values()), list(beside)
 
 
-def _walk(root: Node, file: str) -> Iterator[tuple[str, StoredTensor]]:
+def _walk(root: Node, file: str, beside: dict[str, None]) -> Iterator[tuple[str, StoredTensor]]:
     """Every tensor below a node; each container once, so that neither a loop nor shared parts take for ever."""
     waiting: list[tuple[str, Node]] = [("", root)]
     seen: set[int] = set()
@@ -78,8 +82,35 @@ def _walk(root: Node, file: str) -> Iterator[tuple[str, StoredTensor]]:
         if not isinstance(node, (Call, Pairs, Sequence, tuple)) or id(node) in seen:
             continue
         seen.add(id(node))
+        if isinstance(node, Call) and (node.function in known.WRAPPERS or not known.may_occur(node.function)):
+            if _holds_storage(node):
+                shown = _printable(node.function)
+                raise NotUnderstoodError(f"{file}: not read: {shown} holds tensors and is not understood")
+            beside[_printable(node.function)] = None
+            continue
         below = [(_joined(path, key), inner) for key, inner in _children(node)]
         waiting.extend(reversed(below))
+
+
+def _holds_storage(root: Call) -> bool:
+    """Whether a storage lies anywhere in it."""
+    waiting: list[Node] = [root]
+    seen: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Foreign):
+            return True
+        if not isinstance(node, (Call, Pairs, Sequence, tuple)) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Call):
+            waiting += (node.arguments, node.state)
+        waiting += node if isinstance(node, tuple) else node.items
+    return False
+
+
+def _printable(path: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in path[:80])
 
 
 def _children(node: Call | Pairs | Sequence | tuple[Node, ...]) -> Iterator[tuple[Any, Node]]:
@@ -119,6 +150,8 @@ def _placed(storage: Foreign, place: tuple[Node, ...], typed: Node, file: str) -
     offset, shape, strides = place[0], _shape(place[1]), _shape(place[2])
     dtype = known.DTYPES.get(typed.path.rpartition(".")[2]) if isinstance(typed, Name) else kind
     known_place = naturals((offset,)) and naturals(shape) and naturals(strides) and len(shape) == len(strides)
+    if dtype is None and isinstance(typed, Name):
+        raise NotUnderstoodError(f"{file}: not read: tensors of the type {_printable(typed.path)} are not understood")
     if dtype is None or not known_place:
         raise TensorFileError(f"{file}: a tensor of its pickle is not understood")
     bits = BITS[dtype]
@@ -135,7 +168,9 @@ def _storage(storage: Foreign, file: str) -> tuple[str | None, str, int]:
     if isinstance(what, tuple) and len(what) >= 5 and what[0] == "storage" and isinstance(what[1], Name):  # noqa: PLR2004
         _, kind, key, _, count = what[:5]
         short = kind.path.rpartition(".")[2]
-        if isinstance(key, str) and naturals((count,)) and (short in known.STORAGES or kind.path == known.UNTYPED):
+        if isinstance(key, str) and naturals((count,)):
+            if short not in known.STORAGES and kind.path != known.UNTYPED:
+                raise NotUnderstoodError(f"{file}: not read: {_printable(kind.path)} is not understood")
             return known.STORAGES.get(short), key, int(count)
     raise TensorFileError(f"{file}: a storage of its pickle is not understood")
 
@@ -160,7 +195,7 @@ def _of_type(call: Call, file: str) -> StoredTensor | None:
     local = fields.get("_local_tensor")
     tensor = _tensor(local, file) if isinstance(local, Call) and known.is_sharded_tensor(kind.path) else None
     if tensor is None:
-        raise TensorFileError(f"{file}: tensors of the class {kind.path[:80]} are not understood")
+        raise NotUnderstoodError(f"{file}: not read: tensors of the class {_printable(kind.path)} are not understood")
     return replace(tensor, replicated=_replicated(fields.get("_spec")))
 
 

@@ -240,6 +240,8 @@ class CheckpointSource:
         self._emitted[found.step] = joint
         self._last = found.step, found.path, {name: one.checksum for name, one in weights.tensors.items()}
         self.stats.records += 1
+        if weights.remarks and not self._refusal:
+            self._refusal = self.stats.problem = f"{found.path.name}: {weights.remarks[0]}"
         yield CheckpointDigest(
             channel=self.name,
             step=found.step,

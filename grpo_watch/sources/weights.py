@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeAlias
@@ -33,7 +34,8 @@ class Weights:
     """What the weight files of one checkpoint hold. ``problems`` are one line each, beginning with the file's name.
 
     ``replicas``: names of tensors that must hold the same bytes, group by group. ``optimizer``: what was seen of the
-    optimizer's state (see ``optimizer_state``), empty where it was not saved or not asked for.
+    optimizer's state (see ``optimizer_state``), empty where it was not saved or not asked for. ``remarks``: one line
+    each on what is whole but not understood: left out, or hashed file by file.
     """
 
     kind: CheckpointKind
@@ -42,6 +44,7 @@ class Weights:
     adapter: Mapping[str, Scalar] = field(default_factory=dict)
     replicas: tuple[tuple[str, ...], ...] = ()
     optimizer: Mapping[str, Scalar] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ def digest_checkpoint(folder: Path, roots: Sequence[Path], how: How = AS_USUAL) 
         shard = expected[absent[0]]
         problems.append(f"{shard}: {len(absent)} tensors of the index are not in it, {absent[0][:80]!r} first")
     state = optimizer_state([folder / name for name in found.optimizer], roots)
-    return Weights(found.kind, read.tensors, tuple(problems), adapter, read.replicas(), state)
+    return Weights(found.kind, read.tensors, tuple(problems), adapter, read.replicas(), state, tuple(read.remarks))
 
 
 def _base_beside(
@@ -123,6 +126,7 @@ def _base_beside(
     found = _digest_all(folder, base, files, roots, how)
     read.tensors.update((name, one) for name, one in found.tensors.items() if name not in read.tensors)
     read.shared.update(found.shared)
+    read.remarks += found.remarks
     return [*missing, *found.problems]
 
 
@@ -135,7 +139,7 @@ def digest_weight_file(path: Path, roots: Sequence[Path], how: How = AS_USUAL) -
     kind = CheckpointKind.ADAPTER if path.name.startswith("adapter_model") else CheckpointKind.FULL
     found = Found(kind, (WeightFile(path.name),))
     read = _digest_all(path.parent, found, found.files, roots, how)
-    return Weights(kind, read.tensors, tuple(read.problems))
+    return Weights(kind, read.tensors, tuple(read.problems), remarks=tuple(read.remarks))
 
 
 def _listing(folder: Path) -> Mapping[str, os.stat_result]:
@@ -181,6 +185,7 @@ class _Read:
     problems: list[str] = field(default_factory=list)
     shared: dict[str, list[str]] = field(default_factory=dict)
     empty: dict[str, TensorDigest] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
 
     def replicas(self) -> tuple[tuple[str, ...], ...]:
         """Groups of at least two."""
@@ -216,7 +221,7 @@ def _digest_all(folder: Path, found: Found, files: Sequence[WeightFile], roots: 
     for file in files:
         with opened(folder / file.name, roots) as descriptor:
             try:
-                digests = _digest_one(descriptor, file.name, count, how)
+                digests = _digest_one(descriptor, file.name, count, how, read.remarks)
                 shared = _whole_on_each_rank(descriptor, file) if RANKED.fullmatch(file.name) else ()
             except ChangedWhileReadError:
                 raise
@@ -228,12 +233,16 @@ def _digest_all(folder: Path, found: Found, files: Sequence[WeightFile], roots: 
     return read
 
 
-def _digest_one(descriptor: int, name: str, count: Callable[[int], None], how: How) -> Mapping[str, TensorDigest]:
+def _digest_one(
+    descriptor: int, name: str, count: Callable[[int], None], how: How, remarks: list[str]
+) -> Mapping[str, TensorDigest]:
     from grpo_watch.extract.tensors import digest_file  # noqa: PLC0415  numpy stays out of the daemon
 
+    layout = whole_file if WHOLE.fullmatch(name) else partial(read_layout, remarks=remarks)
     known = how.cache.get(os.fstat(descriptor)) if how.cache is not None else None
     if known is not None:
         count(os.fstat(descriptor).st_size)
+        layout(descriptor, name)  # headers only, for the remarks, which are not kept
         return known
     slow = how.throttle
 
@@ -243,7 +252,6 @@ def _digest_one(descriptor: int, name: str, count: Callable[[int], None], how: H
             slow.take(size)
 
     before = os.fstat(descriptor)
-    layout = whole_file if WHOLE.fullmatch(name) else read_layout
     digests = digest_file(descriptor, name, read, how.threads, layout, expendable=how.expendable)
     if how.cache is not None:
         how.cache.put(before, digests)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import xxhash
 
@@ -197,3 +199,25 @@ def test_every_protocol(tmp_path: Path, protocol: int) -> None:
     assert {name: one.checksum for name, one in digest(tmp_path / "m.bin").items()} == {
         name: checksum(one) for name, one in weights.items()
     }
+
+
+def test_what_trainers_save_beside_weights(tmp_path: Path) -> None:
+    """A trainer's state of arguments, paths, numpy scalars and random generators hides no tensor."""
+    weights = a_model().state_dict()
+    beside = {
+        "args": argparse.Namespace(lr=1e-6, out=Path("/data")),
+        "loss": np.float64(0.5),
+        "rng": np.random.default_rng(0).bit_generator.state,
+        "old_rng": np.random.RandomState(0).get_state(),
+        "meta": torch.empty(3, device="meta"),
+    }
+    torch.save({**weights, "client_state": beside}, tmp_path / "m.bin")
+    assert {name: one.checksum for name, one in digest(tmp_path / "m.bin").items()} == {
+        name: checksum(one) for name, one in weights.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["module", "sparse"])
+def test_tensors_inside_other_objects_are_hashed_as_one_piece(tmp_path: Path, kind: str) -> None:
+    torch.save(a_model() if kind == "module" else {"w": torch.eye(4).to_sparse()}, tmp_path / "m.pt")
+    assert [one.dtype for one in digest(tmp_path / "m.pt").values()] == ["FILE"]

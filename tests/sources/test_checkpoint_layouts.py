@@ -357,3 +357,16 @@ def test_checkpoints_below_actor_are_found(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("step:1 - actor/pg_loss:0.1 - critic/score/mean:0.5\n")
     (run,) = discover(tmp_path)
     assert What.CHECKPOINTS in {channel.what for channel in run.channels}
+
+
+def test_arguments_beside_the_module_are_a_note_of_the_channel(tmp_path: Path) -> None:
+    """DeepSpeed's client state holds what the trainer likes: the module is read, the rest is told."""
+    folder = tmp_path / "checkpoint-10" / "global_step10"
+    args = torch.named("argparse.Namespace") + b")\x81" + torch.mapping({}) + b"b"
+    body = torch.mapping({"module": torch.ordered({"w": torch.tensor("0", full(1.0))}), "args": args})
+    torch.archive(folder / "mp_rank_00_model_states.pt", torch.whole(body), {"0": full(1.0).tobytes()})
+    (tmp_path / "checkpoint-10" / "trainer_state.json").write_text("{}")
+    age(tmp_path)
+    (found,), source = watched(tmp_path)
+    assert (found.tensors.keys(), found.problems) == ({"w"}, ())
+    assert source.stats.problem.endswith("holds more than tensors, left out: argparse.Namespace")
