@@ -13,14 +13,18 @@ import numpy as np
 import xxhash
 
 from grpo_watch.core.records import TensorDigest
-from grpo_watch.errors import ChangedWhileReadError
-from grpo_watch.extract.extents import Extent
+from grpo_watch.errors import ChangedWhileReadError, TensorFileError
+from grpo_watch.extract.extents import Extent, human
 from grpo_watch.extract.file_reader import CHUNK, WIDTHS, FileReader, MappedReader, Progress
 from grpo_watch.extract.layout import read_layout
 from grpo_watch.extract.page_cache import is_uncached
 
 BATCH = 1 << 25
 """Bytes of neighbouring tensors that one thread reads in one go, so that small ones cost no reading of their own."""
+
+MOST_TIMES = 4
+"""How often a file's bytes may be hashed where tensors overlap. Tied weights share one place and are hashed once; a
+model whose layers are views of one fused storage needs twice its size."""
 
 FLOATS: Mapping[str, tuple[type[Any], int, int]] = MappingProxyType(
     {
@@ -63,6 +67,11 @@ def digest_file(
     """
     before = os.fstat(descriptor)
     extents = layout(descriptor, name)
+    places = list({_place(extent): extent for extent in extents}.values())
+    spanned = sum(extent.end - extent.start for extent in places)
+    if spanned > MOST_TIMES * before.st_size:
+        told = f"its tensors span {human(spanned)} of a file of {human(before.st_size)}"
+        raise TensorFileError(f"{name}: refused: {told} (at most {MOST_TIMES} times its size)")
     drops = is_uncached(descriptor, before.st_size)
 
     def reader() -> FileReader | MappedReader:
@@ -70,7 +79,7 @@ def digest_file(
             return MappedReader(descriptor, name, progress)
         return FileReader(descriptor, name, progress, drops=drops)
 
-    tensors = _digest_all(extents, reader, threads)
+    tensors = _digest_all(extents, places, reader, threads)
     after = os.fstat(descriptor)
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         raise ChangedWhileReadError(f"{name}: changed while it was read")
@@ -78,10 +87,10 @@ def digest_file(
 
 
 def _digest_all(
-    extents: Sequence[Extent], reader: Callable[[], FileReader | MappedReader], threads: int
+    extents: Sequence[Extent], places: Sequence[Extent], reader: Callable[[], FileReader | MappedReader], threads: int
 ) -> dict[str, TensorDigest]:
     """Each place is read once, however many tensors share it; the readers take the next batch when they are done."""
-    waiting = iter(_batches(list({_place(extent): extent for extent in extents}.values())))
+    waiting = iter(_batches(places))
     read: dict[tuple[Any, ...], TensorDigest] = {}
     lock = Lock()
 

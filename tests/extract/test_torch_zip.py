@@ -526,3 +526,27 @@ def test_random_damage_never_reads_out_of_the_file(sound: Path, data: st.DataObj
         digest(damaged)
     except TensorFileError:
         pass
+
+
+def test_views_that_overlap_without_end_are_refused(tmp_path: Path) -> None:
+    """2,000 views, each of nearly all of one storage: two thousand times the hashing that the file's size suggests."""
+    array = np.zeros(20_000, np.float32)
+    views = {
+        f"v{at}": torch.tensor("0", array, offset=at, shape=(18_000,), strides=(1,), count=20_000) for at in range(2000)
+    }
+    path = torch.archive(tmp_path / "m.bin", torch.whole(torch.ordered(views)), {"0": array.tobytes()})
+    assert refusal(path).startswith("m.bin: refused: its tensors span 144 MB of a file of ")
+    assert refusal(path).endswith("(at most 4 times its size)")
+
+
+def test_views_of_a_fused_storage_are_hashed(tmp_path: Path) -> None:
+    array = np.arange(3000, dtype=np.float32)
+    views = {f"v{at}": torch.tensor("0", array, offset=at, shape=(2000,), count=3000) for at in (0, 500, 1000)}
+    body = torch.ordered(views | {"tied": torch.tensor("0", array, offset=0, shape=(2000,), count=3000)})
+    found = digest(torch.archive(tmp_path / "m.bin", torch.whole(body), {"0": array.tobytes()}))
+    assert {name: one.checksum for name, one in found.items()} == {
+        "v0": checksum(array[:2000]),
+        "v500": checksum(array[500:2500]),
+        "v1000": checksum(array[1000:]),
+        "tied": checksum(array[:2000]),
+    }
