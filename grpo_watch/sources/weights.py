@@ -99,6 +99,7 @@ def digest_checkpoint(folder: Path, roots: Sequence[Path], how: How = AS_USUAL) 
         files, missing, expected = files_of_index(folder, found, names, roots)
     read = _digest_all(folder, found, files, roots, how)
     problems = [*missing, *read.problems]
+    problems += _nothing_in(files, read, problems)
     adapter: Mapping[str, Scalar] = {}
     if found.kind is CheckpointKind.ADAPTER:
         problems += _base_beside(folder, names, found, read, roots, how)
@@ -110,6 +111,11 @@ def digest_checkpoint(folder: Path, roots: Sequence[Path], how: How = AS_USUAL) 
         problems.append(f"{shard}: {len(absent)} tensors of the index are not in it, {absent[0][:80]!r} first")
     state = optimizer_state([folder / name for name in found.optimizer], roots)
     return Weights(found.kind, read.tensors, tuple(problems), adapter, read.replicas(), state, tuple(read.remarks))
+
+
+def _nothing_in(files: Sequence[WeightFile], read: _Read, problems: Collection[str]) -> list[str]:
+    """A complaint where files that are whole hold no tensor at all (a rank without the gathered weights saved)."""
+    return [f"{files[0].name}: holds no tensors"] if files and not read.tensors and not problems else []
 
 
 def _base_beside(
@@ -139,7 +145,8 @@ def digest_weight_file(path: Path, roots: Sequence[Path], how: How = AS_USUAL) -
     kind = CheckpointKind.ADAPTER if path.name.startswith("adapter_model") else CheckpointKind.FULL
     found = Found(kind, (WeightFile(path.name),))
     read = _digest_all(path.parent, found, found.files, roots, how)
-    return Weights(kind, read.tensors, tuple(read.problems), remarks=tuple(read.remarks))
+    problems = [*read.problems, *_nothing_in(found.files, read, read.problems)]
+    return Weights(kind, read.tensors, tuple(problems), remarks=tuple(read.remarks))
 
 
 def _listing(folder: Path) -> Mapping[str, os.stat_result]:

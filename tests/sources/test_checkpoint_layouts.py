@@ -19,7 +19,7 @@ from grpo_watch.sources.checkpoints import CheckpointSource
 from grpo_watch.sources.discover import discover
 from grpo_watch.sources.sniff import What
 from grpo_watch.sources.weight_files import choose
-from grpo_watch.sources.weights import digest_checkpoint
+from grpo_watch.sources.weights import digest_checkpoint, digest_weight_file
 from tests.support import torch_file as torch
 from tests.support.detecting import Watched
 
@@ -370,3 +370,16 @@ def test_arguments_beside_the_module_are_a_note_of_the_channel(tmp_path: Path) -
     (found,), source = watched(tmp_path)
     assert (found.tensors.keys(), found.problems) == ({"w"}, ())
     assert source.stats.problem.endswith("holds more than tensors, left out: argparse.Namespace")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "adapter_model.bin"])
+def test_weights_without_a_tensor_are_a_problem(tmp_path: Path, name: str) -> None:
+    """What a rank saves that does not hold the gathered weights: whole, and empty."""
+    if name.endswith("bin"):
+        torch.archive(tmp_path / name, torch.whole(torch.ordered({})), {})
+    else:
+        library.save_file({}, tmp_path / name)
+    weights = digest_checkpoint(tmp_path, [tmp_path])
+    assert weights is not None
+    assert f"{name}: holds no tensors" in weights.problems
+    assert digest_weight_file(tmp_path / name, [tmp_path]).problems == (f"{name}: holds no tensors",)
