@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from grpo_watch.core.copies import BatchCopies, CopyHistory, Layout
+from grpo_watch.core.copy_chance import CHANCE, EQUAL_IF_SURE, EQUAL_IF_UNSURE, one_text_each
 from grpo_watch.core.records import Severity
 
 
@@ -45,12 +46,22 @@ NEAR_GREEDY = Cause(
     "texts repeat without a rule: near-greedy sampling or a collapse",
     "Compare the resolved sampling parameters with the intended ones; raise the temperature; watch the entropy.",
 )
+FEW_TEXTS = Cause(
+    Severity.INFO,
+    "texts repeat without a rule, while rewards inside the groups differ and the entropy has not fallen",
+    "Often the task: few right answers, written alike. If it is not, compare the resolved sampling parameters with the "
+    "intended ones.",
+)
 COLLAPSE = Cause(
     Severity.WARNING,
     "the policy collapsed to few texts",
     "Go back to a checkpoint with healthy entropy; raise the temperature or beta, lower the learning rate, use "
     "clip-higher (epsilon_high) or more diverse prompts.",
 )
+
+
+SIGNAL = 0.5
+"""Share of groups with different rewards from which copies do not keep the run from learning."""
 
 
 class Limits(NamedTuple):
@@ -85,17 +96,45 @@ def cause_of(batch: BatchCopies, history: CopyHistory, limits: Limits, *, low: b
     if not regular or batch.layout is not Layout.ONE_TEXT:
         return _without_rule(batch, limits)
     if low is None:
-        return COLLAPSE if history.was_diverse else GREEDY_FROM_START
+        return COLLAPSE if history.sampled else GREEDY_FROM_START
     return GREEDY
 
 
 def _without_rule(batch: BatchCopies, limits: Limits) -> Cause | None:
     if batch.scattered(limits.alike, limits.template):
         return SCATTERED_SEED
-    return NEAR_GREEDY if batch.characters >= limits.template else None
+    if batch.characters < limits.template:
+        return None
+    return FEW_TEXTS if batch.signal is not None and batch.signal >= SIGNAL else NEAR_GREEDY
 
 
 def _repeats_itself(batch: BatchCopies, history: CopyHistory, patience: int) -> bool:
     """Whether small batches show one partial pattern again and again: chance puts the copies elsewhere."""
     partial = batch.layout is Layout.IRREGULAR
-    return partial and history.alike >= patience and history.groups_alike(batch) >= 2 * patience
+    return partial and history.alike >= patience and history.groups >= 2 * patience
+
+
+def proven(cause: Cause, batch: BatchCopies, history: CopyHistory, limits: Limits, *, low: bool | None) -> bool:
+    """Whether so many batches showed the copies that the cause may be told.
+
+    Two groups of long texts that never repeat otherwise are proof of a shared seed, and of greedy decoding unless
+    groups held several texts before. Short answers, and texts drawn from a few, must show one pattern so often that
+    chance does not explain it.
+    """
+    ordered = cause.severity is Severity.CRITICAL
+    one_text = batch.layout is Layout.ONE_TEXT
+    few = batch.characters < limits.template or history.few_texts
+    if few and (ordered or (one_text and low is None)):
+        often = history.alike >= limits.patience and history.groups >= 2 * limits.patience
+        return often and _chance(history, one_text=one_text, low=low) <= CHANCE
+    if not ordered:
+        return history.batches >= limits.patience
+    at_once = batch.groups > 1 and not (one_text and history.sampled)
+    return at_once or history.alike >= limits.patience
+
+
+def _chance(history: CopyHistory, *, one_text: bool, low: bool | None) -> float:
+    if not one_text:
+        return history.chance
+    equal = EQUAL_IF_SURE if low is None else EQUAL_IF_UNSURE
+    return one_text_each(history.groups, history.copies, history.one_text_before, equal)

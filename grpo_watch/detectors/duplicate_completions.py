@@ -8,9 +8,9 @@ from math import inf
 from types import MappingProxyType
 
 from grpo_watch.core.copies import BatchCopies, CopyHistory, copies_in
-from grpo_watch.core.copy_causes import Cause, Limits, cause_of
+from grpo_watch.core.copy_causes import Cause, Limits, cause_of, proven
 from grpo_watch.core.detector import ANY, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.records import CompletionSummary, MetricRow, Reading, Severity, Tick, Verdict
+from grpo_watch.core.records import CompletionSummary, MetricRow, Reading, Tick, Verdict
 from grpo_watch.core.window import BATCHES_AHEAD, History
 
 
@@ -27,7 +27,7 @@ class DuplicateCompletions(Detector):
             "low_entropy": Param(0.1, "entropy (nats per token) below which equal texts are a collapse", minimum=0),
             "fallen_entropy": Param(0.5, "the same, as a share of the run's highest entropy so far", 0, 1),
             "batches": Param(3, "distinct batches needed when one is not proof", minimum=1),
-            "template": Param(64, "shorter texts that repeat without a rule may be answers in tags", minimum=1),
+            "template": Param(64, "shorter texts may be answers in tags: they repeat by chance", minimum=1),
             "many": Param(0.5, "share of repeated completions without a rule that is a warning", 0, 1),
         }
     )
@@ -74,12 +74,13 @@ class DuplicateCompletions(Detector):
         if not (batch.regular(self.alike) or scattered or batch.repeated >= self.many):
             self.history.take_diverse(batch)
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
-        self.history.extend(batch)
+        self.history.extend(batch, self.alike)
         cause = cause_of(batch, self.history, limits, low=low)
         if cause is None:
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
-        proof = batch.groups > 1 and cause.severity is Severity.CRITICAL
-        if not proof and self.history.batches < self.batches:
+        if not proven(cause, batch, self.history, limits, low=low):
+            if self.history.alike >= self.batches:
+                return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
             return Reading(Verdict.NO_DATA, message="repeated texts in too few distinct batches yet", step=batch.step)
         return self._breach(batch, cause, entropy)
 

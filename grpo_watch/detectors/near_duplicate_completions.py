@@ -8,16 +8,21 @@ from statistics import fmean
 from types import MappingProxyType
 
 from grpo_watch.core.batches import NewBatches
+from grpo_watch.core.copies import signal
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.examples import shown
 from grpo_watch.core.openings import shared_openings
-from grpo_watch.core.records import CompletionSummary, GroupSummary, Reading, Scalar, Verdict
+from grpo_watch.core.records import CompletionSummary, GroupSummary, Reading, Scalar, Severity, Verdict
 from grpo_watch.core.window import Window
 
 OPENINGS = "openings"
 """Key of the alert that speaks of texts that begin alike; near copies have none."""
 GROUPS = 64
 """Newest groups whose openings are compared."""
+HARMLESS_HINT = (
+    "Often the task: edits of one text, or a fixed form around a few words. Look into it if the entropy falls or "
+    "rewards inside the groups become equal."
+)
 SEED_HINT = (
     "Give every rank and engine its own seed (seed + data-parallel rank) and set no per-request seed; compare how the "
     "completions of one group begin."
@@ -35,22 +40,26 @@ class NearDuplicateCompletions(Detector):
             "repeated": Param(0.5, "share of completions that repeat another of their group, nearly or exactly", 0, 1),
             "nearly": Param(0.25, "share that must repeat nearly, but not exactly", 0, 1),
             "batches": Param(5, "distinct batches averaged", minimum=2),
+            "signal": Param(0.5, "share of groups whose rewards differ from which it is an info …", 0, 1),
+            "fallen_entropy": Param(0.5, "… unless the entropy fell to this share of the run's first", 0, 1),
         }
     )
     repeated: float
     nearly: float
     batches: int
+    signal: float
+    fallen_entropy: float
 
     def setup(self) -> None:
         """Empty windows."""
         self.new = NewBatches()
-        self.all, self.near = Window(self.batches), Window(self.batches)
+        self.all, self.near, self.differ = Window(self.batches), Window(self.batches), Window(self.batches)
         self.newest: deque[GroupSummary] = deque(maxlen=GROUPS)
 
-    def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
+    def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge one batch together with those before it."""
         groups = self.new.take(record)
-        return (*self._near(groups), *self._openings(groups))
+        return (*self._near(groups, run), *self._openings(groups))
 
     def _openings(self, groups: tuple[GroupSummary, ...]) -> Iterable[Reading]:
         self.newest.extend(group for group in groups if group.openings)
@@ -68,27 +77,35 @@ class NearDuplicateCompletions(Detector):
         message = f"{found.says()}: ranks or engines share a seed, and the texts drift apart late"
         return (Reading(Verdict.BREACH, OPENINGS, found.together, message=message, evidence=evidence, hint=SEED_HINT),)
 
-    def _near(self, groups: tuple[GroupSummary, ...]) -> Iterable[Reading]:
+    def _near(self, groups: tuple[GroupSummary, ...], run: RunView) -> Iterable[Reading]:
         told = [group for group in groups if group.near_unique is not None and group.prompts == 1 and group.size > 1]
         if not told:
             return no_data("the texts were not compared") if groups else SILENT
         size = sum(group.size for group in told)
         self.all.push(sum(group.size - _different(group) for group in told) / size)
         self.near.push(sum(group.unique - _different(group) for group in told) / size)
+        differ = signal(told)
+        if differ is not None:
+            self.differ.push(differ)
         if not self.all.full:
             return no_data("too few batches yet")
         repeated, nearly = self.all.mean() or 0.0, self.near.mean() or 0.0
         if repeated < self.repeated or nearly < self.nearly:
             return QUIET
+        harmless = self._harmless(run)
+        but = ", while rewards inside the groups differ and the entropy has not fallen" if harmless else ""
         return (
             Reading(
                 Verdict.BREACH,
                 value=repeated,
                 threshold=self.repeated,
-                message=f"{repeated:.0%} of the completions repeat another one of their group but for a few words",
+                message=f"{repeated:.0%} of the completions repeat another one of their group but for a few words{but}",
+                severity=Severity.INFO if harmless else None,
+                hint=HARMLESS_HINT if harmless else "",
                 evidence={
                     "repeated_ratio": round(repeated, 4),
                     "near_ratio": round(nearly, 4),
+                    "groups_with_signal": self.differ.mean(),
                     "different_texts": sum(map(_different, told)),
                     "completions": size,
                     "distinct_openings": sum(len(set(group.openings)) for group in told),
@@ -97,6 +114,11 @@ class NearDuplicateCompletions(Detector):
                 },
             ),
         )
+
+    def _harmless(self, run: RunView) -> bool:
+        """Whether the groups still teach, and the policy still explores as far as its entropy is logged."""
+        entropy = run.course.entropy
+        return (self.differ.mean() or 0.0) >= self.signal and entropy.ratio(entropy.start) > self.fallen_entropy
 
 
 def _mean(shares: Iterable[float | None]) -> float | None:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from grpo_watch.core.records import CompletionSummary, Record, Stream, Tick
+from tests.support import records
 from tests.support.detecting import Watched
-from tests.support.records import a_batch, a_group, row
+from tests.support.records import a_group, row
 
 RULE = "duplicate-completions"
 STRIDE, ROBIN, ONE, DISTINCT = (0, 1, 2, 0, 1, 2), (0, 0, 1, 1, 2, 2), (0,) * 6, (0, 1, 2, 3, 4, 5)
 FIRE = [("firing", 1, "critical")]
+
+
+def a_batch(step: int, *patterns: tuple[int, ...], **changes: Any) -> CompletionSummary:
+    """A batch of texts too long to be answers in tags."""
+    return sized(records.a_batch(step, *patterns, **changes), 80)
+
+
+def sized(batch: CompletionSummary, characters: int) -> CompletionSummary:
+    """The batch with texts of this length."""
+    return replace(batch, groups=tuple(replace(g, lengths=(characters,) * g.size) for g in batch.groups))
 
 
 def steps(*batches: CompletionSummary, entropy: float | None = 2.0) -> list[Record]:
@@ -80,11 +93,6 @@ IRREGULAR = [
 ]
 
 
-def sized(batch: CompletionSummary, characters: int) -> CompletionSummary:
-    """The batch with texts of this length."""
-    return replace(batch, groups=tuple(replace(g, lengths=(characters,) * g.size) for g in batch.groups))
-
-
 def short(batch: CompletionSummary) -> CompletionSummary:
     """The batch with answers of 20 characters."""
     return sized(batch, 20)
@@ -117,7 +125,7 @@ def test_small_batches_that_show_one_partial_pattern_again_and_again(step: int) 
 
 
 def test_small_batches_whose_copies_move_are_no_shared_seed() -> None:
-    moving = [a_batch(s, ELSEWHERE[s % 4], ELSEWHERE[s % 4]) for s in range(1, 20)]
+    moving = [sized(a_batch(s, ELSEWHERE[s % 4], ELSEWHERE[s % 4]), 40) for s in range(1, 20)]
     assert Watched(RULE).feed_all(steps(*moving)).changes == []
 
 
@@ -225,3 +233,89 @@ def test_half_of_the_highest_entropy_parts_a_collapse_from_greedy_decoding(entro
     run = Watched(RULE).feed_all(steps(a_batch(1, DISTINCT, DISTINCT)))
     run.feed_all(steps(*(a_batch(s, ONE, ONE) for s in (2, 3, 4)), entropy=entropy))
     assert {said for _, _, said in run.changes} == {severity}
+
+
+def answers(size: int, groups: int, sure: float, seed: int, batches: int = 120) -> list[CompletionSummary]:
+    """Independent draws of ``<answer>yes</answer>`` (so likely) and ``<answer>no</answer>``."""
+    rng = random.Random(seed)
+    made = []
+    for step in range(1, batches + 1):
+        drawn = [[rng.random() < sure for _ in range(size)] for _ in range(groups)]
+        made.append(short(a_batch(step, *[tuple([int(one != each[0]) for one in each]) for each in drawn])))
+    return made
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("size", "groups"), [(4, 1), (4, 2), (8, 1), (2, 4), (2, 1), (6, 2)])
+def test_yes_and_no_drawn_at_random_are_neither_a_seed_nor_greedy(size: int, groups: int, seed: int) -> None:
+    """Strides and one-text batches come by chance: of four answers one in eight is a stride, of two every second."""
+    run = Watched(RULE).feed_all(steps(*answers(size, groups, 0.5, seed), entropy=0.4))
+    assert run.changes == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("size", "groups"), [(4, 1), (4, 2), (8, 1), (2, 4), (8, 4)])
+@pytest.mark.parametrize("sure", [0.9, 0.97])
+def test_a_policy_that_is_sure_of_its_answer_is_not_greedy(size: int, groups: int, sure: float, seed: int) -> None:
+    """Without a logged entropy: of 97 % sure answers four are equal in 89 % of the groups."""
+    run = Watched(RULE).feed_all(steps(*answers(size, groups, sure, seed), entropy=None))
+    assert run.changes == []
+
+
+LATE = [("firing", 3, "critical")]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "groups", "entropy", "changes"),
+    [
+        (STRIDE, 2, 2.0, LATE),  # 15 ways: 6 groups, 10^-7.1
+        (ROBIN, 2, None, LATE),
+        ((0, 1, 0, 1), 4, 2.0, [("firing", 4, "critical")]),  # 3 ways: 12 groups 10^-5.7, 16 groups 10^-7.6
+        ((0,) * 8, 2, 2.0, LATE),  # 42 copies, each equal by chance in 0.7: 10^-6.5
+        ((0,) * 8, 8, None, [("firing", 9, "critical")]),  # 9 x 56 copies, equal in 0.97: 10^-6.7; 8: 10^-5.9
+    ],
+)
+def test_short_texts_that_repeat_in_one_pattern_are_told_once_chance_is_excluded(
+    pattern: tuple[int, ...], groups: int, entropy: float | None, changes: list[tuple[str, int, str]]
+) -> None:
+    batches = [short(a_batch(step, *[pattern] * groups)) for step in range(1, 13)]
+    assert Watched(RULE).feed_all(steps(*batches, entropy=entropy)).changes == changes
+
+
+@pytest.mark.parametrize(
+    ("characters", "mixed", "step"),
+    [(20, (ONE, DISTINCT, DISTINCT), 24), (80, ((0, 0, 1, 2, 3, 4), DISTINCT, DISTINCT), 23)],
+)
+def test_greedy_decoding_that_comes_late_takes_several_batches(
+    characters: int, mixed: tuple[tuple[int, ...], ...], step: int
+) -> None:
+    """Long texts: three batches. Short: 20 of 60 groups held one text, 12 more so by chance is 10^-5.6, 16 10^-7.4."""
+    before = [sized(a_batch(s, *mixed), characters) for s in range(1, 21)]
+    greedy = [sized(a_batch(s, *[ONE] * 4), characters) for s in range(21, 31)]
+    assert Watched(RULE).feed_all(steps(*before, *greedy)).changes == [("firing", step, "critical")]
+
+
+def test_a_group_of_several_texts_disproves_greedy_decoding() -> None:
+    """One group of twelve differs (no entropy): what follows is at most a collapse."""
+    first = a_batch(1, *[ONE] * 11, (0, 0, 0, 0, 0, 1))
+    later = [a_batch(step, *[ONE] * 12) for step in range(2, 6)]
+    run = Watched(RULE).feed_all(steps(*later, entropy=None))
+    assert run.changes == [("firing", 2, "critical")]
+    run = Watched(RULE).feed_all(steps(first, *later, entropy=None))
+    assert {severity for _, _, severity in run.changes[1:]} <= {"warning"}
+
+
+def test_long_texts_of_which_a_few_come_again_are_no_proof_at_once() -> None:
+    """Two long answers in other places before: that two groups lie alike is chance, that six of 15 ways do is not."""
+    before = [a_batch(step, (0, 1, 1, 0, 0, 1), (0, 0, 1, 0, 1, 0)) for step in range(1, 4)]
+    seed = [a_batch(step, STRIDE, STRIDE) for step in range(4, 8)]
+    assert ("firing", 4, "critical") not in Watched(RULE).feed_all(steps(*before, *seed[:2])).changes
+    assert Watched(RULE).feed_all(steps(*before, *seed)).changes[-1] == ("firing", 6, "critical")
+
+
+@pytest.mark.parametrize(("rewards", "severity"), [((0.0, 1.0, 0.5), "info"), ((1.0,), "warning")])
+def test_copies_without_a_rule_are_an_info_while_rewards_differ(rewards: tuple[float, ...], severity: str) -> None:
+    """Sixty per cent equal answers of a task that extracts JSON."""
+    batches = [scored(sized(batch, 200), *rewards) for batch in IRREGULAR]
+    first = scored(a_batch(0, DISTINCT, DISTINCT), 2.0)
+    assert Watched(RULE).feed_all(steps(first, *batches)).changes == [("firing", 3, severity)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from grpo_watch.core.records import CompletionSummary
 from tests.support.detecting import Watched
 from tests.support.records import a_batch, a_group, row
@@ -31,13 +33,33 @@ def test_a_gradual_decay() -> None:
     assert run.said[-1].reading.message.endswith("more and more (0% at first, 30% or more since step 6)")
 
 
-def test_all_at_once_points_at_the_engine() -> None:
+ROWS: dict[str, list[dict[str, float]]] = {
+    "gap": [{"logprob_gap_rollout": 0.02}, {"logprob_gap_rollout": 0.8}],
+    "reward": [{"reward_mean": 0.6}, {"reward_mean": 0.0}],
+}
+
+
+@pytest.mark.parametrize("sign", ["gap", "reward"])
+def test_all_at_once_with_a_second_sign_points_at_the_engine(sign: str) -> None:
     """Nothing, then everything, at the second batch: garbage does not become the run's own normal."""
-    run = Watched(RULE).feed(batch(1)).feed_all(batch(step, scattered=9) for step in range(2, 6))
+    before, after = ROWS[sign]
+    run = Watched(RULE).feed(row(1, **before), batch(1))
+    run.feed_all(record for step in range(2, 6) for record in (row(step, **after), batch(step, scattered=9)))
     assert run.changes == [("firing", 5, "warning")]
     assert "scraps of many scripts" in run.said[-1].reading.message
     assert "sleep level" in run.said[-1].reading.hint
     assert run.said[-1].reading.message.endswith("all at once from step 2 on (0% at step 1)")
+
+
+@pytest.mark.parametrize("values", [{}, {"reward_mean": 0.6, "logprob_gap_rollout": 0.02}])
+def test_all_at_once_while_reward_and_engine_are_well_blames_no_engine(values: dict[str, float]) -> None:
+    """Tables filled with zeros, which the task asks for."""
+    run = Watched(RULE)
+    for step in range(1, 7):
+        run.feed(row(step, loss=0.0, **values), batch(step, looping=0 if step < 3 else 9))
+    assert run.changes == [("firing", 6, "warning")]
+    assert "all at once" in run.said[-1].reading.message
+    assert not run.said[-1].reading.hint
 
 
 def test_a_model_that_always_loops_a_little() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from grpo_watch.core.records import CompletionSummary
 from tests.support.detecting import Watched
-from tests.support.records import a_batch, a_group
+from tests.support.records import a_batch, a_group, row
 
 RULE = "near-duplicate-completions"
 DISTINCT = (0, 1, 2, 3, 4, 5, 6, 7)
@@ -74,3 +76,29 @@ def test_the_finding_shows_one_excerpt() -> None:
     )
     evidence = run.said[-1].reading.evidence
     assert (evidence["example"], evidence["distinct_3"]) == ("So it is", 0.25)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "entropy", "severity"),
+    [
+        ((0.0, 1.0), 2.0, "info"),  # edits of one text, of which some are right
+        ((0.0, 1.0), None, "info"),
+        ((1.0, 1.0), 2.0, "warning"),  # nothing left to tell them apart
+        ((), 2.0, "warning"),  # no rewards dumped
+        ((0.0, 1.0), 0.9, "warning"),  # below half of the entropy that the run began with
+    ],
+)
+def test_edits_that_earn_different_rewards_are_an_info(
+    rewards: tuple[float, ...], entropy: float | None, severity: str
+) -> None:
+    """Answers of 110 words that differ in two: three words in a row are shared by nearly all."""
+    scores = {"f": rewards * 4} if rewards else {}
+    logged = [row(step, loss=0.0, **({} if entropy is None else {"entropy": 2.0})) for step in range(1, 6)]
+    fallen = [row(step, loss=0.0, **({} if entropy is None else {"entropy": entropy})) for step in range(6, 12)]
+    batches = [
+        replace(made, groups=tuple(replace(group, rewards=scores) for group in made.groups))
+        for made in (batch(step, 2) for step in range(12, 22))
+    ]
+    run = Watched(RULE).feed_all([*logged, *fallen, *batches])
+    assert run.changes == [("firing", 18, severity)]
+    assert ("the task" in run.said[-1].reading.hint) is (severity == "info")

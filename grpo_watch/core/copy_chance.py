@@ -1,0 +1,37 @@
+"""How likely it is that independent draws repeat their texts as a streak of batches does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import comb, factorial, log10, prod
+
+CHANCE = -6.0
+"""Decimal logarithm of a chance that is negligible. Of runs of ten thousand batches one in a hundred would come so far,
+and fewer in truth: copies must not only lie alike, there must be as many of them each time."""
+EQUAL_IF_UNSURE = 0.7
+"""Chance that two answers are equal while the logged entropy is not low: one of two answers in 82 % of the draws …"""
+EQUAL_IF_SURE = 0.97
+"""… and while none is logged: a policy that is 98.5 % sure of one answer."""
+REPEATS = 0.1
+"""Share of copies in earlier batches from which texts of any length are drawn from a few (healthy real runs: 0)."""
+
+
+def laid_alike(pattern: tuple[int, ...], alike: int, groups: int) -> float:
+    """Decimal logarithm of the chance that the copies of ``alike`` of ``groups`` groups lie in these places.
+
+    Texts that are drawn independently fall in each order equally often, whatever the texts are and however often each
+    comes: only the number of ways in which as many copies can lie in a group counts.
+    """
+    counts = Counter(pattern).values()
+    ways = factorial(len(pattern)) // prod(map(factorial, counts)) // prod(map(factorial, Counter(counts).values()))
+    return min(0.0, log10(comb(groups, alike)) - alike * log10(ways))
+
+
+def one_text_each(groups: int, copies: int, before: tuple[int, int], equal: float) -> float:
+    """Decimal logarithm of the chance that ``groups`` groups hold one text each, ``copies`` equal to their first.
+
+    The milder one of two estimates: by the chance that two texts are equal, and by how many groups of so many held one
+    text ``before`` (one more is counted than was seen).
+    """
+    ones, seen = before
+    return max(copies * log10(equal), groups * log10((ones + 1) / (seen + 1)) if ones < seen else float("-inf"))
