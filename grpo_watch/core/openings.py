@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import log10
 
-from grpo_watch.core.records import GroupSummary
+from grpo_watch.core.records import GroupSummary, Scalar
 
 ALIKE = 0.95
 """Share of the completions in one place of the pattern that must begin like the first one there …"""
@@ -16,6 +16,11 @@ OTHERS = 0.5
 CHANCE = -9.0
 """… and the decimal logarithm of the chance that it came about if openings were drawn at random: 1 in 10^9, so that ten
 thousand batches with six arrangements each see it once in 10^4 runs."""
+
+SEED_HINT = (
+    "Give every rank and engine its own seed (seed + data-parallel rank) and set no per-request seed; compare how the "
+    "completions of one group begin."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,15 @@ class SharedOpenings:
         """One phrase for people."""
         step = f"each and the {self.texts}th after it" if self.layout == "stride" else f"{self.copies} neighbours each"
         return f"completions begin alike ({step}) in {self.together:.0%}, others in {self.apart:.0%} of the cases"
+
+    def evidence(self) -> dict[str, Scalar]:
+        """The numbers behind it."""
+        return {
+            "layout": self.layout,
+            "distinct_openings": self.texts,
+            "alike_ratio": round(self.together, 4),
+            "others_alike_ratio": round(self.apart, 4),
+        }
 
 
 def shared_openings(groups: Sequence[GroupSummary]) -> SharedOpenings | None:

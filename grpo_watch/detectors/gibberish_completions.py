@@ -7,17 +7,11 @@ from statistics import median
 from types import MappingProxyType
 
 from grpo_watch.core.batches import NewBatches
-from grpo_watch.core.course import MOST
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.engine_sign import LOST_WEIGHTS, engine_agrees, levels
 from grpo_watch.core.examples import shown
-from grpo_watch.core.mismatch import GAPS
 from grpo_watch.core.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict
 from grpo_watch.core.window import Window
-
-ABRUPT = (
-    "Garbage from one step to the next points at the engine's weights: set vLLM's sleep level to 1, reload weights "
-)
-ABRUPT += "after waking, and upgrade (ms-swift 3.12, TRL with PR #5313); compare with `model.generate` of the trainer."
 
 
 class GibberishCompletions(Detector):
@@ -58,7 +52,7 @@ class GibberishCompletions(Detector):
             return no_data("the texts are too short to judge, or were not looked at") if record.groups else SILENT
         share = sum(map(_degenerate, groups)) / texts
         if share < self.share:
-            self.before, self.sound, self.since, self.calm = share, record.step, None, _levels(run)
+            self.before, self.sound, self.since, self.calm = share, record.step, None, levels(run)
         else:
             self.since = record.step if self.since is None else self.since
         return self._judge(share, groups, run)
@@ -93,16 +87,9 @@ class GibberishCompletions(Detector):
                     **shown(group for group in groups if _degenerate(group)),
                 },
                 severity=None if risen or cut >= self.cut else Severity.INFO,
-                hint=ABRUPT if abrupt and self._engine_agrees(run) else "",
+                hint=LOST_WEIGHTS if abrupt and engine_agrees(self.calm, run) else "",
             ),
         )
-
-    def _engine_agrees(self, run: RunView) -> bool:
-        """Whether reward or the gap to the engine changed with the texts: tables of zeros that earn well are wanted."""
-        now, calm = _levels(run), self.calm
-        gaps = (gap for gap in GAPS if gap.metric in now)
-        leapt = any(now[gap.metric] - calm.get(gap.metric, gap.zero) >= gap.broken for gap in gaps)
-        return leapt or _lost(calm.get("reward_mean"), now.get("reward_mean")) or run.course.reward.fell(MOST)
 
     def _course(self, first: float, *, risen: bool, abrupt: bool) -> str:
         """How it came about: weights are lost from one step to the next, a policy decays over many."""
@@ -116,14 +103,3 @@ class GibberishCompletions(Detector):
 
 def _degenerate(group: GroupSummary) -> int:
     return group.looping + group.scattered
-
-
-def _levels(run: RunView) -> dict[str, float]:
-    """The newest reward and gaps to the engine, as far as they are logged."""
-    newest = {metric: run.newest(metric) for metric in ("reward_mean", *(gap.metric for gap in GAPS))}
-    return {metric: value for metric, value in newest.items() if value is not None}
-
-
-def _lost(before: float | None, now: float | None) -> bool:
-    """Whether most of a positive reward is gone."""
-    return before is not None and now is not None and before > 0.0 and now <= (1.0 - MOST) * before

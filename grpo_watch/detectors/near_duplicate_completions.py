@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from statistics import fmean
 from types import MappingProxyType
 
 from grpo_watch.core.batches import NewBatches
 from grpo_watch.core.copies import signal
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.examples import shown
-from grpo_watch.core.openings import shared_openings
-from grpo_watch.core.records import CompletionSummary, GroupSummary, Reading, Scalar, Severity, Verdict
+from grpo_watch.core.near_copies import different, near_evidence
+from grpo_watch.core.openings import SEED_HINT, shared_openings
+from grpo_watch.core.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict
 from grpo_watch.core.window import Window
 
 OPENINGS = "openings"
@@ -22,10 +21,6 @@ GROUPS = 64
 HARMLESS_HINT = (
     "Often the task: edits of one text, or a fixed form around a few words. Look into it if the entropy falls or "
     "rewards inside the groups become equal."
-)
-SEED_HINT = (
-    "Give every rank and engine its own seed (seed + data-parallel rank) and set no per-request seed; compare how the "
-    "completions of one group begin."
 )
 
 
@@ -68,22 +63,20 @@ class NearDuplicateCompletions(Detector):
         found = shared_openings(self.newest)
         if found is None:
             return (Reading(Verdict.OK, OPENINGS),)
-        evidence: dict[str, Scalar] = {
-            "layout": found.layout,
-            "distinct_openings": found.texts,
-            "alike_ratio": round(found.together, 4),
-            "others_alike_ratio": round(found.apart, 4),
-        }
         message = f"{found.says()}: ranks or engines share a seed, and the texts drift apart late"
-        return (Reading(Verdict.BREACH, OPENINGS, found.together, message=message, evidence=evidence, hint=SEED_HINT),)
+        return (
+            Reading(
+                Verdict.BREACH, OPENINGS, found.together, message=message, evidence=found.evidence(), hint=SEED_HINT
+            ),
+        )
 
     def _near(self, groups: tuple[GroupSummary, ...], run: RunView) -> Iterable[Reading]:
         told = [group for group in groups if group.near_unique is not None and group.prompts == 1 and group.size > 1]
         if not told:
             return no_data("the texts were not compared") if groups else SILENT
         size = sum(group.size for group in told)
-        self.all.push(sum(group.size - _different(group) for group in told) / size)
-        self.near.push(sum(group.unique - _different(group) for group in told) / size)
+        self.all.push(sum(group.size - different(group) for group in told) / size)
+        self.near.push(sum(group.unique - different(group) for group in told) / size)
         differ = signal(told)
         if differ is not None:
             self.differ.push(differ)
@@ -106,11 +99,7 @@ class NearDuplicateCompletions(Detector):
                     "repeated_ratio": round(repeated, 4),
                     "near_ratio": round(nearly, 4),
                     "groups_with_signal": self.differ.mean(),
-                    "different_texts": sum(map(_different, told)),
-                    "completions": size,
-                    "distinct_openings": sum(len(set(group.openings)) for group in told),
-                    "distinct_3": _mean([group.distinct for group in told]),
-                    **shown(told),
+                    **near_evidence(told),
                 },
             ),
         )
@@ -119,12 +108,3 @@ class NearDuplicateCompletions(Detector):
         """Whether the groups still teach, and the policy still explores as far as its entropy is logged."""
         entropy = run.course.entropy
         return (self.differ.mean() or 0.0) >= self.signal and entropy.ratio(entropy.start) > self.fallen_entropy
-
-
-def _mean(shares: Iterable[float | None]) -> float | None:
-    known = [share for share in shares if share is not None]
-    return round(fmean(known), 4) if known else None
-
-
-def _different(group: GroupSummary) -> int:
-    return group.unique if group.near_unique is None else group.near_unique
