@@ -9,6 +9,8 @@ into the training loop. This module imports neither torch nor anything else that
 from __future__ import annotations
 
 import os
+import platform
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -53,16 +55,18 @@ def probe(model: Any, step: int, path: Folder, *, frozen: bool = False, writers:
     return done
 
 
-def engine_version(version: object, step: int, path: Folder) -> bool:
+def engine_version(version: object, step: int, path: Folder, *, synced: bool = False, engine: str = "") -> bool:
     """Write the version of the weights that a rollout engine says it holds (SGLang's ``weight_version``).
 
     Args:
         version: what the engine answered; another one means other weights.
         step: optimizer steps made so far.
         path: the run's output folder.
+        synced: whether the engine has just been given the weights of that step.
+        engine: which one, where there are several.
     """
-    journal = Journal(path, ENGINE_FILE)
-    line = {"of": "engine", "step": step, "tensors": {}, "version": str(version)[:200]}
+    journal = Journal(path, _engine_file(engine))
+    line = {"of": "engine", "step": step, "synced": synced, "tensors": {}, "version": str(version)[:200]}
     return _attempt(journal, step, lambda: journal.write("weights", line))
 
 
@@ -80,9 +84,15 @@ class VllmProbe:
         rank, ranks = job.rank_and_ranks()
         if rank:
             return True
-        journal = Journal(path, ENGINE_FILE)
+        journal = Journal(path, _engine_file(self._engine()))
         what = {"step": step, "rank": 0, "ranks": ranks, "synced": synced}
         return _attempt(journal, step, lambda: _weights(journal, self._model(), "engine", what))
+
+    def _engine(self) -> str:
+        """Which engine: each data-parallel one, and each replica in a process of its own, has a first worker."""
+        layout = getattr(self, "parallel_config", None)
+        part = getattr(layout, "data_parallel_rank", None) or 0
+        return f"{part}-{platform.node()[:40]}-{os.getpid()}"
 
     def _model(self) -> Any:
         worker: Any = self  # vLLM puts this class among the bases of its own
@@ -194,6 +204,12 @@ class GrpoWatchCallback:
             return any(file.exists() for file in self._stop_files(args))
         except OSError:  # a network file system lost it for a moment (ESTALE), or lets this process not look
             return False
+
+
+def _engine_file(engine: str) -> str:
+    """The engine's own file; what a file's name may not have becomes a dash."""
+    safe = re.sub(r"[^A-Za-z0-9_]+", "-", engine)[:64].strip("-")
+    return ENGINE_FILE.format(engine=f"-{safe}" if safe else "")
 
 
 def _weights(journal: Journal, model: Any, of: str, what: dict[str, Any]) -> None:

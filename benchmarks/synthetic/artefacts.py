@@ -77,7 +77,7 @@ def checkpoints(signals: Signals, step: int, seen: float, segment: int) -> Itera
             yield _digest(signals, step, seen, segment, own, rank=rank)
     if signals.engine is not None:
         own = {name: f"{name}{int(signals.engine[step])}" for name in names}
-        yield _digest(signals, step, seen, segment, own, kind=CheckpointKind.ROLLOUT_ENGINE)
+        yield _digest(signals, step, seen, segment, own, kind=CheckpointKind.ROLLOUT_ENGINE, synced=True)
 
 
 def _digest(

@@ -1,6 +1,8 @@
-"""Compares the rollout engine's own weights with the trainer's progress: do they follow, and are they the same?"""
+"""Compares the rollout engines' own weights with the trainer's progress: do they follow, and are they the same?"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 from grpo_watch.core.checkpoints import TRAINED, CheckpointHistory, changed, comparable
 from grpo_watch.core.fused import unlike
@@ -8,62 +10,122 @@ from grpo_watch.core.records import CheckpointDigest, CheckpointKind
 
 APART = 8
 """Steps of which a digest waits for that of the other side."""
+OVERDUE = 3
+"""Multiple of the longest time between two changes after which an engine that was not said to be synced is suspect.
+
+One time may be missed by a probe and one lies between two probes; no run was at hand to calibrate it.
+"""
+
+
+@dataclass(slots=True)
+class Engine:
+    """What is known of one engine.
+
+    ``unchanged``: syncs in a row, ``since`` a step, after which its weights were the same although the trainer's had
+    changed. ``unlike``: tensors (of so many compared) in which it differs from the trainer right after it was synced;
+    None while nothing can be compared, or no tensor was ever the same (it may lay its weights out otherwise).
+    ``rhythm``: the most steps seen between two changes, 0 while unknown; ``still``: steps since the last one.
+    """
+
+    last: int = 0
+    unchanged: int = 0
+    since: int = 0
+    unlike: tuple[list[str], int] | None = None
+    alike: bool = False
+    moved_at: int | None = None
+    rhythm: int = 0
+    still: int = 0
+    trainer_moves: int = 0
+    said: CheckpointHistory = field(default_factory=CheckpointHistory)
+    synced: CheckpointHistory = field(default_factory=CheckpointHistory)
 
 
 class EngineWeights:
-    """Counts syncs after which the engine's weights were the same although the trainer's had changed.
+    """Follows each engine by its own digests, and all of them by the trainer's.
 
-    ``unlike``: tensors (of so many compared) in which the engine differs from the trainer right after it was synced.
-    None while nobody said that it was, nothing can be compared, or no tensor was ever the same (an engine may lay its
-    weights out otherwise).
+    An engine is forgotten when another has been read twice since: its process has ended.
     """
 
     def __init__(self) -> None:
         self._history = CheckpointHistory()
-        self._waiting: dict[int, CheckpointDigest] = {}
-        self.unlike: tuple[list[str], int] | None = None
-        self._alike = False
+        self._trainer: dict[int, CheckpointDigest] = {}
+        self._waiting: dict[tuple[int, str], CheckpointDigest] = {}
+        self.engines: dict[str, Engine] = {}
         self._moved_at = 0
-        self.unchanged = 0
-        self.since = 0
+        self._moves = 0
 
     def take(self, digest: CheckpointDigest) -> bool:
-        """Account for a digest of either side; whether it says something about the engine."""
+        """Account for a digest of either side; whether it says something about an engine."""
         if digest.problems or digest.kind is CheckpointKind.FROZEN:
             return False
-        compared = self._compare(digest)
-        return self._follow(digest) or compared
-
-    def _compare(self, digest: CheckpointDigest) -> bool:
-        """Hold an engine that was just synced against what was read in memory at the same step."""
-        synced = digest.kind is CheckpointKind.ROLLOUT_ENGINE and digest.synced
-        if not synced and digest.kind is not CheckpointKind.PROBE:
-            return False
-        other = self._waiting.pop(digest.step, None)
-        if other is None or other.kind is digest.kind:
-            self._waiting[digest.step] = digest
-            while len(self._waiting) > APART:
-                del self._waiting[min(self._waiting)]
-            return False
-        trainer, engine = (other, digest) if synced else (digest, other)
-        apart, compared = unlike(trainer.tensors, engine.tensors)
-        self._alike = self._alike or len(apart) < compared
-        self.unlike = (apart, compared) if self._alike else None
-        return self._alike and compared > 0
-
-    def _follow(self, digest: CheckpointDigest) -> bool:
-        before = self._history.before(digest)
-        if before is None:
-            return False
-        moved = bool(changed(before, digest, comparable(before, digest)))
         if digest.kind in TRAINED:
-            self._moved_at = digest.step if moved else self._moved_at
+            self._progress(digest)
+            return digest.kind is CheckpointKind.PROBE and self._arrived(digest)
+        engine = self.engines.setdefault(digest.engine, Engine())
+        compared = digest.synced and self._await(digest)
+        return self._follow(engine, digest) or compared
+
+    def overdue(self, engine: Engine, moves: int) -> bool:
+        """Whether an engine used to change, and has not for long while the trainer did ``moves`` times."""
+        return 0 < engine.rhythm * OVERDUE <= engine.still and self._moves - engine.trainer_moves >= moves
+
+    def _progress(self, digest: CheckpointDigest) -> None:
+        before = self._history.before(digest)
+        if before is not None and changed(before, digest, comparable(before, digest)):
+            self._moves += digest.step > self._moved_at  # a step's checkpoint and its probe are one change
+            self._moved_at = digest.step
+
+    def _arrived(self, digest: CheckpointDigest) -> bool:
+        """What the trainer holds in memory: engines that were just synced at that step may wait for it."""
+        self._trainer[digest.step] = digest
+        while len(self._trainer) > APART:
+            del self._trainer[min(self._trainer)]
+        waiting = [key for key in self._waiting if key[0] == digest.step]
+        compared = [self._compare(digest, self._waiting.pop(key)) for key in waiting]
+        return any(compared)
+
+    def _await(self, digest: CheckpointDigest) -> bool:
+        trainer = self._trainer.get(digest.step)
+        if trainer is not None:
+            return self._compare(trainer, digest)
+        self._waiting[digest.step, digest.engine] = digest
+        while len({step for step, _ in self._waiting}) > APART:
+            del self._waiting[min(self._waiting)]
+        return False
+
+    def _compare(self, trainer: CheckpointDigest, digest: CheckpointDigest) -> bool:
+        """Hold an engine that was just synced against what was read in memory at the same step."""
+        engine = self.engines.setdefault(digest.engine, Engine())
+        apart, compared = unlike(trainer.tensors, digest.tensors)
+        engine.alike = engine.alike or len(apart) < compared
+        engine.unlike = (apart, compared) if engine.alike else None
+        return engine.alike and compared > 0
+
+    def _follow(self, engine: Engine, digest: CheckpointDigest) -> bool:
+        before, engine.last = engine.said.before(digest), digest.step
+        self._rhythm(engine, before, digest)
+        if before is not None:
+            for name in [name for name, other in self.engines.items() if other.last < before.step]:
+                del self.engines[name]
+        if not digest.synced:
+            return engine.rhythm > 0
+        previous = engine.synced.before(digest)
+        if previous is None:
             return False
-        if moved:
-            self.unchanged = 0
-        elif self._moved_at > before.step:
-            self.since = self.since if self.unchanged else before.step
-            self.unchanged += 1
+        if changed(previous, digest, comparable(previous, digest)):
+            engine.unchanged = 0
+        elif self._moved_at > previous.step:
+            engine.since = engine.since if engine.unchanged else previous.step
+            engine.unchanged += 1
         else:
             return False
         return True
+
+    def _rhythm(self, engine: Engine, before: CheckpointDigest | None, digest: CheckpointDigest) -> None:
+        """How often it changes, and how long it has not."""
+        moved = before is not None and changed(before, digest, comparable(before, digest))
+        if moved or (engine.moved_at is not None and digest.step < engine.moved_at):  # a resume goes back
+            if engine.moved_at is not None:
+                engine.rhythm = max(engine.rhythm, digest.step - engine.moved_at)
+            engine.moved_at, engine.trainer_moves = digest.step, self._moves
+        engine.still = digest.step - engine.moved_at if engine.moved_at is not None else 0

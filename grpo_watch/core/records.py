@@ -148,7 +148,7 @@ class CheckpointDigest:
 
     ``rank`` took them, only where ranks must agree (replicas, not shards); ``replicas``: groups of tensors that must.
     ``optimizer``: checksums of its ``moments`` and ``masters``. ``base``: the base model's folder, if all is still it.
-    ``synced``: the rollout engine had just been given the weights of this step.
+    ``synced``: the rollout engine had just been given the weights of this step; ``engine`` says which of several.
     """
 
     channel: str
@@ -167,6 +167,7 @@ class CheckpointDigest:
     movement: Movement | None = None
     base: str = ""
     synced: bool = False
+    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True)

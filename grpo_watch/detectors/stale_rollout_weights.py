@@ -85,16 +85,40 @@ class StaleRolloutWeights(Detector):
     def _weights(self, digest: CheckpointDigest) -> Iterable[Reading]:
         if not self.weights.take(digest):
             return SILENT
-        same, (apart, compared) = self.weights.unchanged, self.weights.unlike or ([], 0)
+        engines = self.weights.engines.items()
+        worst, engine = max(engines, key=lambda each: (len((each[1].unlike or ([], 0))[0]), each[1].unchanged))
+        which: dict[str, Scalar] = {**SEEN, "engine": worst} if worst else dict(SEEN)
+        same, (apart, compared) = engine.unchanged, engine.unlike or ([], 0)
         if apart:
             message = f"right after a sync {len(apart)} of {compared} tensors of the engine are not the trainer's"
             evidence: dict[str, Scalar] = {"differ": len(apart), "compared": compared, "first": apart[0]}
-            return (Reading(Verdict.BREACH, message=message, evidence={**evidence, **SEEN}, immediate=True),)
+            return (Reading(Verdict.BREACH, message=message, evidence={**evidence, **which}, immediate=True),)
         if same < self.syncs:
-            return SILENT if same else QUIET
+            return self._overdue() or (SILENT if same else QUIET)
         message = f"the engine's weights did not change in {same} syncs although the trainer's did"
         evidence = {"syncs": same, "checkpoint": digest.path}
-        since = self.weights.since
+        since = engine.since
         return (
-            Reading(Verdict.BREACH, message=message, evidence={**evidence, **SEEN}, first_step=since, immediate=True),
+            Reading(Verdict.BREACH, message=message, evidence={**evidence, **which}, first_step=since, immediate=True),
         )
+
+    def _overdue(self) -> Iterable[Reading]:
+        """An engine of which nobody says when it is synced may be synced seldom: no more than a warning."""
+        for name, engine in self.weights.engines.items():
+            if self.weights.overdue(engine, self.syncs):
+                message = (
+                    f"the engine's weights have not changed for {engine.still} steps although the trainer's did; "
+                    f"before, at least every {engine.rhythm}"
+                )
+                evidence: dict[str, Scalar] = {"steps": engine.still, "usual": engine.rhythm, **SEEN}
+                return (
+                    Reading(
+                        Verdict.BREACH,
+                        message=message,
+                        evidence={**evidence, "engine": name} if name else evidence,
+                        severity=Severity.WARNING,
+                        first_step=engine.moved_at,
+                        immediate=True,
+                    ),
+                )
+        return ()

@@ -11,7 +11,8 @@ from typing import Any
 
 SCHEMA = "probe/1"
 FILE = "grpo-watch-probe-{rank}.jsonl"
-ENGINE_FILE = "grpo-watch-probe-engine.jsonl"
+ENGINE_FILE = "grpo-watch-probe-engine{engine}.jsonl"
+"""``engine`` is empty or ``-ID``: several engines of a run must not write to one file."""
 
 
 class Journal:

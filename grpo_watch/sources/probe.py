@@ -17,7 +17,7 @@ from grpo_watch.sources.probe_lines import Failure, Start, Weights, said
 from grpo_watch.sources.run_config import FROM_ARGUMENTS
 from grpo_watch.sources.tail import Tail
 
-FILE = re.compile(r"grpo-watch-probe-(\d{1,6}|engine)\.jsonl")
+FILE = re.compile(r"grpo-watch-probe-(\d{1,6}|engine(?:-[A-Za-z0-9_-]{1,64})?)\.jsonl")
 ENGINE = "engine"
 KINDS = {"policy": CheckpointKind.PROBE, "frozen": CheckpointKind.FROZEN, "engine": CheckpointKind.ROLLOUT_ENGINE}
 PATIENCE = 2
@@ -129,18 +129,20 @@ class ProbeSource:
 
     def _read(self, seen: float | None, *, last: bool) -> Iterator[Item]:
         self._look()
-        ranks = sorted((file for key, file in self._files.items() if key != ENGINE), key=lambda file: int(file.key))
+        ranks = sorted(
+            (file for key, file in self._files.items() if not key.startswith(ENGINE)), key=lambda file: int(file.key)
+        )
         for file in ranks:
             for start in file.read(self.stats, last=last):
                 yield from self._begin(start, first=file is ranks[0])
         if ranks:
             yield from self._steps(ranks[0], ranks[1:], seen, last=last)
-        engine = self._files.get(ENGINE)
-        if engine is not None:
+        for engine in [file for key, file in self._files.items() if key.startswith(ENGINE)]:
             for _ in engine.read(self.stats, last=last):
                 pass  # an engine says no start
             while engine.held:
-                yield self._digest([engine.held.popleft().line], seen)
+                which = engine.key.removeprefix(ENGINE).removeprefix("-")
+                yield self._digest([engine.held.popleft().line], seen, which)
         self.stats.bytes = sum(file.tail.bytes for file in self._files.values())
         self.stats.problem = self._problem()
 
@@ -172,7 +174,7 @@ class ProbeSource:
             if any(line.tensors or not line.unread for line in lines):
                 yield self._digest(lines, seen)
 
-    def _digest(self, lines: Sequence[Weights], seen: float | None) -> CheckpointDigest:
+    def _digest(self, lines: Sequence[Weights], seen: float | None, engine: str = "") -> CheckpointDigest:
         first, joined = lines[0], Joined(lines)
         tensors = dict(joined.tensors)
         if first.version:
@@ -189,6 +191,7 @@ class ProbeSource:
             seen=seen,
             replicas=tuple(joined.replicas),
             synced=first.synced,
+            engine=engine,
         )
 
     def _begin(self, start: Start, *, first: bool) -> Iterator[Item]:
@@ -203,9 +206,13 @@ class ProbeSource:
             yield RunConfig(start.framework, None, settings, self.name, self._segment, FROM_ARGUMENTS)
         if start.seed is not None:
             self._seeds[start.rank] = start.seed
-        if len(self._seeds) > 1 and len(self._seeds) == min(start.ranks, len(self._files)):
+        if len(self._seeds) > 1 and len(self._seeds) == min(start.ranks, self._processes()):
             same = Setting("same" if len(set(self._seeds.values())) == 1 else "different", origin)
             yield RunConfig(None, None, {"rank_seeds": same}, self.name, self._segment, FROM_ARGUMENTS)
+
+    def _processes(self) -> int:
+        """Files of processes that train."""
+        return sum(not key.startswith(ENGINE) for key in self._files)
 
     def _problem(self) -> str:
         """Who failed or can't be read."""

@@ -59,7 +59,7 @@ class Sniffed:
     bars: bool = False
 
 
-PROBE_NAME = re.compile(r"grpo-watch-probe-(?:\d{1,6}|engine)\.jsonl")
+PROBE_NAME = re.compile(r"grpo-watch-probe-(?:\d{1,6}|engine(?:-[A-Za-z0-9_-]{1,64})?)\.jsonl")
 CONSOLE_NAME = re.compile(r".*\.(?:log|txt|out|err)|(?:stdout|stderr)[^/]*|nohup\.out|.*\.(?:log|out|err)\.\d+")
 METRIC_KEYS = frozenset(
     {"loss", "reward", "rewards", "kl", "grad_norm", "reward_std", "reward_mean", "global_step/max_steps", "eval_loss"}

@@ -83,13 +83,13 @@ def engine(step: int, tensors: dict[str, str]) -> CheckpointDigest:
 
 def test_engine_weights_that_stay_while_ours_move() -> None:
     """Two syncs are proof, one is not."""
-    run = Watched(RULE).feed(a_checkpoint(10, {"w": "a"}), engine(10, {"w": "a"}))
-    run.feed(a_checkpoint(20, {"w": "b"}), engine(20, {"w": "a"}))
+    run = Watched(RULE).feed(a_checkpoint(10, {"w": "a"}), synced(10, {"w": "a"}))
+    run.feed(a_checkpoint(20, {"w": "b"}), synced(20, {"w": "a"}))
     assert run.said == []
-    run.feed(a_checkpoint(30, {"w": "c"}), engine(30, {"w": "a"}))
+    run.feed(a_checkpoint(30, {"w": "c"}), synced(30, {"w": "a"}))
     assert run.changes == [("firing", 30, "critical")]
     assert run.said[-1].first_step == 10
-    run.feed(a_checkpoint(40, {"w": "d"}), engine(40, {"w": "d"}))
+    run.feed(a_checkpoint(40, {"w": "d"}), synced(40, {"w": "d"}))
     assert run.changes[-1] == ("resolved", 40, "critical")
 
 
@@ -146,3 +146,59 @@ def test_a_leap_of_probabilities_reaches_what_only_other_weights_give(gap: float
     gaps = [0.001] * 3 + [gap] * 9
     run = Watched(RULE).feed_all(row(n, probability_gap_rollout=each, **known) for n, each in enumerate(gaps, 1))
     assert run.changes == changes
+
+
+def test_an_engine_that_is_synced_seldom_is_not_stale() -> None:
+    """Probed every 10 steps, synced every 50, never marked: it changes at 50, 100, 150, 200."""
+    run = Watched(RULE)
+    for step in range(10, 240, 10):
+        run.feed(in_memory(step, {"w": str(step)}), engine(step, {"w": str(step // 50)}))
+    assert run.said == []
+
+
+def test_an_engine_that_never_changed_and_was_never_said_to_be_synced_proves_nothing() -> None:
+    run = Watched(RULE)
+    for step in range(10, 240, 10):
+        run.feed(in_memory(step, {"w": str(step)}), engine(step, {"w": "a"}))
+    assert run.said == []
+    assert not run.monitor.evaluated
+
+
+def test_an_engine_that_used_to_change_and_stopped_is_a_warning() -> None:
+    """It changes at 20, 30 and 40: three times ten steps later, at 70, it is overdue."""
+    run = Watched(RULE)
+    for step in range(10, 90, 10):
+        run.feed(in_memory(step, {"w": str(step)}), engine(step, {"w": str(min(step, 40))}))
+    assert run.changes == [("firing", 70, "warning")]
+    assert run.said[-1].first_step == 40
+    run.feed(in_memory(90, {"w": "90"}), engine(90, {"w": "90"}))
+    assert run.changes[-1] == ("resolved", 90, "warning")
+
+
+def test_a_policy_that_stands_still_makes_no_engine_overdue() -> None:
+    run = Watched(RULE)
+    for step in range(10, 200, 10):
+        run.feed(in_memory(step, {"w": str(min(step, 40))}), engine(step, {"w": str(min(step, 40))}))
+    assert run.said == []
+
+
+def test_one_stale_engine_of_two_is_not_hidden_by_the_other() -> None:
+    """Both speak at each step, in any order."""
+    run = Watched(RULE)
+    for step in (10, 20, 30):
+        run.feed(in_memory(step, {"w": str(step)}))
+        for name, held in (("0-a-1", "10"), ("1-a-2", str(step))):
+            tensors = {"merged": held}  # other names than the trainer's: nothing to compare
+            run.feed(a_checkpoint(step, tensors, kind=CheckpointKind.ROLLOUT_ENGINE, synced=True, engine=name))
+    assert run.changes == [("firing", 30, "critical")]
+    assert run.said[-1].reading.evidence["engine"] == "0-a-1"
+
+
+def test_an_engine_that_was_replaced_is_forgotten() -> None:
+    """The first was stale; the second, of another process, follows for two probes."""
+    run = Watched(RULE)
+    for step in range(10, 60, 10):
+        name, held = ("0-a-1", "a") if step <= 30 else ("0-a-2", str(step))
+        run.feed(in_memory(step, {"w": str(step)}))
+        run.feed(a_checkpoint(step, {"m": held}, kind=CheckpointKind.ROLLOUT_ENGINE, synced=True, engine=name))
+    assert run.changes == [("firing", 30, "critical"), ("resolved", 50, "critical")]

@@ -68,7 +68,9 @@ def test_both_sides_agree_on_the_format() -> None:
     assert (fused.RADIX, fused.MODULUS, fused.WORD) == (checksum.RADIX, checksum.MODULUS, checksum.WORD)
     assert probe_lines.SCHEMA == journal.SCHEMA
     assert FILE.fullmatch(journal.FILE.format(rank=12))
-    assert FILE.fullmatch(journal.ENGINE_FILE)
+    assert FILE.fullmatch(journal.ENGINE_FILE.format(engine=""))
+    assert FILE.fullmatch(callback._engine_file("../1-node.example.org-77"))
+    assert callback._engine_file("../1-node.example.org-77") == "grpo-watch-probe-engine-1-node-example-org-77.jsonl"
 
 
 def test_it_probes_after_the_first_step_and_every_n(tmp_path: Path, probed: list[tuple[int, bool]]) -> None:
@@ -148,3 +150,20 @@ def test_an_engines_version(tmp_path: Path) -> None:
     assert engine_version("v7", 20, tmp_path)
     (line,) = read(tmp_path, "grpo-watch-probe-engine.jsonl")
     assert (line["of"], line["step"], line["version"], line["tensors"]) == ("engine", 20, "v7", {})
+    assert engine_version("v8", 30, tmp_path, synced=True, engine="b")
+    (line,) = read(tmp_path, "grpo-watch-probe-engine-b.jsonl")
+    assert (line["synced"], line["version"]) == (True, "v8")
+
+
+def test_two_engines_of_one_host_write_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both workers are the first of their engine; vLLM tells them apart by their data-parallel rank."""
+    monkeypatch.setattr(callback, "checksums", lambda *_, **__: ({}, ""))
+
+    class Worker(callback.VllmProbe):
+        def __init__(self, part: int) -> None:
+            self.parallel_config = SimpleNamespace(data_parallel_rank=part)
+            self.model_runner = SimpleNamespace(get_model=SimpleNamespace)
+
+    for part in (0, 1):
+        assert Worker(part).grpo_watch_probe(10, str(tmp_path))
+    assert len(list(tmp_path.glob("grpo-watch-probe-engine-*.jsonl"))) == 2

@@ -203,7 +203,7 @@ def test_discovery_finds_one_channel_per_folder(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "logging.jsonl").write_text('{"loss": 1.0, "global_step/max_steps": "1/5"}\n')
-    for rank in (0, 1, "engine"):
+    for rank in (0, 1, "engine", "engine-0-node-7"):
         write(run, weights(1, {W: entry(ONE)}), rank=rank)
     (found,) = discover(tmp_path)
     channels = [(channel.what, channel.name, channel.path) for channel in found.channels if channel.what is What.PROBE]
@@ -220,3 +220,19 @@ def test_a_line_that_is_too_long_is_counted_and_told(tmp_path: Path) -> None:
     write(tmp_path, weights(2, {W: entry(ONE)}))
     assert [digest.step for digest in digests(list(reader.poll(None)))] == [2]
     assert reader.stats.problem == ""
+
+
+def test_each_engine_has_its_file(tmp_path: Path) -> None:
+    """Two data-parallel engines at one step, each by its name; random seeds are those of the trainer's processes."""
+    for rank in (0, 1):
+        write(tmp_path, start(rank, 2), rank=rank)
+    for name, checksum in (("engine-0-node-7", ONE), ("engine-1-node-8", TWO)):
+        write(tmp_path, weights(10, {W: entry(checksum)}, of="engine", synced=True), rank=name)
+    found = list(source(tmp_path).poll(None))
+    assert [(digest.engine, sums(digest)[W]) for digest in digests(found)] == [("0-node-7", ONE), ("1-node-8", TWO)]
+    told = [
+        item.settings["rank_seeds"].value
+        for item in found
+        if isinstance(item, RunConfig) and "rank_seeds" in item.settings
+    ]
+    assert told == ["same"]
