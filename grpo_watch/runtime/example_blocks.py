@@ -98,6 +98,7 @@ class _Event(_Model):
     no_elements: list[str] = []
     problems: list[str] = []
     rank: int | None = None
+    synced: bool = False
     event: EventKind | None = None
     text: str = ""
     seen: float | None = None
@@ -303,4 +304,5 @@ def _checkpoint(event: _Event, checksums: dict[str, str], step: int) -> Checkpoi
         problems=tuple(event.problems),
         adapter=event.adapter or {},
         rank=event.rank,
+        synced=event.synced,
     )
