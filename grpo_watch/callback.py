@@ -28,6 +28,8 @@ __all__ = ["GrpoWatchCallback", "VllmProbe", "engine_version", "probe"]
 
 WRITERS = 8
 """Processes that write by default. A shard of every large parameter lies on each, and replicas say the same."""
+TRIES = 3
+"""Probes in a row that may fail for want of a disk (full, a stale handle) before there are no more."""
 Folder = str | os.PathLike[str]
 
 
@@ -44,15 +46,20 @@ def probe(model: Any, step: int, path: Folder, *, frozen: bool = False, writers:
     Returns:
         Whether it could be read and written; if not, the file says why where it can.
     """
+    return _probe(model, step, path, frozen=frozen, writers=writers) is None
+
+
+def _probe(model: Any, step: int, path: Folder, *, frozen: bool, writers: int) -> Exception | None:
+    """What went wrong, if anything did."""
     rank, ranks = job.rank_and_ranks()
     if rank >= writers:
-        return True
+        return None
     what = {"rank": rank, "ranks": ranks, "writers": min(ranks, writers)}
     journal = Journal(path, FILE.format(rank=rank))
-    done = _attempt(journal, step, lambda: _weights(journal, model, "policy", {"step": step, **what}))
-    if done and frozen:
-        done = _attempt(journal, step, lambda: _weights(journal, model, "frozen", {"step": step, **what}))
-    return done
+    wrong = _attempt(journal, step, lambda: _weights(journal, model, "policy", {"step": step, **what}))
+    if wrong is None and frozen:
+        wrong = _attempt(journal, step, lambda: _weights(journal, model, "frozen", {"step": step, **what}))
+    return wrong
 
 
 def engine_version(version: object, step: int, path: Folder, *, synced: bool = False, engine: str = "") -> bool:
@@ -67,7 +74,7 @@ def engine_version(version: object, step: int, path: Folder, *, synced: bool = F
     """
     journal = Journal(path, _engine_file(engine))
     line = {"of": "engine", "step": step, "synced": synced, "tensors": {}, "version": str(version)[:200]}
-    return _attempt(journal, step, lambda: journal.write("weights", line))
+    return _attempt(journal, step, lambda: journal.write("weights", line)) is None
 
 
 class VllmProbe:
@@ -86,7 +93,7 @@ class VllmProbe:
             return True
         journal = Journal(path, _engine_file(self._engine()))
         what = {"step": step, "rank": 0, "ranks": ranks, "synced": synced}
-        return _attempt(journal, step, lambda: _weights(journal, self._model(), "engine", what))
+        return _attempt(journal, step, lambda: _weights(journal, self._model(), "engine", what)) is None
 
     def _engine(self) -> str:
         """Which engine: each data-parallel one, and each replica in a process of its own, has a first worker."""
@@ -102,8 +109,9 @@ class VllmProbe:
 class GrpoWatchCallback:
     """Probes every ``every`` optimizer steps: ``trainer.add_callback(GrpoWatchCallback())`` on every process.
 
-    An error is written as a line and ends the probing, not the job. It may be constructed with the arguments that
-    ms-swift gives its callbacks, ``GrpoWatchCallback(args, trainer)``.
+    An error is written as a line and ends the probing, not the job; an error of the disk does so after ``TRIES`` in a
+    row. It may be constructed with the arguments that ms-swift gives its callbacks,
+    ``GrpoWatchCallback(args, trainer)``.
 
     Args:
         every: optimizer steps between two probes; the first one follows the first step.
@@ -130,7 +138,7 @@ class GrpoWatchCallback:
             raise ValueError("every and writers are at least 1, frozen_every at least 0")
         self._every, self._frozen_every, self._writers = every, frozen_every, writers
         self._path, self._stop_file = path or getattr(args, "output_dir", None), stop_file
-        self._begun = self._failed = False
+        self._begun, self._failures = False, 0
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """The events of a Trainer that matter here to nobody."""
@@ -148,18 +156,20 @@ class GrpoWatchCallback:
         """Probe when it is time."""
         step = state.global_step
         due = step % self._every == 0
-        if (due or not self._begun) and model is not None and not self._failed:
-            self._failed = not self._probe(args, state, model, step)
+        if (due or not self._begun) and model is not None and self._failures < TRIES:
+            wrong = self._probe(args, state, model, step)
+            transient = isinstance(wrong, OSError)
+            self._failures = 0 if wrong is None else self._failures + 1 if transient else TRIES
         if due and self._stop_file is not None:
             _quietly(lambda: self._stop(args, control))
 
-    def _probe(self, args: Any, state: Any, model: Any, step: int) -> bool:
+    def _probe(self, args: Any, state: Any, model: Any, step: int) -> Exception | None:
         folder = self._place(args)
         if not self._begun:
             self._begun = True
             _quietly(lambda: self._start(folder, args, state, model))
         frozen = self._frozen_every > 0 and (step % self._frozen_every == 0 or step == 1)
-        return probe(model, step, folder, frozen=frozen, writers=self._writers)
+        return _probe(model, step, folder, frozen=frozen, writers=self._writers)
 
     def _place(self, args: Any, name: str = "") -> Path:
         return Path(self._path or args.output_dir, name)
@@ -226,15 +236,15 @@ def _weights(journal: Journal, model: Any, of: str, what: dict[str, Any]) -> Non
     journal.write("weights", {"of": of, **what, **told, "seconds": seconds, "tensors": tensors})
 
 
-def _attempt(journal: Journal, step: int, work: Callable[[], None]) -> bool:
-    """Do it; what goes wrong becomes a line, and never an exception."""
+def _attempt(journal: Journal, step: int, work: Callable[[], None]) -> Exception | None:
+    """Do it; what goes wrong becomes a line and is returned, never raised."""
     try:
         work()
     except Exception as error:  # noqa: BLE001  whatever it is, training goes on
         text = f"{type(error).__name__}: {error}"[:300]
         _quietly(lambda: journal.write("error", {"step": step, "text": text}))
-        return False
-    return True
+        return error
+    return None
 
 
 def _quietly(work: Callable[[], None]) -> None:

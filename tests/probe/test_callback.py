@@ -44,11 +44,10 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     """Steps at which weights were read, and whether the frozen ones were."""
     found: list[tuple[int, bool]] = []
 
-    def stand_in(model: object, step: int, path: Path, *, frozen: bool, writers: int) -> bool:
+    def stand_in(model: object, step: int, path: Path, *, frozen: bool, writers: int) -> None:
         found.append((step, frozen))
-        return True
 
-    monkeypatch.setattr(callback, "probe", stand_in)
+    monkeypatch.setattr(callback, "_probe", stand_in)
     return found
 
 
@@ -167,3 +166,27 @@ def test_two_engines_of_one_host_write_two_files(tmp_path: Path, monkeypatch: py
     for part in (0, 1):
         assert Worker(part).grpo_watch_probe(10, str(tmp_path))
     assert len(list(tmp_path.glob("grpo-watch-probe-engine-*.jsonl"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("broken", "tried"),
+    [
+        ({2, 3}, [1, 2, 3, 4, 5, 6, 7, 8]),
+        ({2, 3, 5, 6}, [1, 2, 3, 4, 5, 6, 7, 8]),
+        ({2, 3, 4, 6}, [1, 2, 3, 4]),
+    ],
+)
+def test_a_disk_that_fails_for_a_moment_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: set[int], tried: list[int]
+) -> None:
+    """Three in a row are the end."""
+    attempts = []
+
+    def weights(_journal: Any, _model: Any, _of: str, what: dict[str, Any]) -> None:
+        attempts.append(what["step"])
+        if what["step"] in broken:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(callback, "_weights", weights)
+    steps(GrpoWatchCallback(every=1), tmp_path, 8)
+    assert attempts == tried
