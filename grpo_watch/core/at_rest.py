@@ -22,10 +22,10 @@ def still_the_base(record: CheckpointDigest) -> tuple[Reading, ...]:
     return (Reading(Verdict.BREACH, BASE, 0.0, None, message, evidence, first_step=0, immediate=True),)
 
 
-def layers_at_rest(movers: Movers, record: CheckpointDigest) -> tuple[Reading, ...]:
-    """A warning where whole layers used to change and stand still while others go on."""
+def layers_at_rest(movers: Movers, record: CheckpointDigest, least: int) -> tuple[Reading, ...]:
+    """A warning where at least so many whole layers used to change and stand still while others go on; 0: never."""
     rest = movers.layers_at_rest(record)
-    if not rest:
+    if not rest or not 0 < least <= len(rest):
         return ()
     since = max(rest.values())
     shown = sorted(rest, key=lambda layer: int(layer.rpartition(" ")[2]))

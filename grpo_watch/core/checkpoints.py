@@ -91,17 +91,21 @@ def trained_by_adapter(names: Collection[str]) -> frozenset[str] | None:
 class Movers:
     """Which tensors ever changed between two checkpoints, and how often in a row until now.
 
-    A tensor that never changed may be frozen on purpose; one that changed and stopped is not.
+    A tensor that never changed may be frozen on purpose; one that changed and stopped is not, unless layers take turns
+    (LISA): ``rotates`` once a whole layer that stood still moves again.
     """
 
     ever: set[str] = field(default_factory=set)
     running: dict[str, int] = field(default_factory=dict)
     stopped_at: dict[str, int] = field(default_factory=dict)
+    rotates: bool = False
 
     def take(self, before: CheckpointDigest, names: Collection[str], moved: Collection[str]) -> None:
         """Account for a pair of checkpoints."""
         self.ever.update(moved)
         changed_now = set(moved)
+        if self.stopped_at and not self.rotates:
+            self.rotates = not self.layers_at_rest(before).keys().isdisjoint(map(layer_of, moved))
         for name in names:
             if name in changed_now:
                 self.running[name] = self.running.get(name, 0) + 1
@@ -112,7 +116,9 @@ class Movers:
                 self.running.pop(name, None)
 
     def layers_at_rest(self, digest: CheckpointDigest) -> Mapping[str, int]:
-        """Layers all of whose matrices used to change and stand still, and since which step."""
+        """Layers all of whose matrices used to change and stand still, and since when; none where layers rotate."""
+        if self.rotates:
+            return {}
         layers: dict[str, list[str]] = {}
         for name in self.running:
             one = digest.tensors.get(name)

@@ -29,9 +29,15 @@ class ParametersUnchanged(Detector):
     needs = (("checkpoints",), ("probe",))
     survives_attempts = True
     params = MappingProxyType(
-        {"probe_steps": Param(5, "optimizer steps that identical probes in memory must span (a few may be skipped)", 1)}
+        {
+            "probe_steps": Param(
+                5, "optimizer steps that identical probes in memory must span (a few may be skipped)", 1
+            ),
+            "stopped_layers": Param(1, "layers that used to change and stopped, for a warning (0: never)", 0),
+        }
     )
     probe_steps: int
+    stopped_layers: int
 
     def setup(self) -> None:
         """No checkpoint yet."""
@@ -64,7 +70,8 @@ class ParametersUnchanged(Detector):
         if not moved:
             lost = self.still.moved_between(before.step, record.step)
             return ((not_saved if lost else self._frozen)(before, record, len(names)),)
-        told = (*optimizer_still(before, record), *layers_at_rest(self.movers, record), *rounding(before, record, run))
+        stopped = layers_at_rest(self.movers, record, self.stopped_layers)
+        told = (*optimizer_still(before, record), *stopped, *rounding(before, record, run))
         return (*self.still.acquitted(before.step), *self._told(told))
 
     def _told(self, readings: tuple[Reading, ...]) -> tuple[Reading, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from grpo_watch.core.movement import Movement
-from grpo_watch.core.records import CheckpointDigest, CheckpointKind, TensorDigest
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind, TensorDigest, Verdict
+from grpo_watch.detectors.parameters_unchanged import ParametersUnchanged
 from tests.support.detecting import Watched
 from tests.support.records import a_checkpoint, row
 
@@ -158,6 +160,28 @@ def test_layers_that_stop() -> None:
     assert run.changes == [("firing", 40, "warning")]
     assert "1 layers changed until checkpoint 30 and stand still since: layer 1" in run.said[-1].reading.message
     assert run.feed(stepped(50, 4, 4, 3, 2, 3, 0)).changes[-1] == ("resolved", 50, "warning")
+
+
+def test_layers_that_take_turns() -> None:
+    """LISA: layer 1 rests, moves again, and then layer 0 rests; from the first return on nothing is said of layers."""
+    run = fed(stepped(10, 0, 0, 0, 0, 0, 0), stepped(20, 1, 1, 1, 1, 1, 0), stepped(30, 2, 2, 2, 2, 2, 0))
+    run.feed(stepped(40, 3, 3, 2, 2, 3, 0), stepped(50, 3, 3, 3, 3, 4, 0), stepped(60, 3, 3, 4, 4, 5, 0))
+    assert run.changes == [("firing", 40, "warning"), ("resolved", 50, "warning")]
+
+
+def test_stopped_layers_can_be_switched_off_alone() -> None:
+    """Layers frozen by plan: the parameter silences them, and a policy that stands still is told all the same."""
+    told = ParametersUnchanged()
+    told.probe_steps, told.stopped_layers = 5, 0
+    told.setup()
+    counts = ((0, 0), (1, 1), (2, 2), (3, 2), (3, 2))
+    view: Any = SimpleNamespace(recent=())
+    said = [
+        [one for one in told.observe(stepped(10 * at, a, a, b, b, a, 0), view) if one.verdict is Verdict.BREACH]
+        for at, (a, b) in enumerate(counts, 1)
+    ]
+    assert [len(one) for one in said] == [0, 0, 0, 0, 1]
+    assert said[-1][0].key == ""
 
 
 @pytest.mark.parametrize(
