@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from grpo_watch.core.checkpoints import SAVED, trained_by_adapter
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, TensorDigest, Verdict
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Severity, TensorDigest, Verdict
 
 
 class BaseWeightsDrift(Detector):
@@ -23,7 +24,8 @@ class BaseWeightsDrift(Detector):
         """No checkpoint seen."""
         self.first: dict[str, str] = {}
         self.probed: dict[str, str] = {}
-        self.first_step = self.probed_step = 0
+        self.probed_at: dict[str, int] = {}
+        self.first_step = 0
 
     def blind_because(self, run: RunView) -> str | None:
         """Without an adapter every weight may change."""
@@ -32,9 +34,16 @@ class BaseWeightsDrift(Detector):
     def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
         """Judge one checkpoint of an adapter run, or what was frozen in memory."""
         if record.kind is CheckpointKind.FROZEN:
-            return self._in_memory(record)
+            return self._in_memory(record, run)
+        if record.kind is CheckpointKind.PROBE:
+            for name in self.probed.keys() & record.tensors.keys():
+                del self.probed[name], self.probed_at[name]  # trained now: what it was while frozen is over
+            return SILENT
         if record.problems or not record.complete or record.kind not in SAVED:
             return SILENT
+        return self._in_checkpoint(record, run)
+
+    def _in_checkpoint(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
         why_not = self.blind_because(run)
         if why_not is not None:
             return no_data(why_not)
@@ -47,12 +56,19 @@ class BaseWeightsDrift(Detector):
             return no_data("a second checkpoint with base weights is needed")
         return self._judge(base, self.first, "checkpoint", self.first_step)
 
-    def _in_memory(self, record: CheckpointDigest) -> Iterable[Reading]:
+    def _in_memory(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
+        why_not = self.blind_because(run)
+        if why_not is not None:
+            return no_data(why_not)
         frozen = {name: digest.checksum for name, digest in record.tensors.items()}
-        if not self.probed.keys() & frozen.keys():
-            self.probed, self.probed_step = frozen, record.step
+        known = self.probed.keys() & frozen.keys()
+        since = min((self.probed_at[name] for name in known if self.probed[name] != frozen[name]), default=0)
+        for name in frozen.keys() - known:
+            self.probed[name], self.probed_at[name] = frozen[name], record.step
+        if not known:
             return no_data("a second probe of the frozen parameters is needed")
-        return self._judge(frozen, self.probed, "step", self.probed_step)
+        told = self._judge(frozen, {name: self.probed[name] for name in known}, "step", since)
+        return tuple(map(_merged, told)) if run.setting("adapter") and run.setting("use_vllm") else told
 
     def _judge(self, now: dict[str, str], first: dict[str, str], where: str, step: int) -> Iterable[Reading]:
         known = sorted(now.keys() & first.keys())
@@ -70,6 +86,14 @@ class BaseWeightsDrift(Detector):
         }
         value = len(changed) / len(known)
         return (Reading(Verdict.BREACH, key, value, None, message, evidence, first_step=step, immediate=True),)
+
+
+def _merged(reading: Reading) -> Reading:
+    """TRL merges the adapter into the base for each sync with vLLM and takes it out again, which rounds in bf16."""
+    if reading.verdict is not Verdict.BREACH:
+        return reading
+    cause = "TRL merges the adapter into the base and out again at each sync with vLLM, which rounds bf16 weights"
+    return replace(reading, message=f"{reading.message}; {cause}", severity=Severity.INFO)
 
 
 def _base(tensors: Mapping[str, TensorDigest]) -> dict[str, str] | None:

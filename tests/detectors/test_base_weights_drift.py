@@ -66,3 +66,31 @@ def test_what_is_trained_in_memory_says_nothing() -> None:
     run = Watched(RULE, adapter=True)
     run.feed(*(a_checkpoint(step, {"w": str(step), LORA: "1"}, kind=CheckpointKind.PROBE) for step in (10, 20)))
     assert run.changes == []
+
+
+def trained(step: int, tensors: dict[str, str]) -> CheckpointDigest:
+    return a_checkpoint(step, tensors, kind=CheckpointKind.PROBE)
+
+
+def test_what_was_trained_in_between_is_compared_anew() -> None:
+    """LISA: a layer is frozen, trained and frozen again; only what changes while it is frozen is told."""
+    run = Watched(RULE)
+    run.feed(frozen(10, {"1.w": "a", "2.w": "x"}), trained(15, {"1.w": "b", "3.w": "t"}))
+    assert run.feed(frozen(20, {"1.w": "c", "2.w": "x"})).changes == []
+    assert run.feed(frozen(30, {"1.w": "d", "2.w": "x"})).changes == [("firing", 30, "warning")]
+    assert run.said[-1].first_step == 20
+
+
+def test_frozen_parameters_of_full_training_are_not_judged() -> None:
+    run = Watched(RULE, adapter=False).feed(frozen(10, {"1.w": "a"}), frozen(20, {"1.w": "b"}))
+    assert run.changes == []
+    assert "full model" in run.blind_reason
+
+
+def test_merging_for_vllm_explains_drift_in_memory() -> None:
+    run = Watched(RULE, adapter=True, use_vllm=True).feed(frozen(10, {"1.w": "a"}), frozen(20, {"1.w": "b"}))
+    assert run.changes == [("firing", 20, "info")]
+    assert "merges the adapter" in run.said[-1].reading.message
+    saved = Watched(RULE, adapter=True, use_vllm=True)
+    saved.feed(a_checkpoint(20, {"w": "a", LORA: "1"}), a_checkpoint(40, {"w": "b", LORA: "2"}))
+    assert saved.changes == [("firing", 40, "warning")]
