@@ -1,11 +1,12 @@
-"""Properties draw the same examples every time; programs for tests marked ``system`` are found, or told as missing."""
+"""Properties draw the same examples, no test inherits logging, and programs that are missing are told."""
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,16 @@ NOT_RUN = "not run, not installed: "
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")  # what draws at random, and much more of it, is make soak
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """Commands that run in the tests' process set up logging for themselves: the next test begins without."""
+    logger = logging.getLogger("grpo_watch")
+    handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.propagate = handlers, propagate
+    logger.setLevel(level)
 
 
 def find_program(name: str) -> str | None:

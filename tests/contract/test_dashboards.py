@@ -51,7 +51,11 @@ TOLD = (
 )
 """What is last to come: from the worker process before the alert, and because of it."""
 VERL = {"critic/score/mean": 0.5, "critic/advantages/max": 1.0, "training/global_step": 1}
-VERL |= {"rollout_corr/chi2_token": 0.01, "rollout_corr/rollout_is_eff_sample_size": 0.9}
+VERL |= {
+    "rollout_corr/chi2_token": 0.01,
+    "rollout_corr/rollout_is_eff_sample_size": 0.9,
+    "prompt_length/clip_ratio": 0.02,
+}
 
 
 @dataclass(frozen=True)
