@@ -79,7 +79,7 @@ def test_a_stranger_finds_what_is_wrong_since_when_why_and_what_to_do(browser: B
         read(daemon)
         seen.open()
         seen.sees("since step")
-        assert "batch spread" in seen.page.locator(".spark .what").all_inner_texts()
+        assert "batch std" in seen.page.locator(".spark .what").all_inner_texts()
         seen.page.get_by_role("link", name="frozen-policy").click()
         seen.page.wait_for_url("**/#/run/frozen-policy")
         seen.sees("What is wrong")

@@ -8,7 +8,7 @@ import { sparkline } from "./sparkline.js";
 const SPARKS = [
   ["reward", "reward", "Mean reward"],
   ["kl", "KL", "KL to the reference"],
-  ["spread", "spread", "Reward spread inside the groups", ["batch spread", "Reward spread over the whole batch"]],
+  ["spread", "spread", "Reward spread inside the groups", ["batch std", "Reward spread over the whole batch"]],
   ["unique", "unique", "Share of completions that no other one of their group repeats"],
   ["entropy", "entropy", "Entropy"],
   ["truncated", "cut off", "Share of completions cut off at the length limit"],
