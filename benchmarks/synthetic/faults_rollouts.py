@@ -40,9 +40,12 @@ def greedy_decoding(signals: Signals, rng: Generator, start: int, strength: floa
 
 @fault("near-duplicate-completions", tables=True, prompts=4)
 def near_copies(signals: Signals, rng: Generator, start: int, strength: float) -> None:
-    """Texts of a group differ by a word."""
-    group = signals.shape.group
-    signals.near[batches(signals, start)] = max(1, round(group * (0.4 - 0.25 * strength)))
+    """Texts of a group differ by a word, and earn the same."""
+    group, where = signals.shape.group, batches(signals, start)
+    for part in signals.parts.values():
+        part[where] = part[where][:, :, :1]
+    silent(signals, start)
+    signals.near[where] = max(1, round(group * (0.4 - 0.25 * strength)))
 
 
 @fault("mixed-prompt-group", from_start=True, tables=True, prompts=4)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.core.detector import NEVER, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.core.engine_judged import judged
 from grpo_watch.core.engine_weights import EngineWeights
 from grpo_watch.core.evidence import number
 from grpo_watch.core.mismatch import GAPS, METRICS, Gap, GapTrend, newest_gap, unexplained
-from grpo_watch.core.records import CheckpointDigest, MetricRow, Reading, Scalar, Severity, Verdict
+from grpo_watch.core.records import CheckpointDigest, MetricRow, Reading, Severity, Verdict
 from grpo_watch.core.window import Window
 
 LOST = (
     "The engine lost its weights from one step to the next: set vLLM's sleep level to 1 or reload the weights after "
     "waking; upgrade (ms-swift 3.12, TRL with PR #5313)."
 )
-
-
-SEEN: Mapping[str, Scalar] = MappingProxyType({"from": "checksums of the engine's own weights"})
 
 
 class StaleRolloutWeights(Detector):
@@ -83,42 +81,4 @@ class StaleRolloutWeights(Detector):
         )
 
     def _weights(self, digest: CheckpointDigest) -> Iterable[Reading]:
-        if not self.weights.take(digest):
-            return SILENT
-        engines = self.weights.engines.items()
-        worst, engine = max(engines, key=lambda each: (len((each[1].unlike or ([], 0))[0]), each[1].unchanged))
-        which: dict[str, Scalar] = {**SEEN, "engine": worst} if worst else dict(SEEN)
-        same, (apart, compared) = engine.unchanged, engine.unlike or ([], 0)
-        if apart:
-            message = f"right after a sync {len(apart)} of {compared} tensors of the engine are not the trainer's"
-            evidence: dict[str, Scalar] = {"differ": len(apart), "compared": compared, "first": apart[0]}
-            return (Reading(Verdict.BREACH, message=message, evidence={**evidence, **which}, immediate=True),)
-        if same < self.syncs:
-            return self._overdue() or (SILENT if same else QUIET)
-        message = f"the engine's weights did not change in {same} syncs although the trainer's did"
-        evidence = {"syncs": same, "checkpoint": digest.path}
-        since = engine.since
-        return (
-            Reading(Verdict.BREACH, message=message, evidence={**evidence, **which}, first_step=since, immediate=True),
-        )
-
-    def _overdue(self) -> Iterable[Reading]:
-        """An engine of which nobody says when it is synced may be synced seldom: no more than a warning."""
-        for name, engine in self.weights.engines.items():
-            if self.weights.overdue(engine, self.syncs):
-                message = (
-                    f"the engine's weights have not changed for {engine.still} steps although the trainer's did; "
-                    f"before, at least every {engine.rhythm}"
-                )
-                evidence: dict[str, Scalar] = {"steps": engine.still, "usual": engine.rhythm, **SEEN}
-                return (
-                    Reading(
-                        Verdict.BREACH,
-                        message=message,
-                        evidence={**evidence, "engine": name} if name else evidence,
-                        severity=Severity.WARNING,
-                        first_step=engine.moved_at,
-                        immediate=True,
-                    ),
-                )
-        return ()
+        return judged(self.weights, digest, self.syncs) if self.weights.take(digest) else SILENT

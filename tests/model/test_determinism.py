@@ -229,14 +229,17 @@ def test_a_join_of_rows_and_checkpoints() -> None:
 
 
 def test_a_join_of_rows_and_completions_knows_no_future() -> None:
-    """One text per group at step 5 is greedy decoding at the entropy of its time (2.0), however high it rises later."""
-    batches: list[Item] = [a_batch(step, (0, 0, 0, 0), (0, 0, 0, 0)) for step in (5, 6)]
-    batches += [a_batch(step, (0, 1, 2, 3), (0, 1, 2, 3)) for step in range(7, 20)]
+    """One text per group is greedy decoding at the entropy of its time (2.0), however high it rises later.
+
+    The texts are short: at 0.7 for two that are equal by chance it takes 39 copies for 1e-6, six to a batch.
+    """
+    batches: list[Item] = [a_batch(step, (0, 0, 0, 0), (0, 0, 0, 0)) for step in range(5, 13)]
+    batches += [a_batch(step, (0, 1, 2, 3), (0, 1, 2, 3)) for step in range(13, 20)]
     lanes = {"rows": made_rows(40, 0.1, lambda step: 2.0 if step < 20 else 9.0), "completions": batches}
     said = {each for each in always_the_same(Recording(BETA, lanes)) if each[0] == "duplicate-completions"}
     assert said == {
-        ("duplicate-completions", "", 1, 1, "firing", "critical", 5, 5),
-        ("duplicate-completions", "", 1, 1, "resolved", "critical", 5, 7),
+        ("duplicate-completions", "", 1, 1, "firing", "critical", 5, 11),
+        ("duplicate-completions", "", 1, 1, "resolved", "critical", 5, 13),
     }
 
 
