@@ -10,7 +10,7 @@ from typing import Any
 from grpo_watch.sinks.alerts import ALIVE, Labels, annotations_of, labels_of, moment, parts_of
 from grpo_watch.sinks.base import Picture
 from grpo_watch.sinks.http import Access, Http
-from grpo_watch.sinks.notification import FIRING, RESOLVED, Notification, Outcome, Result
+from grpo_watch.sinks.notification import FIRING, NOTHING, RESOLVED, Notification, Outcome, Result
 from grpo_watch.sinks.text import plain
 
 REPEAT_SECONDS = 60.0
@@ -125,8 +125,9 @@ class AlertmanagerReceiver:
         return [{"labels": labels, "annotations": notes, "endsAt": moment(now + EXPIRES_SECONDS)}]
 
     def _post(self, alerts: Sequence[Mapping[str, Any]]) -> Outcome:
-        outcome = Outcome(Result.DELIVERED, "nothing to tell")
-        for start in range(0, len(alerts), MOST):
+        """In as many requests as it takes; an empty one shows whether Alertmanager is there."""
+        outcome = NOTHING
+        for start in range(0, max(1, len(alerts)), MOST):
             body = json.dumps(plain(alerts[start : start + MOST])).encode()
             outcome = self._http.send("POST", self._url, body, {"Content-Type": "application/json"})
             if outcome.result is not Result.DELIVERED:

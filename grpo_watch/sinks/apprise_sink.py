@@ -9,7 +9,7 @@ from grpo_watch.sinks.apprise_answers import judged
 from grpo_watch.sinks.apprise_process import AppriseProcess, Letter, keep_quiet, service_of
 from grpo_watch.sinks.base import Picture
 from grpo_watch.sinks.digests import listed
-from grpo_watch.sinks.notification import RESOLVED, Notification, Outcome, Result
+from grpo_watch.sinks.notification import NOTHING, RESOLVED, Notification, Outcome, Result
 from grpo_watch.sinks.text import clean, evidence_line, headline, trends
 
 MAX_BODY = 1_700
@@ -57,7 +57,7 @@ class AppriseReceiver:
 
     def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:  # noqa: ARG002
         """Nothing: each message is sent once."""
-        return Outcome(Result.DELIVERED, "nothing to refresh")
+        return NOTHING
 
     def close(self) -> None:
         """End the process that sends."""

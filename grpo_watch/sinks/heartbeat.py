@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from grpo_watch.errors import ConfigError
 from grpo_watch.sinks.base import Picture
 from grpo_watch.sinks.http import Access, Http
-from grpo_watch.sinks.notification import Notification, Outcome, Result
+from grpo_watch.sinks.notification import NOTHING, Notification, Outcome, Result
 
 
 class HeartbeatReceiver:
@@ -37,7 +37,7 @@ class HeartbeatReceiver:
 
     def send(self, notification: Notification) -> Outcome:  # noqa: ARG002
         """Nothing: that something fires is no sign of ill health of the watcher."""
-        return Outcome(Result.DELIVERED, "nothing to send")
+        return NOTHING
 
     def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:  # noqa: ARG002
         """Ask the address, unless the engine is late."""

@@ -66,6 +66,7 @@ class Outcome:
     """A receiver's answer. ``detail`` is one line without any secret; ``retry_after`` is in seconds.
 
     ``most_tries`` bounds the attempts where trying again only helps once somebody mended something (None: as usual).
+    ``reached``: whether there was anything to ask the receiver; an answer without proves nothing of how it does.
     """
 
     result: Result
@@ -73,6 +74,11 @@ class Outcome:
     retry_after: float | None = None
     status: int | None = None
     most_tries: int | None = None
+    reached: bool = True
+
+
+NOTHING = Outcome(Result.DELIVERED, "nothing to send", reached=False)
+"""This message is none for this receiver, or there is nothing to be told again."""
 
 
 class Receiver(Protocol):

@@ -11,7 +11,7 @@ from grpo_watch.errors import ConfigError
 from grpo_watch.sinks.alerts import moment, parts_of
 from grpo_watch.sinks.base import Picture
 from grpo_watch.sinks.http import Access, Http, Secret
-from grpo_watch.sinks.notification import RESOLVED, Notification, Outcome, Result
+from grpo_watch.sinks.notification import NOTHING, RESOLVED, Notification, Outcome, Result
 from grpo_watch.sinks.text import clean, evidence_line, headline, plain
 
 EVENTS = "https://events.pagerduty.com/v2/enqueue"
@@ -42,7 +42,7 @@ class PagerDutyReceiver:
 
     def send(self, notification: Notification) -> Outcome:
         """Send an event for each alert; of a digest that broke off the rest."""
-        outcome = Outcome(Result.DELIVERED, "nothing to tell")
+        outcome = NOTHING
         for part in parts_of(notification):
             if part.id in self._taken:
                 continue
@@ -59,7 +59,7 @@ class PagerDutyReceiver:
 
     def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:  # noqa: ARG002
         """Nothing: each message is sent once."""
-        return Outcome(Result.DELIVERED, "nothing to refresh")
+        return NOTHING
 
     def close(self) -> None:
         """Free the connections."""

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from grpo_watch.sinks.base import Picture
 from grpo_watch.sinks.http import Access, Http
-from grpo_watch.sinks.notification import Notification, Outcome, Result
+from grpo_watch.sinks.notification import NOTHING, Notification, Outcome
 from grpo_watch.sinks.pushing import Exposition
 
 JOB = "grpo-watch"
@@ -36,7 +36,7 @@ class PushgatewayReceiver:
 
     def send(self, notification: Notification) -> Outcome:  # noqa: ARG002
         """Nothing: alerts are among the metrics."""
-        return Outcome(Result.DELIVERED, "nothing to send")
+        return NOTHING
 
     def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:  # noqa: ARG002
         """Replace what is there."""

@@ -10,7 +10,7 @@ from grpo_watch.errors import ConfigError
 from grpo_watch.sinks.base import Picture
 from grpo_watch.sinks.digests import listed, ranked
 from grpo_watch.sinks.http import Access, Http
-from grpo_watch.sinks.notification import RESOLVED, STOPPED, Notification, Outcome, Result
+from grpo_watch.sinks.notification import NOTHING, RESOLVED, STOPPED, Notification, Outcome, Result
 from grpo_watch.sinks.text import clean, evidence_line, headline, trends
 
 PACE_SECONDS = 1.0
@@ -55,7 +55,7 @@ class SlackReceiver:
 
     def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:  # noqa: ARG002
         """Nothing: each message is sent once."""
-        return Outcome(Result.DELIVERED, "nothing to refresh")
+        return NOTHING
 
     def close(self) -> None:
         """Free the connections."""

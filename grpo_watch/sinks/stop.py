@@ -14,7 +14,7 @@ from typing import Any
 
 from grpo_watch.sinks.alerts import moment
 from grpo_watch.sinks.base import Picture
-from grpo_watch.sinks.notification import FIRING, STOPPED, Notification, Outcome, Result
+from grpo_watch.sinks.notification import FIRING, NOTHING, STOPPED, Notification, Outcome, Result
 from grpo_watch.sinks.text import plain
 
 LOOK_SECONDS = 5.0
@@ -64,7 +64,7 @@ class StopReceiver:
 
     def send(self, notification: Notification) -> Outcome:  # noqa: ARG002
         """Nothing: an alert must have fired for a while."""
-        return Outcome(Result.DELIVERED, "nothing to send")
+        return NOTHING
 
     def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:
         """Ask the runs whose time has come, if they still go on in the attempt that the alert fired in.

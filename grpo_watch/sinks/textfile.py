@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from grpo_watch.sinks.base import Picture
-from grpo_watch.sinks.notification import Notification, Outcome, Result
+from grpo_watch.sinks.notification import NOTHING, Notification, Outcome, Result
 from grpo_watch.sinks.pushing import Exposition
 
 MODE = 0o644
@@ -34,7 +34,7 @@ class TextfileReceiver:
 
     def send(self, notification: Notification) -> Outcome:  # noqa: ARG002
         """Nothing: alerts are among the metrics."""
-        return Outcome(Result.DELIVERED, "nothing to send")
+        return NOTHING
 
     def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:  # noqa: ARG002
         """Replace the file."""

@@ -12,10 +12,8 @@ from grpo_watch.errors import ConfigError
 from grpo_watch.sinks.alerts import annotations_of, labels_of, moment, parts_of
 from grpo_watch.sinks.base import Picture
 from grpo_watch.sinks.http import Access, Http, Secret
-from grpo_watch.sinks.notification import RESOLVED, Notification, Outcome, Result
+from grpo_watch.sinks.notification import NOTHING, RESOLVED, Notification, Outcome, Result
 from grpo_watch.sinks.text import plain
-
-NOTHING = Outcome(Result.DELIVERED, "nothing to refresh")
 
 
 class WebhookReceiver:

@@ -121,6 +121,13 @@ def test_fires_repeats_and_resolves(start: Start, people: Receiving) -> None:
         until(lambda: alerts(server) == [])
 
 
+def test_an_empty_request_is_taken(start: Start) -> None:
+    """It shows that Alertmanager is there while nothing fires."""
+    with start() as server:
+        delivered(receiver(server).refresh([], Picture(), time.time()))
+        assert alerts(server) == []
+
+
 def test_a_runbook_that_is_an_address_is_a_link(start: Start) -> None:
     with start() as server:
         delivered(receiver(server).send(firing(runbook="https://wiki.example.org/kl")))

@@ -65,7 +65,7 @@ class Outbox:
         self._next = 1
         self._changes = Changes()
         self._version = self._handed = self._stored = 0
-        self._failures, self._free_at = 0, 0.0
+        self._failures, self._free_at, self._full = 0, 0.0, False
         self.counts: Counter[str] = Counter()
         self.moved = threading.Condition(threading.RLock())
 
@@ -177,9 +177,10 @@ class Outbox:
                 return
             self._remove(job.rows)
             if outcome.result is Result.DELIVERED:
-                self._failures = 0
                 self._end(job.rows, "delivered", wall)
-                self._trouble.over()
+                if outcome.reached:
+                    self._failures = 0
+                    self._well()
             elif len(job.rows) > 1:
                 self._separate(job.rows, alone=True)
             else:
@@ -193,8 +194,8 @@ class Outbox:
             self.counts["refreshed" if arrived else "refresh-failed"] += 1
             if not arrived:
                 self._trouble.tried(outcome.detail, [told.run for told in self._episodes.firing()])
-            elif not len(self):
-                self._trouble.over()
+            elif outcome.reached and not len(self):
+                self._well()
 
     # parts of these
 
@@ -236,7 +237,14 @@ class Outbox:
         for row in [row for row in self._queue.oldest(excess + 1) if row not in self._flying][: max(0, excess)]:
             self._queue.remove(row)
             self._end([row], "dropped", now)
+            self._full = True
             self._trouble.begins(f"more than {MOST_WAITING} messages wait; the oldest are dropped", self._runs())
+
+    def _well(self) -> None:
+        """The receiver took something. Where messages were dropped that is not enough before half of them are gone."""
+        self._full = self._full and len(self) > MOST_WAITING // 2
+        if not self._full:
+            self._trouble.over()
 
     def _release(self, wall: float) -> None:
         """What quiet hours kept back goes together once they are over."""

@@ -12,7 +12,7 @@ from grpo_watch.core.records import Severity
 from grpo_watch.runtime.delivery import outbox as module
 from grpo_watch.runtime.delivery.outbox import Job
 from grpo_watch.runtime.delivery.trouble import Report
-from grpo_watch.sinks.notification import Notification, Outcome, Result
+from grpo_watch.sinks.notification import NOTHING, Notification, Outcome, Result
 from grpo_watch.sinks.route import Quiet, Route
 from tests.support.postbox import DELIVERED, REFUSED, RETRY, Postbox, ids
 from tests.support.receiving import told
@@ -379,6 +379,62 @@ def test_trouble_is_told_once_and_its_end_too() -> None:
     assert box.send(REFUSED) is not None
     assert [report.text for report in box.outbox.reports()] == ["told so"]
     assert box.outbox.counts == {"retried": 7, "delivered": 1, "refused": 1}
+
+
+def in_trouble() -> Postbox:
+    """One that was asked five times in vain, for what fires."""
+    box = Postbox()
+    box.put(fire())
+    assert box.send() is not None
+    box.outbox.reports()
+    for _ in range(5):
+        box.outbox.refreshed(RETRY)
+    assert [report.text for report in box.outbox.reports()] == ["told so"]
+    return box
+
+
+def test_what_needs_no_sending_is_no_end_of_trouble() -> None:
+    """A heartbeat that can't be asked gets the news of alerts, and has nothing to send of them."""
+    box = in_trouble()
+    box.put(fire(2))
+    assert box.send(NOTHING) is not None
+    box.outbox.refreshed(NOTHING)
+    assert (box.outbox.trouble(), box.outbox.reports()) == ("told so", [])
+    box.outbox.refreshed(DELIVERED)
+    assert (box.outbox.trouble(), [report.text for report in box.outbox.reports()]) == ("", [""])
+
+
+def test_what_is_given_up_or_dropped_is_no_end_of_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each way in which a queue becomes empty without a message that arrives."""
+    monkeypatch.setattr(module, "GIVE_UP_TRIES", 2)
+    box = in_trouble()
+    box.put(fire(2))
+    for _ in range(2):
+        assert box.send(RETRY) is not None
+        box.now += 60.0
+    monkeypatch.setattr(module, "MOST_WAITING", 0)
+    box.put(fire(3))
+    box.put(end(3))
+    assert len(box.outbox) == 0
+    assert {name: box.outbox.counts[name] for name in ("expired", "dropped")} == {"expired": 1, "dropped": 2}
+    assert (box.outbox.trouble() != "", box.outbox.reports()) == (True, [])
+
+
+def test_a_full_queue_is_told_once_until_half_of_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A receiver that is slower than the news must not be said to be well after every message."""
+    monkeypatch.setattr(module, "MOST_WAITING", 4)
+    box = Postbox()
+    box.put(*(fire(number) for number in range(5)))
+    reports = box.outbox.reports()
+    for number in range(5, 8):
+        assert box.send() is not None
+        box.put(fire(number), fire(number + 10))
+        reports += box.outbox.reports()
+    assert len(reports) == 1
+    assert box.send() is not None
+    assert (len(box.outbox), box.outbox.reports()) == (3, [])
+    assert box.send() is not None
+    assert [(len(box.outbox), report.text) for report in box.outbox.reports()] == [(2, "")]
 
 
 def test_a_clock_that_steps_changes_nothing() -> None:
