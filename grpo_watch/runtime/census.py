@@ -11,6 +11,7 @@ from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.runtime.agreement import CONFLICT
 from grpo_watch.runtime.closeup import Closeup, unpack, unpack_sparks
 from grpo_watch.runtime.options import Options
+from grpo_watch.runtime.reader import Reader
 from grpo_watch.runtime.runwatch import RunWatch
 from grpo_watch.runtime.sparks import Spark
 from grpo_watch.sinks.base import ChannelStatus, RunPicture
@@ -46,12 +47,12 @@ class Tracked:
     def closeup(self) -> Closeup:
         """What its page shows beyond the snapshot; of a run that is not read any more, what it was at its end."""
         watch = self.watch  # the engine may let go of it meanwhile
-        return unpack(self.history) if watch is None else watch.lens.closeup()
+        return unpack(self.history) if watch is None else watch.ingest.lens.closeup()
 
     def sparks(self) -> Mapping[str, Spark]:
         """Its sparklines."""
         watch = self.watch
-        return unpack_sparks(self.history) if watch is None else watch.lens.sparks()
+        return unpack_sparks(self.history) if watch is None else watch.ingest.lens.sparks()
 
     @property
     def is_local(self) -> bool:
@@ -68,7 +69,7 @@ class Tracked:
             active=self.ended is None,
             ended=self.ended,
             labels=self.options.labels,
-            channels=self.channels if self.watch is None else statuses(self.watch),
+            channels=self.channels if self.watch is None else statuses(self.watch.reader),
         )
 
 
@@ -103,11 +104,11 @@ def swallowed(run: FoundRun, found: Iterable[FoundRun]) -> bool:
     return any(other.root in run.root.parents for other in found)
 
 
-def statuses(watch: RunWatch) -> tuple[ChannelStatus, ...]:
+def statuses(reader: Reader) -> tuple[ChannelStatus, ...]:
     """How each kind of channel of a run does: the worst of its files, the oldest reading."""
     kinds: dict[str, list[tuple[str, float | None]]] = {}
-    for source in watch.opened.sources:
-        read_at = watch.read_at.get(source.name)
+    for source in reader.opened.sources:
+        read_at = reader.read_at.get(source.name)
         kinds.setdefault(label(source.what), []).append((source.source.stats.problem, read_at))
     return tuple(
         ChannelStatus(
@@ -122,16 +123,16 @@ def statuses(watch: RunWatch) -> tuple[ChannelStatus, ...]:
 
 def count(watch: RunWatch, records: Counter[str], errors: Counter[tuple[str, str]]) -> None:
     """Add what a run's sources counted."""
-    conflicts = watch.pipeline.assembler(watch.name).agreement.conflicts
-    for source in watch.opened.sources:
+    conflicts = watch.ingest.pipeline.assembler(watch.name).agreement.conflicts
+    for source in watch.reader.opened.sources:
         kind, stats = label(source.what), source.source.stats
         records[kind] += stats.records
         for reason, number in stats.skipped.items():
             errors[kind, reason.value] += number
         if conflicts[source.name]:
             errors[kind, CONFLICT] += conflicts[source.name]
-    if watch.failures:
-        errors["pipeline", "internal"] += watch.failures
+    if watch.ingest.failures:
+        errors["pipeline", "internal"] += watch.ingest.failures
 
 
 def label(what: str) -> str:

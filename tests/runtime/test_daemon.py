@@ -20,10 +20,11 @@ from grpo_watch.runtime.reconcile import RuleSet, rule_set
 from grpo_watch.runtime.replay import replay
 from grpo_watch.sources.discover import Discoverer
 from tests.support.bundles import RECORDED, bundled_runs, unpack
-from tests.support.live import SHIPPED, Live
+from tests.support.live import SHIPPED, Live, each_time
 
 DAY = 86_400.0
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
+BROKEN = RuleError("mine.yaml:3:5: no")
 
 
 def findings(snapshot: RunSnapshot) -> list[tuple[object, ...]]:
@@ -198,15 +199,7 @@ def test_a_changed_rule_after_a_restart(going_on: Path, tmp_path: Path) -> None:
 
 
 def test_rules_that_do_not_load_leave_the_old_in_force(going_on: Path, tmp_path: Path) -> None:
-    answers: list[RuleSet | Exception] = [SHIPPED, RuleError("mine.yaml:3:5: no")]
-
-    def load() -> RuleSet:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    live = Live(going_on, tmp_path / "state", now=RECORDED, rules=load)
+    live = Live(going_on, tmp_path / "state", now=RECORDED, rules=each_time(SHIPPED, BROKEN, SHIPPED))
     live.settle()
     before = findings(live.run())
     live.daemon.reload()
@@ -215,7 +208,6 @@ def test_rules_that_do_not_load_leave_the_old_in_force(going_on: Path, tmp_path:
     assert {f for f in findings(live.run()) if f[0] != "rule-broken"} == set(before)
     (alert,) = [alert for alert in live.run().alerts if alert.rule == "rule-broken"]
     assert (alert.key, alert.state.value, alert.evidence["error"]) == ("rule files", "firing", "mine.yaml:3:5: no")
-    answers.append(SHIPPED)
     live.daemon.reload()
     live.settle()
     assert live.daemon.picture().reload_ok is True
@@ -226,16 +218,7 @@ def test_rules_that_do_not_load_leave_the_old_in_force(going_on: Path, tmp_path:
 
 def test_broken_rule_files_are_told_where_all_runs_have_ended(frozen: Path, tmp_path: Path) -> None:
     """No alert can be about a finished run, so the picture (page, API) names the file and line itself."""
-    broken = RuleError("mine.yaml:3:5: no")
-    answers: list[RuleSet | Exception] = [SHIPPED, broken, SHIPPED]
-
-    def load() -> RuleSet:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    live = Live(frozen, tmp_path / "state", now=RECORDED, rules=load)
+    live = Live(frozen, tmp_path / "state", now=RECORDED, rules=each_time(SHIPPED, BROKEN, SHIPPED))
     live.settle()
     assert live.daemon.picture().problems == ()
     live.daemon.reload()
@@ -250,15 +233,7 @@ def test_broken_rule_files_are_told_where_all_runs_have_ended(frozen: Path, tmp_
 
 def test_rule_files_that_broke_are_forgotten_at_a_restart_with_good_ones(going_on: Path, tmp_path: Path) -> None:
     """The daemon does not start with broken files, so a new start ends the alert."""
-    answers: list[RuleSet | Exception] = [SHIPPED, RuleError("mine.yaml:3:5: no")]
-
-    def load() -> RuleSet:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    live = Live(going_on, tmp_path / "state", now=RECORDED, rules=load)
+    live = Live(going_on, tmp_path / "state", now=RECORDED, rules=each_time(SHIPPED, BROKEN))
     live.settle()
     live.daemon.reload()
     live.settle()

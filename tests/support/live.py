@@ -10,6 +10,7 @@ from grpo_watch.config.rules import load_rules
 from grpo_watch.core.detector import catalogue
 from grpo_watch.core.records import Transition
 from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.errors import GrpoWatchError
 from grpo_watch.runtime.daemon import Daemon, Plan
 from grpo_watch.runtime.delivery.desk import Desk
 from grpo_watch.runtime.keeper import Keeper
@@ -31,6 +32,19 @@ class Done:
 
     def result(self) -> Any:
         return self._value
+
+
+def each_time(*answers: RuleSet | GrpoWatchError) -> Callable[[], RuleSet]:
+    """Rule files that change: each load takes the next answer, an error is raised."""
+    left = iter(answers)
+
+    def load() -> RuleSet:
+        answer = next(left)
+        if isinstance(answer, GrpoWatchError):
+            raise answer
+        return answer
+
+    return load
 
 
 class Live:

@@ -83,7 +83,7 @@ class Desk:
         if not self.outboxes or not watch.ready or watch in self._arrived:
             return
         self._arrived.add(watch)
-        transitions = list(firing(watch.pipeline.engine.run(watch.name)))
+        transitions = list(firing(watch.ingest.state))
         told = notifications(transitions, self._material(watch, now))
         backlog = self._wishes.backlog()
         tell = backlog == "all" or (backlog == "live" and not watch.over(now))
@@ -111,7 +111,7 @@ class Desk:
         """Let runs hear of receivers that get nothing, or that get messages again."""
         reports = [report for outbox in self.outboxes for report in outbox.reports()]
         for watch in watches if reports else ():
-            state = watch.pipeline.engine.run(watch.name)
+            state = watch.ingest.state
             troubled = {t.key for t in firing(state) if t.rule == OWN_RULE}
             for report in reports:
                 if watch.name in report.runs:
@@ -167,10 +167,10 @@ class Desk:
         return lambda told: any(mute.covers(told, now) for mute in mutes)
 
     def _material(self, watch: RunWatch, now: float) -> Material:
-        rules = watch.pipeline.engine.rules
+        rules = watch.ingest.pipeline.engine.rules
         return Material(
             watch.picture(),
-            watch.lens.history,
+            watch.ingest.lens.history,
             now,
             watch.options.labels,
             self._wishes.page,
