@@ -21,6 +21,7 @@ from grpo_watch.cli import push as push_commands
 from grpo_watch.cli import rules as rules_commands
 from grpo_watch.cli.launching import TAKES_ALL, preflight, run_preflight, split_launch
 from grpo_watch.cli.options import (
+    HELP,
     Config,
     Format,
     LogFormat,
@@ -51,7 +52,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,  # plain help: greppable, and no import of rich
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=dict(HELP),
 )
 
 

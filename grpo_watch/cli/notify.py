@@ -9,9 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from grpo_watch.cli.options import Config, LogFormat, Logs, NoColor, Verbose, begin
+from grpo_watch.cli.options import Config, LogFormat, Logs, NoColor, Verbose, begin, group
 from grpo_watch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,18 +21,7 @@ KEEPS_STATE = frozenset({"alertmanager", "webhook"})
 ONLY_METRICS = frozenset({"pushgateway", "textfile", "stop"})
 """Kinds that get no messages: a sample would overwrite a running watch's metrics, or stop a run."""
 
-app = typer.Typer(
-    help="Try the configured receivers.",
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-@app.callback()
-def _group() -> None:
-    """Try the configured receivers."""
+app = group("Try the configured receivers.")
 
 
 @app.command("test")

@@ -6,6 +6,7 @@ import os
 import sys
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
@@ -59,6 +60,19 @@ Sets = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A s
 StateDir = Annotated[Path | None, typer.Option("--state-dir", metavar="DIR", help="Where the daemon keeps its state.")]
 Paths = Annotated[list[str], typer.Argument(metavar="PATH...", help="Output folder, folder of runs, glob or log file.")]
 Format = Annotated[OutputFormat, typer.Option("--format", help="Output format.")]
+
+
+HELP = MappingProxyType({"help_option_names": ["-h", "--help"]})
+"""How help is asked for, at every command."""
+
+
+def group(text: str) -> typer.Typer:
+    """A command that is made of others (``rules list``); it stays one where there is only one of them."""
+    made = typer.Typer(
+        help=text, add_completion=False, rich_markup_mode=None, no_args_is_help=True, context_settings=dict(HELP)
+    )
+    made.callback()(lambda: None)
+    return made
 
 
 def begin(verbose: int, no_color: bool, log_format: LogFormat) -> bool:

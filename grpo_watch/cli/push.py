@@ -9,23 +9,12 @@ from typing import Annotated
 
 import typer
 
-from grpo_watch.cli.options import Config, LogFormat, Logs, NoColor, StateDir, Verbose, begin
+from grpo_watch.cli.options import Config, LogFormat, Logs, NoColor, StateDir, Verbose, begin, group
 from grpo_watch.errors import UsageError
 
 OK, FAILED = 0, 1
 
-app = typer.Typer(
-    help="What is pushed to Pushgateways.",
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-@app.callback()
-def _group() -> None:
-    """What is pushed to Pushgateways."""
+app = group("What is pushed to Pushgateways.")
 
 
 @app.command()
@@ -65,13 +54,13 @@ def clean_command(paths: list[str], config: Path | None, state_dir: Path | None)
     groups = pushed_groups(settings.sinks)
     if not groups:
         raise UsageError("no sink of the type pushgateway is configured")
-    if folder is None and not all(group.instance for group in groups):
+    if folder is None and not all(pushed.instance for pushed in groups):
         folder = default_state_dir(watched_paths(paths, settings), socket.gethostname(), os.environ)
     code = OK
-    for group in groups:
-        instance = group.instance or (folder.name if folder else "")
-        outcome = remove(group.url(instance), group.access, time.time)
+    for pushed in groups:
+        instance = pushed.instance or (folder.name if folder else "")
+        outcome = remove(pushed.url(instance), pushed.access, time.time)
         done = outcome.status is not None and outcome.result.value == "delivered"
-        say(f"{group.name}: {f'removed {instance}' if done else f'{instance} not removed: {outcome.detail}'}")
+        say(f"{pushed.name}: {f'removed {instance}' if done else f'{instance} not removed: {outcome.detail}'}")
         code = code if done else FAILED
     return code

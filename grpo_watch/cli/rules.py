@@ -9,15 +9,9 @@ from typing import Annotated
 
 import typer
 
-from grpo_watch.cli.options import Config, Format, LogFormat, Logs, NoColor, OutputFormat, Rules, Verbose, begin
+from grpo_watch.cli.options import Config, Format, LogFormat, Logs, NoColor, OutputFormat, Rules, Verbose, begin, group
 
-app = typer.Typer(
-    help="List, check, test and backtest rules.",
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = group("List, check, test and backtest rules.")
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Rule files (YAML).")]
 

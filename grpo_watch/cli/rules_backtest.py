@@ -14,8 +14,8 @@ from grpo_watch.cli.rules_list import table
 from grpo_watch.config.rules import entries_of, load_rules
 from grpo_watch.core.detector import catalogue
 from grpo_watch.core.diagnosis import Finding
+from grpo_watch.core.told import episode, evidence
 from grpo_watch.errors import UsageError
-from grpo_watch.report.collect import strict
 from grpo_watch.report.firing_plot import firing_plot
 from grpo_watch.runtime.backtest import Replayed, backtest
 
@@ -57,22 +57,10 @@ def _as_json(replayed: Sequence[Replayed]) -> dict[str, Any]:
                 "steps": each.steps,
                 "blind": each.blind or None,
                 "broken": each.broken or None,
-                "fired": [_finding(finding) for finding in each.findings],
+                "fired": [{**episode(finding), "evidence": evidence(finding)} for finding in each.findings],
             }
             for each in replayed
         ],
-    }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "key": finding.key or None,
-        "severity": finding.severity.value,
-        "first_step": finding.first_step,
-        "fired_step": finding.fired_step,
-        "resolved_step": finding.resolved_step,
-        "attempt": finding.attempt,
-        "evidence": {name: strict(value) for name, value in finding.evidence.items()},
     }
 
 

@@ -19,9 +19,10 @@ from grpo_watch.config.schema import Settings
 from grpo_watch.core.detector import catalogue
 from grpo_watch.core.records import Tick
 from grpo_watch.core.snapshot import RuleStatus, RunSnapshot
+from grpo_watch.core.told import strict
 from grpo_watch.errors import UsageError
 from grpo_watch.mounts import network_type
-from grpo_watch.report.collect import blind, strict
+from grpo_watch.report.collect import blind
 from grpo_watch.report.text import printable
 from grpo_watch.runtime.open import open_run
 from grpo_watch.runtime.pipeline import Pipeline

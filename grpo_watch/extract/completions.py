@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import xxhash
 
-from grpo_watch.core.records import GroupSummary
+from grpo_watch.core.records import CompletionSummary, GroupSummary, Stream
 from grpo_watch.extract.collected import Collected
 from grpo_watch.extract.looks import Looks, look_through
 from grpo_watch.extract.texts import HEAD, excerpt
@@ -41,6 +41,20 @@ class Grouping:
     digest: str = ""
     prompts: str = ""
     odd: tuple[str, ...] = ()
+
+    def summary(self, channel: str, step: int, stream: Stream, segment: int, seen: float | None) -> CompletionSummary:
+        """The record of the dump that this channel gave for this step."""
+        return CompletionSummary(
+            channel=channel,
+            step=step,
+            groups=self.groups,
+            stream=stream,
+            segment=segment,
+            seen=seen,
+            complete=not self.reason,
+            reason=self.reason,
+            odd=self.odd,
+        )
 
 
 def summarise_groups(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from grpo_watch.core.diagnosis import Finding
-from grpo_watch.core.first_sign import first_sign
-from grpo_watch.core.records import Scalar, Severity
+from grpo_watch.core.records import Severity
 from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, RunVerdict
-from grpo_watch.core.waste import wasted
+from grpo_watch.core.told import in_full
 from grpo_watch.report.series import Series
 
 SCHEMA = "grpo-watch/check/1"
@@ -69,15 +67,11 @@ def document(reports: Sequence[RunReport], problems: Sequence[str] = ()) -> dict
 def _run(report: RunReport) -> dict[str, Any]:
     snapshot = report.snapshot
     return {
-        "run": snapshot.run,
-        "framework": snapshot.framework,
-        "framework_version": snapshot.version,
-        "steps": snapshot.step,
+        **brief(snapshot),
         "max_steps": snapshot.max_steps,
         "rows": snapshot.rows,
         "attempts": snapshot.attempt,
-        "verdict": snapshot.verdict.value,
-        "findings": [_finding(finding, snapshot) for finding in snapshot.findings],
+        "findings": [in_full(finding, snapshot.findings) for finding in snapshot.findings],
         "rules": [
             {"rule": rule.rule, "status": rule.status.value, "reason": rule.reason or None} for rule in snapshot.rules
         ],
@@ -86,25 +80,14 @@ def _run(report: RunReport) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding, snapshot: RunSnapshot) -> dict[str, Any]:
-    sign = first_sign(finding, snapshot.findings)
+def brief(snapshot: RunSnapshot) -> dict[str, Any]:
+    """Which run it is, how far it came, and the verdict."""
     return {
-        "rule": finding.rule,
-        "key": finding.key or None,
-        "severity": finding.severity.value,
-        "first_step": finding.first_step,
-        "fired_step": finding.fired_step,
-        "resolved_step": finding.resolved_step,
-        "attempt": finding.attempt,
-        "evidence": {name: strict(value) for name, value in finding.evidence.items()},
-        "summary": finding.summary,
-        "hint": finding.hint,
-        "caused_by": finding.caused_by,
-        "wasted": wasted(finding),
-        "causes": list(finding.causes),
-        "first_sign": sign.first_step,
-        "first_sign_rule": sign.rule,
-        "told_severity": finding.told_severity.value,
+        "run": snapshot.run,
+        "framework": snapshot.framework,
+        "framework_version": snapshot.version,
+        "steps": snapshot.step,
+        "verdict": snapshot.verdict.value,
     }
 
 
@@ -117,13 +100,6 @@ def _channel(channel: ChannelReport) -> dict[str, Any]:
         "first_bad": channel.first_bad or None,
         "problem": channel.problem or None,
     }
-
-
-def strict(value: Scalar) -> Scalar:
-    """A JSON value that every parser reads: NaN and infinities become their names."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
 
 
 def counts(finding: Finding, snapshot: RunSnapshot) -> bool:

@@ -12,7 +12,8 @@ import pandas as pd
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.names import SETTINGS
 from grpo_watch.core.records import Setting, Severity
-from grpo_watch.report.collect import RunReport, strict
+from grpo_watch.core.told import episode, strict
+from grpo_watch.report.collect import RunReport, brief
 from grpo_watch.report.parting import FEWEST, Parting, part
 from grpo_watch.report.series import Series
 from grpo_watch.report.thin import Floats
@@ -159,7 +160,7 @@ def document(told: Comparison) -> dict[str, Any]:
             "first": told.steps[0] if told.steps else None,
             "last": told.steps[-1] if told.steps else None,
         },
-        "runs": {"a": _run(told.a), "b": _run(told.b)},
+        "runs": {"a": brief(told.a.snapshot), "b": brief(told.b.snapshot)},
         "metrics": [_metric_document(metric) for metric in told.metrics],
         "settings": [
             {"setting": name, "a": _setting(pair[0]), "b": _setting(pair[1])} for name, pair in told.settings.items()
@@ -194,35 +195,14 @@ def _metric_document(metric: Metric) -> dict[str, Any]:
     }
 
 
-def _run(report: RunReport) -> dict[str, Any]:
-    shot = report.snapshot
-    return {
-        "run": shot.run,
-        "framework": shot.framework,
-        "framework_version": shot.version,
-        "steps": shot.step,
-        "verdict": shot.verdict.value,
-    }
-
-
 def _setting(setting: Setting | None) -> dict[str, Any] | None:
     return None if setting is None else {"value": strict(setting.value), "origin": setting.origin}
 
 
 def _finding(lone: Lone) -> dict[str, Any]:
     finding = lone.finding
-    return {
-        "only_in": lone.of,
-        "counted": lone.counted,
-        "rule": finding.rule,
-        "key": finding.key or None,
-        "severity": finding.severity.value,
-        "first_step": finding.first_step,
-        "fired_step": finding.fired_step,
-        "resolved_step": finding.resolved_step,
-        "summary": finding.summary,
-        "caused_by": finding.caused_by,
-    }
+    told = {"summary": finding.summary, "caused_by": finding.caused_by}
+    return {"only_in": lone.of, "counted": lone.counted, **episode(finding), **told}
 
 
 def parted_first(told: Comparison) -> Sequence[Metric]:

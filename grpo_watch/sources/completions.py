@@ -169,17 +169,7 @@ class CompletionsJsonlSource:
         stream = Stream.EVAL if may_be_eval and step == self._last_step else Stream.TRAIN
         self._last_digest, self._last_step = grouping.digest, step
         self.stats.records += 1
-        yield CompletionSummary(
-            channel=self.name,
-            step=step,
-            groups=grouping.groups,
-            stream=stream,
-            segment=self._segment,
-            seen=seen,
-            complete=not grouping.reason,
-            reason=grouping.reason,
-            odd=grouping.odd,
-        )
+        yield grouping.summary(self.name, step, stream, self._segment, seen)
 
 
 def decode(data: bytes) -> Any:

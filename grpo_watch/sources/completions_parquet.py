@@ -218,17 +218,7 @@ class CompletionsParquetSource:
         stream = self._stream(step, grouping)
         self._digest, self._prompts, self._newest = grouping.digest, grouping.prompts, step
         self.stats.records += 1
-        yield CompletionSummary(
-            channel=self.name,
-            step=step,
-            groups=grouping.groups,
-            stream=stream,
-            segment=self._segment,
-            seen=seen,
-            complete=not grouping.reason,
-            reason=grouping.reason,
-            odd=grouping.odd,
-        )
+        yield grouping.summary(self.name, step, stream, self._segment, seen)
 
 
 def _signature_of(item: os.DirEntry[str]) -> tuple[int, int] | None:

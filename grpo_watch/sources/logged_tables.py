@@ -80,17 +80,7 @@ class LoggedTables:
         stream = Stream.EVAL if table.step == self._step else Stream.TRAIN
         self._digest, self._step = grouping.digest, table.step
         self._made.append((self._digest, self._step))
-        return CompletionSummary(
-            channel=self._channel,
-            step=table.step,
-            groups=grouping.groups,
-            stream=stream,
-            segment=self._segment,
-            seen=seen,
-            complete=not grouping.reason,
-            reason=grouping.reason,
-            odd=grouping.odd,
-        )
+        return grouping.summary(self._channel, table.step, stream, self._segment, seen)
 
 
 def columns_of(data: bytes) -> dict[str, list[object]]:

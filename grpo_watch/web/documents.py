@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from grpo_watch.core.diagnosis import Finding
-from grpo_watch.core.first_sign import first_sign
 from grpo_watch.core.records import Severity
 from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, blind_to_frozen_policy
-from grpo_watch.core.waste import wasted, wasted_text
+from grpo_watch.core.told import in_full
+from grpo_watch.core.waste import wasted_text
 from grpo_watch.sinks.base import RunPicture
 from grpo_watch.sinks.text import plain
 from grpo_watch.web.assets import PACKED, SMALL, takes_gzip
@@ -54,27 +54,9 @@ def alert_documents(snapshot: RunSnapshot) -> list[dict[str, Any]]:
 
 
 def finding_document(finding: Finding, findings: Sequence[Finding]) -> dict[str, Any]:
-    """One of the findings of a run; ``first_sign`` is the step where it or what it explains began."""
-    sign = first_sign(finding, findings)
-    return {
-        "rule": finding.rule,
-        "key": finding.key,
-        "status": "firing" if finding.resolved_step is None else "resolved",
-        "severity": finding.severity.value,
-        "attempt": finding.attempt,
-        "first_step": finding.first_step,
-        "fired_step": finding.fired_step,
-        "resolved_step": finding.resolved_step,
-        "evidence": dict(finding.evidence),
-        "summary": finding.summary,
-        "hint": finding.hint,
-        "caused_by": finding.caused_by,
-        "wasted": wasted(finding),
-        "causes": list(finding.causes),
-        "first_sign": sign.first_step,
-        "first_sign_rule": sign.rule,
-        "told_severity": finding.told_severity.value,
-    }
+    """One of the findings of a run; numbers that are not finite stay so for ``answer``."""
+    status = "firing" if finding.resolved_step is None else "resolved"
+    return {**in_full(finding, findings), "key": finding.key, "status": status, "evidence": dict(finding.evidence)}
 
 
 def brief_document(run: RunPicture) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from grpo_watch.core.snapshot import FROZEN_POLICY
 from tests.support.alertmanager import SHIPPED, telling
 from tests.support.process import until
 from tests.support.receiving import Receiving, receiving
-from tests.support.servers import Served, free_port, serving
+from tests.support.servers import Served, alertmanager_command, free_port, serving
 
 TEXTS = SHIPPED.with_name("grpo-watch.tmpl")
 HOSTILE = "<!channel> *a* & <http://evil|click>"
@@ -153,13 +153,7 @@ def alertmanager(tmp_path: Path, program: Callable[[str], str], people: Receivin
     text = telling(people.url, tmp_path / "slack")
     config.write_text(text.replace("group_wait: 10s", "group_wait: 0s"))
     port = free_port()
-    command = [
-        program("alertmanager"),
-        f"--config.file={config}",
-        f"--storage.path={tmp_path / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--cluster.listen-address=",
-    ]
+    command = alertmanager_command(program("alertmanager"), config, tmp_path, port)
     with serving(command, port, "/-/ready") as server:
         yield server
 

@@ -22,7 +22,7 @@ from grpo_watch.sinks.notification import Notification, Result
 from tests.support.alertmanager import SHIPPED, telling
 from tests.support.process import until
 from tests.support.receiving import Receiving, receiving, told
-from tests.support.servers import Served, free_port, serving
+from tests.support.servers import Served, alertmanager_command, free_port, serving
 
 Start = Callable[[], AbstractContextManager[Served]]
 pytestmark = pytest.mark.system("alertmanager")
@@ -41,13 +41,7 @@ def start(tmp_path: Path, program: Callable[[str], str], people: Receiving) -> S
     config = tmp_path / "alertmanager.yml"
     config.write_text(telling(people.url))
     port = free_port()
-    command = [
-        program("alertmanager"),
-        f"--config.file={config}",
-        f"--storage.path={tmp_path / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--cluster.listen-address=",
-    ]
+    command = alertmanager_command(program("alertmanager"), config, tmp_path, port)
     return lambda: serving(command, port, "/-/ready")
 
 

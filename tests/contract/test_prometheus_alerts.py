@@ -14,7 +14,7 @@ import pytest
 from tests.support.bundles import unpack
 from tests.support.process import until, watching
 from tests.support.prometheus import shipped_prometheus
-from tests.support.servers import free_port, serving
+from tests.support.servers import alertmanager_command, free_port, serving
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 SHIPPED = Path("deploy/alertmanager/alertmanager.yml")
@@ -41,13 +41,7 @@ def test_both_ways_are_one_alert(tmp_path: Path, program: Callable[[str], str]) 
     for path in run.rglob("*"):
         os.utime(path)
     port = free_port()
-    command = [
-        program("alertmanager"),
-        f"--config.file={SHIPPED}",
-        f"--storage.path={tmp_path / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--cluster.listen-address=",
-    ]
+    command = alertmanager_command(program("alertmanager"), SHIPPED, tmp_path, port)
     url = f"http://127.0.0.1:{port}"
     settings = {
         "runs": [{"path": str(tmp_path / "runs" / "*"), "labels": {"team": "math", "namespace": "lab"}}],

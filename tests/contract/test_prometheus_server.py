@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,51 +14,31 @@ import pytest
 
 from tests.support.bundles import unpack
 from tests.support.process import until, watching
+from tests.support.servers import free_port, prometheus_command, serving
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextmanager
 def prometheus(program: str, target: str, folder: Path) -> Iterator[Callable[[str], list[Any]]]:
-    """A Prometheus that scrapes ``target`` five times a second; gives a function that asks it a query."""
+    """A Prometheus that scrapes ``target`` once a second; gives a function that asks it a query."""
     scrape = {
         "job_name": "grpo-watch",
-        "scrape_interval": "200ms",
-        "scrape_timeout": "200ms",
+        "scrape_interval": "1s",
+        "scrape_timeout": "1s",
         "static_configs": [{"targets": [target]}],
     }
     config = folder / "prometheus.yml"
     config.write_text(json.dumps({"scrape_configs": [scrape]}))  # JSON is YAML
     port = free_port()
-    command = [
-        program,
-        f"--config.file={config}",
-        f"--storage.tsdb.path={folder / 'tsdb'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--log.level=error",
-    ]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = prometheus_command(program, config, folder, port)
+    with serving(command, port, "/-/ready") as server:
 
-    def ask(query: str) -> list[Any]:
-        try:
-            answer = httpx.get(f"http://127.0.0.1:{port}/api/v1/query", params={"query": query}, timeout=5)
-        except httpx.TransportError:
-            return []
-        found: list[Any] = answer.json().get("data", {}).get("result", []) if answer.is_success else []
-        return found
+        def ask(query: str) -> list[Any]:
+            found: list[Any] = httpx.get(f"{server.url}/api/v1/query", params={"query": query}).json()["data"]["result"]
+            return found
 
-    try:
         yield ask
-    finally:
-        server.kill()
-        server.wait()
 
 
 @pytest.mark.system("prometheus")

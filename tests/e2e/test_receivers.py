@@ -16,7 +16,7 @@ import pytest
 from tests.support.bundles import unpack
 from tests.support.process import Process, until, watching
 from tests.support.receiving import Receiving, receiving, secret_file
-from tests.support.servers import free_port, serving
+from tests.support.servers import alertmanager_command, free_port, serving
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 RULE = "kl-stuck-at-zero"
@@ -64,13 +64,7 @@ def test_alertmanager_has_the_alert_soon_and_after_kill_minus_nine(
     port = free_port()
     quiet = tmp_path / "am.yml"
     quiet.write_text("route: {receiver: nobody}\nreceivers: [{name: nobody}]\n")
-    command = [
-        program("alertmanager"),
-        f"--config.file={quiet}",
-        f"--storage.path={tmp_path / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--cluster.listen-address=",
-    ]
+    command = alertmanager_command(program("alertmanager"), quiet, tmp_path, port)
 
     def alerts() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = httpx.get(f"http://127.0.0.1:{port}/api/v2/alerts").json()

@@ -17,22 +17,14 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError
 from safetensors import numpy as library
 
-from grpo_watch.core.records import TensorDigest
 from grpo_watch.errors import ChangedWhileReadError, TensorFileError
 from grpo_watch.extract.extents import human
 from grpo_watch.extract.file_reader import CHUNK, MAPPED
 from grpo_watch.extract.safetensors import read_header
 from grpo_watch.extract.tensors import digest_file
+from tests.support.tensors import digest, refusal
 
 NAN_BF16, INF_BF16, ONE_BF16 = 0x7FC0, 0xFF80, 0x3F80
-
-
-def digest(path: Path, *, expendable: bool = False) -> dict[str, TensorDigest]:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return digest_file(descriptor, path.name, expendable=expendable)
-    finally:
-        os.close(descriptor)
 
 
 def raw_file(path: Path, header: Any, data: bytes = b"", length: int | None = None) -> Path:
@@ -43,14 +35,6 @@ def raw_file(path: Path, header: Any, data: bytes = b"", length: int | None = No
 
 def entry(dtype: str, shape: list[int], begin: int, end: int) -> dict[str, Any]:
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
-
-
-def refusal(path: Path) -> str:
-    with pytest.raises(TensorFileError) as caught:
-        digest(path)
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith(f"{path.name}: ")
-    return str(caught.value)
 
 
 def test_round_trip_against_the_library(tmp_path: Path) -> None:

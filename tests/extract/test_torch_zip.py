@@ -20,21 +20,13 @@ from grpo_watch.core.records import TensorDigest
 from grpo_watch.errors import TensorFileError
 from grpo_watch.extract.extents import WHOLE_FILE, Extent
 from grpo_watch.extract.layout import read_layout
-from grpo_watch.extract.tensors import digest_file
 from tests.support import torch_file as torch
+from tests.support.tensors import digest, refusal
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(3, 4)
 BIAS = np.array([1.5, -2.0, np.nan], np.float16)
 BITS = np.array([0x3F80, 0x7FC0], np.uint16)
 """One and NaN as bfloat16."""
-
-
-def digest(path: Path, threads: int = 1) -> dict[str, TensorDigest]:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return digest_file(descriptor, path.name, threads=threads)
-    finally:
-        os.close(descriptor)
 
 
 def layout(path: Path) -> tuple[Extent, ...]:
@@ -43,14 +35,6 @@ def layout(path: Path) -> tuple[Extent, ...]:
         return read_layout(descriptor, path.name)
     finally:
         os.close(descriptor)
-
-
-def refusal(path: Path) -> str:
-    with pytest.raises(TensorFileError) as caught:
-        digest(path)
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith(f"{path.name}: ")
-    return str(caught.value)
 
 
 def checksum(array: np.ndarray[Any, Any]) -> str:

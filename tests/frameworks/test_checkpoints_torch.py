@@ -14,24 +14,15 @@ import numpy as np
 import pytest
 import xxhash
 
-from grpo_watch.core.records import TensorDigest
 from grpo_watch.errors import TensorFileError
-from grpo_watch.extract.tensors import digest_file
 from grpo_watch.sources.weights import digest_checkpoint
+from tests.support.tensors import digest
 
 pytestmark = pytest.mark.frameworks
 torch = pytest.importorskip("torch")
 
 INTEGERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool"
 SHARDS = Path(__file__).with_name("save_fsdp_shards.py")
-
-
-def digest(path: Path, threads: int = 1) -> dict[str, TensorDigest]:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return digest_file(descriptor, path.name, threads=threads)
-    finally:
-        os.close(descriptor)
 
 
 def checksum(tensor: Any) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-import traceback
 
-from hypothesis import Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis import Phase, settings
 
 from tests.model.delivery_machine import DeliveryMachine
+from tests.model.in_batches import holds
 
 BATCH = 250
 """Histories that share a seed."""
@@ -28,22 +27,12 @@ def main() -> int:
     )
     batches = -(-given.histories // BATCH)
     for number in range(given.seed, given.seed + batches):
-        failures += not _batch(number, chosen)
+        failures += not holds(DeliveryMachine, number, chosen)
     print(  # noqa: T201  its output
         f"{batches * BATCH} histories, {DeliveryMachine.alerts} changes of alerts, {DeliveryMachine.kills} kills, "
         f"{DeliveryMachine.messages} messages, {failures} batches failed, {time.monotonic() - began:.0f} s"
     )
     return int(failures > 0)
-
-
-def _batch(number: int, chosen: settings) -> bool:
-    try:
-        seed(number)(run_state_machine_as_test)(DeliveryMachine, settings=chosen)
-    except Exception:  # noqa: BLE001  whatever it is, the other batches run
-        print(f"seed {number}:")  # noqa: T201  its output
-        traceback.print_exc()
-        return False
-    return True
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-import traceback
 
-from hypothesis import Phase, seed, settings
-from hypothesis.stateful import invariant, run_state_machine_as_test
+from hypothesis import Phase, settings
+from hypothesis.stateful import invariant
 
+from tests.model.in_batches import holds
 from tests.model.tail_machine import TailMachine
 
 BATCH = 500
@@ -41,31 +41,21 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=30, help="longest history")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first batch")
     given, started, failures, number = parser.parse_args(), time.monotonic(), 0, 0
+    chosen = settings(
+        max_examples=BATCH,
+        stateful_step_count=given.steps,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+    )
     while Counted.histories < given.histories:
-        failures += not _batch(given.seed + number, given.steps)
+        failures += not holds(Counted, given.seed + number, chosen)
         number += 1
     print(  # noqa: T201  its output
         f"{Counted.histories} histories, {Counted.steps} steps, {Counted.pieces} pieces written, "
         f"{Counted.lossless} histories that permit no loss, {failures} failures, {time.monotonic() - started:.0f} s"
     )
     return int(failures > 0)
-
-
-def _batch(number: int, steps: int) -> bool:
-    chosen = settings(
-        max_examples=BATCH,
-        stateful_step_count=steps,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate, Phase.shrink],
-    )
-    try:
-        seed(number)(run_state_machine_as_test)(Counted, settings=chosen)
-    except Exception:  # noqa: BLE001  whatever it is, the other batches run
-        print(f"seed {number}:")  # noqa: T201  its output
-        traceback.print_exc()
-        return False
-    return True
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.servers import Served, free_port, serving
+from tests.support.servers import Served, free_port, prometheus_command, serving
 
 SHIPPED = Path("deploy/prometheus/prometheus.yml").resolve()
 RULES = Path("rules/prometheus").resolve()
@@ -40,12 +40,6 @@ def shipped_prometheus(
     config = folder / "prometheus.yml"
     config.write_text(text)
     port = free_port()
-    command = [
-        program,
-        f"--config.file={config}",
-        f"--storage.tsdb.path={folder / 'tsdb'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--log.level=error",
-    ]
+    command = prometheus_command(program, config, folder, port)
     with serving(command, port, "/-/ready") as server:
         yield server

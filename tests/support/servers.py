@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 
@@ -19,6 +20,28 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def alertmanager_command(program: str, config: Path, folder: Path, port: int) -> list[str]:
+    """A lone Alertmanager that keeps its state in ``folder``."""
+    return [
+        program,
+        f"--config.file={config}",
+        f"--storage.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--cluster.listen-address=",
+    ]
+
+
+def prometheus_command(program: str, config: Path, folder: Path, port: int) -> list[str]:
+    """A Prometheus that keeps its series in ``folder``."""
+    return [
+        program,
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'tsdb'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=error",
+    ]
 
 
 @dataclass

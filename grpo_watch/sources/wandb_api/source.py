@@ -186,17 +186,7 @@ class WandbApiSource:
             return None
         again = step == self._table_step and grouping.prompts != self._prompts
         self._table_step, self._digest, self._prompts = step, grouping.digest, grouping.prompts
-        return CompletionSummary(
-            channel=self.name,
-            step=step,
-            groups=grouping.groups,
-            stream=Stream.EVAL if again else Stream.TRAIN,
-            segment=self.segment,
-            seen=seen,
-            complete=not grouping.reason,
-            reason=grouping.reason,
-            odd=grouping.odd,
-        )
+        return grouping.summary(self.name, step, Stream.EVAL if again else Stream.TRAIN, self.segment, seen)
 
     def _flush(self, seen: float | None) -> Iterator[Item]:
         """The step held back: no more of it comes."""
