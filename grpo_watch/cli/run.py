@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
 import threading
 import time
@@ -13,8 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TypeAlias
 
+from grpo_watch.cli.current import Current, rules_in_force
 from grpo_watch.cli.front import Front
 from grpo_watch.cli.piped import Followed, followed
 from grpo_watch.cli.pushing import pushing
@@ -22,18 +23,16 @@ from grpo_watch.cli.remote import Poller, local_paths
 from grpo_watch.cli.spoken import say, summary, verdict
 from grpo_watch.config.entries import entry_for
 from grpo_watch.config.rate import bytes_per_second
-from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import default_state_dir, load_settings
-from grpo_watch.core.detector import catalogue
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.errors import UsageError
 from grpo_watch.runtime.clock import SteadyClock
 from grpo_watch.runtime.daemon import Daemon, Plan
+from grpo_watch.runtime.deadline import DONE_SECONDS, STOP_SECONDS, Deadline, heeding
 from grpo_watch.runtime.keeper import Keeper
 from grpo_watch.runtime.manager import Manager
 from grpo_watch.runtime.options import Options
-from grpo_watch.runtime.reconcile import RuleSet, rule_set
 from grpo_watch.runtime.service import Service
 from grpo_watch.runtime.waker import Bell
 from grpo_watch.runtime.worker import Worker
@@ -45,10 +44,11 @@ from grpo_watch.web.server import Server
 
 log = logging.getLogger("grpo_watch.run")
 
+Given: TypeAlias = Followed | Sequence[str]
+Load: TypeAlias = Callable[[], Settings]
 Told: TypeAlias = Callable[[RunSnapshot], Iterable[str]]
+Inbox: TypeAlias = SimpleQueue[int] | None
 STOPPED, FAILED = 0, 1
-NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "wandb", "allow_roots", "sinks")
-"""Settings that a reload does not change; rules, labels and settings of runs it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +97,15 @@ def run_command(  # noqa: PLR0917
     def load() -> Settings:
         return load_settings(flags, config=config).settings
 
-    with followed(paths) as given, running(given, load, exit_when_done=exit_when_done) as watch:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda number, _: watch.service.inbox.put(number))
+    deadline = Deadline()
+    with (
+        followed(paths) as given,
+        heeding(deadline) as inbox,
+        running(given, load, exit_when_done=exit_when_done, inbox=inbox) as watch,
+    ):
         manager, daemon = Manager(os.environ, os.getpid(), time.monotonic), watch.daemon
         code = watch.wait(lambda: manager.tell(daemon.picture(), ready=daemon.ready(), late=daemon.late()))
+        deadline.begin(DONE_SECONDS if daemon.done else STOP_SECONDS, code)
         manager.stopping()
         if exit_when_done:
             say(*(line for run in watch.daemon.picture().runs for line in verdict(run.snapshot)))
@@ -110,7 +114,7 @@ def run_command(  # noqa: PLR0917
 
 @contextmanager
 def running(
-    given: Followed | Sequence[str], load: Callable[[], Settings], *, exit_when_done: bool = False, told: Told = summary
+    given: Given, load: Load, *, exit_when_done: bool = False, told: Told = summary, inbox: Inbox = None
 ) -> Iterator[Running]:
     """A daemon that runs inside the ``with`` block.
 
@@ -119,15 +123,15 @@ def running(
         load: the settings; asked at the start, and for the rules at each reload.
         exit_when_done: end when every run has ended.
         told: what is said of a run once it was read.
+        inbox: where signals are put.
     """
-    current = _Current(load)
+    current = Current(load)
     settings = current.settings
     given = given if isinstance(given, Followed) else Followed(list(given))
     places = watched_paths(given.paths, settings)
     folder = settings.state_dir or given.state or default_state_dir(places, socket.gethostname(), os.environ)
     rules_in_force(settings)  # a mistake in a rule file is told before anything is opened
-    front = Front(settings)
-    daemons: list[Daemon] = []
+    front, daemons = Front(settings), list[Daemon]()
     try:
         pushed = pushing(lambda: current.settings, front.page, folder.name, lambda: daemons[0] if daemons else None)
         keeper = Keeper(Store(folder, time.time()))
@@ -157,6 +161,7 @@ def running(
         discoverer=poller.discoverer,
         timer=time.monotonic,
         couriers=pushed.couriers(daemon, bell.ring),
+        inbox=inbox,
     )
     server = front.serve(daemon)
     say(*front.told(), *_missing(places if given.state is None else ()))
@@ -169,36 +174,6 @@ def running(
         service.close()
         poller.close()
         server.stop()
-
-
-class _Current:
-    """The settings in force; SIGHUP replaces them when the whole file and its rules load, and not at all otherwise."""
-
-    def __init__(self, load: Callable[[], Settings]) -> None:
-        self._load = load
-        self.settings = load()
-
-    def reload(self) -> RuleSet:
-        """Take the settings anew; answers with their rules.
-
-        Raises:
-            ConfigError, RuleError: a file can't be used; the old settings stay.
-        """
-        fresh = self._load()
-        rules = rules_in_force(fresh)
-        waiting = [name for name in NEED_A_RESTART if getattr(fresh, name) != getattr(self.settings, name)]
-        if [entry.path for entry in fresh.runs] != [entry.path for entry in self.settings.runs]:
-            waiting.append("runs: path")
-        if waiting:
-            log.warning("changed settings wait for a restart", extra={"fields": {"settings": ", ".join(waiting)}})
-        self.settings = fresh
-        return rules
-
-
-def rules_in_force(settings: Settings) -> RuleSet:
-    """The shipped rules with the user's over them; raises ``RuleError`` where a file is wrong."""
-    detectors = catalogue()
-    return rule_set(load_rules(settings.rules, detectors=detectors), detectors)
 
 
 def plan_of(settings: Settings, *, exit_when_done: bool) -> Plan:

@@ -41,6 +41,7 @@ class Service:
         discoverer: finds the runs.
         timer: monotonic seconds.
         couriers: one for each receiver.
+        inbox: takes signal numbers; a new one by default.
     """
 
     def __init__(  # noqa: PLR0913  all that runs
@@ -53,6 +54,7 @@ class Service:
         discoverer: Discoverer | RemoteDiscoverer,
         timer: Callable[[], float],
         couriers: Sequence[Courier] = (),
+        inbox: SimpleQueue[int] | None = None,
     ) -> None:
         self._daemon, self._worker, self._waker, self._timer = daemon, worker, waker, timer
         self._paths, self._discoverer = tuple(paths), discoverer
@@ -61,7 +63,7 @@ class Service:
         self._threads = [self._thread("engine", self._engine), self._thread("discovery", self._discovery)]
         self._couriers = tuple(couriers)
         self._threads += [self._thread(f"sink {courier.outbox.name}", courier.run) for courier in couriers]
-        self.inbox: SimpleQueue[int] = SimpleQueue()
+        self.inbox = inbox or SimpleQueue[int]()
         self.failed = False
 
     def start(self) -> None:
@@ -91,18 +93,21 @@ class Service:
                 self._fail(dead)
 
     def close(self) -> None:
-        """End the threads and store what is left; a few seconds at most, even if a read hangs."""
+        """End the threads and store what is left; a few seconds at most, even if a read hangs.
+
+        A thread that does not end by then (a receiver that is silent, a mount that hangs) is left behind.
+        """
         self._stopping.set()
         self._waker.ring()
         for courier in self._couriers:
             courier.stop()
-        self._worker.stop()
-        self._doorbell.stop()
         until = self._timer() + STOP_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, until - self._timer()))
         if not self._threads[0].is_alive():
             self._daemon.close()
+        self._worker.stop()  # last: that its work broke off is no news of a run
+        self._doorbell.stop()
 
     def _engine(self) -> None:
         while not self._stopping.is_set():

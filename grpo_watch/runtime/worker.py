@@ -31,10 +31,13 @@ class Worker:
         self._pool: ProcessPoolExecutor | None = None
         self._open = 0
         self._used = 0.0
+        self._stopped = False
         self._lock = threading.Lock()
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Run a top-level function there."""
+        """Run a top-level function there; after ``stop`` nothing is begun, and nothing is ever done."""
+        if self._stopped:
+            return Future()
         for attempt in (1, 2):
             if self._pool is None:
                 context = multiprocessing.get_context("spawn")
@@ -58,7 +61,8 @@ class Worker:
             self._drop()
 
     def stop(self) -> None:
-        """End at once; work under way is dropped."""
+        """End at once; work under way is dropped, and the daemon's exit waits for none."""
+        self._stopped = True
         process = self.process
         self._drop()
         if process is not None:

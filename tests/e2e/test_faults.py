@@ -1,75 +1,29 @@
-"""The real daemon while its machine fails it: a full or read-only disk, no file handles, SIGTERM in the middle."""
+"""The real daemon while its machine fails it: a full or read-only disk, no file handles."""
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.support.high import Run, options, ready, told
 from tests.support.process import PROGRAM, Process, until, watching
-from tests.support.receiving import Answer, Receiving, receiving
+from tests.support.receiving import receiving
 
-RULE = "high"
-RULES = (
-    f"rules:\n  - {{name: {RULE}, when: reward_mean > 0.5, for_steps: 0, min_observations: 1, keep_firing_steps: 0, "
-    "severity: warning, summary: high}\n"
-)
 ROOM = "1m"
 """Of the file system that is filled; an empty state takes a tenth of it."""
-
-
-class Run:
-    """A log, whose rows say whether the rule fires."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "runs" / "run"
-        self.path.mkdir(parents=True)
-        self._log = self.path / "logging.jsonl"
-        self.step = 0
-        self.write(0.2)
-
-    def write(self, *rewards: float) -> None:
-        lines = []
-        for reward in rewards:
-            self.step += 1
-            row = {"loss": 0.1, "grad_norm": 1.0, "learning_rate": 1e-6, "reward": reward, "kl": 0.01}
-            lines.append(json.dumps({**row, "global_step/max_steps": f"{self.step}/1000000"}) + "\n")
-        with self._log.open("a") as log:
-            log.write("".join(lines))
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
-
-
-def options(folder: Path, hook: Receiving) -> tuple[str, ...]:
-    """Settings with the rule, and a webhook that is told of it only."""
-    (folder / "rules.yaml").write_text(RULES)
-    settings = folder / "grpo-watch.yaml"
-    settings.write_text(
-        f"rules: [rules.yaml]\nsinks:\n  - {{type: webhook, name: hook, url: '{hook.url}', only_rules: [{RULE}]}}\n"
-    )
-    return ("--config", str(settings))
-
-
-def told(hook: Receiving) -> list[tuple[str, int]]:
-    """Status and step of each message, those that came again only once."""
-    documents = [json.loads(sent.body) for sent in list(hook.sent)]
-    return list({each["id"]: (each["status"], each["step"]) for each in documents}.values())
-
-
-def ready(daemon: Process) -> None:
-    until(lambda: daemon.get("/readyz") == "ready\n", daemon.child)
 
 
 class Disk:
@@ -176,28 +130,3 @@ def test_out_of_file_handles_while_alerts_wait(run: Run, tmp_path: Path) -> None
             until(lambda: len(told(hook)) == 2, daemon.child)
             assert daemon.child.poll() is None
         assert told(hook) == [("firing", 2), ("resolved", 3)]
-
-
-def test_sigterm_in_the_middle_of_everything(run: Run, tmp_path: Path) -> None:
-    """Thousands of rows are read while the receiver fails now and then: a clean end within 5 s, and nothing lost.
-
-    On a machine that is too busy to start the daemon in 5 s, it may take as long to end.
-    """
-    pattern = [0.2] * 250 + [0.9] * 250
-    fails = [Answer(status=500), Answer(), Answer(raw=b""), Answer()]
-    with receiving(*fails) as hook:
-        given = options(tmp_path, hook)
-        began = time.monotonic()
-        with watching(run.path, state=tmp_path / "state", options=given) as daemon:
-            ready(daemon)
-            start = time.monotonic() - began
-            run.write(*pattern * 20)
-            until(lambda: hook.sent, daemon.child)
-            began = time.monotonic()
-            daemon.child.send_signal(signal.SIGTERM)
-            assert daemon.ends() == 0
-            took = time.monotonic() - began
-            assert took < max(5, start), f"{took:.1f} s to end, {start:.1f} s to start"
-        with watching(run.path, state=tmp_path / "state", options=given) as daemon:
-            until(lambda: len(told(hook)) >= 39, daemon.child)
-    assert told(hook) == [("resolved" if n % 2 else "firing", 252 + 250 * n) for n in range(39)]

@@ -150,6 +150,15 @@ def test_stop_ends_work_that_hangs(worker: tuple[Worker, list[float]]) -> None:
     until(lambda: not Path(f"/proc/{child}/cmdline").exists() or not Path(f"/proc/{child}/cmdline").read_bytes())
 
 
+def test_after_a_stop_nothing_is_begun_and_nothing_is_said_to_have_failed() -> None:
+    """An engine that is still busy then would otherwise start a process that the exit waits for."""
+    made = Worker(lambda: None, lambda: 0.0)
+    made.stop()
+    future = made.submit(double, 21)
+    assert not future.done()
+    assert made.process is None
+
+
 # reading what is there
 
 

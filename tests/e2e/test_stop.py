@@ -1,0 +1,150 @@
+"""SIGTERM in the middle of everything: the process ends by itself, whatever hangs, and the next start tells the rest.
+
+No time is measured here: within how many seconds it leaves is a matter of its deadline, which has tests of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.dripping import dripping
+from tests.support.high import Run, options, ready, told, told_by
+from tests.support.process import Process, until, watching
+from tests.support.receiving import Answer, receiving, secret_file
+
+LEFT_BEHIND = "something hangs and is left behind"
+CHECKPOINT = 10 * 2**30
+"""Bytes of weights, of which the disk holds none: a file with a hole."""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def terminate(daemon: Process) -> int:
+    """The exit code after SIGTERM."""
+    daemon.child.send_signal(signal.SIGTERM)
+    return daemon.ends()
+
+
+def children(daemon: Process) -> list[int]:
+    """The processes that multiprocessing started for work."""
+    listed = Path(f"/proc/{daemon.child.pid}/task").glob("*/children")
+    found = [int(pid) for each in listed for pid in each.read_text().split()]
+    return [pid for pid in found if "spawn_main" in command_of(pid)]
+
+
+def command_of(pid: int) -> str:
+    """Its command line; empty once it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def opened(pid: int) -> set[str]:
+    """The files that a process has open."""
+    found = set()
+    with suppress(OSError):
+        for handle in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                found.add(str(handle.readlink()))
+    return found
+
+
+def test_a_stop_does_not_wait_for_a_receiver_that_hangs(run: Run, tmp_path: Path) -> None:
+    """A message is under way; the same one goes after the next start."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        hung = told_by(tmp_path, f"type: webhook, name: hook, url: 'http://127.0.0.1:{listener.getsockname()[1]}/'")
+        with watching(run.path, state=tmp_path / "state", options=hung) as daemon:
+            ready(daemon)
+            run.write(0.9)
+            connection, _ = listener.accept()
+            assert terminate(daemon) == 0
+            connection.close()
+    with receiving() as hook, watching(run.path, state=tmp_path / "state", options=options(tmp_path, hook)) as daemon:
+        until(lambda: told(hook), daemon.child)
+        assert told(hook) == [("firing", 2)]
+
+
+def test_a_stop_does_not_wait_for_an_apprise_service_that_drips(run: Run, tmp_path: Path) -> None:
+    asked = threading.Event()
+    with dripping(b"X", asked) as url:
+        file = secret_file(tmp_path / "service", f"json://{url.removeprefix('http://')}/")
+        given = told_by(tmp_path, f"type: apprise, url_file: '{file}'")
+        with watching(run.path, state=tmp_path / "state", options=given) as daemon:
+            ready(daemon)
+            run.write(0.9)
+            until(asked.is_set, daemon.child)
+            assert terminate(daemon) == 0
+
+
+def test_a_stop_does_not_wait_for_a_process_that_no_signal_ends(run: Run, tmp_path: Path) -> None:
+    """apprise's process is frozen: Python would wait for it for ever at its exit. It ends once it can."""
+    asked = threading.Event()
+    with dripping(b"X", asked) as url:
+        file = secret_file(tmp_path / "service", f"json://{url.removeprefix('http://')}/")
+        given = told_by(tmp_path, f"type: apprise, url_file: '{file}'")
+        with watching(run.path, state=tmp_path / "state", options=given) as daemon:
+            ready(daemon)
+            run.write(0.9)
+            until(asked.is_set, daemon.child)
+            (child,) = children(daemon)
+            os.kill(child, signal.SIGSTOP)
+            try:
+                assert terminate(daemon) == 0
+                assert LEFT_BEHIND in daemon.said()
+            finally:
+                os.kill(child, signal.SIGCONT)
+            until(lambda: not command_of(child))
+
+
+def test_a_stop_does_not_wait_for_ten_gigabytes_of_weights(run: Run, tmp_path: Path) -> None:
+    """They are read at 1 MB per second, for hours; neither the daemon nor its worker is there after SIGTERM."""
+    weights = run.path / "checkpoint-1" / "model.safetensors"
+    weights.parent.mkdir()
+    header = {"layer": {"dtype": "F32", "shape": [CHECKPOINT // 4], "data_offsets": [0, CHECKPOINT]}}
+    head = json.dumps(header).encode()
+    with weights.open("wb") as file:
+        file.write(struct.pack("<Q", len(head)) + head)
+        file.truncate(file.tell() + CHECKPOINT)
+    (weights.parent / "trainer_state.json").write_text('{"global_step": 1, "log_history": []}')
+    with watching(run.path, state=tmp_path / "state", options=("--io-limit", "1MB")) as daemon:
+        child = until(
+            lambda: next((pid for pid in children(daemon) if str(weights) in opened(pid)), None), daemon.child
+        )
+        assert terminate(daemon) == 0
+        assert LEFT_BEHIND not in daemon.said()
+        until(lambda: not command_of(child))
+
+
+def test_a_stop_does_not_wait_for_a_log_that_is_read_for_the_first_time(run: Run, tmp_path: Path) -> None:
+    run.write(*[0.2] * 100_000)
+    with watching(run.path, state=tmp_path / "state") as daemon:
+        assert terminate(daemon) == 0
+
+
+def test_a_stop_in_the_middle_of_everything(run: Run, tmp_path: Path) -> None:
+    """Thousands of rows are read while the receiver fails now and then: a clean end, and nothing lost."""
+    pattern = [0.2] * 250 + [0.9] * 250
+    fails = [Answer(status=500), Answer(), Answer(raw=b""), Answer()]
+    with receiving(*fails) as hook:
+        given = options(tmp_path, hook)
+        with watching(run.path, state=tmp_path / "state", options=given) as daemon:
+            ready(daemon)
+            run.write(*pattern * 20)
+            until(lambda: hook.sent, daemon.child)
+            assert terminate(daemon) == 0
+        with watching(run.path, state=tmp_path / "state", options=given) as daemon:
+            until(lambda: len(told(hook)) >= 39, daemon.child)
+    assert told(hook) == [("resolved" if n % 2 else "firing", 252 + 250 * n) for n in range(39)]
