@@ -19,7 +19,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from grpo_watch.probe import job
+from grpo_watch.probe import job, stop_file
 from grpo_watch.probe.journal import ENGINE_FILE, FILE, Journal
 from grpo_watch.probe.pieces import Piece
 from grpo_watch.probe.reading import checksums
@@ -138,7 +138,7 @@ class GrpoWatchCallback:
             raise ValueError("every and writers are at least 1, frozen_every at least 0")
         self._every, self._frozen_every, self._writers = every, frozen_every, writers
         self._path, self._stop_file = path or getattr(args, "output_dir", None), stop_file
-        self._begun, self._failures = False, 0
+        self._begun, self._failures, self._first, self._heeded = False, 0, 0, False
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """The events of a Trainer that matter here to nobody."""
@@ -147,7 +147,8 @@ class GrpoWatchCallback:
         raise AttributeError(name)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002  the Trainer's
-        """Forget the stop file of an earlier attempt."""
+        """Forget the stop file of an earlier attempt, and note where this one goes on."""
+        self._first, self._heeded = getattr(state, "global_step", 0), False
         if self._stop_file is not None and job.rank_and_ranks()[0] == 0:
             for file in self._stop_files(args):
                 _quietly(partial(file.unlink, missing_ok=True))
@@ -161,7 +162,7 @@ class GrpoWatchCallback:
             transient = isinstance(wrong, OSError)
             self._failures = 0 if wrong is None else self._failures + 1 if transient else TRIES
         if due and self._stop_file is not None:
-            _quietly(lambda: self._stop(args, control))
+            _quietly(lambda: self._stop(args, control, step))
 
     def _probe(self, args: Any, state: Any, model: Any, step: int) -> Exception | None:
         folder = self._place(args)
@@ -196,24 +197,23 @@ class GrpoWatchCallback:
         }
         Journal(folder, FILE.format(rank=rank)).write("start", what)
 
-    def _stop(self, args: Any, control: Any) -> None:
+    def _stop(self, args: Any, control: Any, step: int) -> None:
         """Stop when one process sees the file: all at the same step, for one that goes on alone would wait forever."""
-        asked = self._asked(args)
+        asked = stop_file.asked(self._stop_files(args), self._first, step)
+        rank, ranks = job.rank_and_ranks()
         torch: Any = sys.modules.get("torch")
-        if job.rank_and_ranks()[1] > 1 and torch.distributed.is_initialized():
+        heeds = asked is not None
+        if ranks > 1 and torch.distributed.is_initialized():
             device = "cpu" if torch.distributed.get_backend() == "gloo" else args.device
-            flag = torch.tensor(int(asked), device=device)
+            flag = torch.tensor(int(heeds), device=device)
             torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
-            asked = bool(flag.item())
-        if asked:
+            heeds = bool(flag.item())
+        if heeds:
             control.should_training_stop = True
-
-    def _asked(self, args: Any) -> bool:
-        """Whether the file is there; never an exception, or this process would miss what the others wait in."""
-        try:
-            return any(file.exists() for file in self._stop_files(args))
-        except OSError:  # a network file system lost it for a moment (ESTALE), or lets this process not look
-            return False
+            if rank == 0 and not self._heeded:
+                self._heeded = True
+                what = {"step": step, "rank": 0, **(asked or {})}
+                Journal(self._place(args), FILE.format(rank=0)).write("stopped", what)
 
 
 def _engine_file(engine: str) -> str:

@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from pathlib import Path
 from queue import SimpleQueue
 
 from grpo_watch.config.schema import Mute, Settings
+from grpo_watch.core.records import RunEvent
 from grpo_watch.runtime.daemon import Daemon
 from grpo_watch.runtime.delivery.courier import Around, Courier
 from grpo_watch.runtime.delivery.desk import Desk, Wishes
 from grpo_watch.runtime.receivers import Around as Given
 from grpo_watch.runtime.receivers import build
-from grpo_watch.sinks.notification import Notification
+from grpo_watch.sinks.base import Standing
 from grpo_watch.sinks.route import Muted, Routed
 
 
@@ -46,17 +46,17 @@ def pushing(settings: Callable[[], Settings], page: str, instance: str, daemon: 
     Raises:
         ConfigError: a receiver can't be made (a secret that can't be read, a missing library).
     """
-    announced: SimpleQueue[Notification] = SimpleQueue()
+    said: SimpleQueue[tuple[str, RunEvent]] = SimpleQueue()
 
     def late() -> float | None:
         running = daemon()
         return running.late() if running else None
 
-    def folder_of(run: str) -> Path | None:
+    def standing(run: str) -> Standing | None:
         running = daemon()
-        return running.folder_of(run) if running else None
+        return running.standing(run) if running else None
 
-    given = Given(time.time, instance, late, folder_of, announced.put)
+    given = Given(time.time, instance, late, standing, lambda run, event: said.put((run, event)))
     routed = build(settings().sinks, given)
     wishes = Wishes(
         mutes=lambda: muted(settings().mute),
@@ -64,7 +64,7 @@ def pushing(settings: Callable[[], Settings], page: str, instance: str, daemon: 
         page=page,
         runbook=lambda: settings().runbook_url,
     )
-    return Pushing(Desk(routed, wishes, random.random, announced), routed)
+    return Pushing(Desk(routed, wishes, random.random, said), routed)
 
 
 def muted(mutes: Sequence[Mute]) -> list[Muted]:

@@ -14,7 +14,7 @@ from grpo_watch.runtime.options import Options
 from grpo_watch.runtime.reader import Reader
 from grpo_watch.runtime.runwatch import RunWatch
 from grpo_watch.runtime.sparks import Spark
-from grpo_watch.sinks.base import ChannelStatus, RunPicture
+from grpo_watch.sinks.base import ChannelStatus, RunPicture, Standing
 from grpo_watch.sources.discover import FoundRun
 from grpo_watch.store.state import slug
 
@@ -58,6 +58,16 @@ class Tracked:
     def is_local(self) -> bool:
         """Whether its channels are files."""
         return self.found is None or not self.found.remote
+
+    def standing(self) -> Standing | None:
+        """How it stands by what was read since the start; None before that. Another thread may ask."""
+        watch, snapshot = self.watch, self.snapshot
+        if snapshot is None or (watch is None and self.ended is None):
+            return None
+        if watch is not None and not (watch.ready and self.told):  # told once the snapshot is of now
+            return None
+        folder = self.found.root if self.found is not None and self.is_local else None
+        return Standing(snapshot.attempt, self.ended is None, folder)
 
     def picture(self) -> RunPicture | None:
         """The run as sinks see it; None when it is not shown."""

@@ -17,7 +17,7 @@ from grpo_watch.runtime.reconcile import RuleSet
 from grpo_watch.runtime.reload import RulesInForce
 from grpo_watch.runtime.roster import Roster
 from grpo_watch.runtime.sparks import Spark
-from grpo_watch.sinks.base import Histogram, Picture
+from grpo_watch.sinks.base import Histogram, Picture, Standing
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discover import FoundRun
 
@@ -126,9 +126,9 @@ class Daemon:
         """The folders of the logs of runs that go on, newest runs first: where a write should be seen at once."""
         return self._roster.folders()
 
-    def folder_of(self, run: str) -> Path | None:
-        """The folder of a run; None where it is not known, or on a server."""
-        return self._roster.folder_of(run)
+    def standing(self, run: str) -> Standing | None:
+        """How a run stands; None while it is not read yet, or not known."""
+        return self._roster.get(run).standing()
 
     def reload(self) -> None:
         """Load the rules anew at the next turn."""

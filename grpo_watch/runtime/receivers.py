@@ -25,12 +25,14 @@ from grpo_watch.config.sinks import (
     TextfileSink,
     WebhookSink,
 )
+from grpo_watch.core.records import RunEvent
 from grpo_watch.errors import ConfigError, Place
 from grpo_watch.sinks.alertmanager import AlertmanagerReceiver
 from grpo_watch.sinks.apprise_sink import AppriseReceiver
+from grpo_watch.sinks.base import Standing
 from grpo_watch.sinks.heartbeat import HeartbeatReceiver
 from grpo_watch.sinks.http import Access
-from grpo_watch.sinks.notification import Notification, Receiver
+from grpo_watch.sinks.notification import Receiver
 from grpo_watch.sinks.pagerduty import EVENTS, PagerDutyReceiver
 from grpo_watch.sinks.pushgateway import PushgatewayReceiver, group_url
 from grpo_watch.sinks.route import Quiet, Route, Routed
@@ -48,15 +50,15 @@ class Around:
         clock: Unix seconds.
         instance: names this watcher where several push to one place.
         late: by how many seconds the engine is late; None when it is not.
-        folder_of: the folder of a run by its name; None when it is not known or not on this machine.
-        announce: tells the other receivers that a run was asked to stop.
+        standing: how a run stands, by its name; None while it is not read yet.
+        say: takes what a run, by its name, is to hear.
     """
 
     clock: Callable[[], float]
     instance: str = "grpo-watch"
     late: Callable[[], float | None] = lambda: None
-    folder_of: Callable[[str], Path | None] = lambda _: None
-    announce: Callable[[Notification], None] = lambda _: None
+    standing: Callable[[str], Standing | None] = lambda _: None
+    say: Callable[[str, RunEvent], None] = lambda _run, _event: None
 
 
 def build(sinks: Sequence[Sink], around: Around) -> list[Routed]:
@@ -160,7 +162,7 @@ def _without_messages(sink: Sink, name: str, around: Around) -> Receiver:
         return HeartbeatReceiver(name, _address(None, sink.url_file), sink.every, around.late, around.clock)
     if isinstance(sink, StopSink):
         plan = StopPlan(frozenset(sink.rules), sink.grace_seconds, sink.file, sink.folder, sink.dry_run)
-        return StopReceiver(name, plan, around.folder_of, around.announce)
+        return StopReceiver(name, plan, around.standing, around.say, around.clock)
     raise TypeError(f"no receiver for {sink.type}")
 
 

@@ -30,7 +30,7 @@ log = logging.getLogger("grpo_watch.daemon")
 class Roster:
     """All runs by name, those that are being read with their ``RunWatch``.
 
-    ``look``, ``get``, ``folders`` and ``folder_of`` may be called by any thread, the rest by the engine's only.
+    ``look``, ``get`` and ``folders`` may be called by any thread, the rest by the engine's only.
 
     Args:
         keeper: the state.
@@ -89,11 +89,6 @@ class Roster:
         going_on = [t.watch for t in reversed(list(self)) if t.watch is not None and t.ended is None and t.is_local]
         sources = [source for watch in going_on for source in watch.reader.opened.sources]
         return list(dict.fromkeys(source.path.parent for source in sources if source.kind is not None))
-
-    def folder_of(self, run: str) -> Path | None:
-        """The folder of a run; None where it is not known, or on a server."""
-        tracked = self.get(run)
-        return tracked.found.root if tracked.found and tracked.is_local else None
 
     def past(self) -> list[Tracked]:
         """Runs that ended too long ago for sinks, and are still shown to people."""

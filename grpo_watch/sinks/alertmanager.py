@@ -59,13 +59,12 @@ class AlertmanagerReceiver:
         self._firing: dict[Key, dict[tuple[int, str], Notification]] = {}
 
     def send(self, notification: Notification) -> Outcome:
-        """Post what changed; the report of a stop is left to other sinks, its alert fires on."""
+        """Post what changed."""
         now = self._clock()
         touched: dict[Key, Notification] = {}
         for part in parts_of(notification):
-            if part.status in {FIRING, RESOLVED}:
-                touched |= self._escalated(part)
-                touched[self._note(part)] = part
+            touched |= self._escalated(part)
+            touched[self._note(part)] = part
         return self._post([self._alert(key, last, now) for key, last in touched.items()])
 
     def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:  # noqa: ARG002

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from grpo_watch.core.snapshot import RunSnapshot
 
@@ -35,6 +36,15 @@ class RunPicture:
     ended: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     channels: tuple[ChannelStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a run stands by what was read since the start. ``folder`` is its own; None where it is on a server."""
+
+    attempt: int
+    active: bool
+    folder: Path | None
 
 
 @dataclass(frozen=True, slots=True)

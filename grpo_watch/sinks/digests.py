@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from grpo_watch.sinks.notification import FIRING, RESOLVED, STOPPED, Notification
+from grpo_watch.sinks.notification import RESOLVED, Notification
 
-_URGENCY = ("critical", "stop", "warning", "info", "resolved")
-_PLURALS = {"warning": "warnings", "stop": "stops"}
+_URGENCY = ("critical", "warning", "info", "resolved")
+_PLURALS = {"warning": "warnings"}
 
 
 def ranked(parts: Iterable[Notification]) -> list[Notification]:
@@ -53,9 +53,7 @@ def listed(
 
 
 def _urgency(part: Notification) -> str:
-    if part.status == FIRING:
-        return part.severity if part.severity in _URGENCY else "info"
-    return {RESOLVED: "resolved", STOPPED: "stop"}.get(part.status, "info")
+    return "resolved" if part.status == RESOLVED else part.severity
 
 
 def _rest(parts: Sequence[Notification]) -> str:

@@ -10,8 +10,10 @@ from typing import Protocol
 from grpo_watch.core.records import Scalar
 from grpo_watch.sinks.base import Picture
 
-FIRING, RESOLVED, STOPPED = "firing", "resolved", "stopped"
+FIRING, RESOLVED = "firing", "resolved"
 """Values of ``Notification.status``."""
+STOP_RULE = "stop-asked"
+"""The alert of a run that is asked to stop; its key is the receiver that asks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from grpo_watch.errors import ConfigError
 from grpo_watch.sinks.base import Picture
 from grpo_watch.sinks.digests import listed, ranked
 from grpo_watch.sinks.http import Access, Http
-from grpo_watch.sinks.notification import NOTHING, RESOLVED, STOPPED, Notification, Outcome, Result
+from grpo_watch.sinks.notification import NOTHING, RESOLVED, Notification, Outcome, Result
 from grpo_watch.sinks.text import clean, evidence_line, headline, trends
 
 PACE_SECONDS = 1.0
@@ -87,7 +87,7 @@ def _single(told: Notification) -> list[dict[str, Any]]:
     if told.status != RESOLVED:
         lines += [f"Likely: {told.cause}"] if told.cause else []
         lines += [f"Explained by {told.caused_by}"] if told.caused_by else []
-        lines += [f"What to do: {told.hint}"] if told.hint and told.status != STOPPED else []
+        lines += [f"What to do: {told.hint}"] if told.hint else []
     found = [f"*{escaped(headline(told), 200)}*", *(escaped(line, 700) for line in lines)]
     blocks = [_section("\n".join(found))]
     details = [evidence_line(told.evidence, 700), *trends(told)]

@@ -1,26 +1,31 @@
-"""Asks a run that wastes its GPUs to stop, by a file that the training job looks for; off unless it is configured."""
+"""Asks a run that wastes its GPUs to stop, by a file that the training job looks for; off unless it is configured.
+
+That it asks is an alert of the run, ``stop-asked``, stored before anything is done. The file is this alert's delivery:
+made when its message comes, removed when the message of its end does.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_watch.sinks.alerts import moment
-from grpo_watch.sinks.base import Picture
-from grpo_watch.sinks.notification import FIRING, NOTHING, STOPPED, Notification, Outcome, Result
-from grpo_watch.sinks.text import plain
+from grpo_watch.core.records import EventKind, RunEvent
+from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.sinks import stop_file
+from grpo_watch.sinks.alerts import moment, parts_of
+from grpo_watch.sinks.base import Picture, Standing
+from grpo_watch.sinks.notification import FIRING, NOTHING, STOP_RULE, Notification, Outcome, Result
+
+log = logging.getLogger("grpo_watch.stop")
 
 LOOK_SECONDS = 5.0
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
-
-log = logging.getLogger("grpo_watch.stop")
+_OURS = ("run", "attempt", "sink")
+"""What tells a file that this receiver made for this attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +44,14 @@ class StopPlan:
 
 
 class StopReceiver:
-    """Makes the file once per alert, and tells the other receivers.
+    """Looks whose time has come and says so to the run; makes and removes the file as the run's alert says.
 
     Args:
-        name: what metrics call it.
+        name: what metrics call it; the key of its alerts.
         plan: when and where.
-        folder_of: the folder of a run by its name; None when it is not on this machine.
-        announce: takes the notification that a run was asked to stop; its id is the same after any restart.
+        standing: how a run stands; None while it is not read yet.
+        say: takes what a run is to hear.
+        clock: Unix seconds.
     """
 
     pace = 0.0
@@ -55,96 +61,111 @@ class StopReceiver:
         self,
         name: str,
         plan: StopPlan,
-        folder_of: Callable[[str], Path | None],
-        announce: Callable[[Notification], None],
+        standing: Callable[[str], Standing | None],
+        say: Callable[[str, RunEvent], None],
+        clock: Callable[[], float],
     ) -> None:
         self.name = name
-        self._plan, self._folder_of, self._announce = plan, folder_of, announce
-        self._asked: frozenset[str] = frozenset()
+        self._plan, self._standing, self._say, self._clock = plan, standing, say, clock
 
-    def send(self, notification: Notification) -> Outcome:  # noqa: ARG002
-        """Nothing: an alert must have fired for a while."""
-        return NOTHING
+    def send(self, notification: Notification) -> Outcome:
+        """Make the file that a stored alert of this receiver asks for, or remove it; of all else nothing."""
+        outcome = NOTHING
+        for part in parts_of(notification):
+            if (part.rule, part.key) == (STOP_RULE, self.name) and not part.evidence.get("dry_run"):
+                outcome = self._heed(part)
+                if outcome.result is not Result.DELIVERED:
+                    return outcome
+        return outcome
 
     def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:
-        """Ask the runs whose time has come, if they still go on in the attempt that the alert fired in.
-
-        The file would stop the next attempt of a run that ended, or the one that was resumed and may be well.
-        """
-        going_on = {(run.snapshot.run, run.snapshot.attempt) for run in picture.runs if run.active}
-        due = [told for told in firing if (told.run, told.attempt) in going_on and self._is_due(told, now)]
-        self._asked &= {told.id for told in due}
-        problems = []
-        for told in due:
-            if told.id not in self._asked:
-                problem = self._ask(told, now)
-                problems += [problem] if problem else []
-        if problems:
-            return Outcome(Result.RETRY, problems[0])
-        return Outcome(Result.DELIVERED, f"{len(due)} runs asked to stop" if due else "no run is to be stopped")
+        """Say which runs are asked, and which are not any more."""
+        by_run: dict[str, list[Notification]] = {}
+        for told in firing:
+            by_run.setdefault(told.run, []).append(told)
+        shown = [run.snapshot for run in picture.runs]
+        problems = [problem for each in shown for problem in self._look(each, by_run.get(each.run, ()), now)]
+        return Outcome(Result.RETRY, problems[0]) if problems else Outcome(Result.DELIVERED, "all that is due is asked")
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _is_due(self, told: Notification, now: float) -> bool:
-        counts = told.status == FIRING and told.severity == "critical" and told.rule in self._plan.rules
-        return counts and now - told.started >= self._plan.grace
+    # who is asked
 
-    def _ask(self, told: Notification, now: float) -> str:
-        """Make the file, and say so; what kept it from being made."""
-        place = self._place(told.run)
+    def _look(self, snapshot: RunSnapshot, firing: Sequence[Notification], now: float) -> Iterator[str]:
+        """Say what is to be said of one run; gives why it can't be asked, if it can't."""
+        run, standing = snapshot.run, self._standing(snapshot.run)
+        if standing is None or not standing.active:
+            return
+        mine = [told for told in firing if self._counts(told, standing.attempt)]
+        asked = [found for found in snapshot.findings if (found.rule, found.key) == (STOP_RULE, self.name)]
+        dry = [found.evidence.get("dry_run") for found in asked if found.resolved_step is None]
+        if dry and (not mine or dry[-1] is not self._plan.dry_run):
+            self._say(run, RunEvent(self.name, EventKind.STOP_WITHDRAWN))
+        due = [told for told in mine if now - told.started >= self._plan.grace]
+        if due and not dry:
+            problem = self._problem(snapshot, standing)
+            if problem:
+                yield problem
+            else:
+                self._ask(due[0], now)
+
+    def _counts(self, told: Notification, attempt: int) -> bool:
+        """Whether this alert is a reason. What an earlier attempt did is none: the one that was resumed may be well."""
+        worst = told.status == FIRING and told.severity == "critical"
+        return worst and told.rule in self._plan.rules and told.attempt == attempt
+
+    def _problem(self, snapshot: RunSnapshot, standing: Standing) -> str:
+        if STOP_RULE not in {rule.rule for rule in snapshot.rules}:
+            return f"{snapshot.run} can't be asked to stop: the rule {STOP_RULE} is switched off"
+        place = self._place(snapshot.run, standing)
         if place is None:
-            return f"{told.run} can't be asked to stop: its folder is not on this machine; give `folder`"
-        folder, file = place
-        reason = f"{told.rule} has been critical for {(now - told.started) / 60:.0f} minutes"
-        try:
-            if not self._plan.dry_run:
-                _make(folder, file, _document(told, reason, now))
-        except OSError as problem:
-            return f"{folder / file} can't be made: {problem.strerror or problem}"
-        self._asked |= {told.id}
-        self._say(told, folder / file, reason, now)
-        return ""
+            return f"{snapshot.run} can't be asked to stop: its folder is not on this machine; give `folder`"
+        why = stop_file.reachable(place.parent)
+        return f"{place} can't be made: {why}" if why else ""
 
-    def _place(self, run: str) -> tuple[Path, str] | None:
+    def _ask(self, told: Notification, now: float) -> None:
+        kind = EventKind.STOP_REHEARSED if self._plan.dry_run else EventKind.STOP_ASKED
+        lasts = f"{told.rule} has been critical for {(now - told.started) / 60:.0f} minutes"
+        self._say(told.run, RunEvent(self.name, kind, text=lasts, about=told.rule))
+
+    def _place(self, run: str, standing: Standing) -> Path | None:
         if self._plan.folder is not None:
-            return self._plan.folder, f"{_ODD.sub('-', run).lstrip('.-') or 'run'}.{self._plan.file}"
-        folder = self._folder_of(run)
-        return None if folder is None else (folder, self._plan.file)
+            return self._plan.folder / f"{_ODD.sub('-', run).lstrip('.-') or 'run'}.{self._plan.file}"
+        return None if standing.folder is None else standing.folder / self._plan.file
 
-    def _say(self, told: Notification, file: Path, reason: str, now: float) -> None:
-        did = "would be asked" if self._plan.dry_run else "was asked"
-        text = f"{told.run} {did} to stop by {file}: {reason}"
-        log.warning("stop action", extra={"fields": {"run": told.run, "rule": told.rule, "file": str(file)}})
-        mark = hashlib.blake2s(f"stop:{self._plan.dry_run}:{told.id}".encode(), digest_size=16).hexdigest()
-        self._announce(replace(told, id=mark, status=STOPPED, summary=text, message=text, at=now))
+    # the file
 
+    def _heed(self, told: Notification) -> Outcome:
+        """Make the file, or remove it. It stops whatever attempt goes on, so it is made for the alert's own only."""
+        standing = self._standing(told.run)
+        if standing is None:
+            return Outcome(Result.RETRY, f"{told.run} is not read yet", LOOK_SECONDS)
+        file = self._place(told.run, standing)
+        over = not standing.active or standing.attempt != told.attempt
+        if file is None or (over and told.status == FIRING):
+            return NOTHING
+        try:
+            if told.status == FIRING:
+                stop_file.make(file, self._document(told))
+            else:
+                stop_file.remove(file, {name: self._document(told)[name] for name in _OURS})
+        except OSError as problem:
+            did = "made" if told.status == FIRING else "removed"
+            return Outcome(Result.RETRY, f"{file} can't be {did}: {problem.strerror or problem}")
+        fields = {"run": told.run, "rule": told.evidence.get("because"), "file": str(file)}
+        log.warning("stop asked" if told.status == FIRING else "stop withdrawn", extra={"fields": fields})
+        return Outcome(Result.DELIVERED, "asked to stop" if told.status == FIRING else "asked no more")
 
-def _document(told: Notification, reason: str, now: float) -> dict[str, Any]:
-    """What the file says, for people and for the job's log; ``episode`` is the id of the alert's message."""
-    return {
-        "rule": told.rule,
-        "severity": told.severity,
-        "run": told.run,
-        "step": told.step,
-        "episode": told.id,
-        "at": moment(now),
-        "reason": reason,
-    }
-
-
-def _make(folder: Path, file: str, document: Mapping[str, Any]) -> None:
-    """Make the file in exactly this folder: neither the folder nor the file may be a link to elsewhere.
-
-    A file that is there already has asked before.
-    """
-    text = json.dumps(plain(document)) + "\n"
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=place)
-    except FileExistsError:
-        return
-    finally:
-        os.close(place)
-    with os.fdopen(made, "w", encoding="utf-8") as stream:
-        stream.write(text)
+    def _document(self, told: Notification) -> dict[str, Any]:
+        """What the file says, for people and for the job; ``id`` is the transition's, ``step`` the newest one read."""
+        return {
+            "rule": told.evidence.get("because"),
+            "run": told.run,
+            "attempt": told.attempt,
+            "step": told.step,
+            "at": moment(self._clock()),
+            "reason": told.message,
+            "sink": self.name,
+            "id": told.id,
+        }

@@ -9,7 +9,7 @@ from typing import Any
 
 from grpo_watch.core.records import Scalar
 from grpo_watch.sinks.digests import counted
-from grpo_watch.sinks.notification import RESOLVED, STOPPED, Notification
+from grpo_watch.sinks.notification import RESOLVED, Notification
 
 BARS = "▁▂▃▄▅▆▇█"
 _TOP = len(BARS) - 1
@@ -52,7 +52,7 @@ def headline(told: Notification) -> str:
     if told.parts:
         runs = len({part.run for part in told.parts})
         return f"{counted(told.parts)} on {runs} run{'' if runs == 1 else 's'}"
-    word = {RESOLVED: "RESOLVED", STOPPED: "STOP"}.get(told.status, told.severity.upper())
+    word = "RESOLVED" if told.status == RESOLVED else told.severity.upper()
     goal = f" of {told.max_steps}" if told.max_steps else ""
     return clean(f"{word} {told.rule} · {told.run} · step {told.step}{goal}", 200)
 

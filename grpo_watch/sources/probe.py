@@ -8,12 +8,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Cursor, Item, RunConfig, Scalar, Setting
+from grpo_watch.core.records import (
+    CheckpointDigest,
+    CheckpointKind,
+    Cursor,
+    EventKind,
+    Item,
+    RunConfig,
+    RunEvent,
+    Scalar,
+    Setting,
+)
 from grpo_watch.core.records import TensorDigest as Digest
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.logged_config import logged_config
 from grpo_watch.sources.probe_join import Joined
-from grpo_watch.sources.probe_lines import Failure, Start, Weights, said
+from grpo_watch.sources.probe_lines import Failure, Start, Stopped, Weights, said
 from grpo_watch.sources.run_config import FROM_ARGUMENTS
 from grpo_watch.sources.tail import Tail
 
@@ -47,8 +57,8 @@ class ProcessFile:
         self.session = session if isinstance(session, int) else 0
         self._line = 0
 
-    def read(self, stats: SourceStats, *, last: bool) -> Iterator[Start]:
-        """Take the new lines; the starts are given out, weights are held."""
+    def read(self, stats: SourceStats, *, last: bool) -> Iterator[Start | Stopped]:
+        """Take the new lines; starts, and that the job stopped, are given out, weights are held."""
         for line in self.tail.finish() if last else self.tail.read():
             self._line += 1
             if line.too_long:
@@ -65,6 +75,8 @@ class ProcessFile:
                 continue
             if isinstance(found, Start):
                 self.session += 1
+                yield found
+            elif isinstance(found, Stopped):
                 yield found
             elif isinstance(found, Failure):
                 self.failed = f"{self.tail.path.name}: the probe stopped after step {found.step}: {found.text}"
@@ -133,8 +145,11 @@ class ProbeSource:
             (file for key, file in self._files.items() if not key.startswith(ENGINE)), key=lambda file: int(file.key)
         )
         for file in ranks:
-            for start in file.read(self.stats, last=last):
-                yield from self._begin(start, first=file is ranks[0])
+            for told in file.read(self.stats, last=last):
+                if isinstance(told, Start):
+                    yield from self._begin(told, first=file is ranks[0])
+                else:
+                    yield self._heeded(told, seen)
         if ranks:
             yield from self._steps(ranks[0], ranks[1:], seen, last=last)
         for engine in [file for key, file in self._files.items() if key.startswith(ENGINE)]:
@@ -209,6 +224,10 @@ class ProbeSource:
         if len(self._seeds) > 1 and len(self._seeds) == min(start.ranks, self._processes()):
             same = Setting("same" if len(set(self._seeds.values())) == 1 else "different", origin)
             yield RunConfig(None, None, {"rank_seeds": same}, self.name, self._segment, FROM_ARGUMENTS)
+
+    def _heeded(self, told: Stopped, seen: float | None) -> RunEvent:
+        kind, text = EventKind.STOP_HEEDED, told.reason
+        return RunEvent(self.name, kind, told.step, text, self._segment, seen=seen, about=told.rule)
 
     def _processes(self) -> int:
         """Files of processes that train."""

@@ -62,7 +62,15 @@ class Failure(NamedTuple):
     text: str
 
 
-Said: TypeAlias = Start | Weights | Failure
+class Stopped(NamedTuple):
+    """The job heeded a request to stop, made because of ``rule``."""
+
+    step: int
+    rule: str
+    reason: str
+
+
+Said: TypeAlias = Start | Weights | Failure | Stopped
 
 
 def said(data: bytes) -> Said | None:
@@ -82,6 +90,8 @@ def said(data: bytes) -> Said | None:
         return _start(line)
     if kind == "weights":
         return _weights(line)
+    if kind == "stopped":
+        return Stopped(_count(line, "step"), str(line.get("rule", ""))[:100], str(line.get("reason", ""))[:300])
     return Failure(_count(line, "step"), str(line.get("text", ""))[:300]) if kind == "error" else None
 
 

@@ -99,7 +99,7 @@ def test_alertmanager_has_the_alert_soon_and_after_kill_minus_nine(
 
 
 def test_a_dead_run_is_asked_to_stop_and_people_are_told(tmp_path: Path, lines: list[bytes]) -> None:
-    """The file is in the run's own folder; the webhook hears of the alert and of the stop, each once."""
+    """The file is in the run's own folder; webhook, API and metrics tell of the alert and of the stop, each once."""
     with receiving() as people:
         sinks = [
             {"type": "webhook", "url": people.url, "secret_file": str(secret_file(tmp_path / "hmac", "geheim"))},
@@ -109,11 +109,15 @@ def test_a_dead_run_is_asked_to_stop_and_people_are_told(tmp_path: Path, lines: 
         options = ("--config", str(config))
         with watching(tmp_path / "runs" / FROZEN, state=tmp_path / "state", options=options) as daemon:
             grow(tmp_path / "runs", lines[2:40], daemon)
-            until(lambda: any(told["status"] == "stopped" for told in documents(people)), daemon.child)
-            (file,) = tmp_path.rglob("grpo-watch.stop")
+            (file,) = until(lambda: list(tmp_path.rglob("grpo-watch.stop")), daemon.child)
             assert file.parent == tmp_path / "runs" / FROZEN
+            until(lambda: any(told["rule"] == "stop-asked" for told in documents(people)), daemon.child)
+            listed = json.loads(daemon.get("/api/v1/alerts"))["alerts"]
+            assert [alert["key"] for alert in listed if alert["rule"] == "stop-asked"] == ["stop"]
+            labels = f'{{rule="stop-asked",run="{FROZEN}",severity="warning"}}'
+            assert f"grpo_alert_firing{labels} 1.0" in daemon.get("/metrics")
             daemon.child.terminate()
             assert daemon.ends() == 0
-        told = [(one["status"], one["rule"]) for one in documents(people) if one["rule"] == RULE]
-        assert told == [("firing", RULE), ("stopped", RULE)]
+        told = [(one["status"], one["rule"]) for one in documents(people) if one["rule"] in {RULE, "stop-asked"}]
+        assert told == [("firing", RULE), ("firing", "stop-asked")]
         assert len({one["id"] for one in documents(people)}) == len(documents(people))

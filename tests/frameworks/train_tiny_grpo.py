@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument("--frozen", action="store_true")
     parser.add_argument("--freeze-from", type=float, default=float("inf"), help="first step that changes nothing")
     parser.add_argument("--probe", type=int, default=0, help="optimizer steps between two probes")
+    parser.add_argument("--stop-file", help="name of the file upon which the callback stops")
     parser.add_argument("--save-steps", type=int, default=SAVE_STEPS)
     parser.add_argument("--max-steps", type=int, default=MAX_STEPS)
     parser.add_argument("--report-to", action="append", default=[], help="wandb or tensorboard; several times for both")
@@ -133,7 +134,7 @@ def train(options: argparse.Namespace, folder: str) -> None:
         train_dataset=Dataset.from_dict({"prompt": [f"{a}+{b}=" for a in range(10) for b in range(10)]}),
         processing_class=tokens,
         optimizers=(optimizer, None),
-        callbacks=[GrpoWatchCallback(every=options.probe)] if options.probe else None,
+        callbacks=[GrpoWatchCallback(every=options.probe, stop_file=options.stop_file)] if options.probe else None,
     )
     trainer.train()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -143,6 +144,68 @@ def test_the_stop_file_is_heeded_only_on_request(tmp_path: Path, probed: list[tu
     asked.on_step_end(arguments(output), state, control, model=SimpleNamespace())
     assert probed
     assert control.should_training_stop
+
+
+def request(folder: Path, step: object) -> Path:
+    """The file as the stop action makes it, which had read so far of the run."""
+    file = folder / "grpo-watch.stop"
+    file.write_text(json.dumps({"rule": "kl-stuck-at-zero", "step": step, "reason": "It is dead.", "id": "f00d"}))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("read_step", "goes_on_from", "stops"),
+    [(43, 40, True), (44, 40, True), (40, 40, False), (57, 40, False), (7, 40, False), (57, 0, False), (3, 0, True)],
+)
+def test_a_request_of_an_earlier_attempt_is_not_heeded(
+    tmp_path: Path, probed: list[tuple[int, bool]], read_step: int, goes_on_from: int, *, stops: bool
+) -> None:
+    """A watcher that had read no step of this attempt made it after it began; it goes, and is not heeded later."""
+    one = GrpoWatchCallback(every=4, stop_file="grpo-watch.stop")
+    control = SimpleNamespace(should_training_stop=False)
+    one.on_train_begin(arguments(tmp_path), SimpleNamespace(global_step=goes_on_from), control)
+    file = request(tmp_path, read_step)
+    for step in range(goes_on_from + 1, goes_on_from + 5):
+        assert not control.should_training_stop
+        state = SimpleNamespace(global_step=step, max_steps=99)
+        one.on_step_end(arguments(tmp_path), state, control, model=SimpleNamespace())
+    assert (control.should_training_stop, file.exists()) == (stops, stops)
+
+
+def test_it_says_once_that_it_stopped_and_why(tmp_path: Path, probed: list[tuple[int, bool]]) -> None:
+    one = GrpoWatchCallback(every=2, stop_file="grpo-watch.stop")
+    control = steps(one, tmp_path, 2)
+    request(tmp_path, 2)
+    for step in (4, 6):  # a trainer that does not stop at once
+        one.on_step_end(arguments(tmp_path), SimpleNamespace(global_step=step), control, model=SimpleNamespace())
+    (line,) = [line for line in read(tmp_path) if line["kind"] == "stopped"]
+    assert {name: line[name] for name in ("step", "rank", "rule", "reason", "id")} == {
+        "step": 4,
+        "rank": 0,
+        "rule": "kl-stuck-at-zero",
+        "reason": "It is dead.",
+        "id": "f00d",
+    }
+    assert probed
+
+
+@pytest.mark.parametrize("text", ["", "stop please", "[]", '{"step": "x"}', "\xff", "[" * 100_000])
+def test_a_file_that_somebody_made_by_hand_counts(tmp_path: Path, probed: list[tuple[int, bool]], text: str) -> None:
+    one = GrpoWatchCallback(every=1, stop_file="STOP")
+    control = steps(one, tmp_path, 1)
+    (tmp_path / "STOP").write_bytes(text.encode("latin-1"))
+    one.on_step_end(arguments(tmp_path), SimpleNamespace(global_step=2), control, model=SimpleNamespace())
+    assert control.should_training_stop
+    assert probed
+
+
+def test_a_pipe_for_a_stop_file_hangs_nothing(tmp_path: Path, probed: list[tuple[int, bool]]) -> None:
+    one = GrpoWatchCallback(every=1, stop_file="STOP")
+    control = steps(one, tmp_path, 1)
+    os.mkfifo(tmp_path / "STOP")
+    one.on_step_end(arguments(tmp_path), SimpleNamespace(global_step=2), control, model=SimpleNamespace())
+    assert control.should_training_stop
+    assert probed
 
 
 def test_an_engines_version(tmp_path: Path) -> None:

@@ -1,45 +1,79 @@
-"""The stop action: which alerts count, when, and that the file is made nowhere but where it should be."""
+"""The stop action: which alerts count, when, what a run hears, and where the file is made and where not."""
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from grpo_watch.config.schema import Settings
+from grpo_watch.core.diagnosis import Finding
+from grpo_watch.core.records import EventKind, RunEvent, Severity
+from grpo_watch.core.snapshot import RuleStatus, RuleView
 from grpo_watch.runtime.receivers import Around, build
-from grpo_watch.sinks.base import Picture, RunPicture
+from grpo_watch.sinks.base import Picture, RunPicture, Standing
 from grpo_watch.sinks.notification import Notification, Outcome, Receiver, Result
 from tests.sinks.test_prometheus import EMPTY
 from tests.support.receiving import told
 
 FIRED = told().started
 GRACE = 600.0
+NOW = FIRED + GRACE
+RULES = (RuleView("stop-asked", Severity.WARNING, RuleStatus.OK),)
+WHY = "kl-stuck-at-zero has been critical for 10 minutes"
 
 
 class Site:
-    """A run's folder, and what was announced."""
+    """A run in its folder, and what it heard."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.announced = folder, list[Notification]()
+        self.folder: Path | None = folder
+        self.attempt, self.active, self.read = 1, True, True
+        self.heard = list[tuple[str, RunEvent]]()
+
+    @property
+    def file(self) -> Path:
+        assert self.folder is not None
+        return self.folder / "grpo-watch.stop"
 
     def stop(self, **settings: object) -> Receiver:
         wanted = {"type": "stop", "rules": ["kl-stuck-at-zero"], **settings}
-        around = Around(
-            clock=lambda: 0.0,
-            folder_of=lambda run: None if run == "remote" else self.folder,
-            announce=self.announced.append,
-        )
+        around = Around(lambda: NOW, standing=self.standing, say=lambda run, event: self.heard.append((run, event)))
         (routed,) = build(Settings.model_validate({"sinks": [wanted]}).sinks, around)
         return routed.receiver
 
+    def standing(self, _run: str) -> Standing | None:
+        return Standing(self.attempt, self.active, self.folder) if self.read else None
 
-def look(receiver: Receiver, *firing: Notification, after: float = GRACE, attempt: int = 1) -> Outcome:
-    names = {told.run for told in firing}
-    runs = tuple(RunPicture(replace(EMPTY, run=name, attempt=attempt), name, active=name != "ended") for name in names)
-    return receiver.refresh(firing, Picture(runs=runs), FIRED + after)
+    def kinds(self) -> list[EventKind]:
+        return [event.kind for _, event in self.heard]
+
+
+def finding(*, dry_run: bool = False, resolved_step: int | None = None, key: str = "stop") -> Finding:
+    """The alert by which the run is asked."""
+    evidence = {"because": "kl-stuck-at-zero", "dry_run": dry_run}
+    return Finding("stop-asked", key, Severity.WARNING, 1, 12, 12, resolved_step, evidence, WHY, "")
+
+
+def asked(**changed: object) -> Notification:
+    """The message of that alert."""
+    evidence = {"because": "kl-stuck-at-zero", "dry_run": False}
+    known = {"id": "beef", "rule": "stop-asked", "key": "stop", "severity": "warning", "step": 12, "message": WHY}
+    return told(**{**known, "evidence": evidence, **changed})
+
+
+def over(**changed: object) -> Notification:
+    return asked(id="beef-over", status="resolved", ended=NOW, **changed)
+
+
+def look(
+    receiver: Receiver, *firing: Notification, after: float = GRACE, findings: tuple[Finding, ...] = ()
+) -> Outcome:
+    shown = replace(EMPTY, run="v0-run", rules=RULES, findings=findings)
+    return receiver.refresh(firing, Picture(runs=(RunPicture(shown, "v0-run", active=True),)), FIRED + after)
 
 
 @pytest.fixture
@@ -48,98 +82,199 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path / "run")
 
 
-def test_asks_once_after_the_grace_period_and_says_so(site: Site) -> None:
-    receiver, file = site.stop(), site.folder / "grpo-watch.stop"
-    assert receiver.send(told()).result is Result.DELIVERED
-    assert look(receiver, told(), after=GRACE - 0.1).result is Result.DELIVERED
-    assert not file.exists()
-    for _ in range(3):
-        assert look(receiver, told()).detail == "1 runs asked to stop"
-    (line,) = file.read_text().splitlines()
-    assert json.loads(line) == {
-        "rule": "kl-stuck-at-zero",
-        "severity": "critical",
-        "run": "v0-run",
-        "step": 10,
-        "episode": "f00d",
-        "at": "2026-11-18T11:16:40.000Z",
-        "reason": "kl-stuck-at-zero has been critical for 10 minutes",
-    }
-    (said,) = site.announced
-    assert (said.status, said.run, said.at) == ("stopped", "v0-run", FIRED + GRACE)
-    assert said.message == f"v0-run was asked to stop by {file}: kl-stuck-at-zero has been critical for 10 minutes"
-    assert said.id != told().id
+# who is asked
+
+
+def test_says_so_after_the_grace_period_until_the_alert_is_seen(site: Site) -> None:
+    """Nothing is made before the run's alert is stored; what it hears twice is one alert."""
+    receiver = site.stop()
+    assert not receiver.send(told()).reached
+    look(receiver, told(), after=GRACE - 0.1)
+    assert site.heard == []
+    look(receiver, told())
+    look(receiver, told())
+    event = RunEvent("stop", EventKind.STOP_ASKED, text=WHY, about="kl-stuck-at-zero")
+    assert site.heard == [("v0-run", event)] * 2
+    look(receiver, told(), findings=(finding(),))
+    assert len(site.heard) == 2
+    assert not site.file.exists()
 
 
 @pytest.mark.parametrize(
     "other",
-    [told(severity="warning"), told(rule="entropy-collapse"), told(status="resolved"), told(run="ended")],
+    [told(severity="warning"), told(rule="entropy-collapse"), told(status="resolved"), told(attempt=2), told(run="x")],
     ids=str,
 )
 def test_nothing_else_stops_a_run(site: Site, other: Notification) -> None:
     look(site.stop(), other, after=10 * GRACE)
-    assert list(site.folder.iterdir()) == []
-    assert site.announced == []
+    assert site.heard == []
+
+
+def test_a_run_that_is_over_or_not_read_yet_is_not_asked(site: Site) -> None:
+    receiver = site.stop()
+    site.active = False
+    assert look(receiver, told()).result is Result.DELIVERED
+    site.active, site.read = True, False
+    look(receiver, told(), findings=(finding(),))
+    assert site.heard == []
 
 
 def test_a_resumed_job_is_not_stopped_for_what_its_last_attempt_did(site: Site) -> None:
-    """The job took the file and was started anew, and so was the watcher; the old alert is not resolved yet."""
-    receiver, file = site.stop(), site.folder / "grpo-watch.stop"
-    look(receiver, told())
-    file.unlink()
-    for watcher in (receiver, site.stop()):
-        assert look(watcher, told(), attempt=2).detail == "no run is to be stopped"
-    assert not file.exists()
-    assert len(site.announced) == 1
-    look(receiver, told(attempt=2, id="beef"), attempt=2)
-    assert json.loads(file.read_text())["episode"] == "beef"
+    """The old alert is not resolved yet; one of the new attempt counts again, once what was asked is over."""
+    receiver = site.stop()
+    site.attempt = 2
+    look(receiver, told(), findings=(finding(),))
+    assert site.kinds() == [EventKind.STOP_WITHDRAWN]
+    look(receiver, told(), told(attempt=2), findings=(finding(resolved_step=13),))
+    assert site.kinds()[1:] == [EventKind.STOP_ASKED]
 
 
-def test_a_dry_run_only_says_it(site: Site) -> None:
-    look(site.stop(dry_run=True), told())
-    assert list(site.folder.iterdir()) == []
-    assert "would be asked to stop" in site.announced[0].message
+def test_what_recovers_is_asked_no_more(site: Site) -> None:
+    receiver = site.stop()
+    look(receiver, told(rule="entropy-collapse"), findings=(finding(),))
+    assert site.heard == [("v0-run", RunEvent("stop", EventKind.STOP_WITHDRAWN))]
 
 
-def test_after_a_restart_the_same_is_announced_under_the_same_id(site: Site) -> None:
-    """So that receivers which know the id keep quiet; the file stays as it was."""
-    look(site.stop(), told())
-    before = (site.folder / "grpo-watch.stop").read_text()
-    look(site.stop(), replace(told(), step=99))
-    assert (site.folder / "grpo-watch.stop").read_text() == before
-    assert site.announced[0].id == site.announced[1].id
+def test_a_dry_run_only_says_it_and_is_followed_by_a_real_one(site: Site) -> None:
+    rehearsal = site.stop(dry_run=True)
+    look(rehearsal, told())
+    assert site.kinds() == [EventKind.STOP_REHEARSED]
+    assert not rehearsal.send(asked(evidence={"because": "kl-stuck-at-zero", "dry_run": True})).reached
+    look(rehearsal, told(), findings=(finding(dry_run=True),))
+    assert len(site.heard) == 1
+    real = site.stop()
+    look(real, told(), findings=(finding(dry_run=True),))
+    look(real, told(), findings=(finding(dry_run=True, resolved_step=13),))
+    assert site.kinds()[1:] == [EventKind.STOP_WITHDRAWN, EventKind.STOP_ASKED]
+    assert not site.file.exists()
+
+
+def test_each_receiver_minds_its_own_alert(site: Site) -> None:
+    look(site.stop(name="other"), told(), findings=(finding(),))
+    assert [(event.channel, event.kind) for _, event in site.heard] == [("other", EventKind.STOP_ASKED)]
+    assert not site.stop(name="other").send(asked()).reached
+    assert not site.file.exists()
+
+
+def test_what_keeps_a_run_from_being_asked_is_told(site: Site) -> None:
+    receiver = site.stop()
+    picture = Picture(runs=(RunPicture(replace(EMPTY, run="v0-run"), "v0-run", active=True),))
+    off = receiver.refresh([told()], picture, NOW)
+    site.file.parent.rmdir()
+    gone = look(receiver, told())
+    site.folder = None
+    away = look(receiver, told())
+    assert {off.result, gone.result, away.result} == {Result.RETRY}
+    assert "the rule stop-asked is switched off" in off.detail
+    assert "No such file" in gone.detail
+    assert "give `folder`" in away.detail
+    assert site.heard == []
+
+
+# the file
+
+
+def test_the_alert_makes_the_file_and_its_end_removes_it(site: Site) -> None:
+    receiver = site.stop()
+    assert receiver.send(asked()).result is Result.DELIVERED
+    (line,) = site.file.read_text().splitlines()
+    assert json.loads(line) == {
+        "rule": "kl-stuck-at-zero",
+        "run": "v0-run",
+        "attempt": 1,
+        "step": 12,
+        "at": "2026-11-18T11:16:40.000Z",
+        "reason": WHY,
+        "sink": "stop",
+        "id": "beef",
+    }
+    assert receiver.send(over()).result is Result.DELIVERED
+    assert list(site.file.parent.iterdir()) == []
+
+
+def test_sent_again_it_is_the_same(site: Site) -> None:
+    """Killed before the answer was stored, the message comes again: of the file's making, and of its removal."""
+    site.stop().send(asked())
+    before = site.file.read_text()
+    assert site.stop().send(asked(step=99)).result is Result.DELIVERED
+    assert site.file.read_text() == before
+    for _ in range(2):
+        assert site.stop().send(over()).result is Result.DELIVERED
+    assert not site.file.exists()
+
+
+def test_many_in_one_message(site: Site) -> None:
+    """What was found at a start comes as one digest."""
+    site.stop().send(replace(told(), parts=(told(), asked())))
+    assert site.file.exists()
+
+
+@pytest.mark.parametrize(("attempt", "active"), [(2, True), (1, False)], ids=["a new attempt", "over"])
+def test_what_goes_on_is_not_stopped_by_an_old_message(site: Site, attempt: int, *, active: bool) -> None:
+    """It waited in the queue while the watcher was down, and the job was started anew."""
+    site.attempt, site.active = attempt, active
+    assert site.stop().send(asked()).result is Result.DELIVERED
+    assert not site.file.exists()
+
+
+def test_a_run_that_is_not_read_yet_waits(site: Site) -> None:
+    site.read = False
+    outcomes = [site.stop().send(asked()), site.stop().send(over())]
+    assert [(each.result, each.retry_after) for each in outcomes] == [(Result.RETRY, 5.0)] * 2
+
+
+@pytest.mark.parametrize(
+    "text", ["", "by hand", "{}", "[" * 100_000, '{"run": "v0-run", "attempt": 2, "sink": "stop"}']
+)
+def test_a_file_of_somebody_else_is_left_alone(site: Site, text: str) -> None:
+    """Of a person, another receiver, another attempt."""
+    site.file.write_text(text)
+    for message in (asked(), over()):
+        assert site.stop().send(message).result is Result.DELIVERED
+    assert site.file.read_text() == text
 
 
 def test_a_folder_of_its_own(site: Site, tmp_path: Path) -> None:
     """The run's name is no path."""
     (tmp_path / "stops").mkdir()
     receiver = site.stop(folder=str(tmp_path / "stops"), file="STOP")
-    look(receiver, told(run="../../etc/x y"), told(run="..", id="2"))
+    receiver.send(asked(run="../../etc/x y"))
+    receiver.send(asked(run="..", id="2"))
     assert sorted(path.name for path in (tmp_path / "stops").iterdir()) == ["etc-x-y.STOP", "run.STOP"]
 
 
 def test_links_are_not_followed(site: Site, tmp_path: Path) -> None:
-    """Whoever can write to the run's folder can't make the watcher write elsewhere."""
+    """Whoever can write to the run's folder can't make the watcher write, read or remove elsewhere."""
     target = tmp_path / "precious"
-    (site.folder / "grpo-watch.stop").symlink_to(target)
-    look(site.stop(), told())
+    site.file.symlink_to(target)
+    site.stop().send(asked())
     assert not target.exists()
+    site.file.unlink()
+    site.stop().send(asked())
+    site.file.rename(target)
+    site.file.symlink_to(target)
+    assert site.stop().send(over()).result is Result.DELIVERED
+    assert target.exists()
     link = tmp_path / "link"
-    link.symlink_to(site.folder)
+    link.symlink_to(site.file.parent)
     linked = Site(link)
-    outcome = look(linked.stop(file="other"), told())
-    assert outcome.result is Result.RETRY
-    assert not (site.folder / "other").exists()
-    assert linked.announced == []
+    assert linked.stop(file="other").send(asked()).result is Result.RETRY
+    assert look(linked.stop(file="other"), told()).result is Result.RETRY
+    assert linked.heard == []
+    assert not (link / "other").exists()
 
 
-def test_what_can_not_be_made_is_said_and_tried_again(site: Site) -> None:
-    receiver = site.stop()
-    away = look(receiver, told(run="remote"))
-    assert (away.result, "give `folder`" in away.detail) == (Result.RETRY, True)
-    site.folder.rmdir()
-    gone = look(receiver, told())
-    assert "No such file" in gone.detail
-    site.folder.mkdir()
-    assert look(receiver, told()).result is Result.DELIVERED
-    assert (site.folder / "grpo-watch.stop").exists()
+def test_a_pipe_in_its_place_hangs_nothing(site: Site) -> None:
+    os.mkfifo(site.file)
+    for message in (asked(), over()):
+        assert site.stop().send(message).result is Result.DELIVERED
+    assert site.file.is_fifo()
+
+
+def test_what_can_not_be_made_is_tried_again(site: Site) -> None:
+    site.file.parent.rmdir()
+    gone = site.stop().send(asked())
+    assert (gone.result, "No such file" in gone.detail) == (Result.RETRY, True)
+    site.file.parent.mkdir()
+    assert site.stop().send(asked()).result is Result.DELIVERED
+    assert site.file.exists()

@@ -46,7 +46,7 @@ class Desk:
         routed: the receivers.
         wishes: what holds for all of them.
         chance: numbers in 0…1.
-        announced: any thread may put in what all receivers are told beside alerts.
+        said: any thread may put in what a run, by its name, is to hear.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class Desk:
         routed: Sequence[Routed] = (),
         wishes: Wishes | None = None,
         chance: Callable[[], float] = lambda: 1.0,
-        announced: SimpleQueue[Notification] | None = None,
+        said: SimpleQueue[tuple[str, RunEvent]] | None = None,
     ) -> None:
         self.outboxes = [Outbox(each, chance) for each in routed]
         self._wishes = wishes or Wishes()
-        self._announced = announced or SimpleQueue()
+        self._said = said or SimpleQueue()
         self._gather_until: float | None = 0.0
         self._arrived: WeakSet[RunWatch] = WeakSet()
         self._known = {outbox.name for outbox in self.outboxes}
@@ -93,24 +93,25 @@ class Desk:
             watch.hear(RunEvent(key, EventKind.DELIVERY_RECOVERED))
 
     def turn(self, now: float, timer: float, *, ready: bool) -> None:
-        """What time brings: mutes that end, announcements, and the end of the gathering (``timer``: monotonic)."""
+        """What time brings: mutes that end, and the end of the gathering (``timer``: monotonic)."""
         muted = self._muted(now)
-        announced = list(self._drain())
         if self._gather_until == 0.0:
             self._gather_until = timer + GATHER_SECONDS
         over = self._gather_until is None or ready or timer >= self._gather_until
         self._gather_until = None if over else self._gather_until
         for outbox in self.outboxes:
             outbox.unmute(now, muted)
-            outbox.put(announced, now, muted)
             if over:
                 outbox.gathered()
         self._note_trouble()
 
     def tell(self, watches: Iterable[RunWatch]) -> None:
-        """Let runs hear of receivers that get nothing, or that get messages again."""
+        """Let runs hear what was said to them, and of receivers that get nothing, or that get messages again."""
         reports = [report for outbox in self.outboxes for report in outbox.reports()]
-        for watch in watches if reports else ():
+        said = list(self._drain())
+        for watch in watches if reports or said else ():
+            for event in [event for run, event in said if run == watch.name]:
+                watch.hear(event)
             state = watch.ingest.state
             troubled = {t.key for t in firing(state) if t.rule == OWN_RULE}
             for report in reports:
@@ -158,9 +159,9 @@ class Desk:
         for sink in before.keys() - self.troubled.keys():
             log.warning("a receiver is reached again", extra={"fields": {"sink": sink}})
 
-    def _drain(self) -> Iterator[Notification]:
-        while not self._announced.empty():  # nobody else takes from it
-            yield self._announced.get()
+    def _drain(self) -> Iterator[tuple[str, RunEvent]]:
+        while not self._said.empty():  # nobody else takes from it
+            yield self._said.get()
 
     def _muted(self, now: float) -> Callable[[Notification], bool]:
         mutes = self._wishes.mutes()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from grpo_watch.runtime.delivery.packing import pack, unpack
 from grpo_watch.runtime.delivery.waiting import Episode, episode_of
-from grpo_watch.sinks.notification import FIRING, RESOLVED, STOPPED, Notification
+from grpo_watch.sinks.notification import FIRING, RESOLVED, STOP_RULE, Notification
 from grpo_watch.sinks.route import Route
 from grpo_watch.store.deliveries import Told
 
@@ -47,10 +47,8 @@ class Episodes:
             return self._resolved(told)
         if not self._wanted(told):
             return None
-        if told.status == STOPPED:
-            return told
         state, _ = self._open.get(episode_of(told), (None, told))
-        if muted(told):
+        if muted(told) and not self._own(told):
             self._put(told, state or MUTED)
             return None
         self._put(told, TOLD)
@@ -81,7 +79,11 @@ class Episodes:
         return (told for state, told in self._open.values() if state == TOLD)
 
     def _wanted(self, told: Notification) -> bool:
-        return self._route.wants(told) and (told.rule, told.key) != (OWN_RULE, self._name)
+        return self._own(told) or (self._route.wants(told) and (told.rule, told.key) != (OWN_RULE, self._name))
+
+    def _own(self, told: Notification) -> bool:
+        """Whether it is what this receiver itself asked for: whatever is kept from people, it gets that."""
+        return (told.rule, told.key) == (STOP_RULE, self._name)
 
     def _resolved(self, told: Notification) -> Notification | None:
         place = episode_of(told)

@@ -1,0 +1,49 @@
+"""Reads the file by which the stop action asks a job to stop, and tells a request of now from an old one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 65_536
+KEPT = ("rule", "reason", "id")
+"""What is kept of a request, for the line that says that it was heeded."""
+
+
+def asked(files: Iterable[Path], first: int, step: int) -> dict[str, str] | None:
+    """What the first file says that asks this attempt to stop; None where none does. Never raises.
+
+    The stop action writes the newest step that it had read of the run. One that this attempt has not made since it
+    began is of an earlier attempt, which the action had not seen end: that file is removed. A file that names no step,
+    as one made by hand, always counts.
+
+    Args:
+        files: where one may be.
+        first: the step from which this attempt goes on (0: from the start).
+        step: the step that it has made now.
+    """
+    for file in files:
+        with suppress(OSError):  # it is not there, or a network file system lost it for a moment (ESTALE)
+            request = _request(file)
+            if request is None:
+                continue
+            read = request.get("step")
+            if not isinstance(read, int) or first < read <= step:
+                return {name: str(request[name])[:300] for name in KEPT if name in request}
+            file.unlink()
+    return None
+
+
+def _request(file: Path) -> Mapping[str, Any] | None:
+    """What a file says: nothing, if it is no JSON; None where there is no file. Raises ``OSError``."""
+    if not file.exists():
+        return None
+    if not file.is_file():  # a pipe would hang the job
+        return {}
+    with file.open("rb") as stream, suppress(ValueError, RecursionError):
+        said = json.loads(stream.read(MOST_BYTES))
+        return said if isinstance(said, dict) else {}
+    return {}
