@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappush, heapreplace
-from typing import NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import xxhash
 
@@ -58,17 +59,28 @@ class Collected:
         Raises:
             RecursionError: a conversation nested beyond sense.
         """
-        new, start = reduced(completions), len(self.texts)
-        self.prompts += self._hashed(prompts)
+        self.take(prompts, reduced(completions))
+
+    def take(self, prompts: Iterable[object], new: Reduced) -> None:
+        """Take rows whose completions are reduced already, as many prompts as completions.
+
+        Raises:
+            RecursionError: a conversation nested beyond sense.
+        """
+        start, runs = len(self.texts), list(self._hashed(prompts))
+        for hashed, count in runs:
+            self.prompts += [hashed] * count
         self.texts += new.hashes
         self.lengths += new.lengths
         self.empty += new.empty
         self.openings += new.openings
-        for at, prompt in enumerate(self.prompts[start:], start):
-            rows = self._chosen.get(prompt)
-            if rows is not None and len(rows) < PER_PROMPT:
-                rows.append(at)
-                self.windows[at] = new.window(at - start)
+        at = 0
+        for hashed, count in runs:
+            if (rows := self._chosen.get(hashed)) is not None:
+                for place in range(at, min(at + count, at + PER_PROMPT - len(rows))):
+                    rows.append(start + place)
+                    self.windows[start + place] = new.window(place)
+            at += count
 
     def put(self, at: int, completion: object) -> None:
         """Replace the completion of a row that was taken (a later turn of the same rollout)."""
@@ -83,16 +95,16 @@ class Collected:
         (self.prompts[at],) = digests((as_text(prompt),))
         self._newest = None
 
-    def _hashed(self, prompts: Sequence[object]) -> Iterator[bytes]:
-        """Hashes of prompts; one that repeats the one before it, as those of a group do, is hashed once."""
+    def _hashed(self, prompts: Iterable[object]) -> Iterator[tuple[bytes, int]]:
+        """Hashes of prompts and how often each comes in a row; one that repeats, as in a group, is hashed once."""
         hashed = self.prompts[-1] if self.prompts else b""
-        for prompt in prompts:
+        for prompt, run in groupby(prompts):
             if self._newest is None or prompt != self._newest:
                 (hashed,) = digests((as_text(prompt),))
                 self._newest = prompt
                 if hashed not in self._chosen:
                     self._choose(hashed)
-            yield hashed
+            yield hashed, len(list(run))
 
     def _choose(self, hashed: bytes) -> None:
         """Keep the texts of a new prompt if its hash is among the lowest."""
@@ -120,17 +132,18 @@ class Reduced(NamedTuple):
 
 def reduced(completions: Sequence[object]) -> Reduced:
     """Reduce completions of one kind; a call per column is much cheaper than one per completion."""
-    strings = [one for one in completions if type(one) is str]
-    if len(strings) < len(completions):
+    strings: Sequence[Any] = completions
+    if not {str}.issuperset(map(type, completions)):
         tokens = [ids for one in completions if (ids := token_ids(one)) is not None]
         if len(tokens) == len(completions):
             return _of_tokens(tokens)
         strings = [as_text(one) for one in completions]
     texts = [plain(text) if "<" in text or "[" in text else text for text in strings]
+    lengths = list(map(len, texts))
     return Reduced(
         digests(texts),
-        [len(text) for text in texts],
-        [not text or text.isspace() for text in texts],
+        lengths,
+        [blank or not length for blank, length in zip(map(str.isspace, texts), lengths, strict=True)],
         [hash(text[:OPENING]) for text in texts],
         lambda at: _window(texts[at]),
     )

@@ -122,11 +122,11 @@ def summaries(
     columns = {
         name: _cut(_numbers(column), members, size) for name, column in rewards.items() if len(column) == len(rows)
     }
-    told = (rows.prompts, rows.texts, rows.lengths, rows.empty, rows.openings)
+    told = (rows.prompts, rows.texts, rows.lengths, rows.empty, rows.openings, _marks(rows.texts))
     cut = zip(*(_cut(column, members, size) for column in told), strict=True)
     seen, unseen = look_through(rows, _sample(rows, members)), Looks()
     groups: list[GroupSummary] = []
-    for number, (prompts, texts, lengths, empty, openings) in enumerate(cut):
+    for number, (prompts, texts, lengths, empty, openings, marked) in enumerate(cut):
         looks = seen.get(number, unseen)
         pattern, distinct = numbered(texts)
         copies = len(distinct) < len(texts) or (looks.near_unique or len(distinct)) < len(distinct)
@@ -148,15 +148,20 @@ def summaries(
             example=_example(rows, members[number], pattern) if examples and odd else "",
             openings=numbered(openings)[0],
             distinct=looks.distinct,
-            marks=tuple([mark for (mark,) in _MARK.iter_unpack(b"".join(distinct[:MARKS]))]),
+            marks=marked[:MARKS] if distinct is texts else _marks(distinct[:MARKS]),
         )
         groups.append(one)
     return tuple(groups)
 
 
+def _marks(texts: Sequence[bytes]) -> tuple[int, ...]:
+    """The beginning of each hash as a number."""
+    return tuple([mark for (mark,) in _MARK.iter_unpack(b"".join(texts))])
+
+
 def _sample(rows: Collected, members: Sequence[Sequence[int]]) -> dict[int, Sequence[int]]:
     """The groups of the lowest prompt hashes whose texts were kept, at least two, of together about 64 completions."""
-    whole = [number for number, at in enumerate(members) if any(row in rows.windows for row in at)]
+    whole = [number for number, at in enumerate(members) if not rows.windows.keys().isdisjoint(at)]
     chosen: dict[int, Sequence[int]] = {}
     left = SAMPLED
     for number in sorted(whole, key=lambda number: rows.prompts[members[number][0]]):

@@ -100,11 +100,12 @@ def _recurs(text: str) -> bool:
     nearly all. Looking for five short strings takes a twentieth of the time that compressing takes.
     """
     half, hits = len(text) // 2, 0
-    for at in range(half, len(text) - PROBE, (half - PROBE) // PROBES):
+    *places, last = range(half, len(text) - PROBE, (half - PROBE) // PROBES)
+    for at in places:
         hits += text.find(text[at : at + PROBE]) < at
         if hits > 1:
             return True
-    return False
+    return hits > 0 and text.find(text[last : last + PROBE]) < last
 
 
 def _is_scattered(text: str) -> bool:

@@ -42,6 +42,8 @@ class Splitter:
         self._bars, self._max_line = bars, max_line
         self._buffer = self._excerpt = b""
         self._cut = 0
+        self._pieces: list[bytes] = []
+        self._open = self._seen = 0
         self._passed = passed
         self._mark: bytes | None = None
         self._begun = 0
@@ -65,12 +67,15 @@ class Splitter:
         """Take the piece that lies at ``offset``."""
         self.offset += len(data)
         self._rest = None
-        self._buffer += data.replace(b"\r", b"\n") if self._bars else data
+        self._pieces.append(data.replace(b"\r", b"\n") if self._bars else data)
 
     def lines(self) -> Iterator[Line]:
         """The complete lines. All state is set before a line is given out: a cursor may be asked for."""
+        if self._grows():
+            return
+        known = self._join()
         buffer = self._buffer
-        while (end := buffer.find(b"\n", self._cut)) >= 0:
+        while (end := buffer.find(b"\n", max(self._cut, known))) >= 0:
             data, start = buffer[self._cut : end], self.position
             self.position += end + 1 - self._cut
             self._begun, self._cut = self._cut, end + 1
@@ -83,9 +88,11 @@ class Splitter:
             self._drop_hole()
         if len(self._buffer) > self._max_line or self._mark is not None:
             self._skip()
+        self._open = len(self._buffer)
 
     def rest(self) -> list[Line]:
         """The unfinished last line, if there is one."""
+        self._join()
         start, data, skipping = self.position, self._buffer[self._cut :], self._mark is not None
         self._rest = self.behind
         self._pass(len(self._buffer))
@@ -93,6 +100,23 @@ class Splitter:
             return [self._skipped(start)]
         self.position = self.offset
         return [self._line(start, data)] if data else []
+
+    def _grows(self) -> bool:
+        """Whether what came since only makes an unfinished line longer: one of megabytes is copied once, at its end."""
+        if not self._open or not self._pieces:
+            return False
+        while self._seen < len(self._pieces) and b"\n" not in self._pieces[self._seen]:
+            self._seen += 1
+        return self._seen == len(self._pieces) and self._open + sum(map(len, self._pieces)) <= self._max_line
+
+    def _join(self) -> int:
+        """Put the pieces together; so many bytes from the beginning are known to hold no end of a line."""
+        known = self._open + sum(map(len, self._pieces[: self._seen]))
+        self._open = self._seen = 0
+        if self._pieces:
+            self._buffer = b"".join((self._buffer, *self._pieces))
+            self._pieces.clear()
+        return known
 
     def _pass(self, count: int) -> None:
         """Let go of so many bytes of the buffer."""

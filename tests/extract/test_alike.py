@@ -9,13 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.extract.alike import ALIKE, HEAD, MAX_COMPARED, MAX_TOKENS, likeness, triples
+from grpo_watch.extract.alike import ALIKE, MAX_COMPARED, Likeness, likenesses
+from grpo_watch.extract.quality import HEAD
+from grpo_watch.extract.words import MAX_TOKENS, Hashes, triples
 
 PROSE = (
     "First the train leaves at noon and rides three hours to the coast, where the second one is waiting. Since both "
     "go at the same speed, the distance between them stays 40 kilometres, so the answer must be half of that plus ten."
 )
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
+
+
+def likeness(sets: list[Hashes]) -> Likeness:
+    (found,) = likenesses([sets])
+    return found
 
 
 def near_unique(*texts: str) -> int | None:
