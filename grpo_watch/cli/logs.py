@@ -7,6 +7,8 @@ import logging
 import sys
 from datetime import datetime, timezone
 
+from grpo_watch.core.credentials import masked
+
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
@@ -37,7 +39,7 @@ class _Formatter(logging.Formatter):
             **getattr(record, "fields", {}),
         }
         if record.exc_info:
-            fields["error"] = self.formatException(record.exc_info)
+            fields["error"] = masked(self.formatException(record.exc_info))  # any library may have written it
         if self.as_json:
             return _seen(json.dumps(fields, default=str, ensure_ascii=False))
         return " ".join(f"{key}={_quoted(value)}" for key, value in fields.items())

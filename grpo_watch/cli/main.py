@@ -291,7 +291,10 @@ def run_cli(arguments: list[str]) -> int:
     except Exception as error:  # the last resort: one line, the traceback on request
         if {"-v", "-vv", "--verbose"} & set(split_launch(arguments)[0]):
             raise
-        return _fail(f"internal error: {type(error).__name__}: {error} (-v shows the traceback)", INTERNAL)
+        from grpo_watch.core.credentials import masked
+
+        said = masked(f"{type(error).__name__}: {error}")  # any library may have written it
+        return _fail(f"internal error: {said} (-v shows the traceback)", INTERNAL)
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from grpo_watch.errors import ConfigError, Place
 
 MAX_BYTES = 16_384
+_BROKEN = "the URL's host or port can't be read; in a user's name and password write special characters as %XX"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class SecretFile:
         """
         try:
             return Url(self.read())
-        except ValueError as problem:
+        except ValueError as problem:  # of Url, which repeats nothing
             raise ConfigError(f"the secret is not an address: {problem}", Place(str(self.path))) from None
 
 
@@ -71,10 +72,13 @@ class Url:
     full: str = field(repr=False)
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.full)  # ValueError: a broken IPv6 address
+        try:
+            parts = urlsplit(self.full)
+            _ = parts.port
+        except ValueError:  # its text repeats a part of the URL, which may be one of the password
+            raise ValueError(_BROKEN) from None
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError("a URL begins with http:// or https:// and names a host")
-        _ = parts.port  # ValueError: not a port
 
     def reveal(self) -> str:
         """The URL as it was given."""

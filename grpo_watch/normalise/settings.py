@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
+from grpo_watch.core.credentials import masked
 from grpo_watch.core.names import SETTINGS
 from grpo_watch.core.records import Scalar, Setting
 from grpo_watch.normalise.tables import frameworks
@@ -68,7 +69,7 @@ def canonical_settings(raw: Mapping[str, object], framework: str, origin: str) -
 
 def _scalar(value: object) -> Scalar:
     if isinstance(value, str):
-        return value if len(value) <= MAX_TEXT and "${" not in value else None
+        return masked(value) if len(value) <= MAX_TEXT and "${" not in value else None
     if isinstance(value, (int, float)) and (isinstance(value, bool) or value >= 0):
         return value
     return None

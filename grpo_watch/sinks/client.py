@@ -57,6 +57,12 @@ class Reply:
     date: str = ""
 
 
+NO_PROXY = (
+    "the proxy that the environment names can't be used: HTTP_PROXY, HTTPS_PROXY and ALL_PROXY begin with http:// or "
+    "https://, special characters of a password as %XX"
+)
+
+
 class NoReplyError(Exception):
     """Nothing came back; ``str()`` says why, and holds neither address nor headers."""
 
@@ -66,16 +72,24 @@ class Client:
 
     Args:
         ca_file: the authorities to trust instead of the system's.
+
+    Raises:
+        NoReplyError: the proxy that the environment names can't be used.
+        OSError: the authorities can't be read.
     """
 
     def __init__(self, ca_file: Path | None) -> None:
-        self._client = httpx.Client(
-            verify=_trust(ca_file),
-            timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
-            limits=httpx.Limits(max_keepalive_connections=0),
-            follow_redirects=False,
-            trust_env=True,
-        )
+        trust = _trust(ca_file)
+        try:
+            self._client = httpx.Client(
+                verify=trust,
+                timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+                limits=httpx.Limits(max_keepalive_connections=0),
+                follow_redirects=False,
+                trust_env=True,
+            )
+        except (ValueError, httpx.InvalidURL, ImportError):  # texts that hold parts of the address, or ask for socksio
+            raise NoReplyError(NO_PROXY) from None
 
     def ask(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Reply:
         """Ask once.

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from grpo_watch.core.credentials import masked
 from grpo_watch.core.names import SETTINGS
 from grpo_watch.core.records import Scalar, Setting
 
@@ -243,4 +244,5 @@ def _put(found: dict[str, Setting], name: str, value: object, origin: str) -> No
 
 
 def _text(value: object) -> str | None:
-    return value[:MAX_TEXT] if isinstance(value, str) and value else None
+    """A name or a path; one may be an address with a password in it."""
+    return masked(value[:MAX_TEXT]) if isinstance(value, str) and value else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from grpo_watch.core.credentials import masked
+
 TRACEBACK = b"Traceback (most recent call last)"
 PREFIX = re.compile(
     rb"(?:\[(?:rank|default)\d{1,5}\]:? ?|\(\w{1,40} pid=\d{1,9}[^)]{0,60}\) ?|\x1b\[[\d;]{0,10}m){0,6}"
@@ -37,6 +39,6 @@ def exception(line: bytes) -> str | None:
 
 
 def readable(text: bytes) -> str:
-    """At most 300 characters for people, on one line, without control characters."""
+    """At most 300 characters for people, on one line, without control characters and what looks like a credential."""
     decoded = re.sub(r"\x1b\[[\d;?]{0,10}[A-Za-z]", "", text[:4096].decode("utf-8", "replace"))
-    return " ".join("".join(c if c.isprintable() else " " for c in decoded).split())[:LONGEST_TEXT]
+    return masked(" ".join("".join(c if c.isprintable() else " " for c in decoded).split()))[:LONGEST_TEXT]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from types import MappingProxyType
@@ -324,3 +325,25 @@ def test_columns_of_a_file_of_unknown_origin_are_named_by_canonical_metrics(tmp_
         file.write_text(f"runs:\n  - path: m.csv\n    columns: {columns}\n")
         with pytest.raises(ConfigError, match=says):
             load_settings(config=file)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://ada:geheim#x@host/",
+        "http://ada:geheim/x@host/",
+        "http://host:geheim/",
+        "http://ada:geheim@[::1/",
+        "http://ada:geheim\u2100@host/",
+        "https://[geheim]/",
+        "geheim",
+    ],
+)
+def test_a_url_that_is_none_is_not_repeated(url: str, file: Path) -> None:
+    """Python's own errors hold a part of it; neither a setting nor a file with one says any of it."""
+    file.write_text(json.dumps({"sinks": [{"type": "webhook", "url": url}]}))
+    secret = SecretFile(secret_file(file.parent / "url", url))
+    for refused in (lambda: load_settings(config=file, environ=NOTHING), secret.read_url):
+        with pytest.raises(ConfigError, match=r"%XX|begins with http") as problem:
+            refused()
+        assert "geheim" not in str(problem.value)

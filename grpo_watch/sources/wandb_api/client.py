@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from grpo_watch.core.credentials import masked
 from grpo_watch.sources import rows
 from grpo_watch.sources.assembly import PROFILING, STEP_KEYS
 from grpo_watch.sources.wandb_api.remote import (
@@ -205,8 +206,8 @@ def trouble_of(error: BaseException) -> Trouble:
 
 
 def _told(error: BaseException) -> str:
-    """The error's text on one line of at most 200 characters."""
-    return " ".join(str(error).split())[:200]
+    """The error's text on one line of at most 200 characters, without what looks like a credential."""
+    return masked(" ".join(str(error)[:4096].split()))[:200]
 
 
 def _info(run: Any) -> RunInfo:
