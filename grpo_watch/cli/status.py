@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import sys
 import urllib.error
 import urllib.request
@@ -10,11 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grpo_watch.config.schema import split_listen
+from grpo_watch.cli.spoken import printable
+from grpo_watch.config.schema import Web, split_listen
 from grpo_watch.config.settings import load_settings
 
 ANSWER_SECONDS = 5.0
 NO_DAEMON = 3
+UNAUTHORISED = 401
 SCHEMA = "grpo-watch/status/1"
 EVERYWHERE: Mapping[str, str] = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  asked at, not bound
 
@@ -23,38 +26,61 @@ def status_command(config: Path | None, listen: str | None, output_format: str) 
     """Print what the daemon at the configured address says; 3 where none answers.
 
     Raises:
-        ConfigError: the settings can't be used.
+        ConfigError: the settings, or the token that they name, can't be used.
     """
-    host, port = split_listen(load_settings({"listen": listen}, config=config).settings.listen)
+    settings = load_settings({"listen": listen}, config=config).settings
+    host, port = split_listen(settings.listen)
     host = EVERYWHERE.get(host, host)
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if settings.web.tls_cert else "http"
+    address = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    token = settings.web.token_file.read() if settings.web.token_file else ""
     try:
-        told, alerts = _asked(address, "runs"), _asked(address, "alerts")["alerts"]
+        opener = _opener(settings.web, token)
+        told, alerts = _asked(opener, f"{address}/api/v1/runs"), _asked(opener, f"{address}/api/v1/alerts")["alerts"]
         runs, problems = told["runs"], told.get("problems", [])
     except (OSError, ValueError, KeyError) as problem:
-        reason = getattr(problem, "reason", problem)
-        sys.stderr.write(f"grpo-watch: no daemon answers at {address} ({reason}); --listen names another one\n")
+        sys.stderr.write(f"grpo-watch: {_why_not(problem, address)}\n")
         return NO_DAEMON
     if output_format == "json":
         document = {"schema": SCHEMA, "runs": runs, "alerts": alerts, "problems": problems}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
-        sys.stdout.writelines(f"{line}\n" for line in _lines(runs, alerts))
-        sys.stdout.writelines(_unread(problems))
+        lines = [*_lines(runs, alerts), *(f"problem: {problem}" for problem in problems)]
+        sys.stdout.writelines(f"{printable(line)}\n" for line in lines)
     return 0
 
 
-def _unread(problems: Sequence[str]) -> Iterator[str]:
-    """What concerns no run: files that can't be read, rules that don't load."""
-    if problems:
-        from grpo_watch.report.text import printable  # noqa: PLC0415  heavy, and seldom needed
-
-        yield from (f"problem: {printable(problem)}\n" for problem in problems)
+def _why_not(problem: Exception, address: str) -> str:
+    if isinstance(problem, urllib.error.HTTPError) and problem.code == UNAUTHORISED:
+        return f"the daemon at {address} asks for a token; status finds it as web.token_file in the daemon's settings"
+    return f"no daemon answers at {address} ({getattr(problem, 'reason', problem)}); --listen names another one"
 
 
-def _asked(address: str, what: str) -> dict[str, Any]:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # our own daemon is behind no proxy
-    with opener.open(f"{address}/api/v1/{what}", timeout=ANSWER_SECONDS) as answer:
+def _opener(web: Web, token: str) -> urllib.request.OpenerDirector:
+    """Asks our own daemon, which is behind no proxy and shows the certificate of the settings, whatever name it has.
+
+    Raises:
+        OSError: the certificate can't be read.
+    """
+    context = ssl.create_default_context(cafile=str(web.tls_cert) if web.tls_cert else None)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context), _NoRedirects()
+    )
+    opener.addheaders = [("Authorization", f"Bearer {token}")] if token else []
+    return opener
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """What is not our daemon must not send the token on."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """None: an error."""
+
+
+def _asked(opener: urllib.request.OpenerDirector, url: str) -> dict[str, Any]:
+    with opener.open(url, timeout=ANSWER_SECONDS) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
 

@@ -1,0 +1,74 @@
+"""``status`` asks a daemon with a token and a certificate too, and obeys nothing that a run's folder is called."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trustme
+
+from grpo_watch.cli.main import run_cli
+from grpo_watch.config.schema import Web
+from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.sinks.base import Picture, RunPicture
+from grpo_watch.web.protection import protection_of
+from tests.support.receiving import Answer, receiving, secret_file
+from tests.support.serving import web
+from tests.web.test_app import FINDING, SNAPSHOT, Fake
+
+ODD = "a\x1b]8;;http://evil.example\x07b\x1b[2J\u202ec"
+
+
+class Hostile(Fake):
+    """A run whose folder and findings are called something that a terminal would obey."""
+
+    def picture(self) -> Picture:
+        rules = tuple(replace(rule, reason=ODD) for rule in SNAPSHOT.rules)
+        finding = replace(FINDING, summary=ODD, caused_by=ODD)
+        snapshot: RunSnapshot = replace(SNAPSHOT, run=ODD, rules=rules, findings=(finding,))
+        return Picture(runs=(RunPicture(snapshot, "slug", active=True),), problems=(ODD,))
+
+
+def settings(folder: Path, place: str, **more: object) -> list[str]:
+    file = folder / "grpo-watch.yaml"
+    file.write_text(json.dumps({"listen": place, "web": more}))
+    return ["status", "--config", str(file)]
+
+
+def test_a_terminal_obeys_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with web(Hostile()) as place:
+        assert run_cli(["status", "--listen", place]) == 0
+    shown = capsys.readouterr().out
+    assert shown.replace("\n", "").isprintable()
+    assert shown.count("\\x1b]8;;http://evil.example\\x07") == 5
+
+
+def test_with_the_token_and_the_certificate_of_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = trustme.CA().issue_cert("gpu7.example")
+    secret_file(tmp_path / "key.pem", made.private_key_pem.bytes().decode())
+    (tmp_path / "cert.pem").write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+    secret_file(tmp_path / "token", "geheim")
+    files = {"tls_cert": str(tmp_path / "cert.pem"), "tls_key": str(tmp_path / "key.pem")}
+    files["token_file"] = str(tmp_path / "token")
+    guarded = protection_of(Web.model_validate(files))
+    with web(Fake(), guarded.keys, guarded.tls) as place:
+        assert run_cli(settings(tmp_path, place, **files)) == 0
+        assert capsys.readouterr().out.startswith("v0 run: critical, running, step 33 of 80")
+        other = trustme.CA().issue_cert("gpu7.example").cert_chain_pems[0].bytes()
+        (tmp_path / "cert.pem").write_bytes(other)
+        assert run_cli(settings(tmp_path, place, **files)) == 3
+        assert "certificate verify failed" in capsys.readouterr().err
+    with web(Fake(), guarded.keys) as place:
+        assert run_cli(["status", "--listen", place]) == 3
+        assert "asks for a token" in capsys.readouterr().err
+
+
+def test_the_token_is_not_sent_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    secret_file(tmp_path / "token", "geheim")
+    with receiving() as elsewhere, receiving(Answer(302, {"Location": elsewhere.url})) as other:
+        place = other.url.removeprefix("http://")
+        assert run_cli(settings(tmp_path, place, token_file=str(tmp_path / "token"))) == 3
+        assert elsewhere.sent == []
+    assert "geheim" not in capsys.readouterr().err
