@@ -7,11 +7,12 @@ import hashlib
 import hmac
 import secrets
 import sys
+from contextlib import suppress
 
 COST, BLOCK, PARALLEL = 2**14, 8, 1
 """scrypt's parameters: 16 MB and some 50 ms for each password that is tried (OWASP's recommendation for scrypt)."""
 MAX_PASSWORD = 1_000
-_NOBODY = "0" * 32
+SALT_BYTES = 16
 
 
 def line_for(user: str, password: str, salt: bytes | None = None) -> str:
@@ -24,23 +25,19 @@ def line_for(user: str, password: str, salt: bytes | None = None) -> str:
         raise ValueError("a user's name has no colon and no line break")
     if not 0 < len(password) <= MAX_PASSWORD:
         raise ValueError(f"a password has 1 to {MAX_PASSWORD} characters")
-    used = salt if salt is not None else secrets.token_bytes(16)
+    used = salt if salt is not None else secrets.token_bytes(SALT_BYTES)
     return f"{user}:scrypt:{used.hex()}:{_hash(password, used).hex()}"
 
 
 def verified(lines: str, user: str, password: str) -> bool:
-    """Whether this user has this password; takes as long for users that there are not."""
-    salt, wanted = _NOBODY, ""
+    """Whether this user has this password; takes as long for users that there are not, or whose line is broken."""
+    salt, wanted = bytes(SALT_BYTES), b""
     for line in lines.splitlines():
         parts = line.strip().split(":")
         if len(parts) == 4 and parts[:2] == [user, "scrypt"]:  # noqa: PLR2004  the parts of a line
-            salt, wanted = parts[2], parts[3]
-    try:
-        used = bytes.fromhex(salt)
-    except ValueError:
-        return False
-    given = _hash(password[:MAX_PASSWORD], used).hex()
-    return hmac.compare_digest(given, wanted.lower()) and len(password) <= MAX_PASSWORD
+            with suppress(ValueError):
+                salt, wanted = bytes.fromhex(parts[2]), bytes.fromhex(parts[3])
+    return hmac.compare_digest(_hash(password[:MAX_PASSWORD], salt), wanted) and len(password) <= MAX_PASSWORD
 
 
 def _hash(password: str, salt: bytes) -> bytes:

@@ -1,148 +1,146 @@
-"""Planted secrets: no log, error, metric, page, state file or message of the real daemon holds one of them."""
+"""Planted secrets: no log, error, metric, page, state file or message, of daemon or command, holds one of them."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.support.bundles import unpack
-from tests.support.process import PROGRAM, until, watching
-from tests.support.receiving import Answer, Receiving, receiving, secret_file
+from grpo_watch.cli.main import run_cli
+from tests.support.planted import CRASHED, ECHO, FROZEN, REMOTE, SECRETS, Planted, leaks, plant_runs, planted
+from tests.support.process import Process, until, watching
 
-FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
-SECRETS = {
-    name: f"planted-{name}-5e1f"
-    for name in (
-        "slack",
-        "hmac",
-        "header",
-        "user",
-        "query",
-        "gateway",
-        "alerts",
-        "apprise",
-        "ping",
-        "token",
-        "args",
-        "pager",
-    )
-}
-SECRETS["word"] = "correcthorsebatterystaple"
-"""A secret that is one plain word, as error words are; a receiver repeats it alone."""
-ECHO = b"you sent " + " ".join(SECRETS.values()).encode()
+ONE = ("", "/series", "/charts", "/charts?axis=time", "/batches", "/weights")
+SITE = ("/", "/static/js/main.js", "/api/v1/runs", "/api/v1/overview", "/api/v1/alerts", "/nope", "/api/v1/runs/nope")
+MACHINES = ("/metrics", "/healthz", "/readyz")
+RUNBOOKS = ("/api/v1/runbooks/run-crashed", "/api/v1/runbooks/nope")
+LOUD = ("--log-format", "json", "-vv")
 
 
 @pytest.fixture
-def servers() -> Iterator[dict[str, Receiving]]:
-    """One per receiver; three refuse, and repeat every secret in what they say."""
-    refuses = {
-        "webhook": Answer(403, {"X-Echo": ECHO.decode()}, ECHO),
-        "gateway": Answer(500, body=ECHO),
-        "echo": Answer(403, body=SECRETS["word"].encode()),
-    }
-    with ExitStack() as stack:
-        names = ("slack", "webhook", "gateway", "alerts", "apprise", "ping", "echo", "pager")
-        yield {name: stack.enter_context(receiving(refuses.get(name, Answer()))) for name in names}
+def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Planted]:
+    plant_runs(tmp_path / "runs")
+    with planted(tmp_path) as everything:
+        for name, value in everything.environment.items():
+            monkeypatch.setenv(name, value)
+        yield everything
 
 
-def configured(folder: Path, servers: dict[str, Receiving]) -> Path:
-    """Every receiver that takes a secret, each with secrets of its own."""
-
-    def kept(name: str, text: str) -> str:
-        return str(secret_file(folder / f"{name}.secret", text))
-
-    at = {name: server.url.removeprefix("http://") for name, server in servers.items()}
-    sinks = [
-        {"type": "slack", "webhook_url_file": kept("slack", f"http://{at['slack']}/services/{SECRETS['slack']}")},
-        {
-            "type": "webhook",
-            "url": f"http://me:{SECRETS['user']}@{at['webhook']}/hook?key={SECRETS['query']}",
-            "secret_file": kept("hmac", SECRETS["hmac"]),
-            "header_files": {"X-Token": kept("header", SECRETS["header"])},
-        },
-        {
-            "type": "webhook",
-            "url": f"http://{at['echo']}/",
-            "header_files": {"X-Token": kept("word", SECRETS["word"])},
-        },
-        {
-            "type": "pushgateway",
-            "url": f"http://{at['gateway']}",
-            "header_files": {"Authorization": kept("gateway", f"Bearer {SECRETS['gateway']}")},
-        },
-        {
-            "type": "alertmanager",
-            "url": f"http://{at['alerts']}",
-            "header_files": {"Authorization": kept("alerts", f"Bearer {SECRETS['alerts']}")},
-        },
-        {"type": "apprise", "url_file": kept("apprise", f"json://me:{SECRETS['apprise']}@{at['apprise']}/x")},
-        {
-            "type": "pagerduty",
-            "routing_key_file": kept("pager", SECRETS["pager"]),
-            "url": f"http://{at['pager']}/v2/enqueue",
-        },
-        {"type": "heartbeat", "url_file": kept("ping", f"http://{at['ping']}/ping/{SECRETS['ping']}")},
-    ]
-    web = {"token_file": kept("token", SECRETS["token"])}
-    config = folder / "grpo-watch.yaml"
-    config.write_text(json.dumps({"sinks": sinks, "web": web, "notify_backlog": "all"}))  # JSON is YAML
-    return config
-
-
-def leaks(places: dict[str, bytes]) -> list[tuple[str, str]]:
-    return [(place, name) for place, text in places.items() for name, word in SECRETS.items() if word.encode() in text]
-
-
-def test_planted_secrets_are_found_nowhere(tmp_path: Path, servers: dict[str, Receiving]) -> None:
-    run = unpack(FROZEN, tmp_path / "runs")
-    for arguments in run.rglob("args.json"):
-        held = json.loads(arguments.read_text())
-        arguments.write_text(json.dumps({**held, "hub_token": SECRETS["args"], "wandb_api_key": SECRETS["args"]}))
-    config = configured(tmp_path, servers)
-    state = tmp_path / "state"
+def answers(client: httpx.Client) -> Iterator[tuple[str, bytes]]:
+    """Every page, with the token, with a wrong one and with none; headers too."""
+    runs = [f"/api/v1/runs/{name}{part}" for name in (FROZEN, CRASHED) for part in ONE]
+    for token in (SECRETS["token"], "wrong", ""):
+        key = {"Authorization": f"Bearer {token}"} if token else {}
+        for path in (*SITE, *MACHINES, *RUNBOOKS, *runs):
+            answer = client.get(path, headers=key)
+            yield f"{path} {len(token)}", answer.content + str(answer.headers).encode()
+    yield "openmetrics", client.get("/metrics", headers={"Accept": "application/openmetrics-text"}).content
+    yield "for ada", client.get("/", auth=("ada", SECRETS["password"])).content
     key = {"Authorization": f"Bearer {SECRETS['token']}"}
-    with watching(run, state=state, options=("--config", str(config), "-vv")) as daemon:
-        for server in servers.values():
-            until(lambda server=server: server.sent, daemon.child)
-        until(lambda: "HTTP 403" in daemon.said(), daemon.child)
-        until(lambda: len(servers["echo"].sent) > 1, daemon.child)  # the first answer was heard
-        one = f"/api/v1/runs/{FROZEN}"
-        more = [f"{one}/{part}" for part in ("series", "charts", "batches", "weights")]
-        paths = (*more, "/metrics", "/healthz", "/", "/api/v1/runs", "/api/v1/overview", "/api/v1/alerts", one, "/nope")
-        places = {path: httpx.get(f"{daemon.url}{path}", headers=key).content for path in paths}
-        places["refused"] = httpx.get(f"{daemon.url}/", headers={"Authorization": "Bearer x"}).content
-        assert b"kl-stuck-at-zero" in places["/api/v1/alerts"]
-        assert b"kl-stuck-at-zero" in places[one]
-        (tmp_path / "hmac.secret").chmod(0o644)
-        until(lambda: "every user" in daemon.said(), daemon.child)
-        daemon.child.terminate()
-        assert daemon.ends() == 0
-    places["log"] = daemon.said().encode()
-    places |= {str(file): file.read_bytes() for file in state.rglob("*") if file.is_file()}
-    for name, server in servers.items():
-        places |= {f"{name} {n}": sent.body for n, sent in enumerate(server.sent)}
-    own = f'"routing_key": "{SECRETS["pager"]}"'.encode()  # PagerDuty takes its key in the body
-    assert places["pager 0"].count(own) == 1
-    places["pager 0"] = places["pager 0"].replace(own, b"")
-    environment = {**os.environ, "GRPO_WATCH_CONFIG": str(config)}
-    for command in (
-        ["config"],
-        ["config", "--format", "json"],
-        ["notify", "test", "--log-format", "json", "-vv"],
-        ["push", "clean", "--state-dir", str(state)],
-    ):
-        done = subprocess.run([*PROGRAM, *command], env=environment, capture_output=True, check=False)
-        places[" ".join(command)] = done.stdout + done.stderr
-    assert len(places) > 15
-    assert leaks(places) == []
+    with client.stream("GET", "/api/v1/events", headers=key) as stream, closing(stream.iter_lines()) as lines:
+        yield "events", "".join(line for line, _ in zip(lines, range(5), strict=False)).encode()
+
+
+def alerts(client: httpx.Client) -> str:
+    return client.get("/api/v1/alerts", headers={"Authorization": f"Bearer {SECRETS['token']}"}).text
+
+
+def heard(daemon: Process, given: Planted, client: httpx.Client) -> None:
+    """Wait until every receiver was asked and failed as it does, and both faults are known."""
+    for server in given.servers.values():
+        until(lambda server=server: server.sent, daemon.child)
+    until(lambda: len(given.servers["echo"].sent) > 1, daemon.child)  # the first answer was heard
+    for said in ("HTTP 403", "the proxy refuses", "HTTP 302", "HTTP 500", "a wandb server can't be read"):
+        until(lambda said=said: said in daemon.said(), daemon.child)
+    until(lambda: "kl-stuck-at-zero" in alerts(client) and "401 Client Error" in alerts(client), daemon.child)
+    until(given.textfile.exists, daemon.child)
+    (secret,) = given.config.parent.glob("secrets/hmac")
+    secret.chmod(0o644)
+    until(lambda: "every user" in daemon.said(), daemon.child)
+    secret.chmod(0o600)
+
+
+def spoken(capsys: pytest.CaptureFixture[str], *command: str) -> tuple[str, bytes]:
+    """What a command says on both streams."""
+    run_cli(list(command))
+    said = capsys.readouterr()
+    assert said.out or said.err, command
+    return " ".join(command), (said.out + said.err).encode()
+
+
+@pytest.mark.filterwarnings("ignore:.*imghdr.*:DeprecationWarning")  # apprise's
+def test_planted_secrets_are_found_nowhere(given: Planted, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs, states = tmp_path / "runs", tmp_path / "states"
+    settings = ("--config", str(given.config))
+    places: dict[str, bytes] = {}
+    trust = ssl.create_default_context(cafile=str(given.authority))
+    for form in ("logfmt", "json"):
+        (state := states / form).mkdir(parents=True)
+        options = (*settings, "-vv", "--log-format", form)
+        with watching(str(runs), REMOTE, state=state, options=options) as daemon:
+            with httpx.Client(base_url=daemon.url, verify=trust, trust_env=False, timeout=60) as client:
+                heard(daemon, given, client)
+                places |= {f"{form} {path}": text for path, text in answers(client)}
+            where = (*settings, "--listen", daemon.url.partition("://")[2])
+            places |= [spoken(capsys, "status", *where), spoken(capsys, "status", *where, "--format", "json")]
+            places |= {f"{file} live": file.read_bytes() for file in states.rglob("*") if file.is_file()}
+            places[f"{form} process"] = Path(f"/proc/{daemon.child.pid}/cmdline").read_bytes()
+            daemon.child.terminate()
+            assert daemon.ends() == 0
+        places[f"{form} log"] = daemon.said().encode()
+        for server in given.servers.values():
+            server.answers = server.answers[-1:]
+    assert b"state.db-wal" in "".join(places).encode()
+    places |= by_command(capsys, str(runs), settings, state)
+    kept = [file for folder in (states, tmp_path / "home", tmp_path / "tmp") for file in folder.rglob("*")]
+    places |= {str(file): file.read_bytes() for file in [*kept, given.textfile] if file.is_file()}
+    assert len(places) > 150
+    everything = b"".join(places.values())
+    assert b"https://***@hub.example/api?token=***" in everything
+    assert b"https://***@models.example/qwen?key=***" in everything
+    assert leaks({**places, **pushed(given)}, given.secrets) == []
+
+
+def by_command(
+    capsys: pytest.CaptureFixture[str], runs: str, settings: tuple[str, ...], state: Path
+) -> dict[str, bytes]:
+    """What every command says of these runs and settings, in every format."""
+    frozen, crashed = f"{runs}/{FROZEN}", f"{runs}/{CRASHED}"
+    launch = ("--", "python", "train.py", "--hub_token", SECRETS["launch"], "--beta", "x")
+    lines: list[tuple[str, ...]] = [
+        *(("check", runs, *settings, "--format", form) for form in ("text", "junit", "markdown", "html")),
+        ("check", runs, REMOTE, *settings, "--format", "json", *LOUD),
+        *(("sources", runs, "--format", form) for form in ("text", "json")),
+        *(("diff", frozen, crashed, "--format", form) for form in ("text", "json")),
+        *(("config", *settings, "--format", form) for form in ("text", "json")),
+        *(("preflight", frozen, "--format", form) for form in ("text", "json")),
+        ("preflight", "--format", "json", *launch),
+        ("explain", "run-crashed", *settings),
+        ("rules", "list"),
+        ("notify", "test", *settings, *LOUD),
+        ("push", "clean", *settings, "--state-dir", str(state), *LOUD),
+    ]
+    return dict(spoken(capsys, *line) for line in lines)
+
+
+def pushed(given: Planted) -> Mapping[str, bytes]:
+    """What receivers got, without what each needs itself: its address, its headers, PagerDuty's key in the body."""
+    places = {}
+    own = f'"routing_key": "{SECRETS["pager"]}"'.encode()
+    for name, server in given.servers.items():
+        for number, sent in enumerate(server.sent):
+            body = sent.body.replace(own, b"") if name == "pager" else sent.body
+            places[f"to {name} {number}"] = body
+    assert sum(own in sent.body for sent in given.servers["pager"].sent) > 0
+    return places
 
 
 def test_the_search_finds_what_is_there() -> None:
-    assert leaks({"somewhere": ECHO}) == [("somewhere", name) for name in SECRETS]
+    assert leaks({"somewhere": ECHO}, SECRETS) == [("somewhere", name) for name in SECRETS]
+    for before in (b"", b"a", b"ab", b"abc"):
+        coded = httpx.BasicAuth(before, SECRETS["token"])._auth_header.encode()
+        assert leaks({"a header": coded}, SECRETS) == [("a header", "token")]

@@ -52,7 +52,7 @@ def until(look: Callable[[], T | None], child: subprocess.Popen[bytes] | None = 
 
 @contextmanager
 def watching(
-    *paths: Path, state: Path, options: tuple[str, ...] = (), wrapped: Sequence[str] = ()
+    *paths: Path | str, state: Path, options: tuple[str, ...] = (), wrapped: Sequence[str] = ()
 ) -> Iterator[Process]:
     """A daemon over ``paths`` on a free port, run by ``wrapped`` if given; killed at the end if it still runs."""
     output = state.with_name(f"{state.name}-{time.monotonic_ns()}.log")

@@ -71,7 +71,7 @@ def receiving(*answers: Answer, tls: ssl.SSLContext | None = None) -> Iterator[R
             self.end_headers()
             self.wfile.write(given.body)
 
-        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = answer  # noqa: N815
+        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = do_CONNECT = answer  # noqa: N815
 
         def log_message(self, *_: Any) -> None:
             pass

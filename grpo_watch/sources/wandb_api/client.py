@@ -6,6 +6,7 @@ does the network) and reads settings from the working directory; ``seclude`` the
 
 from __future__ import annotations
 
+import base64
 import importlib
 import inspect
 import os
@@ -18,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from grpo_watch.core.credentials import masked
+from grpo_watch.core.credentials import HIDDEN, masked
 from grpo_watch.sources import rows
 from grpo_watch.sources.assembly import PROFILING, STEP_KEYS
 from grpo_watch.sources.wandb_api.remote import (
@@ -176,12 +177,14 @@ class WandbClient:
         except ImportError:
             raise RemoteError(Trouble.NO_CLIENT, requests=0) from None
         except Exception as error:  # noqa: BLE001  wandb raises its own, requests', pydantic's and bare ones
-            raise RemoteError(trouble_of(error), self._without_key(_told(error))) from None
+            raise RemoteError(trouble_of(error), self._without_key(str(error))) from None
 
     def _without_key(self, text: str) -> str:
-        for secret in (os.environ.get("WANDB_API_KEY"), getattr(self._api, "api_key", None)):
-            text = text.replace(secret, "***") if secret else text
-        return text
+        """What is told of an error; a server may repeat the key as it is or as it was sent."""
+        for key in filter(None, (os.environ.get("WANDB_API_KEY"), getattr(self._api, "api_key", None))):
+            sent = base64.b64encode(f"api:{key}".encode()).decode()
+            text = text.replace(key, HIDDEN).replace(sent, HIDDEN)
+        return _shown(text)
 
 
 def trouble_of(error: BaseException) -> Trouble:
@@ -206,8 +209,13 @@ def trouble_of(error: BaseException) -> Trouble:
 
 
 def _told(error: BaseException) -> str:
-    """The error's text on one line of at most 200 characters, without what looks like a credential."""
-    return masked(" ".join(str(error)[:4096].split()))[:200]
+    """The error's text as it is told."""
+    return _shown(str(error))
+
+
+def _shown(text: str) -> str:
+    """One line of at most 200 characters, without what looks like a credential."""
+    return masked(" ".join(text[:4096].split()))[:200]
 
 
 def _info(run: Any) -> RunInfo:

@@ -1,0 +1,203 @@
+"""A watch to which every kind of secret is given, and runs that hold some: where each was planted, and its search."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+
+from grpo_watch.web.passwords import line_for
+from tests.support.bundles import unpack
+from tests.support.receiving import Answer, Receiving, receiving, secret_file
+from tests.support.wandb_server import Fault, ServedRun, WandbServer, served
+
+FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
+CRASHED = "trl-1.16.0-19-crash-resume"
+NAMES = (
+    *("slack", "hmac", "header", "user", "query", "urlfile", "gateway", "gatewayuser", "alerts", "apprise", "ping"),
+    *("pager", "token", "password", "proxy", "args", "resolved", "config", "printed", "shell", "model", "address"),
+    *("asked", "bearer", "launch", "env"),
+)
+SECRETS = {name: f"planted{name}5e1f0000" for name in NAMES}
+SECRETS["hub"] = "hf_" + "plantedhub" * 3
+SECRETS["wandb"] = "5" + "ec2e7" * 7 + "beef"
+SECRETS["word"] = "correcthorsebatterystaple"
+"""A secret that is one plain word, as error words are; a receiver repeats it alone."""
+ECHO = b"you sent " + " ".join(SECRETS.values()).encode()
+REMOTE = "wandb://ada/math/r1"
+RUN_FILES = ("args", "resolved", "config", "printed", "shell", "model", "address", "asked", "bearer", "launch", "hub")
+"""Secrets that stand in files of runs; all others are the watch's own."""
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Where everything is."""
+
+    config: Path
+    servers: Mapping[str, Receiving]
+    wandb: WandbServer
+    textfile: Path
+    authority: Path
+    environment: Mapping[str, str]
+    secrets: Mapping[str, str]
+
+
+def leaks(places: Mapping[str, bytes], secrets: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Each place with each secret that is in it, as it is or in base64 (as ``Authorization: Basic`` has it)."""
+    return [
+        (place, name)
+        for place, text in places.items()
+        for name, word in secrets.items()
+        if any(form in text for form in forms(word))
+    ]
+
+
+def forms(word: str) -> list[bytes]:
+    """The word, and what of its base64 does not depend on what stands around it, for each of its three places."""
+    found = [word.encode()]
+    for before in range(3):
+        coded = base64.b64encode(b"x" * before + word.encode())
+        found.append(coded[4 if before else 0 : len(coded) // 4 * 4 - 4])
+    return found
+
+
+def plant_runs(folder: Path) -> None:
+    """A frozen run whose settings hold tokens, and one that died with some in its last words."""
+    run = unpack(FROZEN, folder)
+    (arguments,) = run.rglob("args.json")
+    held = json.loads(arguments.read_text())
+    tokens = {
+        "hub_token": SECRETS["args"],
+        "wandb_api_key": SECRETS["args"],
+        "HF_TOKEN": SECRETS["hub"],
+        "model": f"https://ada:{SECRETS['model']}@models.example/qwen?key={SECRETS['model']}",
+        "training_args": f"GRPOConfig(hub_token='{SECRETS['resolved']}', {held.get('training_args') or ''}",
+        "env": {"WANDB_API_KEY": SECRETS["args"]},
+    }
+    arguments.write_text(json.dumps({**held, **tokens}))
+    files = arguments.parent / "wandb" / "run-20261121_082420-t0k535x1" / "files"
+    files.mkdir(parents=True)
+    (files / "config.yaml").write_text(f"hub_token: {{value: {SECRETS['config']}}}\nbeta: {{value: 0.04}}\n")
+    (files / "wandb-metadata.json").write_text(json.dumps({"args": ["--hub_token", SECRETS["config"]]}))
+    other = unpack(CRASHED, folder)
+    log = other / "train.log"
+    printed = [
+        f"+ export HF_TOKEN={SECRETS['shell']}",
+        f"+ python train.py --hub_token {SECRETS['launch']} --use_wandb {SECRETS['launch']} --beta 0.04",
+        "GRPOConfig(",
+        "beta=0.04,",
+        f"hub_token={SECRETS['printed']},",
+        ")",
+    ]
+    died = (
+        "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: "
+        f"https://ada:{SECRETS['address']}@hub.example/api?token={SECRETS['asked']} with "
+        f"{{'Authorization': 'Bearer {SECRETS['bearer']}'}}, token {SECRETS['hub']}"
+    )
+    whole = log.read_text(errors="replace").partition("ValueError: could not parse")[0]
+    log.write_text("\n".join([*printed, f"{whole}{died}", ""]))
+
+
+@contextmanager
+def planted(folder: Path) -> Iterator[Planted]:
+    """Receivers that fail and repeat every secret, beside some that take all; and the settings that name them."""
+    refuses = {
+        "webhook": Answer(403, {"X-Echo": ECHO.decode()}, ECHO),
+        "gateway": Answer(500, body=ECHO),
+        "echo": Answer(403, body=SECRETS["word"].encode()),
+        "proxy": Answer(407, {"X-Echo": ECHO.decode()}, ECHO),
+        "hidden": Answer(302, {"Location": f"http://ada:{SECRETS['urlfile']}@other.example/"}, ECHO),
+    }
+    names = ("slack", "webhook", "gateway", "alerts", "apprise", "ping", "echo", "pager", "proxy", "hidden")
+    with ExitStack() as stack:
+        servers = {name: stack.enter_context(receiving(refuses.get(name, Answer()))) for name in names}
+        wandb = stack.enter_context(served())
+        wandb.add("ada/math", ServedRun("r1", config={"hub_token": SECRETS["config"]}))
+        shown = base64.b64encode(f"api:{SECRETS['wandb']}".encode()).decode()
+        wandb.standing = Fault(500, f"{SECRETS['wandb']} is no key, {shown} neither".encode())
+        proxy = servers["proxy"].url.replace("//", f"//ada:{SECRETS['proxy']}@")
+        environment = {
+            "HTTPS_PROXY": proxy,
+            "https_proxy": proxy,
+            "WANDB_API_KEY": SECRETS["wandb"],
+            "WANDB_BASE_URL": wandb.url,
+            "HF_TOKEN": SECRETS["hub"],
+            "GRPO_WATCH_SECRET": SECRETS["env"],
+            "HOME": str(folder / "home"),
+            "TMPDIR": str(folder / "tmp"),
+            "XDG_STATE_HOME": str(folder / "home"),
+        }
+        for place in ("home", "tmp", "secrets"):
+            (folder / place).mkdir()
+        textfile = folder / "grpo.prom"
+        web, more = _locked(folder)
+        config = folder / "grpo-watch.yaml"
+        sinks = [*_receivers(folder, servers), {"type": "textfile", "path": str(textfile)}]
+        config.write_text(json.dumps({"sinks": sinks, "web": web, "notify_backlog": "all"}))  # JSON is YAML
+        authority, secrets = folder / "ca.pem", {**SECRETS, **more}
+        yield Planted(config, servers, wandb, textfile, authority, environment, secrets)
+
+
+def _receivers(folder: Path, servers: Mapping[str, Receiving]) -> list[dict[str, object]]:
+    """Every receiver that takes a secret, each with secrets of its own."""
+
+    def kept(name: str, text: str) -> str:
+        return str(secret_file(folder / "secrets" / name, text))
+
+    def bearer(name: str) -> dict[str, str]:
+        return {"Authorization": kept(name, f"Bearer {SECRETS[name]}")}
+
+    at = {name: server.url.removeprefix("http://") for name, server in servers.items()}
+    hidden = f"http://{at['hidden']}/robot/{SECRETS['urlfile']}"
+    apprise = f"json://me:{SECRETS['apprise']}@{at['apprise']}/x"
+    return [
+        {"type": "slack", "webhook_url_file": kept("slack", f"http://{at['slack']}/services/{SECRETS['slack']}")},
+        {
+            "type": "webhook",
+            "url": f"http://me:{SECRETS['user']}@{at['webhook']}/hook?key={SECRETS['query']}",
+            "secret_file": kept("hmac", SECRETS["hmac"]),
+            "header_files": {"X-Token": kept("header", SECRETS["header"])},
+        },
+        {"type": "webhook", "url": f"http://{at['echo']}/", "header_files": {"X-Token": kept("w", SECRETS["word"])}},
+        {"type": "webhook", "name": "through the proxy", "url": "https://receiver.example/"},
+        {"type": "webhook", "url_file": kept("url", hidden)},
+        {
+            "type": "pushgateway",
+            "url": f"http://me:{SECRETS['gatewayuser']}@{at['gateway']}",
+            "header_files": {"X-Key": kept("gateway", SECRETS["gateway"])},
+        },
+        {"type": "alertmanager", "url": f"http://{at['alerts']}", "header_files": bearer("alerts")},
+        {"type": "apprise", "url_file": kept("apprise", apprise)},
+        {
+            "type": "pagerduty",
+            "routing_key_file": kept("pager", SECRETS["pager"]),
+            "url": f"http://{at['pager']}/v2/enqueue",
+        },
+        {"type": "heartbeat", "url_file": kept("ping", f"http://{at['ping']}/ping/{SECRETS['ping']}")},
+    ]
+
+
+def _locked(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Every way to lock the page, and what of that is secret: a line of the private key, and of the password's hash."""
+
+    def kept(name: str, text: str) -> str:
+        return str(secret_file(folder / "secrets" / name, text))
+
+    authority = trustme.CA()
+    made = authority.issue_cert("127.0.0.1", "localhost")
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    (folder / "cert.pem").write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+    key = made.private_key_pem.bytes().decode()
+    users = line_for("ada", SECRETS["password"])
+    web = {
+        "token_file": kept("token", SECRETS["token"]),
+        "basic_auth_file": kept("users", users),
+        "tls_cert": str(folder / "cert.pem"),
+        "tls_key": kept("key.pem", key),
+    }
+    return web, {"key": key.splitlines()[1], "hash": users.rpartition(":")[2]}
