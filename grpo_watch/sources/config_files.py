@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,11 @@ from grpo_watch.core.credentials import masked
 from grpo_watch.core.names import SETTINGS
 from grpo_watch.core.records import Scalar, Setting
 
+MAX_DEPTH = 30
+LONGEST_NUMBER = 400
+NUMBER = re.compile(r"[-+0-9:._]+").fullmatch
+_SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The safe loader of libyaml where PyYAML was built with it (all its wheels are): ten times as fast."""
 MAX_TEXT = 300
 """Longest text value kept (a model name or path)."""
 
@@ -150,15 +155,6 @@ def _deepspeed(raw: Mapping[str, Any], origin: str) -> dict[str, Setting]:
     return found
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """Safe YAML without aliases: a few lines of them can expand to gigabytes."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not read")
-        return super().compose_node(parent, index)
-
-
 def accelerate(text: str, origin: str) -> Read:
     """An accelerate configuration: number of processes and its DeepSpeed part."""
     raw = _yaml_object(text)
@@ -173,16 +169,35 @@ def accelerate(text: str, origin: str) -> Read:
     return Read(found)
 
 
+class RefusedYamlError(ValueError):
+    """YAML that is not read, whatever it holds: it may be made to exhaust the reader."""
+
+
 def plain_yaml(text: str) -> object:
     """What a YAML text without aliases holds.
 
     Raises:
-        ValueError: it is no YAML, or has aliases.
+        RefusedYamlError: it has aliases, which can expand a few lines to gigabytes, is nested too deeply, or holds a
+            number without end (those of base 60, ``1:1:1``, take the square of their length).
+        ValueError: it is no YAML.
     """
     try:
-        return yaml.load(text, Loader=_PlainLoader)  # noqa: S506 (a SafeLoader)
-    except (yaml.YAMLError, RecursionError) as error:
+        _refuse(yaml.parse(text, Loader=_SAFE))
+        return yaml.load(text, Loader=_SAFE)  # noqa: S506  a safe one
+    except (yaml.YAMLError, OverflowError) as error:
         raise ValueError(str(error).splitlines()[0]) from error
+
+
+def _refuse(events: Iterable[yaml.Event]) -> None:
+    """Look at what there is before anything is built of it."""
+    depth = 0
+    for event in events:
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        number = isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_NUMBER and NUMBER(event.value)
+        what = "aliases (*name)" if isinstance(event, yaml.AliasEvent) else "a number without end" if number else ""
+        if what or depth > MAX_DEPTH:
+            place = f"line {event.start_mark.line + 1}: " if event.start_mark else ""
+            raise RefusedYamlError(f"{place}{what or f'more than {MAX_DEPTH} levels'}: not read in a run's folder")
 
 
 def _yaml_object(text: str) -> Mapping[str, Any]:

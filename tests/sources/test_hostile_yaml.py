@@ -1,0 +1,72 @@
+"""YAML in a run's folder: what could exhaust the reader is refused before it is built, in one line that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from grpo_watch.sources import config_files
+from grpo_watch.sources.config_files import MAX_DEPTH, RefusedYamlError, plain_yaml
+from grpo_watch.sources.run_config import MAX_YAML_BYTES, RunConfigSource
+
+LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
+"""9^29 elements, were they built."""
+HOSTILE = {
+    "a billion laughs": (LAUGHS, "line 2: aliases"),
+    "a merge": ("a: &a {b: 1}\nc:\n  <<: *a\n", "line 3: aliases"),
+    "an anchor in itself": ("&a [*a]", "line 1: aliases"),
+    "depth": ("[" * 200_000, f"line 1: more than {MAX_DEPTH} levels"),
+    "depth in blocks": ("\n".join(" " * n + "a:" for n in range(400)), f"line {MAX_DEPTH + 1}: more than"),
+    "a number of base 60": ("a: 1" + ":1" * 300_000, "line 1: a number without end"),
+    "a float of base 60": ("a: 1" + ":1" * 300_000 + ".5", "line 1: a number without end"),
+    "a long number": ("a: " + "9" * 5_000, "line 1: a number without end"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_it_is_refused(name: str) -> None:
+    text, said = HOSTILE[name]
+    with pytest.raises(RefusedYamlError, match=said):
+        plain_yaml(text)
+
+
+def test_nothing_is_built_before_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(*_: object, **__: object) -> None:
+        raise AssertionError("built")
+
+    monkeypatch.setattr(yaml, "load", build)
+    for text, _ in HOSTILE.values():
+        with pytest.raises(RefusedYamlError):
+            plain_yaml(text)
+
+
+@pytest.mark.parametrize("text", ["a: 1:1:1:1" + ":1" * 195 + ".5", "a: 2026-02-31", "a: !!python/object:os.x {}"])
+def test_what_python_can_not_hold_is_no_yaml(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        plain_yaml(text)
+
+
+@pytest.mark.parametrize(
+    "name", ["launch.yaml", ".hydra/config.yaml", ".hydra/overrides.yaml", "accelerate_config.yaml"]
+)
+@pytest.mark.parametrize("content", ["laughs", "large", "fifteen levels"])
+def test_one_line_names_the_file(name: str, content: str, tmp_path: Path) -> None:
+    """In every file of a run that is read as YAML; what is only deep for a person is read."""
+    text = {"laughs": LAUGHS, "large": "a: " + "x" * MAX_YAML_BYTES, "fifteen levels": "[" * 15 + "]" * 15}[content]
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(text)
+    source = RunConfigSource("run-config", tmp_path, (tmp_path,))
+    assert list(source.poll(None)) == []
+    told = {"laughs": "aliases", "large": "more than the 1048576 that are read", "fifteen levels": ""}[content]
+    if not told:
+        assert source.stats.first_bad == ""
+        return
+    assert str(tmp_path / name) in source.stats.first_bad
+    assert "\n" not in source.stats.first_bad
+    assert told in source.stats.first_bad
+
+
+def test_only_the_safe_loader_is_used() -> None:
+    assert issubclass(config_files._SAFE, yaml.constructor.SafeConstructor)
