@@ -21,7 +21,11 @@ LOUD = {"warning", "critical"}
 
 def answer(name: str, folder: Path) -> list[dict[str, Any]]:
     """What ``check --format json`` says about a bundled run."""
-    run = unpack(name, folder)
+    return said_of(unpack(name, folder))
+
+
+def said_of(run: Path) -> list[dict[str, Any]]:
+    """The same of a run's folder."""
     reports = check_runs(find_runs([str(run)])[0], load_rules(), {}, Tick(NOW, live=False))
     runs: list[dict[str, Any]] = document(reports)["runs"]
     return runs
@@ -83,6 +87,17 @@ def test_golden(name: str, tmp_path: Path) -> None:
         file.write_text(json.dumps(now, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     assert json.loads(file.read_text(encoding="utf-8")) == now
+
+
+@pytest.mark.parametrize(("probed", "found"), [(True, [(20, 25)]), (False, [])])
+def test_a_late_freeze_is_found_one_probe_later(probed: bool, found: list[tuple[int, int]], tmp_path: Path) -> None:  # noqa: FBT001
+    """ms-swift with the callback every 5 steps; nothing else in that folder shows it (its checkpoints are left out)."""
+    folder = unpack("ms-swift-4.6.0-20-late-freeze-probe", tmp_path)
+    if not probed:
+        next(folder.rglob("grpo-watch-probe-0.jsonl")).unlink()
+    (run,) = said_of(folder)
+    findings = [finding for finding in run["findings"] if finding["rule"] == "parameters-unchanged"]
+    assert [(finding["first_step"], finding["fired_step"]) for finding in findings] == found
 
 
 def test_refused_configurations_are_named(tmp_path: Path) -> None:
