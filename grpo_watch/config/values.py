@@ -11,11 +11,11 @@ NUMBERS = frozenset(
     | {"generation_batch_size", "num_iterations", "world_size", "max_steps", "num_train_epochs", "logging_steps"}
     | {"save_steps", "eval_steps", "learning_rate", "warmup_steps", "warmup_ratio", "max_completion_length"}
     | {"temperature", "weight_decay", "deepspeed_stage", "seed", "dataset_size", "prompts_per_step", "prompts_drawn"}
-    | {"most_steps", "steps_printed"}
+    | {"most_steps", "steps_printed", "model_temperature", "top_p", "top_k", "request_seed"}
 )
 BOOLEANS = frozenset(
     {"kl_implies_beta", "log_completions", "sync_ref_model", "adapter", "adapter_continued", "gradient_checkpointing"}
-    | {"use_vllm", "dynamic_sample", "mask_truncated_completions"}
+    | {"use_vllm", "dynamic_sample", "mask_truncated_completions", "do_sample"}
 )
 LEAST = {"num_generations": 1}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from types import MappingProxyType
 
 from grpo_watch.core.at_rest import LEARNS_ON
@@ -68,6 +69,10 @@ LORA_SYNC = Cause(
 SYNC_OFF = Cause("The engine gets no weights after an update: force a sync every step and reset its prefix cache.")
 SAME_SEEDS = (
     Cause(
+        "Every request to the engine has seed {request_seed}: leave it out, or give each its own.",
+        bounds={"request_seed": (-inf, inf)},
+    ),
+    Cause(
         "All training processes began with one random seed, as the callback saw: seed each with seed + rank.",
         {"rank_seeds": ("same",)},
     ),
@@ -90,6 +95,12 @@ SAME_SEEDS = (
         "ms-swift",
         "4.0",
     ),
+)
+OTHER_TEMPERATURE = Cause(
+    "The model's generation_config has temperature {model_temperature}, which transformers 4.50 and later may put over "
+    "the trainer's 1.0 (trl#5783): take it out of generation_config.",
+    {"use_vllm": ("false",)},
+    bounds={"model_temperature": (0.0, 0.99), "temperature": (1.0, 1.0)},
 )
 ANY_SAMPLING = Cause(
     "Sampling is greedy in effect: generation_config defaults can override the temperature (trl#5783, transformers "
@@ -118,8 +129,8 @@ TABLE: Mapping[str, tuple[Cause, ...]] = MappingProxyType(
         "gibberish-completions": WEIGHTS[:-1],
         "empty-completions": (SLEEP_2, SWIFT_SLEEP, TEMPLATE),
         "completions-truncated": (CAP_256, LIMIT, SLEEP_2, NO_STOP),
-        "duplicate-completions": (*GREEDY, *SAME_SEEDS),
-        "near-duplicate-completions": (*GREEDY, ANY_SAMPLING),
+        "duplicate-completions": (*GREEDY, *SAME_SEEDS, OTHER_TEMPERATURE),
+        "near-duplicate-completions": (*GREEDY, OTHER_TEMPERATURE, ANY_SAMPLING),
         **OF_SETTINGS,
     }
 )

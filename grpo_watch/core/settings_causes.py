@@ -53,6 +53,9 @@ LIMIT = Cause(
 )
 GREEDY = (
     Cause("temperature is {temperature}: decoding is greedy; set 1.0.", bounds={"temperature": (0.0, 0.05)}),
+    Cause("top_k is 1: decoding is greedy; set 0 (vLLM: -1).", bounds={"top_k": (1, 1)}),
+    Cause("top_p is {top_p}: decoding is greedy; set 1.0.", bounds={"top_p": (0.0, 0.05)}),
+    Cause("do_sample is off: decoding is greedy; switch it on.", {"do_sample": ("false",)}),
     Cause(
         "Decoding is greedy in effect: do_sample, top_k 1, or defaults of generation_config that override the "
         "temperature (trl#5783, transformers 4.50 and later).",

@@ -59,10 +59,11 @@ class Hasher:
         Returns:
             A tensor of one int64 on the device.
         """
-        total = self._torch.zeros((), dtype=self._torch.int64, device=self._device)
+        total = None
         for words, at in self._words(tensor, offset):
-            total += self._sum(words) * power(RADIX, at)
-        return total
+            one = self._sum(words) * power(RADIX, at) if at else self._sum(words)
+            total = one if total is None else total + one  # a small tensor takes two operations, not five
+        return self._torch.zeros((), dtype=self._torch.int64, device=self._device) if total is None else total
 
     def rows(self, tensor: Any, cut: Cut) -> Any:
         """The sum over a block of columns of a matrix.
@@ -89,6 +90,10 @@ class Hasher:
         torch = self._torch
         if not tensor.is_contiguous():
             row = tensor[0].numel() * tensor.element_size()
+            if row > self.chunk * WORD and tensor.dim() > 1:  # one row of it would be a large copy
+                for at in range(len(tensor)):
+                    yield from self._words(tensor[at], offset + at * row)
+                return
             at_once = max(1, self.chunk * WORD // row)
             for start in range(0, len(tensor), at_once):
                 yield from self._words(tensor[start : start + at_once].contiguous(), offset + start * row)

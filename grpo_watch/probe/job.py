@@ -17,6 +17,11 @@ SETTINGS = frozenset(
 )
 """Arguments that are written down; no other is, so that no secret can be."""
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "do_sample")
+TRAINERS_OWN = frozenset({"do_sample"})
+"""Off in most models' settings; every trainer switches it on when it generates."""
+SEED = "seed"
+"""Of a request: with one and the same, engines draw the same texts."""
+PLAIN = (bool, int, float, str)
 
 
 def torch_of_job() -> Any:
@@ -45,9 +50,20 @@ def settings(arguments: Any) -> dict[str, Any]:
     return _plain(arguments, SETTINGS)
 
 
-def sampling(model: Any, arguments: Any) -> dict[str, Any]:
-    """How completions are sampled: the model's generation settings, and the trainer's over them."""
-    return {**_plain(getattr(model, "generation_config", None), SAMPLING), **_plain(arguments, SAMPLING)}
+def sampling(model: Any, arguments: Any, trainer: Any = None) -> dict[str, Any]:
+    """How completions are sampled: each of these over the one before it, by name.
+
+    The model's own generation settings, the trainer's arguments, ``generation_kwargs`` among them (TRL), the request
+    that ms-swift's trainer makes of them. ``model_`` marks what the model's own settings say otherwise: transformers
+    4.50 and later may put it over a trainer's value that is the library's default (trl#5783).
+    """
+    own = _plain(getattr(model, "generation_config", None), set(SAMPLING) - TRAINERS_OWN)
+    found = {**own, **_plain(arguments, SAMPLING)}
+    more = getattr(arguments, "generation_kwargs", None)
+    if isinstance(more, dict):
+        found.update({name: more[name] for name in (*SAMPLING, SEED) if isinstance(more.get(name), PLAIN)})
+    found.update(_plain(getattr(trainer, "request_config", None), (*SAMPLING, SEED)))
+    return found | {f"model_{name}": value for name, value in own.items() if found[name] != value}
 
 
 def framework(arguments: Any) -> str | None:
@@ -63,6 +79,6 @@ def _plain(source: Any, names: Iterable[str]) -> dict[str, Any]:
     for name in names:
         value = getattr(source, name, None)
         value = getattr(value, "value", value)  # a string enumeration
-        if isinstance(value, (bool, int, float, str)):
+        if isinstance(value, PLAIN):
             found[name] = value
     return found

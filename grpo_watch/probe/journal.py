@@ -7,8 +7,9 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+Folder: TypeAlias = str | os.PathLike[str]
 SCHEMA = "probe/1"
 FILE = "grpo-watch-probe-{rank}.jsonl"
 ENGINE_FILE = "grpo-watch-probe-engine{engine}.jsonl"
@@ -23,8 +24,15 @@ class Journal:
         name: the file's name in it.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], name: str) -> None:
+    def __init__(self, folder: Folder, name: str) -> None:
         self.path = Path(folder, name)
+
+    def size(self) -> int:
+        """Bytes written so far, by this process and those before it."""
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def write(self, kind: str, what: Mapping[str, Any]) -> None:
         """Append one line.

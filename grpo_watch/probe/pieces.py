@@ -23,7 +23,7 @@ class Piece:
 
     ``copy`` numbers the replicas of the whole and ``parts`` counts the pieces that make one up; 0: nothing says how
     they lie in it. ``offset``: bytes of the whole before it; with ``cut`` it is a block of columns. ``unread`` says
-    why its values are not in memory now.
+    why its values are not in memory now. ``mesh`` says over which mesh of devices it is placed, and how.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Piece:
     offset: int = 0
     cut: Cut | None = None
     unread: str = ""
+    mesh: str = ""
 
 
 def pieces(model: Any, rank: int, ranks: int, *, alike: bool | None = None) -> Iterator[Piece]:
@@ -56,8 +57,7 @@ def pieces(model: Any, rank: int, ranks: int, *, alike: bool | None = None) -> I
         elif hasattr(parameter, "device_mesh") and hasattr(parameter, "placements"):
             yield _of_mesh(name, parameter)
         else:
-            tensor, known = parameter.detach(), same and not (apart or _own(parameter))
-            whole = ranks == 1 or known
+            tensor, whole = parameter.detach(), ranks == 1 or (same and not (apart or _own(parameter)))
             yield Piece(name, tensor, tuple(tensor.shape), parameter.requires_grad, rank * whole, int(whole))
 
 
@@ -107,9 +107,10 @@ def _of_mesh(name: str, parameter: Any) -> Piece:
         else:
             known = False
     lies = _place(local, shape, offsets) if known and tuple(local.shape) == tuple(extents) else None
+    placed = f"{tuple(mesh.shape)} {parameter.placements}"
     if lies is None:
-        return Piece(name, local, shape, parameter.requires_grad, 0, 0)
-    return Piece(name, local, shape, parameter.requires_grad, copy, parts, *lies)
+        return Piece(name, local, shape, parameter.requires_grad, 0, 0, mesh=placed)
+    return Piece(name, local, shape, parameter.requires_grad, copy, parts, *lies, mesh=placed)
 
 
 def _chunk(offset: int, extent: int, size: int, at: int) -> tuple[int, int]:

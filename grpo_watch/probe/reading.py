@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from grpo_watch.probe.checksum import MODULUS, Hasher
+from grpo_watch.probe.checksum import Hasher
 from grpo_watch.probe.job import torch_of_job
+from grpo_watch.probe.merged import MOST, entries, value
 from grpo_watch.probe.pieces import Piece, pieces
 
 Checksums: TypeAlias = dict[str, tuple[str, list[int], str, int, int]]
+OUT_OF_MEMORY = "OutOfMemoryError"
+"""Torch's, which was ``torch.cuda``'s before 2.5: no fault of the tensor."""
 
 
 def checksums(
-    model: Any, rank: int, ranks: int, wanted: Callable[[Piece], bool], *, alike: bool | None = None
+    model: Any,
+    rank: int,
+    ranks: int,
+    wanted: Callable[[Piece], bool],
+    *,
+    alike: bool | None = None,
+    most: int = MOST,
 ) -> tuple[Checksums, str]:
     """Data type, shape of the whole, checksum as 16 hex digits, copy and parts (see ``Piece``) by name.
 
     The checksum of a shard without elements is empty. Tensors without elements are left out. Second: which are left
-    out because their values are not in memory, and why.
+    out because their values can't be read, and why.
 
     Args:
         model: a torch module.
@@ -26,31 +35,56 @@ def checksums(
         ranks: processes that train together.
         wanted: whether a piece is to be read.
         alike: whether plain parameters are the same on all processes (see ``pieces``).
+        most: so many checksums at most, about; where there are more tensors some are put together (``merged``).
 
     Raises:
-        RuntimeError: this process has not imported torch, or a tensor can't be read (sparse, on no device).
+        RuntimeError: this process has not imported torch, or none of the tensors can be read.
     """
     torch = torch_of_job()
-    hashers: dict[Any, Hasher] = {}
     found = [piece for piece in pieces(model, rank, ranks, alike=alike) if wanted(piece)]
-    away = [piece for piece in found if piece.unread]
-    held = [piece for piece in found if not piece.unread and (piece.tensor.numel() or piece.parts > 1)]
+    present = [piece for piece in found if not piece.unread and (piece.tensor.numel() or piece.parts > 1)]
     with torch.no_grad():
-        values = _to_host([_sum(piece, hashers, torch) for piece in held], torch)
-    unread = f"{len(away)} of {len(found)} tensors, first {away[0].name}: {away[0].unread}"[:300] if away else ""
-    taken = {
-        piece.name: (_type(piece.tensor), list(piece.shape), _hexadecimal(piece, value), piece.copy, piece.parts)
-        for piece, value in zip(held, values, strict=True)
-    }
-    return taken, unread
+        held, sums, broken = _sums(present, torch)
+        values = _to_host(sums, torch)
+    away = [(piece.name, piece.unread) for piece in found if piece.unread] + broken
+    unread = f"{len(away)} of {len(found)} tensors, first {away[0][0]}: {away[0][1]}"[:300] if away else ""
+    if broken and not held:
+        raise RuntimeError(f"no tensor can be read: {unread}")
+    return _told(held, values, most), unread
 
 
-def _hexadecimal(piece: Piece, value: int) -> str:
-    return f"{value % MODULUS:016x}" if piece.tensor.numel() else ""
+def _told(held: Sequence[Piece], values: Sequence[int], most: int) -> Checksums:
+    taken: Checksums = {}
+    for entry in entries(held, most):
+        one, total = held[entry.members[0]], value(entry, held, values)
+        hexadecimal = "" if total is None else f"{total:016x}"
+        taken[entry.name] = (entry.dtype, list(entry.shape), hexadecimal, one.copy, one.parts)
+    return taken
+
+
+def _sums(present: Sequence[Piece], torch: Any) -> tuple[list[Piece], list[Any], list[tuple[str, str]]]:
+    """The pieces that can be read with their sums on the device, and the names of the others with the reason."""
+    hashers: dict[Any, Hasher] = {}
+    tried = [(piece, _sum_or_why(piece, hashers, torch)) for piece in present]
+    held = [(piece, one) for piece, one in tried if not isinstance(one, str)]
+    broken = [(piece.name, one) for piece, one in tried if isinstance(one, str)]
+    return [piece for piece, _ in held], [one for _, one in held], broken
+
+
+def _sum_or_why(piece: Piece, hashers: dict[Any, Hasher], torch: Any) -> Any:
+    """The sum, or why there is none: a layout or a type of which torch gives no bytes."""
+    try:
+        return _sum(piece, hashers, torch)
+    except Exception as error:
+        if type(error).__name__ == OUT_OF_MEMORY:
+            raise
+        return f"{type(error).__name__}: {error}"
 
 
 def _sum(piece: Piece, hashers: dict[Any, Hasher], torch: Any) -> Any:
     device = piece.tensor.device
+    if device.type == "meta":
+        raise RuntimeError("it has no values (device meta)")
     if device not in hashers:
         hashers[device] = Hasher(torch, device)
     if piece.cut is not None:
@@ -58,7 +92,7 @@ def _sum(piece: Piece, hashers: dict[Any, Hasher], torch: Any) -> Any:
     return hashers[device].flat(piece.tensor, piece.offset)
 
 
-def _to_host(sums: list[Any], torch: Any) -> list[int]:
+def _to_host(sums: Sequence[Any], torch: Any) -> list[int]:
     """One copy per device."""
     found: dict[int, int] = {}
     by_device: dict[Any, list[int]] = {}
@@ -68,7 +102,3 @@ def _to_host(sums: list[Any], torch: Any) -> list[int]:
         copied = torch.stack([sums[index] for index in indices]).tolist()
         found.update(zip(indices, copied, strict=True))
     return [found[index] for index in range(len(sums))]
-
-
-def _type(tensor: Any) -> str:
-    return str(tensor.dtype).removeprefix("torch.")

@@ -23,7 +23,7 @@ from grpo_watch.core.records import TensorDigest as Digest
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.logged_config import logged_config
 from grpo_watch.sources.probe_join import Joined
-from grpo_watch.sources.probe_lines import Failure, Start, Stopped, Weights, said
+from grpo_watch.sources.probe_lines import Failure, Start, Stopped, Weights, said, sampled
 from grpo_watch.sources.run_config import FROM_ARGUMENTS
 from grpo_watch.sources.tail import Tail
 
@@ -218,6 +218,7 @@ class ProbeSource:
             told = logged_config(raw, origin, self.name, self._segment)
             settings = {} if told is None else dict(told.settings)
             settings["world_size"] = Setting(start.ranks, origin)
+            settings |= {name: Setting(value, origin) for name, value in sampled(start.sampling).items()}
             yield RunConfig(start.framework, None, settings, self.name, self._segment, FROM_ARGUMENTS)
         if start.seed is not None:
             self._seeds[start.rank] = start.seed

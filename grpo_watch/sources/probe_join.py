@@ -45,8 +45,10 @@ class Joined:
 
 
 def _whole(entries: Sequence[tuple[Weights, Entry]]) -> dict[int, int]:
-    """The checksum of each replica that is complete."""
+    """The checksum of each replica that is complete; none where processes speak of different things by one name."""
     found: dict[int, list[Entry]] = {}
+    if len({(entry.dtype, entry.shape) for _, entry in entries}) > 1:
+        return {}
     for _, entry in entries:
         if entry.parts > 0:
             found.setdefault(entry.copy, []).append(entry)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
+
+from grpo_watch.core.records import Scalar
 
 SCHEMA = "probe/1"
 MOST_TENSORS = 100_000
@@ -13,6 +16,19 @@ MOST_TENSORS = 100_000
 MODULUS = 1 << 64
 
 _decode = msgspec.json.Decoder().decode
+
+
+SAMPLED: Mapping[str, str] = MappingProxyType(
+    {
+        "temperature": "temperature",
+        "model_temperature": "model_temperature",
+        "top_p": "top_p",
+        "top_k": "top_k",
+        "do_sample": "do_sample",
+        "seed": "request_seed",
+    }
+)
+"""Settings by what the callback calls them."""
 
 
 class Start(NamedTuple):
@@ -23,6 +39,7 @@ class Start(NamedTuple):
     seed: int | None
     framework: str | None
     settings: Mapping[str, Any]
+    sampling: Mapping[str, Any]
 
 
 class Entry(NamedTuple):
@@ -96,13 +113,15 @@ def said(data: bytes) -> Said | None:
 
 
 def _start(line: Mapping[str, Any]) -> Start:
-    seed, framework, settings = line.get("seed"), line.get("framework"), line.get("settings")
+    seed, framework = line.get("seed"), line.get("framework")
+    settings, sampling = line.get("settings"), line.get("sampling")
     return Start(
         _count(line, "rank"),
         _count(line, "ranks"),
         seed if isinstance(seed, int) else None,
         framework if isinstance(framework, str) else None,
         settings if isinstance(settings, dict) else {},
+        sampling if isinstance(sampling, dict) else {},
     )
 
 
@@ -130,6 +149,15 @@ def _entry(value: object) -> Entry:
         ):
             return Entry(dtype, tuple(shape), int(checksum, 16) % MODULUS if checksum else None, copy, parts)
     raise ValueError("a tensor without its checksum")
+
+
+def sampled(sampling: Mapping[str, Any]) -> dict[str, Scalar]:
+    """The settings among what the callback says of sampling."""
+    return {
+        SAMPLED[name]: value
+        for name, value in sampling.items()
+        if name in SAMPLED and isinstance(value, bool if name == "do_sample" else (int, float))
+    }
 
 
 def _count(line: Mapping[str, Any], name: str, default: int = 0) -> int:

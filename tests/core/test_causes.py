@@ -45,6 +45,26 @@ def test_one_seed_of_all_processes_comes_first(seeds: Scalar, said: bool) -> Non
     assert any("one random seed" in cause for cause in causes) is said
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"top_k": 1}, "top_k is 1"),
+        ({"top_k": 20}, None),
+        ({"top_p": 0.0}, "top_p is 0"),
+        ({"do_sample": False}, "do_sample is off"),
+        ({"do_sample": True}, None),
+        ({"request_seed": 42}, "seed 42"),
+        ({"model_temperature": 0.7, "temperature": 1.0, "use_vllm": False}, "temperature 0.7"),
+        ({"model_temperature": 0.7, "temperature": 0.9, "use_vllm": False}, None),
+        ({"model_temperature": 0.7, "temperature": 1.0, "use_vllm": True}, None),
+    ],
+)
+def test_how_texts_are_sampled(settings: dict[str, Scalar], said: str | None) -> None:
+    """As the callback recorded it, or the framework's arguments say."""
+    causes = likely("duplicate-completions", a_run(**settings))
+    assert not causes if said is None else said in causes[0]
+
+
 @pytest.mark.parametrize("device", ["none", None, False])
 def test_no_offload_is_no_cause(device: Scalar) -> None:
     found = likely("gradient-lost", a_run(deepspeed_stage=2, offload_optimizer=device))

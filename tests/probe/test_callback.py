@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from grpo_watch import callback
-from grpo_watch.callback import GrpoWatchCallback, engine_version, probe
+from grpo_watch.callback import GrpoWatchCallback, probe
 from grpo_watch.core import fused
-from grpo_watch.probe import checksum, journal
+from grpo_watch.probe import checksum, engine, job, journal
 from grpo_watch.sources import probe_lines
 from grpo_watch.sources.probe import FILE
 
@@ -45,7 +45,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     """Steps at which weights were read, and whether the frozen ones were."""
     found: list[tuple[int, bool]] = []
 
-    def stand_in(model: object, step: int, path: Path, *, frozen: bool, writers: int) -> None:
+    def stand_in(model: object, step: int, path: Path, *, frozen: bool, **_: int) -> None:
         found.append((step, frozen))
 
     monkeypatch.setattr(callback, "_probe", stand_in)
@@ -69,8 +69,8 @@ def test_both_sides_agree_on_the_format() -> None:
     assert probe_lines.SCHEMA == journal.SCHEMA
     assert FILE.fullmatch(journal.FILE.format(rank=12))
     assert FILE.fullmatch(journal.ENGINE_FILE.format(engine=""))
-    assert FILE.fullmatch(callback._engine_file("../1-node.example.org-77"))
-    assert callback._engine_file("../1-node.example.org-77") == "grpo-watch-probe-engine-1-node-example-org-77.jsonl"
+    assert FILE.fullmatch(engine._file("../1-node.example.org-77"))
+    assert engine._file("../1-node.example.org-77") == "grpo-watch-probe-engine-1-node-example-org-77.jsonl"
 
 
 def test_it_probes_after_the_first_step_and_every_n(tmp_path: Path, probed: list[tuple[int, bool]]) -> None:
@@ -98,7 +98,7 @@ def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     assert not probe(SimpleNamespace(), 1, tmp_path / "output")
 
 
-@pytest.mark.parametrize("wrong", [{"every": 0}, {"frozen_every": -1}, {"writers": 0}])
+@pytest.mark.parametrize("wrong", [{"every": 0}, {"frozen_every": -1}, {"writers": 0}, {"file_mb": 0}])
 def test_wrong_options_are_told_before_training(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least"):
         GrpoWatchCallback(**wrong)
@@ -208,29 +208,6 @@ def test_a_pipe_for_a_stop_file_hangs_nothing(tmp_path: Path, probed: list[tuple
     assert probed
 
 
-def test_an_engines_version(tmp_path: Path) -> None:
-    assert engine_version("v7", 20, tmp_path)
-    (line,) = read(tmp_path, "grpo-watch-probe-engine.jsonl")
-    assert (line["of"], line["step"], line["version"], line["tensors"]) == ("engine", 20, "v7", {})
-    assert engine_version("v8", 30, tmp_path, synced=True, engine="b")
-    (line,) = read(tmp_path, "grpo-watch-probe-engine-b.jsonl")
-    assert (line["synced"], line["version"]) == (True, "v8")
-
-
-def test_two_engines_of_one_host_write_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both workers are the first of their engine; vLLM tells them apart by their data-parallel rank."""
-    monkeypatch.setattr(callback, "checksums", lambda *_, **__: ({}, ""))
-
-    class Worker(callback.VllmProbe):
-        def __init__(self, part: int) -> None:
-            self.parallel_config = SimpleNamespace(data_parallel_rank=part)
-            self.model_runner = SimpleNamespace(get_model=SimpleNamespace)
-
-    for part in (0, 1):
-        assert Worker(part).grpo_watch_probe(10, str(tmp_path))
-    assert len(list(tmp_path.glob("grpo-watch-probe-engine-*.jsonl"))) == 2
-
-
 @pytest.mark.parametrize(
     ("broken", "tried"),
     [
@@ -245,11 +222,124 @@ def test_a_disk_that_fails_for_a_moment_is_tried_again(
     """Three in a row are the end."""
     attempts = []
 
-    def weights(_journal: Any, _model: Any, _of: str, what: dict[str, Any]) -> None:
+    def weights(_journal: Any, _model: Any, _of: str, what: dict[str, Any], _file_mb: int) -> None:
         attempts.append(what["step"])
         if what["step"] in broken:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(callback, "_weights", weights)
+    monkeypatch.setattr(callback, "write_weights", weights)
     steps(GrpoWatchCallback(every=1), tmp_path, 8)
     assert attempts == tried
+
+
+class Hostile:
+    """Whose every attribute fails."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise (AttributeError if name.startswith("__") else RuntimeError)(name)
+
+
+class Backwards:
+    """A folder, a version or a step that can't be told."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("unspeakable")
+
+    __fspath__ = __int__ = __format__ = __str__
+
+
+NOTHING = SimpleNamespace(output_dir=None)
+GOOD, AT = SimpleNamespace(modules=list, named_parameters=list), SimpleNamespace(global_step=10, max_steps=99)
+
+
+@pytest.mark.parametrize(
+    ("args", "state", "control", "model"),
+    [
+        (Hostile(), AT, Hostile(), GOOD),
+        (NOTHING, AT, None, GOOD),
+        (None, AT, None, GOOD),
+        (None, None, None, GOOD),
+        (NOTHING, SimpleNamespace(global_step=None), None, GOOD),
+        (SimpleNamespace(output_dir=Backwards()), AT, None, GOOD),
+        (SimpleNamespace(output_dir="\0"), AT, None, GOOD),
+        (SimpleNamespace(output_dir="."), AT, None, Hostile()),
+    ],
+)
+@pytest.mark.parametrize("rank", ["0", "", "one"])
+@pytest.mark.parametrize("stop_file", [None, "stop", "\0"])
+def test_nothing_is_raised_into_training(  # noqa: PLR0913, PLR0917  what a Trainer gives
+    args: Any,
+    state: Any,
+    control: Any,
+    model: Any,
+    rank: str,
+    stop_file: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Whatever arguments, state, model, launcher and folder are like."""
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.chdir(tmp_path)
+    one = GrpoWatchCallback(every=1, frozen_every=1, stop_file=stop_file)
+    for _ in range(2):
+        one.on_train_begin(args, state, control, model=model)
+        one.on_step_end(args, state, control, model=model)
+
+
+def test_a_folder_or_step_that_can_not_be_told() -> None:
+    wrong: Any = Backwards()
+    assert not probe(GOOD, 1, wrong)
+    assert not probe(GOOD, wrong, ".")
+
+
+def test_what_stops_a_job_on_purpose_is_not_kept_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the weights are read ends the job."""
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(callback, "write_weights", interrupted)
+    one, model = GrpoWatchCallback(every=1), SimpleNamespace()
+    with pytest.raises(KeyboardInterrupt):
+        one.on_step_end(arguments(tmp_path), AT, None, model=model)
+
+
+def test_a_process_that_can_not_look_votes_no(tmp_path: Path) -> None:
+    """Whatever goes wrong while it looks: the others wait for its vote."""
+    one = GrpoWatchCallback(every=1, stop_file="\0", path=tmp_path)
+    assert one._asked(Hostile(), 1) is None
+    assert GrpoWatchCallback(every=1, stop_file="stop")._asked(NOTHING, 1) is None
+
+
+def test_how_completions_are_sampled(tmp_path: Path) -> None:
+    """The arguments over the model's own settings, the request's over both; nothing but plain values."""
+    model = SimpleNamespace(generation_config=SimpleNamespace(temperature=0.7, top_k=20, do_sample=False, seed=3))
+    trl = SimpleNamespace(temperature=1.0, top_p=1.0, top_k=None, generation_kwargs={"top_k": 1, "seed": 5, "stop": []})
+    assert job.sampling(model, trl) == {
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 1,
+        "seed": 5,
+        "model_temperature": 0.7,
+        "model_top_k": 20,
+    }
+    request = SimpleNamespace(request_config=SimpleNamespace(temperature=0.9, top_k=-1, seed=None))
+    swift = arguments(tmp_path, temperature=1.0, generation_kwargs=None)
+    greedy = arguments(tmp_path, generation_kwargs={"do_sample": False})
+    assert job.sampling(model, greedy)["do_sample"] is False
+    assert job.sampling(SimpleNamespace(), swift, request) == {"temperature": 0.9, "top_k": -1}
+
+
+def test_the_start_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank, seed, settings and sampling; ms-swift's trainer makes its request after the callback was made."""
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(initial_seed=lambda: 77))
+    trainer = SimpleNamespace()
+    one = GrpoWatchCallback(arguments(tmp_path), trainer, every=1)
+    trainer.request_config = SimpleNamespace(temperature=0.9, seed=5)
+    for step in (1, 2):
+        state = SimpleNamespace(global_step=step, max_steps=99)
+        one.on_step_end(arguments(tmp_path, beta=0.04, report_to="elsewhere"), state, None, model=SimpleNamespace())
+    (line,) = [line for line in read(tmp_path) if line["kind"] == "start"]
+    assert (line["rank"], line["ranks"], line["seed"]) == (0, 1, 77)
+    assert line["settings"] == {"beta": 0.04, "steps_printed": 99}
+    assert line["sampling"] == {"temperature": 0.9, "seed": 5}

@@ -63,6 +63,27 @@ def test_one_process(tmp_path: Path) -> None:
     assert (first.tensors["lora_B"].zero, first.tensors[W].zero, first.tensors[W].shape) == (True, False, (4,))
 
 
+def test_how_completions_are_sampled(tmp_path: Path) -> None:
+    """What is no number, or not known, is left out."""
+    sampling = {"temperature": 1.0, "model_temperature": 0.7, "top_k": 1, "do_sample": False, "seed": 5, "min_p": 0.1}
+    write(tmp_path, start() | {"sampling": {**sampling, "top_p": "much"}}, start() | {"sampling": []})
+    first, second = source(tmp_path).poll(None)
+    assert isinstance(first, RunConfig)
+    assert isinstance(second, RunConfig)
+    told = {name: setting.value for name, setting in first.settings.items() if name != "world_size"}
+    assert told == {"temperature": 1.0, "model_temperature": 0.7, "top_k": 1, "do_sample": False, "request_seed": 5}
+    assert first.settings["request_seed"].origin == "the callback"
+    assert list(second.settings) == ["world_size"]
+
+
+def test_processes_that_mean_different_things_by_one_name(tmp_path: Path) -> None:
+    """Not added up, and no replicas of each other: of another shape, each goes by its rank."""
+    write(tmp_path, weights(10, {W: entry(ONE, shape=(4,))}, 0, 2))
+    write(tmp_path, weights(10, {W: entry(TWO, copy=1, shape=(5,))}, 1, 2), rank=1)
+    (digest,) = digests(list(source(tmp_path).poll(None)))
+    assert (sums(digest), digest.replicas) == ({f"{W}@0/2": ONE, f"{W}@1/2": TWO}, ())
+
+
 def test_frozen_and_engine_lines(tmp_path: Path) -> None:
     write(tmp_path, weights(10, {W: entry(ONE)}), weights(10, {"base": entry(ONE)}, of="frozen"))
     write(tmp_path, weights(10, {W: entry(TWO)}, of="engine", synced=True), rank="engine")
