@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from grpo_watch.sinks.alerts import ALIVE, Labels, annotations_of, labels_of, moment, parts_of
@@ -22,6 +22,18 @@ MOST = 200
 
 Key = tuple[tuple[str, str], ...]
 """The sorted labels of an alert, its identity in Alertmanager."""
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Alertmanager's clock: what it shows now (Unix seconds), and by how much it is ahead of ours."""
+
+    now: float
+    ahead: float
+
+    def of(self, ours: float) -> float:
+        """A moment of our clock on this one, never in its future."""
+        return min(ours + self.ahead, self.now)
 
 
 class AlertmanagerReceiver:
@@ -56,30 +68,31 @@ class AlertmanagerReceiver:
         self._url = f"{url.rstrip('/')}/api/v2/alerts"
         self._instance, self._clock, self._late = instance, clock, late
         self._http = Http(access, clock)
+        self._asked = False
         self._firing: dict[Key, dict[tuple[int, str], Notification]] = {}
 
     def send(self, notification: Notification) -> Outcome:
         """Post what changed."""
-        now = self._clock()
         touched: dict[Key, Notification] = {}
         for part in parts_of(notification):
             touched |= self._escalated(part)
             touched[self._note(part)] = part
-        return self._post([self._alert(key, last, now) for key, last in touched.items()])
+        return self._tell(lambda time: [self._alert(key, last, time) for key, last in touched.items()])
 
     def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:  # noqa: ARG002
         """Post everything that fires, and an end for what was posted before and fires no more."""
         before, self._firing = self._firing, {}
         for told in firing:
             self._note(told)
-        gone = [
-            _document(labels_of(newest), newest, now)
-            for key, held in before.items()
-            if key not in self._firing
-            for newest in [next(reversed(held.values()))]
-        ]
-        alerts = [self._alert(key, next(iter(held.values())), now) for key, held in self._firing.items()]
-        outcome = self._post([*gone, *alerts, *self._heartbeat(now)])
+        gone = [next(reversed(held.values())) for key, held in before.items() if key not in self._firing]
+        beat = self._late() is None
+
+        def alerts(time: Time) -> list[dict[str, Any]]:
+            over = [_document(labels_of(newest), newest, time, time.now) for newest in gone]
+            repeated = [self._alert(key, next(iter(held.values())), time) for key, held in self._firing.items()]
+            return [*over, *repeated, *(self._heartbeat(time) if beat else [])]
+
+        outcome = self._tell(alerts, ask=True)
         if outcome.result is Result.RETRY:  # what ended is told with the next turn
             self._firing = {**before, **self._firing}
         return outcome
@@ -108,39 +121,53 @@ class AlertmanagerReceiver:
             del self._firing[key]
         return key
 
-    def _alert(self, key: Key, last: Notification, now: float) -> dict[str, Any]:
+    def _alert(self, key: Key, last: Notification, time: Time) -> dict[str, Any]:
         """What still fires under these labels, else the end of what fired last."""
         held = self._firing.get(key)
         if not held:
-            return _document(dict(key), last, now if last.ended is None else min(last.ended, now))
+            return _document(dict(key), last, time, time.now if last.ended is None else time.of(last.ended))
         oldest = min(held.values(), key=lambda told: told.started)
-        return _document(dict(key), oldest, now + EXPIRES_SECONDS)
+        return _document(dict(key), oldest, time, time.now + EXPIRES_SECONDS)
 
-    def _heartbeat(self, now: float) -> list[dict[str, Any]]:
-        if not self._instance or self._late() is not None:
+    def _heartbeat(self, time: Time) -> list[dict[str, Any]]:
+        if not self._instance:
             return []
         labels = {"alertname": ALIVE, "instance": self._instance, "severity": "none"}
         notes = {"summary": "Always fires while grpo-watch is alive; tell people when it stops."}
-        return [{"labels": labels, "annotations": notes, "endsAt": moment(now + EXPIRES_SECONDS)}]
+        return [{"labels": labels, "annotations": notes, "endsAt": moment(time.now + EXPIRES_SECONDS)}]
 
-    def _post(self, alerts: Sequence[Mapping[str, Any]]) -> Outcome:
-        """In as many requests as it takes; an empty one shows whether Alertmanager is there."""
+    def _tell(self, alerts: Callable[[Time], Sequence[Mapping[str, Any]]], *, ask: bool = False) -> Outcome:
+        """Post by Alertmanager's clock: it takes an alert that ends in its own past for one that is over.
+
+        Its answers say what time it has. So it is asked before the first alert, and again with ``ask``, by a request
+        without any, which also shows whether it is there. (To post the same again with the right times would not do: an
+        alert that came as over is told minutes later, and of two ends the later one counts.)
+        """
         outcome = NOTHING
-        for start in range(0, max(1, len(alerts)), MOST):
-            body = json.dumps(plain(alerts[start : start + MOST])).encode()
-            outcome = self._http.send("POST", self._url, body, {"Content-Type": "application/json"})
+        if ask or not self._asked:
+            outcome = self._post([])
+            if outcome.result is not Result.DELIVERED:
+                return outcome
+            self._asked = True
+        ahead = self._http.ahead
+        told = alerts(Time(self._clock() + ahead, ahead))
+        for start in range(0, len(told), MOST):
+            outcome = self._post(told[start : start + MOST])
             if outcome.result is not Result.DELIVERED:
                 return outcome
         return outcome
 
+    def _post(self, alerts: Sequence[Mapping[str, Any]]) -> Outcome:
+        body = json.dumps(plain(alerts)).encode()
+        return self._http.send("POST", self._url, body, {"Content-Type": "application/json"})
 
-def _document(labels: Labels, told: Notification, ends: float) -> dict[str, Any]:
+
+def _document(labels: Labels, told: Notification, time: Time, ends: float) -> dict[str, Any]:
     link = {"generatorURL": told.page} if told.page else {}
-    started = min(told.started, ends)
     return {
         "labels": labels,
         "annotations": annotations_of(told),
-        "startsAt": moment(started),
+        "startsAt": moment(min(time.of(told.started), ends)),
         "endsAt": moment(ends),
         **link,
     }

@@ -24,7 +24,11 @@ MAX_RETRY_AFTER = 900.0
 """Seconds: a receiver can't silence alerts for longer by what it answers."""
 
 MAX_SKEW = 60.0
-"""Seconds between our clock and a receiver's that are told; alerts last 300 beyond the last time they were told."""
+"""Seconds between our clock and a receiver's that are told."""
+LEAST_SKEW = 6.0
+"""Less is none: ``Date`` has whole seconds, and stands for a moment of the at most 9 seconds that asking took."""
+LATEST = 2.0**33
+"""A ``Date`` after this (the year 2242) is no date."""
 
 MENDED = frozenset({401, 403, 404, 407})
 """Refusals that pass when somebody mends a password or an address."""
@@ -81,6 +85,8 @@ class Http:
         self._access, self._clock = access, clock
         self._client: Client | None = None
         self._skewed = False
+        self.ahead = 0.0
+        """By how many seconds the receiver's clock is ahead of ours, as its newest ``Date`` told; 0 until one did."""
 
     def send(self, method: str, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Outcome:
         """Ask once; whatever goes wrong is an outcome."""
@@ -91,20 +97,26 @@ class Http:
             if self._client is None:
                 self._client = Client(self._access.ca_file)
             sent = {"User-Agent": f"grpo-watch/{__version__}", **(headers or {}), **secret}
+            began = self._clock()
             reply = self._client.ask(method, url, body, sent)
         except (ConfigError, NoReplyError) as problem:
             return Outcome(Result.RETRY, str(problem))
         except OSError as problem:
             return Outcome(Result.RETRY, f"the authorities to trust can't be read ({type(problem).__name__})")
-        self._note_skew(reply.date)
+        self._note_skew(reply.date, (began + self._clock()) / 2)
         return outcome_of(reply.status, seconds_of(reply.retry_after, self._clock()), reply.word)
 
-    def _note_skew(self, date: str) -> None:
-        """Say once that the clocks differ: Alertmanager takes an alert that ends in its past for one that is over."""
+    def _note_skew(self, date: str, ours: float) -> None:
+        """Keep by how much the clocks differ, and say once that they do."""
         try:
-            skew = parsedate_to_datetime(date).timestamp() - self._clock()
+            theirs = parsedate_to_datetime(date).timestamp()
         except (ValueError, TypeError, IndexError, OverflowError):
             return
+        if not 0 < theirs < LATEST:
+            return
+        skew = theirs - ours
+        if abs(skew - self.ahead) > LEAST_SKEW:
+            self.ahead = skew if abs(skew) > LEAST_SKEW else 0.0
         if abs(skew) > MAX_SKEW and not self._skewed:
             log.error("a receiver's clock and this machine's differ", extra={"fields": {"seconds": round(skew)}})
         self._skewed = abs(skew) > MAX_SKEW

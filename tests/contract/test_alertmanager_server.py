@@ -244,3 +244,66 @@ def test_shipped_configurations_are_valid(program: Callable[[str], str]) -> None
     assert files
     for file in files:
         subprocess.run([program("amtool"), "check-config", str(file)], check=True, capture_output=True)
+
+
+class Shifted:
+    """A watcher whose clock is off by so many seconds; its alert began half a minute ago by that clock."""
+
+    def __init__(self, server: Served, seconds: float) -> None:
+        self.seconds = seconds
+        self.sink = AlertmanagerReceiver("alertmanager", server.url, Access({}), "gpu7", self.clock)
+        self.alert = told(started=self.clock() - 30)
+
+    def clock(self) -> float:
+        return time.time() + self.seconds
+
+    def repeat(self) -> None:
+        delivered(self.sink.refresh([self.alert], Picture(), self.clock()))
+
+    def end(self) -> None:
+        delivered(self.sink.send(replace(self.alert, status="resolved", ended=self.clock())))
+
+
+def of_run(server: Served) -> list[dict[str, Any]]:
+    return [alert for alert in alerts(server) if alert["labels"]["alertname"] == "GrpoRunAlert"]
+
+
+@pytest.mark.parametrize("minutes", [-10, 10])
+def test_a_clock_that_is_wrong_changes_nothing(start: Start, people: Receiving, minutes: int) -> None:
+    """Ten minutes behind, it would be over as it comes; ten ahead, it would outlive its end and the watcher by that."""
+    with start() as server:
+        watcher = Shifted(server, 60.0 * minutes)
+        delivered(watcher.sink.send(watcher.alert))
+        for _ in range(2):
+            (alert,) = of_run(server)
+            assert alert["status"]["state"] == "active"
+            assert seconds(alert["startsAt"]) == pytest.approx(time.time() - 30, abs=20)
+            assert seconds(alert["endsAt"]) == pytest.approx(time.time() + EXPIRES_SECONDS, abs=20)
+            watcher.repeat()
+        (call,) = until(lambda: got(people, "/on-call"))
+        assert call["status"] == "firing"
+        assert [a["labels"]["instance"] for a in alerts(server) if a not in of_run(server)] == ["gpu7"]
+        watcher.end()
+        until(lambda: of_run(server) == [])
+
+
+@pytest.mark.parametrize("minutes", [-10, 10])
+def test_a_clock_that_is_set_while_the_alert_fires_changes_nothing(start: Start, minutes: int) -> None:
+    """The first repeat after it says what is right."""
+    with start() as server:
+        watcher = Shifted(server, 0.0)
+        delivered(watcher.sink.send(watcher.alert))
+        watcher.seconds = 60.0 * minutes
+        watcher.repeat()
+        (alert,) = of_run(server)
+        assert seconds(alert["endsAt"]) == pytest.approx(time.time() + EXPIRES_SECONDS, abs=20)
+        watcher.end()
+        until(lambda: of_run(server) == [])
+
+
+def test_no_alert_begins_in_the_future(start: Start) -> None:
+    """A row may bear a time that its producer's clock was ahead with."""
+    with start() as server:
+        delivered(receiver(server).send(told(started=time.time() + 3_600)))
+        (alert,) = alerts(server)
+        assert seconds(alert["startsAt"]) <= time.time()

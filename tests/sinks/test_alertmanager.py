@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from grpo_watch.config.schema import Settings
 from grpo_watch.runtime.receivers import Around, build
@@ -16,10 +17,11 @@ def test_a_watcher_that_is_stuck_does_not_say_that_it_is_alive() -> None:
     lateness: list[float | None] = [None, 3600.0, None]
     with receiving() as server:
         settings = Settings.model_validate({"sinks": [{"type": "alertmanager", "url": server.url, "heartbeat": True}]})
-        (routed,) = build(settings.sinks, Around(clock=lambda: 0.0, late=lambda: lateness.pop(0)))
+        (routed,) = build(settings.sinks, Around(clock=time.time, late=lambda: lateness.pop(0)))
         for _ in range(3):
             routed.receiver.refresh([told()], Picture(), 0.0)
-    names = [[alert["labels"]["alertname"] for alert in json.loads(sent.body)] for sent in server.sent]
+    told_of = [json.loads(sent.body) for sent in server.sent]
+    names = [[alert["labels"]["alertname"] for alert in alerts] for alerts in told_of if alerts]
     assert names == [["GrpoRunAlert", "GrpoWatchAlive"], ["GrpoRunAlert"], ["GrpoRunAlert", "GrpoWatchAlive"]]
 
 
@@ -27,7 +29,18 @@ def test_it_is_asked_while_there_is_nothing_to_tell() -> None:
     """Or nobody would know that it is gone before an alert is lost."""
     with receiving() as server:
         settings = Settings.model_validate({"sinks": [{"type": "alertmanager", "url": server.url}]})
-        (routed,) = build(settings.sinks, Around(clock=lambda: 0.0))
+        (routed,) = build(settings.sinks, Around(clock=time.time))
         assert routed.receiver.refresh([], Picture(), 0.0).reached
     assert [json.loads(sent.body) for sent in server.sent] == [[]]
     assert routed.receiver.refresh([], Picture(), 0.0).result is Result.RETRY
+
+
+def test_it_is_asked_for_the_time_before_the_first_alert_and_each_repeat() -> None:
+    """An alert whose end is in Alertmanager's past would be over as it comes."""
+    with receiving() as server:
+        settings = Settings.model_validate({"sinks": [{"type": "alertmanager", "url": server.url}]})
+        (routed,) = build(settings.sinks, Around(clock=time.time))
+        for _ in range(2):
+            routed.receiver.send(told())
+        routed.receiver.refresh([told()], Picture(), 0.0)
+    assert [len(json.loads(sent.body)) for sent in server.sent] == [0, 1, 1, 0, 1]

@@ -142,7 +142,7 @@ def test_a_name_that_is_found_too_late_is_no_way_around_the_deadline(monkeypatch
 
 
 def test_a_clock_that_differs_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Alertmanager drops alerts of a watcher whose clock is five minutes behind, and says that all is well."""
+    """Who reads the times of messages is misled; one of the clocks has to be set."""
     shifted, exact = Http(Access({}), lambda: time.time() - 400), Http(Access({}), time.time)
     with receiving() as server:
         for _ in range(2):
@@ -150,6 +150,25 @@ def test_a_clock_that_differs_is_told_once(caplog: pytest.LogCaptureFixture) -> 
             exact.send("POST", server.url)
     (said,) = [record for record in caplog.records if "clock" in record.message]
     assert 390 < vars(said)["fields"]["seconds"] < 410
+
+
+@pytest.mark.parametrize(
+    ("date", "ahead"),
+    [
+        ("Wed, 18 Nov 2026 11:16:40 GMT", 400.0),
+        ("Wed, 18 Nov 2026 11:10:03 GMT", 0.0),  # whole seconds, and an answer that took a while
+        ("Sun, 01 Jan 9999 00:00:00 GMT", 0.0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+        ("today", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_what_an_answer_says_of_the_receivers_clock(date: str, ahead: float) -> None:
+    client = Http(Access({}), lambda: 1_795_000_200.0)
+    head = f"HTTP/1.1 200 OK\r\nDate: {date}\r\nContent-Length: 0\r\n\r\n"
+    with receiving(Answer(raw=head.encode())) as server:
+        client.send("POST", server.url)
+    assert client.ahead == ahead
 
 
 def test_silence_is_not_waited_for_longer_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
