@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from statistics import median
 
-from grpo_watch.core.copy_chance import REPEATS, laid_alike
 from grpo_watch.core.examples import shown
 from grpo_watch.core.records import CompletionSummary, GroupSummary, Scalar, Stream
 
 GROUPS_FOR_IRREGULAR = 3
 """Two groups of a collapsed policy were seen to share an irregular pattern by chance (TRL 1.16.0); three were not."""
-
-BEFORE = 64
-"""Streaks and batches before the newest streak that say how texts usually repeat."""
 
 
 class Layout(str, Enum):
@@ -55,9 +51,10 @@ class BatchCopies:
 
     ``pattern`` is the commonest one and ``alike`` the share of the ``groups`` judged that have it; ``repeated`` is the
     share of completions that repeat another one of their group; ``digest`` tells a re-dumped table. ``characters`` is
-    the median length of the judged texts; ``counts_alike`` is the share of groups whose texts come as often as in most,
-    in whatever places; the rewards are totals over the reward functions, None where none was dumped. ``one_text``
-    counts groups of one text, ``signal`` is the share of groups whose rewards differ (None: not dumped).
+    the median length of the judged texts; ``counts_alike`` is the share of groups whose texts come as often as in most
+    (``counts``), in whatever places; the rewards are totals over the reward functions, None where none was dumped.
+    ``one_text`` counts groups of one text; ``earned`` has the different rewards, and ``patterns`` the pattern, of each
+    group judged.
     """
 
     step: int
@@ -70,9 +67,11 @@ class BatchCopies:
     characters: float = 0.0
     lowest_reward: float | None = None
     highest_reward: float | None = None
+    counts: tuple[int, ...] = ()
     counts_alike: float = 0.0
     one_text: int = 0
-    signal: float | None = None
+    earned: tuple[frozenset[float], ...] = ()
+    patterns: tuple[tuple[int, ...], ...] = ()
     example: Mapping[str, Scalar] = field(default_factory=dict)
 
     def regular(self, alike: float) -> bool:
@@ -116,73 +115,6 @@ class BatchCopies:
         }
 
 
-class CopyHistory:
-    """What a run's batches showed so far.
-
-    ``batches`` counts consecutive ones with repeated texts, ``alike`` the newest of them of which nearly all groups
-    share one pattern (in ``groups`` groups with ``copies`` copies; ``chance`` is the decimal logarithm of the chance
-    that these lie so), ``first_step`` is where they began. ``was_diverse``: groups differed before, and ``best_reward``
-    is the highest total reward that they earned (-inf: unknown). ``sampled``: some group held several texts in no order
-    of ranks, which greedy decoding does not do.
-    """
-
-    def __init__(self) -> None:
-        self.was_diverse, self.sampled, self.best_reward = False, False, float("-inf")
-        self._before: deque[tuple[int, int, float]] = deque(maxlen=BEFORE)
-        self._ones = self._seen = 0
-        self._repeated = 0.0
-        self.end_streak()
-
-    def end_streak(self) -> None:
-        """A diverse batch, or a new attempt."""
-        self.batches = self.first_step = 0
-        self._newest: BatchCopies | None = None
-        self._end_alike()
-
-    def _end_alike(self) -> None:
-        if self._seen:
-            self._before.append((self._ones, self._seen, self._repeated))
-        self.alike = self.groups = self.copies = self._ones = self._seen = 0
-        self.chance = self._repeated = 0.0
-
-    def take_diverse(self, batch: BatchCopies) -> None:
-        """A batch whose texts differ."""
-        self.end_streak()
-        self.was_diverse = self.sampled = True
-        self._before.append((batch.one_text, batch.groups, batch.repeated * batch.groups))
-        if batch.highest_reward is not None:
-            self.best_reward = max(self.best_reward, batch.highest_reward)
-
-    def extend(self, batch: BatchCopies, alike: float) -> None:
-        """A batch that repeats its texts; one that was dumped again counts once."""
-        before, self._newest = self._newest, batch
-        if before is not None and batch.digest == before.digest:
-            return
-        self.batches += 1
-        self.first_step = self.first_step or batch.step
-        regular = batch.regular(alike)
-        if before is None or before.pattern != batch.pattern or not (regular and before.regular(alike)):
-            self._end_alike()
-        self.alike += 1
-        self.groups += batch.told
-        self.copies += batch.told * (len(batch.pattern) - batch.distinct)
-        self.chance += laid_alike(batch.pattern, batch.told, batch.groups)
-        self._ones, self._seen = self._ones + batch.one_text, self._seen + batch.groups
-        self._repeated += batch.repeated * batch.groups
-        self.sampled = self.sampled or (batch.one_text < batch.groups and not (regular and batch.rank_shaped))
-
-    @property
-    def one_text_before(self) -> tuple[int, int]:
-        """Groups of one text, and groups, before the batches of the newest pattern."""
-        return sum(ones for ones, _, _ in self._before), sum(groups for _, groups, _ in self._before)
-
-    @property
-    def few_texts(self) -> bool:
-        """Whether texts repeated before the newest pattern came: they are drawn from a few."""
-        groups = sum(groups for _, groups, _ in self._before)
-        return sum(repeated for _, _, repeated in self._before) >= REPEATS * groups > 0
-
-
 def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | None:
     """The copies of a train batch, or None where its texts can't tell.
 
@@ -194,8 +126,11 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
     groups = [group for group in summary.groups if _telling(group, min_characters)]
     if not groups or len(groups) * 2 < len(summary.groups):
         return None
-    pattern, count = Counter(group.pattern for group in groups).most_common(1)[0]
-    rewards = [total for group in groups for total in totals(group)]
+    patterns = tuple(group.pattern for group in groups)
+    pattern, count = Counter(patterns).most_common(1)[0]
+    counts, as_often = Counter(map(_counts, patterns)).most_common(1)[0]
+    earned = tuple(frozenset(totals(group)) for group in groups)
+    rewards = [total for each in earned for total in each]
     return BatchCopies(
         step=summary.step,
         pattern=pattern,
@@ -209,19 +144,15 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
         highest_reward=max(rewards, default=None),
         example=shown(groups),
         one_text=sum(group.unique == 1 for group in groups),
-        signal=signal(groups),
-        counts_alike=max(Counter(_counts(group) for group in groups).values()) / len(groups),
+        earned=earned,
+        counts=counts,
+        counts_alike=as_often / len(groups),
+        patterns=patterns,
     )
 
 
-def _counts(group: GroupSummary) -> tuple[int, ...]:
-    return tuple(sorted(Counter(group.pattern).values()))
-
-
-def signal(groups: Sequence[GroupSummary]) -> float | None:
-    """Share of the groups with rewards whose completions earn different totals; None where no rewards were dumped."""
-    scored = [earned for earned in map(set, map(totals, groups)) if earned]
-    return sum(len(earned) > 1 for earned in scored) / len(scored) if scored else None
+def _counts(pattern: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(Counter(pattern).values()))
 
 
 def totals(group: GroupSummary) -> Iterator[float]:

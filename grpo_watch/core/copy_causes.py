@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from grpo_watch.core.copies import BatchCopies, CopyHistory, Layout
+from grpo_watch.core.copies import BatchCopies, Layout
 from grpo_watch.core.copy_chance import CHANCE, EQUAL_IF_SURE, EQUAL_IF_UNSURE, one_text_each
+from grpo_watch.core.copy_history import CopyHistory
 from grpo_watch.core.records import Severity
 
 
@@ -61,22 +62,26 @@ COLLAPSE = Cause(
 
 
 SIGNAL = 0.5
-"""Share of groups with different rewards from which copies do not keep the run from learning."""
+"""Share of unsolved groups with different rewards from which copies do not keep the run from learning."""
 
 
 class Limits(NamedTuple):
     """When what is seen counts.
 
     ``alike``: share of groups that must be; ``patience``: batches of one pattern that outweigh a low entropy;
-    ``template``: characters below which texts that repeat without a rule may be answers in tags.
+    ``template``: characters below which texts that repeat without a rule may be answers in tags; ``many``: share of
+    copies without a rule from which they are told.
     """
 
     alike: float
     patience: int
     template: int
+    many: float
 
 
-def cause_of(batch: BatchCopies, history: CopyHistory, limits: Limits, *, low: bool | None) -> Cause | None:
+def cause_of(
+    batch: BatchCopies, history: CopyHistory, limits: Limits, *, low: bool | None, fallen: bool
+) -> Cause | None:
     """The cause of a batch's copies; None for solved prompts and for short answers in tags.
 
     Args:
@@ -84,28 +89,44 @@ def cause_of(batch: BatchCopies, history: CopyHistory, limits: Limits, *, low: b
         history: what batches before it showed.
         limits: when what is seen counts.
         low: whether the entropy is low; None where none is logged.
+        fallen: whether it is, for this run: a policy may have been sure of its answers from the start.
     """
-    regular = batch.regular(limits.alike)
-    ranks = batch.rank_shaped or _repeats_itself(batch, history, limits.patience)
-    if regular and ranks and (not low or history.alike >= limits.patience):
-        return SHARED_SEED
+    if (seed := _seed(batch, history, limits, low=low)) is not None:
+        return seed
     if low:
-        return COLLAPSE
+        return COLLAPSE if fallen or not _teaches(history) else FEW_TEXTS
     if history.was_diverse and batch.lowest_reward is not None and batch.lowest_reward >= history.best_reward:
         return None
-    if not regular or batch.layout is not Layout.ONE_TEXT:
-        return _without_rule(batch, limits)
+    if not batch.regular(limits.alike) or batch.layout is not Layout.ONE_TEXT:
+        return _without_rule(batch, history, limits)
     if low is None:
         return COLLAPSE if history.sampled else GREEDY_FROM_START
     return GREEDY
 
 
-def _without_rule(batch: BatchCopies, limits: Limits) -> Cause | None:
-    if batch.scattered(limits.alike, limits.template):
+def _seed(batch: BatchCopies, history: CopyHistory, limits: Limits, *, low: bool | None) -> Cause | None:
+    if (shared := history.places.found()) is not None:
+        return replace(SHARED_SEED, says=f"{shared.says()}, so ranks or engines share a seed")
+    ranks = batch.rank_shaped or _repeats_itself(batch, history, limits.patience)
+    alike = batch.regular(limits.alike) and ranks and (not low or history.alike >= limits.patience)
+    return SHARED_SEED if alike else None
+
+
+def _without_rule(batch: BatchCopies, history: CopyHistory, limits: Limits) -> Cause | None:
+    if batch.scattered(limits.alike, limits.template) and _as_often(history, limits.patience):
         return SCATTERED_SEED
-    if batch.characters < limits.template:
+    if batch.characters < limits.template or batch.repeated < limits.many:
         return None
-    return FEW_TEXTS if batch.signal is not None and batch.signal >= SIGNAL else NEAR_GREEDY
+    return FEW_TEXTS if _teaches(history) else NEAR_GREEDY
+
+
+def _as_often(history: CopyHistory, patience: int) -> bool:
+    """Whether as many copies come batch after batch, which texts that repeated before do by chance."""
+    return history.counted >= patience and not (history.copied_before and history.counted_chance > CHANCE)
+
+
+def _teaches(history: CopyHistory) -> bool:
+    return (history.teaching.share or 0.0) >= SIGNAL
 
 
 def _repeats_itself(batch: BatchCopies, history: CopyHistory, patience: int) -> bool:
@@ -121,6 +142,8 @@ def proven(cause: Cause, batch: BatchCopies, history: CopyHistory, limits: Limit
     groups held several texts before. Short answers, and texts drawn from a few, must show one pattern so often that
     chance does not explain it.
     """
+    if history.places.found() is not None:
+        return True
     ordered = cause.severity is Severity.CRITICAL
     one_text = batch.layout is Layout.ONE_TEXT
     few = batch.characters < limits.template or history.few_texts

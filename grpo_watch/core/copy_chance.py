@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from math import comb, factorial, log10, prod
+from functools import lru_cache
+from math import comb, factorial, log10, perm, prod
 
 CHANCE = -6.0
 """Decimal logarithm of a chance that is negligible. Of runs of ten thousand batches one in a hundred would come so far,
@@ -35,3 +36,19 @@ def one_text_each(groups: int, copies: int, before: tuple[int, int], equal: floa
     """
     ones, seen = before
     return max(copies * log10(equal), groups * log10((ones + 1) / (seen + 1)) if ones < seen else float("-inf"))
+
+
+@lru_cache(maxsize=256)
+def counted_alike(counts: tuple[int, ...], groups: int, alike: int) -> float:
+    """Decimal logarithm of the chance that the texts of ``alike`` of ``groups`` groups come so often, in any order.
+
+    At most about: the largest over policies that have some number of equally likely texts, or texts as likely as these
+    counts are, what comes once being drawn from very many.
+    """
+    size, several = sum(counts), [count for count in counts if count > 1]
+    once = len(counts) - len(several)
+    orders = factorial(size) // prod(map(factorial, counts))
+    same = prod(map(factorial, Counter(counts).values()))
+    equally = max(perm(texts, len(counts)) // same * orders / texts**size for texts in range(len(counts), 4 * size + 1))
+    likely = orders / factorial(once) * prod((count / size) ** count for count in several) * (once / size) ** once
+    return min(0.0, log10(comb(groups, alike)) + alike * log10(max(equally, likely)))

@@ -17,6 +17,10 @@ NOISE = 0.01
 """Mean size of advantages below which they are rounding of equal rewards (6e-8 over TRL's 1e-4 was seen)."""
 MOST = 12
 """Functions that are compared pairwise at most."""
+SIGNED = 6
+"""Functions of which every choice of negative weights is tried; of more, one at a time."""
+RARE = 0.02
+"""Share of pairs the other way round that weights with these signs leave; right dumps of real runs have none."""
 _Scores = Sequence[float]
 
 
@@ -44,11 +48,33 @@ def order_of(groups: Sequence[GroupSummary]) -> Order:
         judged += 1
         sizes = sum(map(abs, advantages))
         off += sizes > NOISE * group.size and abs(sum(advantages)) > CENTRED * sizes
-        for one, other in combinations(range(group.size), 2):
-            higher = _dominates(functions, one, other) - _dominates(functions, other, one)
-            pairs += higher != 0
-            against += higher * (advantages[one] - advantages[other]) < 0
+        clear, turned = _pairs(advantages, functions)
+        pairs, against = pairs + clear, against + turned
     return Order(pairs, against, judged, off)
+
+
+def explained_by_signs(groups: Sequence[GroupSummary], least: int) -> bool:
+    """Whether the advantages follow the rewards once some functions, but not all, have a negative weight.
+
+    A length that is punished by its weight is told so from an order that is lost, which no signs restore. All weights
+    negative is what a wrong sign of the advantages looks like. ``least`` pairs are needed.
+    """
+    judged = [(advantages, functions) for advantages, functions in map(_known, groups) if advantages is not None]
+    count = max((len(functions) for _, functions in judged), default=0)
+    for negative in _negative(count):
+        pairs = against = 0
+        for advantages, functions in judged:
+            signed = [[-score for score in f] if at in negative else f for at, f in enumerate(functions)]
+            clear, turned = _pairs(advantages, signed)
+            pairs, against = pairs + clear, against + turned
+        if pairs >= least and against <= RARE * pairs:
+            return True
+    return False
+
+
+def _negative(count: int) -> Iterator[tuple[int, ...]]:
+    for size in range(1, count if count <= SIGNED else 2):
+        yield from combinations(range(count), size)
 
 
 def _known(group: GroupSummary) -> tuple[list[float] | None, list[list[float]]]:
@@ -58,6 +84,16 @@ def _known(group: GroupSummary) -> tuple[list[float] | None, list[list[float]]]:
         return None, []
     functions = [column for name, column in columns.items() if name != ADVANTAGE]
     return (columns.get(ADVANTAGE) if functions else None), functions
+
+
+def _pairs(advantages: _Scores, functions: Sequence[_Scores]) -> tuple[int, int]:
+    """Pairs one of which has the higher rewards, and how many of them have advantages the other way round."""
+    pairs = against = 0
+    for one, other in combinations(range(len(advantages)), 2):
+        higher = _dominates(functions, one, other) - _dominates(functions, other, one)
+        pairs += higher != 0
+        against += higher * (advantages[one] - advantages[other]) < 0
+    return pairs, against
 
 
 def _dominates(functions: Sequence[_Scores], one: int, other: int) -> bool:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from types import MappingProxyType
 
-from grpo_watch.core.copies import BatchCopies, CopyHistory, copies_in
+from grpo_watch.core.copies import BatchCopies, copies_in
 from grpo_watch.core.copy_causes import Cause, Limits, cause_of, proven
+from grpo_watch.core.copy_history import CopyHistory
 from grpo_watch.core.detector import ANY, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import CompletionSummary, MetricRow, Reading, Tick, Verdict
 from grpo_watch.core.window import BATCHES_AHEAD, History
@@ -67,15 +68,16 @@ class DuplicateCompletions(Detector):
             yield self.waiting.popleft()
 
     def _judge(self, batch: BatchCopies, entropies: History) -> Reading:
-        limits = Limits(self.alike, self.batches, self.template)
+        limits = Limits(self.alike, self.batches, self.template, self.many)
         entropy = entropies.at(batch.step)
-        low = self._is_low(entropy, entropies.highest(batch.step))
+        fallen = entropy is not None and entropy < self.fallen_entropy * entropies.highest(batch.step)
+        low = None if entropy is None else fallen or entropy < self.low_entropy
         scattered = not low and batch.scattered(self.alike, self.template)
         if not (batch.regular(self.alike) or scattered or batch.repeated >= self.many):
             self.history.take_diverse(batch)
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
         self.history.extend(batch, self.alike)
-        cause = cause_of(batch, self.history, limits, low=low)
+        cause = cause_of(batch, self.history, limits, low=low, fallen=fallen)
         if cause is None:
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
         if not proven(cause, batch, self.history, limits, low=low):
@@ -83,9 +85,6 @@ class DuplicateCompletions(Detector):
                 return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
             return Reading(Verdict.NO_DATA, message="repeated texts in too few distinct batches yet", step=batch.step)
         return self._breach(batch, cause, entropy)
-
-    def _is_low(self, entropy: float | None, highest: float) -> bool | None:
-        return None if entropy is None else entropy < max(self.low_entropy, self.fallen_entropy * highest)
 
     def _breach(self, batch: BatchCopies, cause: Cause, entropy: float | None) -> Reading:
         return Reading(

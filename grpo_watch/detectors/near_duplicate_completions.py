@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.core.batches import NewBatches
-from grpo_watch.core.copies import signal
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.near_copies import different, near_evidence
 from grpo_watch.core.openings import SEED_HINT, shared_openings
 from grpo_watch.core.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict
+from grpo_watch.core.teaching import Teaching, earned_by
 from grpo_watch.core.window import Window
 
 OPENINGS = "openings"
@@ -35,7 +35,7 @@ class NearDuplicateCompletions(Detector):
             "repeated": Param(0.5, "share of completions that repeat another of their group, nearly or exactly", 0, 1),
             "nearly": Param(0.25, "share that must repeat nearly, but not exactly", 0, 1),
             "batches": Param(5, "distinct batches averaged", minimum=2),
-            "signal": Param(0.5, "share of groups whose rewards differ from which it is an info …", 0, 1),
+            "signal": Param(0.5, "share of unsolved groups whose rewards differ from which it is an info …", 0, 1),
             "fallen_entropy": Param(0.5, "… unless the entropy fell to this share of the run's first", 0, 1),
         }
     )
@@ -48,7 +48,7 @@ class NearDuplicateCompletions(Detector):
     def setup(self) -> None:
         """Empty windows."""
         self.new = NewBatches()
-        self.all, self.near, self.differ = Window(self.batches), Window(self.batches), Window(self.batches)
+        self.all, self.near, self.teaching = Window(self.batches), Window(self.batches), Teaching(self.batches)
         self.newest: deque[GroupSummary] = deque(maxlen=GROUPS)
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
@@ -77,9 +77,7 @@ class NearDuplicateCompletions(Detector):
         size = sum(group.size for group in told)
         self.all.push(sum(group.size - different(group) for group in told) / size)
         self.near.push(sum(group.unique - different(group) for group in told) / size)
-        differ = signal(told)
-        if differ is not None:
-            self.differ.push(differ)
+        self.teaching.take(earned_by(told))
         if not self.all.full:
             return no_data("too few batches yet")
         repeated, nearly = self.all.mean() or 0.0, self.near.mean() or 0.0
@@ -98,7 +96,7 @@ class NearDuplicateCompletions(Detector):
                 evidence={
                     "repeated_ratio": round(repeated, 4),
                     "near_ratio": round(nearly, 4),
-                    "groups_with_signal": self.differ.mean(),
+                    "groups_with_signal": self.teaching.share,
                     **near_evidence(told),
                 },
             ),
@@ -107,4 +105,4 @@ class NearDuplicateCompletions(Detector):
     def _harmless(self, run: RunView) -> bool:
         """Whether the groups still teach, and the policy still explores as far as its entropy is logged."""
         entropy = run.course.entropy
-        return (self.differ.mean() or 0.0) >= self.signal and entropy.ratio(entropy.start) > self.fallen_entropy
+        return (self.teaching.share or 0.0) >= self.signal and entropy.ratio(entropy.start) > self.fallen_entropy

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from grpo_watch.core.batches import NewBatches
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict
-from grpo_watch.core.scored import Order, order_of
+from grpo_watch.core.scored import Order, explained_by_signs, order_of
 
 LENGTHS, SUMS = "lengths", "sums"
 """Keys of the alerts that speak of columns of another length and of sums; that on the order has none."""
@@ -50,13 +50,13 @@ class RewardMisaligned(Detector):
         if not order.groups:
             return no_data("no advantages are dumped beside rewards")
         self.uncentred = self.uncentred + 1 if order.off_centre > WHOLE * order.groups else 0
-        return (*self._turned(order, step), self._sums(order))
+        return (*self._turned(order, groups, step), self._sums(order))
 
-    def _turned(self, order: Order, step: int) -> Iterable[Reading]:
+    def _turned(self, order: Order, groups: tuple[GroupSummary, ...], step: int) -> Iterable[Reading]:
         if order.pairs < self.pairs:
             return SILENT
         share = order.against / order.pairs
-        if share < self.against:
+        if share < self.against or explained_by_signs(groups, self.pairs):
             self.streak = 0
             return QUIET
         self.first_step = self.first_step if self.streak else step

@@ -319,3 +319,65 @@ def test_copies_without_a_rule_are_an_info_while_rewards_differ(rewards: tuple[f
     batches = [scored(sized(batch, 200), *rewards) for batch in IRREGULAR]
     first = scored(a_batch(0, DISTINCT, DISTINCT), 2.0)
     assert Watched(RULE).feed_all(steps(first, *batches)).changes == [("firing", 3, severity)]
+
+
+def seeded(copies: int, texts: int, seed: int, *, stride: bool, batches: int = 12) -> list[CompletionSummary]:
+    """Four groups per batch of ``copies`` ranks with one seed; two of three answers are one text."""
+    rng = random.Random(seed)
+
+    def pattern() -> tuple[int, ...]:
+        drawn = [0 if rng.random() < 2 / 3 else rng.randrange(1, 4) for _ in range(texts)]
+        laid = drawn * copies if stride else [one for one in drawn for _ in range(copies)]
+        first = {text: number for number, text in enumerate(dict.fromkeys(laid))}
+        return tuple(first[text] for text in laid)
+
+    return [a_batch(step, *(pattern() for _ in range(4))) for step in range(1, batches + 1)]
+
+
+@pytest.mark.parametrize("characters", [30, 90])
+@pytest.mark.parametrize("entropy", [None, 0.02, 0.6])
+@pytest.mark.parametrize(("copies", "texts", "stride"), [(2, 4, True), (2, 4, False), (4, 2, True), (2, 2, True)])
+def test_a_shared_seed_among_few_answers(
+    copies: int, texts: int, characters: int, entropy: float | None, *, stride: bool
+) -> None:
+    """Each group shows another pattern; equal are, in every group, the texts of one place."""
+    batches = [sized(batch, characters) for batch in seeded(copies, texts, 3, stride=stride)]
+    run = Watched(RULE).feed_all(steps(*batches, entropy=entropy))
+    critical = [said for said in run.said if said.reading.severity == "critical"]
+    assert critical
+    assert "share a seed" in critical[-1].reading.message
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_few_answers_that_are_drawn_by_chance_share_no_seed(seed: int) -> None:
+    """Tool calls of 90 characters, two texts per prompt, three groups per batch: chance lays some alike."""
+    rng = random.Random(seed)
+    patterns = [
+        tuple({text: number for number, text in enumerate(dict.fromkeys(drawn))}[text] for text in drawn)
+        for drawn in ([rng.random() < 0.75 for _ in range(8)] for _ in range(600))
+    ]
+    batches = [scored(sized(a_batch(step, *patterns[3 * step : 3 * step + 3]), 90), 0.0, 1.0) for step in range(1, 200)]
+    for entropy in (None, 0.02, 0.6):
+        run = Watched(RULE).feed_all(steps(*batches, entropy=entropy))
+        assert {severity for _, _, severity in run.changes} <= {"info"}
+
+
+def test_a_policy_that_was_always_sure_did_not_collapse() -> None:
+    """Entropy 0.05 from the start while rewards differ: few right answers. Without rewards nobody knows."""
+    batches = [sized(batch, 200) for batch in IRREGULAR]
+    taught = [scored(batch, 0.0, 1.0) for batch in batches]
+    assert Watched(RULE).feed_all(steps(*taught, entropy=0.05)).changes == [("firing", 3, "info")]
+    assert Watched(RULE).feed_all(steps(*batches, entropy=0.05)).changes == [("firing", 3, "warning")]
+
+
+def test_copies_in_solved_groups_are_no_harm() -> None:
+    """Per batch one group with 1s and 0s, three of 1s only: of the groups that are not solved all teach."""
+
+    def batch(step: int) -> CompletionSummary:
+        groups = sized(a_batch(step, (0, 1, 0, 0, 0, 0), ONE, (0, 0, 0, 1, 0, 0), ONE), 200).groups
+        earned = [(0.0, 1.0, 1.0, 1.0, 1.0, 1.0), *[(1.0,) * 6] * 3]
+        return CompletionSummary(
+            "c", step, tuple(replace(g, rewards={"f": e}) for g, e in zip(groups, earned, strict=True))
+        )
+
+    assert {each[2] for each in Watched(RULE).feed_all(steps(*map(batch, range(1, 9)))).changes} == {"info"}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
+
+import pytest
 
 from grpo_watch.core.records import CompletionSummary
 from tests.support.detecting import Watched
@@ -60,3 +63,30 @@ def test_without_advantages_it_is_blind() -> None:
     run = Watched(RULE).feed(a_batch(1, (0, 1)))
     assert run.said == []
     assert "no advantages" in run.blind_reason
+
+
+def weighted(step: int, *weights: float, moved: int = 0) -> CompletionSummary:
+    """Four groups of six completions, scored by a binary function and two others; advantages may be moved by a row."""
+    groups = []
+    for at in range(4):
+        rng = random.Random(f"{step} {at}")
+        scores = [[float(rng.random() < 0.5), rng.random(), float(rng.randrange(3))] for _ in range(6)]
+        totals = [sum(weight * score for weight, score in zip(weights, each, strict=False)) for each in scores]
+        advantage = [total - sum(totals) / 6 for total in totals]
+        columns = {name: tuple(each[at] for each in scores) for at, name in enumerate("abc"[: len(weights)])}
+        columns["advantage"] = (*advantage[moved:], *advantage[:moved])
+        groups.append(a_group(tuple(range(6)), f"{step}-{at}", rewards=columns))
+    return replace(a_batch(step), groups=tuple(groups))
+
+
+@pytest.mark.parametrize("weights", [(1.0, -0.5), (1.0, -2.0, 0.5), (0.5, -0.5, -1.0), (0.0, -0.1), (1.0, 2.0, 3.0)])
+def test_negative_weights_are_no_lost_order(weights: tuple[float, ...]) -> None:
+    """``reward_weights`` 1 and -0.5 are a punished length, which TRL allows; one row further on, the order is lost."""
+    assert Watched(RULE).feed_all(weighted(step, *weights) for step in range(1, 9)).changes == []
+    lost = Watched(RULE).feed_all(weighted(step, *weights, moved=1) for step in range(1, 30))
+    assert ("firing", "warning") in {(state, severity) for state, _, severity in lost.changes}
+
+
+def test_all_weights_negative_is_a_wrong_sign() -> None:
+    run = Watched(RULE).feed_all(weighted(step, -1.0, -0.5) for step in range(1, 9))
+    assert [(state, severity) for state, _, severity in run.changes] == [("firing", "warning")]
