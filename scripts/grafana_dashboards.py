@@ -161,6 +161,13 @@ def watcher() -> Dashboard:
         lines(
             "Messages that wait", "none", Query(f"grpo_watch_delivery_queue_length{of}", "{{instance}} {{sink}}"), min=0
         ),
+        lines(
+            "Receivers that are reached",
+            "none",
+            Query(f"grpo_watch_receiver_up{of}", "{{instance}} {{sink}}"),
+            min=0,
+            about="0: it gets nothing, whether there is anything to send or not (GrpoReceiverDown).",
+        ),
         lines("Seconds per scrape", "s", Query(_ours(f"scrape_duration_seconds{of}"), by), min=0),
     ]
     running = paged(f"grpo_watch_build_info{of}", "", "job, instance")

@@ -203,9 +203,9 @@ def test_a_finding_silences_only_what_diagnosis_explains_by_it() -> None:
 def test_every_inhibition_of_a_run_stays_with_that_run() -> None:
     shipped = yaml.safe_load(SHIPPED.read_text())
     assert shipped["route"]["group_by"] == ["alertname", "run", "namespace", "team"]
-    *of_runs, of_watchers = (each["equal"] for each in shipped["inhibit_rules"])
+    *of_runs, of_watchers, of_receivers = (each["equal"] for each in shipped["inhibit_rules"])
     assert of_runs == [["run", "namespace", "team"]] * 5
-    assert of_watchers == ["job", "instance"]
+    assert (of_watchers, of_receivers) == (["job", "instance"], ["job", "instance", "sink"])
 
 
 @pytest.mark.system("alertmanager")
@@ -252,7 +252,9 @@ def test_a_crash_explains_that_the_run_goes_away_and_a_dead_watcher_what_it_last
         of("GrpoRunGone", run="b"),
         of("GrpoWatchDown", **down),
         of("GrpoDeliveryFailing", **down),
-        of("GrpoDeliveryFailing", **stuck),
+        of("GrpoDeliveryFailing", sink="hook", **stuck),
+        of("GrpoReceiverDown", sink="hook", **stuck),
+        of("GrpoReceiverDown", sink="ping", job="grpo", instance="three"),
         of("GrpoFleetFrozen", "critical"),
     )
 
@@ -261,6 +263,7 @@ def test_a_crash_explains_that_the_run_goes_away_and_a_dead_watcher_what_it_last
         places = {a["fingerprint"]: a["labels"].get("run") or a["labels"].get("instance", "") for a in found}
         return {f"{a['labels']['alertname']} {places[a['fingerprint']]}": a["status"]["state"] for a in found}
 
-    follows = {"GrpoRunGone a": "suppressed", "GrpoDeliveryFailing one": "suppressed"}
+    follows = ("GrpoRunGone a", "GrpoDeliveryFailing one", "GrpoReceiverDown two")
     others = ("GrpoRunAlert a", "GrpoRunGone b", "GrpoWatchDown one", "GrpoDeliveryFailing two", "GrpoFleetFrozen ")
-    until(lambda: states() == {**dict.fromkeys(others, "active"), **follows})
+    others = (*others, "GrpoReceiverDown three")
+    until(lambda: states() == {**dict.fromkeys(others, "active"), **dict.fromkeys(follows, "suppressed")})

@@ -177,7 +177,7 @@ class Outbox:
                 return
             self._remove(job.rows)
             if outcome.result is Result.DELIVERED:
-                self._end(job.rows, "delivered", wall)
+                self._end(job.rows, "delivered" if outcome.reached else "passed", wall)
                 if outcome.reached:
                     self._failures = 0
                     self._well()

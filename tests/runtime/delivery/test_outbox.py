@@ -400,6 +400,7 @@ def test_what_needs_no_sending_is_no_end_of_trouble() -> None:
     assert box.send(NOTHING) is not None
     box.outbox.refreshed(NOTHING)
     assert (box.outbox.trouble(), box.outbox.reports()) == ("told so", [])
+    assert (box.outbox.counts["delivered"], box.outbox.counts["passed"]) == (1, 1)
     box.outbox.refreshed(DELIVERED)
     assert (box.outbox.trouble(), [report.text for report in box.outbox.reports()]) == ("", [""])
 
