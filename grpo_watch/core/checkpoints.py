@@ -92,20 +92,23 @@ class Movers:
     """Which tensors ever changed between two checkpoints, and how often in a row until now.
 
     A tensor that never changed may be frozen on purpose; one that changed and stopped is not, unless layers take turns
-    (LISA): ``rotates`` once a whole layer that stood still moves again.
+    (LISA): ``rotates`` once a whole layer moves that stood still between the two checkpoints before.
     """
 
     ever: set[str] = field(default_factory=set)
     running: dict[str, int] = field(default_factory=dict)
     stopped_at: dict[str, int] = field(default_factory=dict)
     rotates: bool = False
+    still: set[str] = field(default_factory=set)
 
     def take(self, before: CheckpointDigest, names: Collection[str], moved: Collection[str]) -> None:
         """Account for a pair of checkpoints."""
         self.ever.update(moved)
         changed_now = set(moved)
-        if self.stopped_at and not self.rotates:
-            self.rotates = not self.layers_at_rest(before).keys().isdisjoint(map(layer_of, moved))
+        move = {layer_of(name) for name in moved if LAYER.search(name)}
+        self.rotates = self.rotates or not self.still.isdisjoint(move)
+        if moved:  # a model that stands still as a whole does not take turns
+            self.still = {layer_of(name) for name in names if LAYER.search(name)} - move
         for name in names:
             if name in changed_now:
                 self.running[name] = self.running.get(name, 0) + 1

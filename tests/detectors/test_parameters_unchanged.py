@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from grpo_watch.core.checkpoints import Movers
 from grpo_watch.core.movement import Movement
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind, TensorDigest, Verdict
 from grpo_watch.detectors.parameters_unchanged import ParametersUnchanged
@@ -163,10 +165,45 @@ def test_layers_that_stop() -> None:
 
 
 def test_layers_that_take_turns() -> None:
-    """LISA: layer 1 rests, moves again, and then layer 0 rests; from the first return on nothing is said of layers."""
+    """LISA: layer 1 begins where layer 0 rests, and the other way round; of layers nothing is said."""
+    run = fed(stepped(10, 0, 0, 0, 0, 0, 0), stepped(20, 1, 1, 0, 0, 1, 0), stepped(30, 2, 2, 0, 0, 2, 0))
+    run.feed(stepped(40, 2, 2, 1, 1, 3, 0), stepped(50, 2, 2, 2, 2, 4, 0), stepped(60, 3, 3, 2, 2, 5, 0))
+    assert run.changes == []
+
+
+def test_a_layer_that_moves_again_takes_turns() -> None:
+    """Both moved at first, so the first rest is told; from the first return on nothing is said of layers."""
     run = fed(stepped(10, 0, 0, 0, 0, 0, 0), stepped(20, 1, 1, 1, 1, 1, 0), stepped(30, 2, 2, 2, 2, 2, 0))
     run.feed(stepped(40, 3, 3, 2, 2, 3, 0), stepped(50, 3, 3, 3, 3, 4, 0), stepped(60, 3, 3, 4, 4, 5, 0))
     assert run.changes == [("firing", 40, "warning"), ("resolved", 50, "warning")]
+
+
+def test_a_model_that_stood_still_as_a_whole_takes_no_turns() -> None:
+    """A freeze that a resume mends; layers that stop later are told all the same."""
+    counts = ((0, 0), (1, 1), (1, 1), (2, 2), (3, 3), (4, 3))
+    run = fed(*(stepped(10 * at, a, a, b, b, a, 0) for at, (a, b) in enumerate(counts, 1)))
+    assert run.changes == [("firing", 30, "critical"), ("resolved", 40, "critical"), ("firing", 60, "warning")]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("turns", [0.2, 0.5, 1, 3])
+def test_random_turns(seed: int, turns: float) -> None:
+    """LISA draws two of twelve layers anew every so often; ``turns`` of that lie between two checkpoints."""
+    chance, movers = random.Random(seed), Movers()
+    names = [f"model.layers.{layer}.mlp.weight" for layer in range(12)]
+    counts, active = [0] * 12, set(chance.sample(range(12), 2))
+    before = replace(a_checkpoint(0, {}), tensors={name: TensorDigest("F32", (64, 64), "0") for name in names})
+    for step in range(1, 30):
+        moved = set(active)
+        for _ in range(int(step * turns) - int((step - 1) * turns)):
+            active = set(chance.sample(range(12), 2))
+            moved |= active
+        counts = [count + (layer in moved) for layer, count in enumerate(counts)]
+        tensors = {name: TensorDigest("F32", (64, 64), str(count)) for name, count in zip(names, counts, strict=True)}
+        now = replace(a_checkpoint(step, {}), tensors=tensors)
+        movers.take(before, names, [names[layer] for layer in moved])
+        assert movers.layers_at_rest(now) == {}
+        before = now
 
 
 def test_stopped_layers_can_be_switched_off_alone() -> None:
