@@ -25,6 +25,10 @@ class Layout(str, Enum):
     IRREGULAR = "irregular"
 
 
+ORDERLY = frozenset({Layout.STRIDE, Layout.ROUND_ROBIN})
+"""How ranks and engines with one seed lay out copies of whole texts."""
+
+
 def layout(pattern: tuple[int, ...]) -> Layout:
     """The layout of a pattern that numbers equal texts by first appearance.
 
@@ -91,8 +95,7 @@ class BatchCopies:
     @property
     def rank_shaped(self) -> bool:
         """Whether the copies of one batch lie as ranks or engines with one seed lay them (a collapse has no order)."""
-        orderly = self.layout in (Layout.STRIDE, Layout.ROUND_ROBIN)
-        return orderly or (self.layout is Layout.IRREGULAR and self.groups >= GROUPS_FOR_IRREGULAR)
+        return self.layout in ORDERLY or (self.layout is Layout.IRREGULAR and self.groups >= GROUPS_FOR_IRREGULAR)
 
     @property
     def told(self) -> int:

@@ -17,15 +17,22 @@ REPEATS = 0.1
 """Share of copies in earlier batches from which texts of any length are drawn from a few (healthy real runs: 0)."""
 
 
-def laid_alike(pattern: tuple[int, ...], alike: int, groups: int) -> float:
+def laid_alike(pattern: tuple[int, ...], alike: int, groups: int, candidates: int | None = 1) -> float:
     """Decimal logarithm of the chance that the copies of ``alike`` of ``groups`` groups lie in these places.
 
     Texts that are drawn independently fall in each order equally often, whatever the texts are and however often each
     comes: only the number of ways in which as many copies can lie in a group counts.
+
+    Args:
+        pattern: where the copies lie.
+        alike: groups of that pattern.
+        groups: groups judged.
+        candidates: patterns that would have been told as well: one where an earlier batch gave it; None: any.
     """
     counts = Counter(pattern).values()
     ways = factorial(len(pattern)) // prod(map(factorial, counts)) // prod(map(factorial, Counter(counts).values()))
-    return min(0.0, log10(comb(groups, alike)) - alike * log10(ways))
+    any_of = ways if candidates is None else min(candidates, ways)
+    return min(0.0, log10(comb(groups, alike)) + log10(any_of) - alike * log10(ways))
 
 
 def one_text_each(groups: int, copies: int, before: tuple[int, int], equal: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from grpo_watch.core.copies import BatchCopies
+from grpo_watch.core.copies import ORDERLY, BatchCopies
 from grpo_watch.core.copy_chance import REPEATS, counted_alike, laid_alike
 from grpo_watch.core.copy_places import Places
 from grpo_watch.core.teaching import Teaching
@@ -69,10 +69,11 @@ class CopyHistory:
         if before is None or before.pattern != batch.pattern or not (regular and before.regular(alike)):
             self._end_alike()
         self._count(batch, before, alike)
+        first = len(ORDERLY) if batch.layout in ORDERLY else None
+        self.chance += laid_alike(batch.pattern, batch.told, batch.groups, 1 if self.alike else first)
         self.alike += 1
         self.groups += batch.told
         self.copies += batch.told * (len(batch.pattern) - batch.distinct)
-        self.chance += laid_alike(batch.pattern, batch.told, batch.groups)
         self._ones, self._seen = self._ones + batch.one_text, self._seen + batch.groups
         self._repeated += batch.repeated * batch.groups
         self.sampled = self.sampled or (batch.one_text < batch.groups and not (regular and batch.rank_shaped))
