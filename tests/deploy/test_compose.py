@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from grpo_watch.config.settings import load_settings
+from grpo_watch.config.sinks import HeartbeatSink
 from tests.support.image import DOCKERFILE, read_image
 
 FOLDER = Path("deploy/compose")
@@ -99,11 +100,26 @@ def test_the_watcher_is_the_image_that_the_dockerfile_makes() -> None:
 
 
 def test_the_watchers_settings_load_and_watch_what_is_mounted() -> None:
-    (config,) = [source for source, _ in shipped("grpo-watch")]
+    (config,) = [source for source, place in shipped("grpo-watch") if place.endswith(".yaml")]
     settings = load_settings(config=config, environ=SERVICES["grpo-watch"]["environment"]).settings
     assert [entry.path for entry in settings.runs] == ["/runs"]
     assert settings.listen == "127.0.0.1:9853"
     assert "/runs" in [place for _, place, _ in mounts("grpo-watch")]
+
+
+def test_a_heartbeat_takes_one_line(tmp_path: Path) -> None:
+    """The line is there to be uncommented; the folder of its address is mounted, and what lies there is not of Git."""
+    (config,) = [source for source, place in shipped("grpo-watch") if place.endswith(".yaml")]
+    changed = tmp_path / "grpo-watch.yaml"
+    changed.write_text(config.read_text().replace("# - {type: heartbeat", "- {type: heartbeat"))
+    before = load_settings(config=config, environ={}).settings.sinks
+    *others, beat = load_settings(config=changed, environ={}).settings.sinks
+    assert tuple(others) == before
+    assert isinstance(beat, HeartbeatSink)
+    (folder,) = [source for source, place in shipped("grpo-watch") if place == "/etc/grpo-watch-secrets"]
+    assert "url_file: /etc/grpo-watch-secrets/heartbeat}" in changed.read_text()
+    command = ["git", "check-ignore", "--quiet", str(folder / "heartbeat")]
+    assert subprocess.run(command, check=False).returncode == 0
 
 
 @pytest.mark.system("promtool")

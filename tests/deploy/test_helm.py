@@ -15,6 +15,7 @@ import yaml
 
 from grpo_watch import __version__
 from grpo_watch.config.settings import load_settings
+from grpo_watch.config.sinks import HeartbeatSink
 from tests.support.image import DOCKERFILE, read_image
 from tests.support.kubernetes import assert_closed, assert_mounted, objects, pod_specs, validate, watchers
 
@@ -57,7 +58,9 @@ FULL = {
 CASES: Mapping[str, Mapping[str, Any]] = {
     "stand-alone": {},
     "stand-alone, everything": {**FULL, **MONITORED, "state": {"storageClass": "fast"}},
+    "stand-alone, heartbeat": {"secret": "sinks", "heartbeat": {"key": "ping"}},
     "sidecar": {"mode": "sidecar", "trainer": TRAINER, **OWN_FOLDER},
+    "sidecar, heartbeat": {**FULL, "mode": "sidecar", "trainer": TRAINER, "heartbeat": {"key": "ping", "every": 30}},
     "sidecar, everything": {
         **FULL,
         **MONITORED,
@@ -160,7 +163,23 @@ def test_the_settings_watch_what_is_mounted(rendered: Render, values: Mapping[st
     for watcher in watchers(documents):
         paths = [mount["mountPath"] for mount in watcher["volumeMounts"] if mount["name"] == "runs"]
         assert [entry.path for entry in settings.runs] == paths
-    assert len(settings.sinks) == len(values.get("config", {}).get("sinks", []))
+    assert len(settings.sinks) == len(values.get("config", {}).get("sinks", [])) + ("heartbeat" in values)
+
+
+@pytest.mark.parametrize("case", ["stand-alone, heartbeat", "sidecar, heartbeat"])
+def test_a_heartbeat_takes_one_key(rendered: Render, case: str, tmp_path: Path) -> None:
+    """It is among the sinks, its address is mounted, and it is let out."""
+    documents = rendered(CASES[case])
+    (config,) = [each for each in documents if each["kind"] == "ConfigMap" and "grpo-watch.yaml" in each["data"]]
+    (tmp_path / "grpo-watch.yaml").write_text(config["data"]["grpo-watch.yaml"])
+    *_, beat = load_settings(config=tmp_path / "grpo-watch.yaml", environ={}).settings.sinks
+    assert isinstance(beat, HeartbeatSink)
+    assert beat.every == CASES[case]["heartbeat"].get("every", 60)
+    (watcher,) = watchers(documents)
+    (mounted,) = [m["mountPath"] for m in watcher["volumeMounts"] if m["name"] == "grpo-watch-secret"]
+    assert yaml.safe_load(config["data"]["grpo-watch.yaml"])["sinks"][-1]["url_file"] == f"{mounted}/ping"
+    for policy in [each for each in documents if each["kind"] == "NetworkPolicy"]:
+        assert {"ports": [{"port": 443, "protocol": "TCP"}]} in policy["spec"]["egress"]
 
 
 def test_a_sidecar_starts_first_ends_last_and_leaves_the_trainers_files_alone(rendered: Render) -> None:
@@ -335,6 +354,8 @@ def test_nothing_is_left_of_files_that_went() -> None:
             "podMonitor.anyNamespace is needed once per cluster",
         ),
         ({"trainer": {"ttlSecondsAfterFinished": -1}}, "ttlSecondsAfterFinished"),
+        ({"heartbeat": {"key": "ping"}}, "heartbeat.key: name the Secret"),
+        ({"heartbeat": {"key": "../ping"}, "secret": "s"}, "heartbeat"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(helm: Callable[..., Any], values: Mapping[str, Any], told: str) -> None:

@@ -8,6 +8,7 @@ import kubernetes_validate
 import pytest
 
 from grpo_watch.config.settings import load_settings
+from grpo_watch.config.sinks import HeartbeatSink
 from tests.support.image import DOCKERFILE, read_image
 from tests.support.kubernetes import assert_closed, assert_mounted, objects, pod_specs, validate, watchers
 
@@ -42,3 +43,24 @@ def test_its_settings_load(tmp_path: Path) -> None:
     (job,) = [document for document in DOCUMENTS if document["kind"] == "Job"]
     assert [entry.name for entry in loaded.runs] == [f"{job['metadata']['name']}/{{folder}}"]
     assert [entry.labels for entry in loaded.runs] == [{"namespace": "default"}]
+
+
+def test_a_heartbeat_takes_one_line(tmp_path: Path) -> None:
+    """The line is there to be uncommented; its address comes from a secret, which the pod does without."""
+    (settings,) = [document for document in DOCUMENTS if document["kind"] == "ConfigMap"]
+    text = settings["data"]["grpo-watch.yaml"]
+    assert load_settings(config=written(tmp_path, text), environ={}).settings.sinks == ()
+    enabled = text.replace("# sinks: [{type: heartbeat", "sinks: [{type: heartbeat")
+    (beat,) = load_settings(config=written(tmp_path, enabled), environ={}).settings.sinks
+    assert isinstance(beat, HeartbeatSink)
+    (watcher,), (spec,) = watchers(DOCUMENTS), pod_specs(DOCUMENTS)
+    (mount,) = [each for each in watcher["volumeMounts"] if each["name"] == "secret"]
+    assert f"url_file: {mount['mountPath']}/heartbeat}}" in enabled
+    (volume,) = [each for each in spec["volumes"] if each["name"] == "secret"]
+    assert volume["secret"] == {"secretName": "grpo-watch", "optional": True, "defaultMode": 0o440}
+    assert watcher["securityContext"]["runAsGroup"] == 0
+
+
+def written(folder: Path, text: str) -> Path:
+    (folder / "grpo-watch.yaml").write_text(text)
+    return folder / "grpo-watch.yaml"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from grpo_watch.config.settings import load_settings
+from grpo_watch.config.sinks import HeartbeatSink
 from grpo_watch.store.lock import StateLock
 
 UNIT = Path("deploy/systemd/grpo-watch.service")
@@ -30,6 +33,20 @@ def unit(tmp_path: Path) -> Path:
 def test_the_unit_is_sound(unit: Path) -> None:
     done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.system("systemd-analyze")
+def test_a_heartbeat_takes_one_line_here_and_one_in_the_settings(unit: Path, tmp_path: Path) -> None:
+    """Both stand in the unit as comments; the credential is where systemd puts it."""
+    text = unit.read_text()
+    (sinks,) = re.findall(r"sinks: \[.*type: heartbeat.*\]", text)
+    (tmp_path / "grpo-watch.yaml").write_text(sinks)
+    (beat,) = load_settings(config=tmp_path / "grpo-watch.yaml", environ={}).settings.sinks
+    assert isinstance(beat, HeartbeatSink)
+    assert "url_file: /run/credentials/grpo-watch.service/heartbeat}" in sinks
+    unit.write_text(text.replace("# LoadCredential=heartbeat:", "LoadCredential=heartbeat:"))
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.system("systemd-analyze")

@@ -35,11 +35,19 @@ alike, so a sidecar's runs carry the job's name. */}}
 {{- $_ := set $entry "name" (printf "%s/{folder}" .Release.Name) -}}
 {{- end -}}
 {{- $runs := dict "runs" (list $entry) -}}
-{{- mergeOverwrite $runs (deepCopy .Values.config) | toYaml -}}
+{{- $settings := mergeOverwrite $runs (deepCopy .Values.config) -}}
+{{- with .Values.heartbeat.key -}}
+{{- $beat := dict "type" "heartbeat" "url_file" (printf "/etc/grpo-watch-secrets/%s" .) "every" $.Values.heartbeat.every -}}
+{{- $_ := set $settings "sinks" (append (default list $settings.sinks) $beat) -}}
+{{- end -}}
+{{- $settings | toYaml -}}
 {{- end }}
 
-{{/* What a release of which there is one per job must not do. */}}
+{{/* What would not work, and what a release of which there is one per job must not do. */}}
 {{- define "grpo-watch.sound" -}}
+{{- if and .Values.heartbeat.key (not .Values.secret) }}
+{{- fail "heartbeat.key: name the Secret that has this key: secret" }}
+{{- end }}
 {{- if eq .Values.mode "sidecar" }}
 {{- if and .Values.runs.claim (not .Values.runs.subPath) (not .Values.runs.whole) }}
 {{- fail "runs.subPath: a sidecar watches its own job only: name the job's folder in the claim (the trainer gets the same); or set runs.claim to \"\" for a volume of the pod's own; or runs.whole to true if the claim holds this job's runs only" }}
