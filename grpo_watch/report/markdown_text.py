@@ -10,7 +10,8 @@ from grpo_watch.report.text import printable
 
 SPECIAL = re.compile(r"[\\`*\[\]<~|$]|(?<!\w)_|^(?:[-+#>=:]|\d+(?=[.)]))")
 """Characters that begin markup where they stand: anywhere, an underscore before a word, or a line's first ones."""
-MENTION = re.compile(r"(?<!\w)@(?=\w)")
+LINKED = re.compile(r"(?<!\w)@(?=\w)|#(?=\d)|(?<=[Gg][Hh])-(?=\d)|:(?=//)|(?<=[Ww]{3})\.")
+"""Where GitHub makes a link of plain text: ``@name``, ``#1``, ``GH-1``, addresses. A space without width stops it."""
 BACKTICKS = re.compile(r"`+")
 ENTITY = re.compile(r"&(?=#?\w+;)")
 
@@ -53,5 +54,5 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """No markup, no entity, and nobody is called by ``@name``."""
-    return MENTION.sub("@\u200b", ENTITY.sub("&amp;", SPECIAL.sub(_escaped, text)))
+    """No markup, no entity, nobody is called by ``@name``, nothing is a link."""
+    return LINKED.sub("\\g<0>\u200b", ENTITY.sub("&amp;", SPECIAL.sub(_escaped, text)))

@@ -53,7 +53,7 @@ def _headline(snapshot: RunSnapshot) -> Text:
     verdict = snapshot.verdict.value
     line = Text(verdict.upper().replace("-", " "), style=STYLES.get(verdict, "bold"))
     line.append(f"  {printable(snapshot.run)}", style="bold")
-    line.append("  " + " · ".join(facts(snapshot)), style="dim")
+    line.append("  " + printable(" · ".join(facts(snapshot))), style="dim")
     return line
 
 
@@ -68,8 +68,8 @@ def facts(snapshot: RunSnapshot) -> list[str]:
 
 def _finding(finding: Finding, began: str) -> Iterator[tuple[Text, int]]:
     head = Text(finding.severity.value, style=STYLES[finding.severity.value])
-    head.append(f"  {finding.rule}", style="bold")
-    head.append(f"  {when(finding)}" + (f"; first sign: {began}" if began else ""), style="dim")
+    head.append(f"  {printable(finding.rule)}", style="bold")
+    head.append(f"  {when(finding)}" + (f"; first sign: {printable(began)}" if began else ""), style="dim")
     yield head, 2
     yield Text(printable(finding.summary)), 4
     if finding.evidence:
@@ -77,14 +77,14 @@ def _finding(finding: Finding, began: str) -> Iterator[tuple[Text, int]]:
     if finding.hint and finding.severity is not Severity.INFO:
         yield Text.assemble(("fix       ", "dim"), printable(finding.hint)), 4
     for rank, cause in enumerate(finding.causes, start=1):
-        yield Text.assemble((f"likely {rank}  ", "dim"), cause), 4
+        yield Text.assemble((f"likely {rank}  ", "dim"), printable(cause)), 4
     if finding.wasted is not None:
         yield Text.assemble(("wasted    ", "dim"), wasted_text(finding.wasted)), 4
 
 
 def _once_more(finding: Finding) -> Text:
     """An earlier episode of a finding that was told in full: one line."""
-    return Text(f"{finding.severity.value}  {finding.rule}  also {when(finding)}", style="dim")
+    return Text(f"{finding.severity.value}  {printable(finding.rule)}  also {when(finding)}", style="dim")
 
 
 def when(finding: Finding) -> str:
@@ -101,7 +101,8 @@ def sign(finding: Finding, findings: Iterable[Finding]) -> str:
 
 
 def _evidence(finding: Finding) -> str:
-    return " · ".join(f"{name} {shown(value)}" for name, value in finding.evidence.items() if value is not None)
+    told = (f"{printable(name)} {shown(value)}" for name, value in finding.evidence.items() if value is not None)
+    return " · ".join(told)
 
 
 def shown(value: Scalar) -> str:
@@ -111,8 +112,8 @@ def shown(value: Scalar) -> str:
 
 def _consequence(finding: Finding) -> Text:
     line = Text("↳ ", style="dim")
-    line.append(finding.rule).append(f" ({finding.severity.value}, {when(finding)})", style="dim")
-    return line.append(f" explained by {finding.caused_by}", style="dim")
+    line.append(printable(finding.rule)).append(f" ({finding.severity.value}, {when(finding)})", style="dim")
+    return line.append(f" explained by {printable(finding.caused_by or '')}", style="dim")
 
 
 def _blind(snapshot: RunSnapshot, reasons: Mapping[str, Sequence[str]]) -> Iterator[tuple[Text, int]]:

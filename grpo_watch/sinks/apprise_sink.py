@@ -49,7 +49,8 @@ class AppriseReceiver:
             url = self._url()
         except ConfigError as problem:
             return Outcome(Result.RETRY, str(problem))
-        heard = self._process.post(Letter(url, headline(notification), body_of(notification), _kind(notification)))
+        letter = Letter(url, _harmless(headline(notification)), body_of(notification), _kind(notification))
+        heard = self._process.post(letter)
         if heard.problem:
             return Outcome(Result.RETRY, heard.problem)
         scheme = url.partition(":")[0].lower()
@@ -75,13 +76,18 @@ def body_of(told: Notification) -> str:
             lines += [f"What to do: {clean(told.hint, 400)}"] if told.hint else []
         lines += [evidence_line(told.evidence, 400), *trends(told)]
     lines += [clean(told.page, 300), clean(f"Runbook: {told.runbook}", 300) if told.runbook else ""]
-    text = "\n".join(line for line in lines if line).replace("@", "@\u2060")
+    text = _harmless("\n".join(line for line in lines if line))
     written = text.encode("utf-8", "replace")
     return text if len(written) <= MAX_BODY else written[: MAX_BODY - 3].decode("utf-8", "ignore") + "…"
 
 
 def _line(part: Notification, length: int) -> str:
     return f"{headline(part)}: {clean(part.summary, length)}" if length else headline(part)
+
+
+def _harmless(text: str) -> str:
+    """Nobody is mentioned (``@all``, Feishu's ``<at …>``) and no link hides where it leads: what begins one is cut."""
+    return text.replace("@", "@\u2060").replace("<", "<\u2060").replace("](", "]\u2060(")
 
 
 def _kind(told: Notification) -> str:

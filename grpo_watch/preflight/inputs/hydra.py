@@ -14,7 +14,7 @@ from grpo_watch.preflight.inputs.shell_expand import Argument
 from grpo_watch.preflight.inputs.values import typed
 
 OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|~)?(?P<name>[\w./@-]+)(?:=(?P<value>.*))?", re.DOTALL)
-REFERENCE = re.compile(r"\$\{\s*(?:oc\.select:\s*)?(?P<name>[\w.]+)\s*(?:,\s*(?P<default>[^{}]*))?\}")
+REFERENCE = re.compile(r"\$\{\s*(?:oc\.select:\s*)?(?P<name>[\w.]+)\s*(?:,(?P<default>[^{}]*))?\}")
 MAX_FILES = 30
 SHIPPED = re.compile(r"ppo_\w+\.yaml|grpo_math_1B\.yaml")
 """The configurations of verl and NeMo-RL whose values are known as defaults."""

@@ -14,7 +14,7 @@ from grpo_watch.errors import SourceError
 from grpo_watch.preflight.inputs.draft import Draft, read_text
 from grpo_watch.preflight.inputs.python_file import read_source
 
-MAGIC = re.compile(r"^(\s*)[%!?].*$", re.MULTILINE)
+MAGIC = re.compile(r"^([ \t]*)[%!?].*$", re.MULTILINE)
 """A line for IPython or the shell (``%time``, ``!pip install``)."""
 OTHER_LANGUAGE = re.compile(r"\s*%%(?!time\b|timeit\b|capture\b)")
 

@@ -52,6 +52,8 @@ LAUNCHERS: Mapping[str, frozenset[str]] = {
     | frozenset({"bind_cores_to_rank", "elastic_training", "no_ssh_check"}),
     "mpirun": frozenset({"allow_run_as_root", "oversubscribe"}),
 }
+LONGEST_NAME = 500
+"""Characters of a program's path that are looked at, from its end."""
 INLINE = re.compile(r"-[a-z]*c")
 """The flag after which a shell takes a script as text."""
 SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
@@ -109,7 +111,7 @@ def _known(words: tuple[Argument, ...], options: dict[str, Mapping[str, Argument
 
 def _python(name: str, rest: tuple[Argument, ...], options: Mapping[str, Mapping[str, Argument]]) -> Program:
     """A Python file or module: one that a framework ships, or somebody's own."""
-    bare = name.removesuffix(".py")
+    bare = name.removesuffix(".py")[-LONGEST_NAME:]
     for pattern, kind in MODULES:
         if pattern.fullmatch(bare) or (kind not in {"trl", "axolotl"} and pattern.search(bare)):
             arguments = rest[1:] if kind == "trl" and rest and rest[0].text == "grpo" else rest

@@ -102,7 +102,7 @@ def _pinned(package: str, draft: Draft) -> tuple[_Release | None, list[str]]:
             text = read_text(file)
         except (OSError, SourceError, ValueError):
             continue  # a pin that can't be read is none; what is missing is asked for
-        text = re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE)
+        text = re.sub(r"^[ \t]*#.*$", "", text, flags=re.MULTILINE)
         found = lock.search(text) if file.suffix == ".lock" else pin.search(text) or table.search(text)
         if found is not None:
             return _Release(found[1], f"{package} pinned in {draft.shown(file)}"), ranges

@@ -13,7 +13,7 @@ from grpo_watch.preflight.inputs.program import Program
 from grpo_watch.preflight.inputs.shell_expand import Argument
 
 DEVICE_LISTS = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-INCLUDED = re.compile(r"[\w.-]+:(?P<slots>[\d,]+)")
+INCLUDED = re.compile(r"(?<![\w.-])[\w.-]+:(?P<slots>[\d,]+)")
 FACTORS = {
     "verl": (("trainer.n_gpus_per_node",), ("trainer.nnodes",)),
     "nemo-rl": (("cluster.gpus_per_node",), ("cluster.num_nodes",)),
