@@ -1,4 +1,4 @@
-"""``grpo-watch demo``: a real frozen run is written again beside the real daemon, which finds it out."""
+"""``grpo-watch demo``: a real frozen run and a healthy one are written again; the real daemon tells them apart."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from itertools import islice
 from pathlib import Path
+from shutil import which
 
 from grpo_watch.cli.run import Running, running
 from grpo_watch.cli.spoken import say, summary
 from grpo_watch.config.schema import Settings, split_listen
 from grpo_watch.core.records import AlertState
 from grpo_watch.core.snapshot import AlertView, RunSnapshot
-from grpo_watch.demo.replayer import replay_run
+from grpo_watch.demo.replayer import replay_healthy, replay_run
 
 SPEED = 3.0
 """Times faster than the recording of 18 seconds."""
@@ -25,6 +26,7 @@ LOOK = 0.1
 """Seconds between two looks at the daemon."""
 PATIENCE = 20.0
 """Seconds granted to the daemon after the last byte was written."""
+FROZEN, HEALTHY = "frozen-policy", "healthy-policy"
 STYLES = {"pending": "33", "firing": "1;31", "resolved": "32"}
 
 FIRED, NOTHING_FIRED = 0, 1
@@ -37,13 +39,15 @@ def demo_command(stay: bool, color: bool) -> int:
     """
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     with tempfile.TemporaryDirectory(prefix="grpo-watch-demo-") as folder:
-        run = Path(folder) / "frozen-policy"
+        run, healthy = Path(folder) / FROZEN, Path(folder) / HEALTHY
         run.mkdir()
+        healthy.mkdir()
         settings = Settings(listen=_listen(), state_dir=Path(folder) / "state")
         logging.getLogger("grpo_watch").setLevel(logging.ERROR)  # alerts are told here, not logged as well
         say("A real TRL run whose optimizer does nothing is replayed at three times its pace. Its log looks healthy.")
-        with running([str(run)], lambda: settings, told=_brief) as watch:
-            fired = _watch(watch, run, color=color)
+        say(f"Beside it, for comparison, one that learns ({HEALTHY}).")
+        with running([str(run), str(healthy)], lambda: settings, told=_brief) as watch:
+            fired = _watch(watch, run, healthy, color=color)
             say("", *_closing(watch, fired=fired, stays=stay or interactive))
             if stay or interactive:
                 with suppress(KeyboardInterrupt):
@@ -69,29 +73,43 @@ def _brief(snapshot: RunSnapshot) -> Iterator[str]:
         yield f"{line} (the page says which, and why)" if snapshot.rows else line
 
 
-def _watch(watch: Running, run: Path, *, color: bool) -> bool:
-    """Write the run in a thread and tell each change of an alert; whether one fired."""
+def _watch(watch: Running, frozen: Path, healthy: Path, *, color: bool) -> bool:
+    """Write the runs in threads and tell each change of an alert of the frozen one; whether one fired."""
     stop = threading.Event()
-    writer = threading.Thread(target=replay_run, args=(run, stop.wait, SPEED), name="replay", daemon=True)
-    writer.start()
+    writers = [
+        threading.Thread(target=replay, args=(folder, stop.wait, SPEED), name=f"replay {folder.name}", daemon=True)
+        for replay, folder in ((replay_run, frozen), (replay_healthy, healthy))
+    ]
+    for writer in writers:
+        writer.start()
     known: dict[tuple[str, str], AlertState] = {}
     patience = PATIENCE
     try:
         while patience > 0:
-            for snapshot in (picture.snapshot for picture in watch.daemon.picture().runs):
-                for alert in _changed(snapshot, known):
-                    sys.stdout.write(f"\n{_headline(snapshot, alert, color=color)}\n")
-                    say(*_details(alert))
-                if not writer.is_alive() and snapshot.step == snapshot.max_steps and _settled(known):
-                    patience = 0.0
+            snapshots = _snapshots(watch)
+            for alert in _changed(snapshots[FROZEN], known) if FROZEN in snapshots else ():
+                sys.stdout.write(f"\n{_headline(snapshots[FROZEN], alert, color=color)}\n")
+                say(*_details(alert))
+            written = not any(writer.is_alive() for writer in writers)
+            if written and _settled(known) and all(_complete(snapshots.get(name)) for name in (FROZEN, HEALTHY)):
+                break
             stop.wait(LOOK)
-            patience -= 0.0 if writer.is_alive() else LOOK
+            patience -= LOOK if written else 0.0
     except KeyboardInterrupt:
         say("interrupted")
     finally:
         stop.set()
-        writer.join()
+        for writer in writers:
+            writer.join()
     return AlertState.FIRING in known.values()
+
+
+def _snapshots(watch: Running) -> dict[str, RunSnapshot]:
+    return {picture.snapshot.run: picture.snapshot for picture in watch.daemon.picture().runs}
+
+
+def _complete(snapshot: RunSnapshot | None) -> bool:
+    return snapshot is not None and snapshot.step == snapshot.max_steps
 
 
 def _settled(known: dict[tuple[str, str], AlertState]) -> bool:
@@ -131,8 +149,12 @@ def _short(value: object) -> str:
 def _closing(watch: Running, *, fired: bool, stays: bool) -> Iterator[str]:
     base = f"http://{watch.address}"
     yield "The fault was found while the job ran." if fired else "No alert fired: the demo failed."
+    healthy = _snapshots(watch).get(HEALTHY)
+    if healthy is not None:
+        yield f"{HEALTHY}: {healthy.verdict.value}, {healthy.step} steps."
     if stays:
         yield f"open {base}/   (metrics: {base}/metrics   alerts: {base}/api/v1/alerts)"
         yield "It stays up; Ctrl-C ends it."
     else:
-        yield f"To open the page, {base}/, let it stay up: grpo-watch demo --stay"
+        called = "grpo-watch" if which("grpo-watch") else sys.argv[0]
+        yield f"To open the page, {base}/, let it stay up: {called} demo --stay"

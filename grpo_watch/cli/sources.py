@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,8 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
 
 from grpo_watch.cli.remote import discovering, local_paths
 from grpo_watch.config.rules import load_rules
@@ -174,14 +177,16 @@ def _as_text(examined: Sequence[Examined], problems: Sequence[str], *, color: bo
     )
     for one in examined:
         for line, style in _lines(one):
-            console.print(line, style=style or None, overflow="fold")
+            told = line.lstrip(" ")
+            hanging = Padding(Text(told, style=style, overflow="fold"), (0, 0, 0, len(line) - len(told)), expand=False)
+            console.print(hanging)
         console.print()
     for problem in problems:
         console.print(printable(problem), style="yellow")
     if not examined:
         nothing = "no run was found: nothing here looks like a training log, a metrics file or a checkpoint"
         console.print("no run was found" if problems else nothing)
-    return written.getvalue()
+    return re.sub(" +$", "", written.getvalue(), flags=re.MULTILINE)
 
 
 def _lines(one: Examined) -> Iterator[tuple[str, str]]:

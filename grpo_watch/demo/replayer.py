@@ -1,7 +1,7 @@
-"""Writes the bundled run into a folder as its trainer did: the log's bytes at their recorded pace, then checkpoints.
+"""Writes the bundled runs into a folder as their trainer did: the log's bytes as they came, checkpoints in between.
 
-The run is TRL 1.16.0 on a tiny Qwen2, 100 steps, with an optimizer whose step does nothing. Its three checkpoints are
-byte-identical, so their weights are bundled once.
+Both are TRL 1.16.0 on a tiny Qwen2, 100 steps. One has an optimizer whose step does nothing; its three checkpoints are
+byte-identical, so their weights are bundled once. Of the other, which learns, only the metrics in its log are bundled.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from pathlib import Path
 
 CHECKPOINTS = (60, 80, 100)
 BUNDLE = Path(__file__).parent / "frozen"
+HEALTHY = Path(__file__).parent / "healthy"
+HEALTHY_SECONDS = 18.0
+"""As long as the recording of the frozen run."""
 
 
 def replay_run(folder: Path, wait: Callable[[float], bool], speed: float) -> None:
     """Write the run under ``folder``.
 
     Args:
-        folder: an empty folder; ``train.log`` and ``output/`` appear in it.
+        folder: an empty folder, or one to be made; ``train.log`` and ``output/`` appear in it.
         wait: waits so many seconds; a true answer stops the replay.
         speed: how many times faster than the recording.
     """
@@ -39,6 +42,18 @@ def replay_run(folder: Path, wait: Callable[[float], bool], speed: float) -> Non
             written = size
 
 
+def replay_healthy(folder: Path, wait: Callable[[float], bool], speed: float) -> None:
+    """Write the log of the healthy run under ``folder`` at an even pace; see ``replay_run``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(BUNDLE / "README.md", folder / "README.md")  # the trainer wrote the same card for both
+    lines = _unpack("train.log.gz", HEALTHY).splitlines(keepends=True)
+    with (folder / "train.log").open("wb", buffering=0) as log:
+        for line in lines:
+            if wait(HEALTHY_SECONDS / len(lines) / speed):
+                return
+            log.write(line)
+
+
 def _arrivals() -> Iterator[tuple[float, int]]:
     """(seconds since the piece before, bytes so far) of each recorded piece."""
     before: float | None = None
@@ -56,5 +71,5 @@ def _save(checkpoint: Path) -> None:
     (checkpoint / "trainer_state.json").write_bytes(_unpack(f"trainer_state-{step}.json.gz"))
 
 
-def _unpack(name: str) -> bytes:
-    return gzip.decompress((BUNDLE / name).read_bytes())
+def _unpack(name: str, bundle: Path = BUNDLE) -> bytes:
+    return gzip.decompress((bundle / name).read_bytes())

@@ -13,6 +13,7 @@ from grpo_watch.report.collect import ChannelReport, RunReport, blind, first_cau
 from grpo_watch.report.markup import Html, joined, prose, tag
 from grpo_watch.report.text import facts, shown, sign, when
 from grpo_watch.report.timeline import timeline
+from grpo_watch.runtime.charts import bands
 
 NO_SCRIPT = Html("<noscript><p class='dim'>The charts need JavaScript; nothing is loaded from anywhere.</p></noscript>")
 
@@ -98,9 +99,10 @@ def _evidence(evidence: Mapping[str, Scalar]) -> Html:
 def _charts(report: RunReport, index: int) -> Iterator[Html]:
     left_out = report.series.left_out if report.series is not None else 0
     yield tag("h3", "Over the steps")
-    legend = "Shaded: an alert. Full stroke: it fired; dashed: it resolved. Drag to zoom, double-click to go back."
+    shaded = bool(bands(report.snapshot.findings))
+    legend = "Shaded: an alert. Full stroke: it fired; dashed: it resolved. " if shaded else ""
     more = f" {left_out} rows beyond the first million are not drawn." if left_out else ""
-    yield tag("p", legend, more, class_="dim")
+    yield tag("p", legend, "Drag to zoom, double-click to go back.", more, class_="dim")
     yield tag("div", NO_SCRIPT, class_="charts", data_run=str(index))
 
 
@@ -111,13 +113,15 @@ def _consequences(findings: Iterable[Finding]) -> Iterator[Html]:
             tag("td", _severity(finding)),
             tag("td", finding.rule, f" {finding.key}" if finding.key else ""),
             tag("td", prose(finding.summary), tag("div", when(finding), class_="dim")),
-            tag("td", finding.caused_by),
+            tag("td", finding.caused_by, data_label="explained by "),
         )
         for finding in findings
         if finding.caused_by is not None
     ]
     if rows:
-        yield joined([tag("h3", "Consequences"), _table(("severity", "rule", "what was seen", "explained by"), rows)])
+        yield joined(
+            [tag("h3", "Consequences"), _table(("severity", "rule", "what was seen", "explained by"), rows, "stacked")]
+        )
 
 
 def _unjudged(snapshot: RunSnapshot) -> Iterator[Html]:
@@ -129,7 +133,7 @@ def _unjudged(snapshot: RunSnapshot) -> Iterator[Html]:
         return
     unseeing = len(snapshot.rules) - judged(snapshot)
     title = tag("summary", f"{judged(snapshot)} rules judged this run; {unseeing} could not, and why")
-    table = _table(("rules", "why not"), rows)
+    table = _table(("rules", "why not"), rows, "stacked")
     opened = {"open": ""} if snapshot.verdict is RunVerdict.NOT_EVALUABLE or broken else {}
     yield tag("details", title, table, **opened)
 
@@ -159,6 +163,6 @@ def _channel(channel: ChannelReport) -> Html:
     return tag("tr", *(tag("td", cell) for cell in cells))
 
 
-def _table(names: Sequence[str], rows: Sequence[Html]) -> Html:
+def _table(names: Sequence[str], rows: Sequence[Html], kind: str = "plain") -> Html:
     head = tag("thead", tag("tr", *(tag("th", name) for name in names)))
-    return tag("div", tag("table", head, tag("tbody", *rows)), class_="wide")
+    return tag("div", tag("table", head, tag("tbody", *rows), class_=kind), class_="wide")

@@ -134,7 +134,8 @@ class ConsoleParser(ConsoleRows):
             return False
         taken = lines.feed(data)
         if taken is None:
-            self._strange = self._strange or readable(data)[:STRANGE]
+            if not self._trace:  # code that a traceback quotes is no row
+                self._strange = self._strange or readable(data)[:STRANGE]
             return False
         self._save()
         if b"%|" in data and (bar := training_bar(data)[0]) is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -10,6 +12,7 @@ import pytest
 from grpo_watch.cli import demo
 from grpo_watch.cli.run import Running
 from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.demo.replayer import replay_healthy, replay_run
 from tests.support.reports import a_report
 
 
@@ -20,8 +23,37 @@ def test_blindness_is_one_line() -> None:
     ]
 
 
+def watch_of(*snapshots: RunSnapshot) -> Running:
+    runs = [SimpleNamespace(snapshot=snapshot) for snapshot in snapshots]
+    daemon = SimpleNamespace(picture=lambda: SimpleNamespace(runs=runs))
+    return cast("Running", SimpleNamespace(address="h:1", daemon=daemon))
+
+
 @pytest.mark.parametrize(("stays", "begin"), [(True, "open http://h:1/ "), (False, "To open the page, http://h:1/,")])
 def test_it_ends_with_where_to_look(stays: bool, begin: str) -> None:  # noqa: FBT001
-    watch = cast("Running", SimpleNamespace(address="h:1"))
-    told = list(demo._closing(watch, fired=True, stays=stays))
+    told = list(demo._closing(watch_of(), fired=True, stays=stays))
     assert told[1].startswith(begin)
+
+
+def test_the_command_that_it_names_is_one_that_works_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make demo` puts nothing on PATH."""
+    monkeypatch.setattr("sys.argv", [".venv/bin/grpo-watch", "demo"])
+    for found, called in ((None, ".venv/bin/grpo-watch"), ("/usr/bin/grpo-watch", "grpo-watch")):
+        monkeypatch.setattr(demo, "which", lambda _, found=found: found)
+        assert list(demo._closing(watch_of(), fired=True, stays=False))[-1].endswith(f": {called} demo --stay")
+
+
+def test_the_healthy_run_is_named_with_its_verdict() -> None:
+    snapshot = replace(a_report().snapshot, run=demo.HEALTHY, step=100, findings=())
+    told = list(demo._closing(watch_of(snapshot), fired=True, stays=True))
+    assert told[1] == f"healthy-policy: {snapshot.verdict.value}, 100 steps."
+
+
+def test_both_runs_are_replayed_whole(tmp_path: Path) -> None:
+    """Their logs end as the trainer's do; an interrupted replay writes nothing more."""
+    replay_run(tmp_path / "frozen", lambda _: False, 1.0)
+    replay_healthy(tmp_path / "healthy", lambda _: False, 1.0)
+    replay_healthy(tmp_path / "none", lambda _: True, 1.0)
+    for name in ("frozen", "healthy"):
+        assert b"100/100 [" in (tmp_path / name / "train.log").read_bytes()
+    assert (tmp_path / "none" / "train.log").read_bytes() == b""

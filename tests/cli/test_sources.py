@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,14 @@ def test_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rules["kl-stuck-at-zero"]["status"] == "ok"
     assert rules["parameters-unchanged"]["status"] == "blind"
     assert rules["parameters-unchanged"]["reason"]
+
+
+def test_long_reasons_hang_below_their_beginning(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["sources", str(run)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 120 and line == line.rstrip() for line in lines if "/" not in line)
+    wrapped = next(after for line, after in pairwise(lines) if line.endswith(" or"))
+    assert wrapped.startswith("  probability_")
 
 
 def test_text(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,6 +147,12 @@ def test_the_worst_run_comes_first() -> None:
     assert "2 runs · grpo-watch" in told.texts
 
 
+def test_bands_are_explained_only_where_there_are_any() -> None:
+    drag = "Drag to zoom, double-click to go back."
+    assert drag in outline(a_report(verdict="healthy")).texts
+    assert any(text.startswith("Shaded: an alert.") for text in outline(a_report(a_finding())).texts)
+
+
 def test_no_run() -> None:
     assert "Nothing to judge: no run was found." in outline().texts
 

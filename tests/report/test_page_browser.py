@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from grpo_watch.core.records import Severity
 from grpo_watch.report.page import page
 from tests.support.reports import PROVENANCE, a_finding, a_hostile_report, a_report
 
@@ -24,13 +25,22 @@ for (const kind of ["mouseenter", "mousemove"]) over.dispatchEvent(new MouseEven
 """Moves the pointer into the middle of the first chart."""
 
 
+HIDDEN = """<script>
+const wide = [...document.querySelectorAll(".wide, .charts, pre")].filter((box) => box.scrollWidth > box.clientWidth
+  && !box.closest("details:not([open])"));
+const cell = getComputedStyle(document.querySelector(".stacked td")).display;
+document.title = `${innerWidth} px, ${wide.length} scroll, ${cell}`;
+</script>"""
+"""Says in the title how many boxes hide a part of what they hold at the right."""
+
+
 class Browser:
     """Opens one file headless, with no network, and keeps what it did."""
 
     def __init__(self, program: str, folder: Path) -> None:
         self._program, self._folder = program, folder
 
-    def open(self, text: str) -> tuple[str, list[str], list[str]]:
+    def open(self, text: str, width: int = 1200) -> tuple[str, list[str], list[str]]:
         """The document after scripts ran, the console's lines, and every address that was asked for."""
         file, log = self._folder / "report.html", self._folder / "net.json"
         file.write_text(text, encoding="utf-8")
@@ -39,7 +49,7 @@ class Browser:
             "--disable-component-update", "--disable-sync", "--no-first-run", "--enable-logging=stderr",
             f"--user-data-dir={self._folder / 'profile'}", f"--log-net-log={log}",
             "--host-resolver-rules=MAP * ~NOTFOUND",
-            "--virtual-time-budget=3000", "--window-size=1200,2000", "--dump-dom", file.as_uri(),
+            "--virtual-time-budget=3000", f"--window-size={width},2000", "--dump-dom", file.as_uri(),
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
         console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
@@ -89,6 +99,17 @@ def test_the_cursor_is_shared(browser: Browser) -> None:
     assert len(set(steps)) == 1
     assert 9 <= int(steps[0]) <= 12
     assert console == []
+
+
+@pytest.mark.system("chromium")
+@pytest.mark.parametrize(("width", "told"), [(500, "500 px, 0 scroll, block"), (1200, "1200 px, 0 scroll, table-cell")])
+def test_nothing_is_cut_off_on_a_small_screen(browser: Browser, width: int, told: str) -> None:
+    """What follows from the first cause stands in lines below each other, and not in a table too wide to be seen."""
+    follows = a_finding(rule="kl-stuck-at-zero", caused_by="parameters-unchanged", severity=Severity.WARNING)
+    text = page([a_report(a_finding(rule="parameters-unchanged"), follows)], [], PROVENANCE)
+    text = re.sub(r"<meta http-equiv[^>]*>", "", text).replace("</body>", f"{HIDDEN}</body>")
+    dom, _, _ = browser.open(text, width)
+    assert f"<title>{told}" in dom
 
 
 @pytest.mark.system("chromium")

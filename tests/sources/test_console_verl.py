@@ -167,6 +167,16 @@ def test_a_restart_at_any_item_loses_and_repeats_nothing(tmp_path: Path, taken: 
     assert [item.kind for item in everything if isinstance(item, RunEvent)] == [EventKind.TRACEBACK]
 
 
+def test_the_code_in_a_traceback_is_no_strange_row(tmp_path: Path) -> None:
+    """The job died before its first row: the traceback tells it, and no line of code is shown as an odd row."""
+    code = "    tr_loss_step = self.training_step(model, inputs)\n"
+    text = f"Traceback (most recent call last):\n  File x, line 2, in step\n{code}ValueError: no\n"
+    (tmp_path / "train.log").write_text(text)
+    source = the_source(tmp_path / "train.log")
+    assert [type(item) for item in (*source.poll(None), *source.finish())] == [RunEvent]
+    assert source.stats.skipped == {}
+
+
 def test_a_log_of_an_unknown_format_says_so(tmp_path: Path) -> None:
     """The first line that looks like a row stands in ``sources`` where not one row could be read."""
     (tmp_path / "train.log").write_text("start\nstep:1 | actor=0.5 | critic=0.1\nstep:2 | actor=0.4\n")

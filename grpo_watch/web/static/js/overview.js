@@ -186,7 +186,7 @@ function finding(run) {
         {},
         el("b", { class: run.top.severity }, run.top.rule),
         " ",
-        el("span", { class: "dim" }, since, more > 0 && ` · ${more} more`),
+        el("span", { class: "dim" }, since, more > 0 && ` · ${more}\u00a0more`),
       ),
       el("div", { class: "says" }, run.top.summary),
     );

@@ -21,6 +21,7 @@ export function element(name, text, kind) {
 function reach(plot, low, high) {
   if (low === null || high === null) return [0, 1];
   if (low === 0 && high === 0) return [-0.06, 1];
+  if (low === 1 && high === 1 && plot.series.every((line, at) => at === 0 || line.label.endsWith("_ratio"))) return [0, 1.06];
   const room = high > low ? (high - low) * 0.08 : Math.abs(high) * 0.2;
   return [low - room, high + room];
 }
