@@ -71,15 +71,18 @@ def message(told: Notification) -> dict[str, Any]:
 
 def escaped(text: str, limit: int = MAX_TEXT) -> str:
     """Text that Slack shows as it is, at most ``limit`` characters after escaping; no escape is cut in two."""
+    bounded = clean(text, limit)
+    whole = bounded.translate(_ESCAPES)
+    if len(whole) < limit:
+        return whole
     shown: list[str] = []
     length = 0
-    for char in clean(text, limit):
-        piece = char.translate(_ESCAPES)
+    for piece in (char.translate(_ESCAPES) for char in bounded):
         length += len(piece)
         if length >= limit:
-            return "".join(shown) + "…"
+            break
         shown.append(piece)
-    return "".join(shown)
+    return "".join(shown) + "…"
 
 
 def _single(told: Notification) -> list[dict[str, Any]]:

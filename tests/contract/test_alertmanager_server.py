@@ -307,3 +307,11 @@ def test_no_alert_begins_in_the_future(start: Start) -> None:
         delivered(receiver(server).send(told(started=time.time() + 3_600)))
         (alert,) = alerts(server)
         assert seconds(alert["startsAt"]) <= time.time()
+
+
+def test_ten_thousand_alerts_at_once_are_all_there(start: Start) -> None:
+    """In fifty requests, each taken whole."""
+    many = [firing(run=f"run-{number}", id=str(number), severity="warning") for number in range(10_000)]
+    with start() as server:
+        delivered(receiver(server).refresh(many, Picture(), time.time()))
+        until(lambda: 'alertmanager_alerts{state="active"} 10000' in httpx.get(f"{server.url}/metrics").text)
