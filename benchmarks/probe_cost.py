@@ -1,11 +1,13 @@
-"""Measures what the callback costs: seconds per gigabyte of weights, beside a copy of them.
+"""Measures what the callback costs: seconds per gigabyte of weights, beside a copy of them, and per tensor.
 
+``benchmarks/run.py --only callback`` runs it and puts the figures into its table; by itself
 ``.venv-frameworks/bin/python benchmarks/probe_cost.py [--device cuda]``, after ``scripts/setup frameworks``.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,6 +20,8 @@ from grpo_watch.callback import probe
 GIGABYTE = 1e9
 LAYERS, WIDTH, ROWS = 4, 4096, 11_008
 """Matrices of the size that a model of 7 billion parameters has."""
+MIXTURE_LAYERS, EXPERTS = 16, 128
+"""Experts of three tiny matrices each: what a tensor costs, whatever its size."""
 
 
 def model(dtype: Any, device: str) -> Any:
@@ -36,30 +40,65 @@ def best(work: Callable[[], object], clock: Callable[[], float], times: int = 5)
     return min(taken)
 
 
+def mixture(device: str) -> Any:
+    """6,144 tensors of 32 elements, by the names of a mixture of experts."""
+
+    def layer() -> Any:
+        experts = [
+            torch.nn.ModuleDict({name: torch.nn.Linear(4, 8, bias=False) for name in "abc"}) for _ in range(EXPERTS)
+        ]
+        return torch.nn.ModuleDict({"experts": torch.nn.ModuleList(experts)})
+
+    return torch.nn.ModuleDict({"layers": torch.nn.ModuleList([layer() for _ in range(MIXTURE_LAYERS)])}).to(device)
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the table, or with ``--json`` the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    rows = [per_gigabyte(name, options.device) for name in ("bfloat16", "float32")]
+    tensors, seconds = per_tensor(options.device)
+    if options.json:
+        print(json.dumps({"device": options.device, "rows": rows, "tensors": tensors, "seconds": seconds}))
+        return
     print(f"torch {torch.__version__}, {options.device}, one thread, best of 5")
     print("| type | GB | probe: s/GB | of processor time | copying the same: s/GB |")
     print("|---|---|---|---|---|")
-    for name in ("bfloat16", "float32"):
-        print(row(name, options.device))
+    for row in rows:
+        print("| {type} | {gb:.2f} | {wall:.3f} | {cpu:.3f} | {copy:.3f} |".format(**row))
+    print(f"\n{tensors:,} tensors: {seconds:.2f} s of processor time, {1e6 * seconds / tensors:.0f} µs each")
 
 
-def row(name: str, device: str) -> str:
-    """One data type."""
+def probing(model: Any, folder: str) -> Callable[[], None]:
+    """A probe of the model, done once already."""
+
+    def work() -> None:
+        if not probe(model, 1, folder):
+            raise SystemExit("the probe failed")
+
+    work()
+    return work
+
+
+def per_tensor(device: str) -> tuple[int, float]:
+    """How many tensors, and seconds of processor time for all of them."""
+    model = mixture(device)
+    with tempfile.TemporaryDirectory() as folder:
+        return sum(1 for _ in model.parameters()), best(probing(model, folder), time.process_time)
+
+
+def per_gigabyte(name: str, device: str) -> dict[str, Any]:
+    """Of one data type: size in GB; seconds per GB of the probe by clock and processor, of a copy by the processor.
+
+    On an accelerator the copy is timed by the clock, for the processor only waits.
+    """
     stack = model(getattr(torch, name), device)
     size = sum(one.numel() * one.element_size() for one in stack.parameters()) / GIGABYTE
     with tempfile.TemporaryDirectory() as folder:
-
-        def work() -> None:
-            if not probe(stack, 1, folder):
-                raise SystemExit("the probe failed")
-
-        work()
+        work = probing(stack, folder)
         clock, processor = best(work, time.perf_counter) / size, best(work, time.process_time) / size
     flat = torch.cat([one.detach().reshape(-1) for one in stack.parameters()])
     target = torch.empty_like(flat)
@@ -69,7 +108,8 @@ def row(name: str, device: str) -> str:
         if device != "cpu":
             torch.cuda.synchronize()
 
-    return f"| {name} | {size:.2f} | {clock:.3f} | {processor:.3f} | {best(copy, time.perf_counter) / size:.3f} |"
+    alike = time.process_time if device == "cpu" else time.perf_counter
+    return {"type": name, "gb": size, "wall": clock, "cpu": processor, "copy": best(copy, alike) / size}
 
 
 if __name__ == "__main__":

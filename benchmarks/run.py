@@ -6,6 +6,7 @@ Peers are Debian packages (``make system-deps``): mtail for logs and the live ex
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shutil
 import socket
@@ -27,6 +28,8 @@ HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 OURS = str(Path(sys.executable).with_name("grpo-watch"))
+FRAMEWORKS = HERE.parent / ".venv-frameworks" / "bin" / "python"
+GB_OF_7B, SECONDS_BETWEEN_PROBES = 15.2, 300.0
 DIRECT_TRIALS, SCRAPED_TRIALS = 40, 8
 LAUNCH = "swift rlhf --rlhf_type grpo --num_generations 8 --per_device_train_batch_size 3 --dataset data#8000"
 
@@ -208,6 +211,34 @@ def bench_alerts(options: Options) -> list[Line]:
     ]
 
 
+def bench_callback(_options: Options) -> list[Line]:
+    """A probe of weights on the CPU, beside a copy of the same bytes, and what a tensor costs whatever its size."""
+    if not FRAMEWORKS.exists():
+        raise SystemExit("callback: torch is needed (scripts/setup frameworks)")
+    command = [str(FRAMEWORKS), str(HERE / "probe_cost.py"), "--json"]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    lines = [
+        Line(
+            f"callback, {row['type']}: s of processor time per GB on one core",
+            f"{row['cpu']:.2f}",
+            f"copy {row['copy']:.2f}",
+            row["copy"] / row["cpu"],
+        )
+        for row in found["rows"]
+    ]
+    share = found["rows"][0]["cpu"] * GB_OF_7B / SECONDS_BETWEEN_PROBES
+    each = 1e6 * found["seconds"] / found["tensors"]
+    return [
+        *lines,
+        Line(
+            "callback, 7.6 billion parameters in bf16 on one core, every 10 steps of 30 s: % of the time",
+            f"{100 * share:.1f}",
+            "",
+        ),
+        Line(f"callback, {found['tensors']:,} tensors: µs of processor time each", f"{each:.0f}", ""),
+    ]
+
+
 BENCHMARKS: Mapping[str, Callable[[Options], list[Line]]] = {
     "check": bench_check,
     "console": bench_console,
@@ -216,6 +247,7 @@ BENCHMARKS: Mapping[str, Callable[[Options], list[Line]]] = {
     "daemon": bench_daemon,
     "hash": bench_hash,
     "alerts": bench_alerts,
+    "callback": bench_callback,
 }
 
 
@@ -228,12 +260,14 @@ def table(lines: Sequence[Line]) -> str:
 def main() -> None:
     """Command line of the runner."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS))
+    usual = [name for name in BENCHMARKS if name != "callback" or FRAMEWORKS.exists()]
+    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=usual)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--hash-mib", type=int, default=1024)
     parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
     chosen = parser.parse_args()
-    missing = [name for name in ("mtail", "xxh128sum", "prometheus") if shutil.which(name) is None]
+    peers = () if chosen.only == ["callback"] else ("mtail", "xxh128sum", "prometheus")
+    missing = [name for name in peers if shutil.which(name) is None]
     if missing:
         raise SystemExit(f"not installed: {', '.join(missing)} (make system-deps)")
     lines: list[Line] = []
