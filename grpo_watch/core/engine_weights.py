@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from grpo_watch.core.checkpoints import TRAINED, CheckpointHistory, changed, comparable
-from grpo_watch.core.fused import unlike
+from grpo_watch.core.fused import side_by_side
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind
 
 APART = 8
@@ -22,8 +23,9 @@ class Engine:
     """What is known of one engine.
 
     ``unchanged``: syncs in a row, ``since`` a step, after which its weights were the same although the trainer's had
-    changed. ``unlike``: tensors (of so many compared) in which it differs from the trainer right after it was synced;
+    changed. ``unlike``: tensors (of so many compared) in which it wrongly differs from the trainer right after a sync;
     None while nothing can be compared, or no tensor was ever the same (it may lay its weights out otherwise).
+    ``same``: tensors that were the same once; ``pairs``: both checksums of each when they were compared last.
     ``rhythm``: the most steps seen between two changes, 0 while unknown; ``still``: steps since the last one.
     """
 
@@ -31,7 +33,8 @@ class Engine:
     unchanged: int = 0
     since: int = 0
     unlike: tuple[list[str], int] | None = None
-    alike: bool = False
+    same: set[str] = field(default_factory=set)
+    pairs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     moved_at: int | None = None
     rhythm: int = 0
     still: int = 0
@@ -96,10 +99,11 @@ class EngineWeights:
     def _compare(self, trainer: CheckpointDigest, digest: CheckpointDigest) -> bool:
         """Hold an engine that was just synced against what was read in memory at the same step."""
         engine = self.engines.setdefault(digest.engine, Engine())
-        apart, compared = unlike(trainer.tensors, digest.tensors)
-        engine.alike = engine.alike or len(apart) < compared
-        engine.unlike = (apart, compared) if engine.alike else None
-        return engine.alike and compared > 0
+        pairs, before = side_by_side(trainer.tensors, digest.tensors), engine.pairs
+        engine.same.update(name for name, (own, theirs) in pairs.items() if own == theirs)
+        wrong = [name for name, pair in pairs.items() if _wrong(pair, before.get(name), same=name in engine.same)]
+        engine.pairs, engine.unlike = pairs, (wrong, len(pairs)) if engine.same else None
+        return bool(engine.same and pairs)
 
     def _follow(self, engine: Engine, digest: CheckpointDigest) -> bool:
         before, engine.last = engine.said.before(digest), digest.step
@@ -129,3 +133,15 @@ class EngineWeights:
                 engine.rhythm = max(engine.rhythm, digest.step - engine.moved_at)
             engine.moved_at, engine.trainer_moves = digest.step, self._moves
         engine.still = digest.step - engine.moved_at if engine.moved_at is not None else 0
+
+
+def _wrong(pair: tuple[str, str], before: tuple[str, str] | None, *, same: bool) -> bool:
+    """Whether a tensor that differs should not.
+
+    It should not if it was the ``same`` once, nor if it stayed over a sync though the trainer's changed. One that never
+    was the same and follows is held in another form: engines rearrange some weights in place.
+    """
+    own, theirs = pair
+    if own == theirs:
+        return False
+    return same or (before is not None and before[0] != own and before[1] == theirs)

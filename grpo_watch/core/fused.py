@@ -16,20 +16,20 @@ RADIX, MODULUS, WORD = 0x9E3779B97F4A7C15, 1 << 64, 4
 BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8, "int8": 1, "uint8": 1}
 
 
-def unlike(trainer: Mapping[str, TensorDigest], engine: Mapping[str, TensorDigest]) -> tuple[list[str], int]:
-    """Names of the engine's tensors that differ, and how many were compared.
+def side_by_side(
+    trainer: Mapping[str, TensorDigest], engine: Mapping[str, TensorDigest]
+) -> Mapping[str, tuple[str, str]]:
+    """The checksums of what both hold, the trainer's and the engine's, by the engine's name.
 
-    Compared are tensors of one name, data type and shape, and joined ones whose parts the trainer has all. Anything
-    else (another precision, an adapter, shards) is passed over.
+    Tensors of one name, data type and shape, and joined ones whose parts the trainer has all. Anything else (another
+    precision, an adapter, shards) is passed over.
     """
-    apart, compared = [], 0
+    found = {}
     for name, digest in engine.items():
         own = trainer.get(name) or _joined(name, trainer)
         if own is not None and (own.dtype, own.shape) == (digest.dtype, digest.shape):
-            compared += 1
-            if own.checksum != digest.checksum:
-                apart.append(name)
-    return apart, compared
+            found[name] = own.checksum, digest.checksum
+    return found
 
 
 def _joined(name: str, trainer: Mapping[str, TensorDigest]) -> TensorDigest | None:

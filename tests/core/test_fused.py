@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 
-from grpo_watch.core.fused import MODULUS, RADIX, unlike
+from grpo_watch.core.fused import MODULUS, RADIX, side_by_side
 from grpo_watch.core.records import TensorDigest
+
+
+def unlike(trainer: Mapping[str, TensorDigest], engine: Mapping[str, TensorDigest]) -> tuple[list[str], int]:
+    """The names that differ, and how many were compared."""
+    found = side_by_side(trainer, engine)
+    return [name for name, (own, theirs) in found.items() if own != theirs], len(found)
 
 
 def digest(*rows: list[float]) -> TensorDigest:

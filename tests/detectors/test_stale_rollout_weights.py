@@ -128,6 +128,26 @@ def test_an_engine_of_another_layout_is_not_accused() -> None:
     assert run.said == []
 
 
+def test_a_tensor_that_is_held_in_another_form_is_not_accused() -> None:
+    """One of three never was the same, and follows; when it stops following it is told at the next sync."""
+    run = Watched(RULE)
+    for step in (10, 20, 30):
+        now = str(step)
+        run.feed(in_memory(step, {"w": now, "v": now, "a": now}), synced(step, {"w": now, "v": now, "a": f"-{now}"}))
+    assert run.said == []
+    run.feed(in_memory(40, {"w": "40", "v": "40", "a": "40"}), synced(40, {"w": "40", "v": "40", "a": "-30"}))
+    assert run.changes == [("firing", 40, "critical")]
+    assert run.said[-1].reading.evidence["first"] == "a"
+
+
+def test_tensors_that_no_sync_ever_reached_are_told_at_the_second() -> None:
+    """The trainer had moved before the first one; norms, which did not change, are the same on both sides."""
+    run = Watched(RULE).feed(in_memory(10, {"w": "1", "norm": "n"}), synced(10, {"w": "0", "norm": "n"}))
+    assert run.said == []
+    run.feed(in_memory(20, {"w": "2", "norm": "n"}), synced(20, {"w": "0", "norm": "n"}))
+    assert run.changes == [("firing", 20, "critical")]
+
+
 def test_an_engine_that_was_not_synced_may_be_behind() -> None:
     run = Watched(RULE).feed(in_memory(10, {"w": "a"}), synced(10, {"w": "a"}))
     run.feed(in_memory(20, {"w": "b"}), engine(20, {"w": "a"}))
