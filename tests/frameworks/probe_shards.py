@@ -64,6 +64,7 @@ def run(rank: int, folder: str, port: int) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=WORLD)
     for name, model in ways(rank).items():
         assert probe(model, 10, Path(folder, name)), name
+        assert probe(model, 10, Path(folder, "together", name), file_mb=0), name
     stop(rank, Path(folder, "stop"))
     dist.destroy_process_group()
 

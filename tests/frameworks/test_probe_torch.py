@@ -153,7 +153,7 @@ def test_zero_3_partitions_add_up(tmp_path: Path) -> None:
 def test_sharding_does_not_show(tmp_path: Path) -> None:
     """FSDP2, DTensors by rows and by columns, replicas: one answer; FSDP's flat shards go by their ranks."""
     subprocess.run([sys.executable, str(SHARDS), str(tmp_path)], check=True, timeout=240)
-    found = {folder.name: digests(folder)[0] for folder in tmp_path.iterdir()}
+    found = {folder.name: digests(folder)[0] for folder in tmp_path.iterdir() if folder.name != "together"}
     whole = {name: one.checksum for name, one in found["whole"].tensors.items()}
     assert len(whole) == 6
     for way in ("fsdp2", "rows", "replicas"):
@@ -170,6 +170,13 @@ def test_sharding_does_not_show(tmp_path: Path) -> None:
     assert {file.name for file in (tmp_path / "stop").glob("stopped-*")} == {"stopped-0", "stopped-1"}
     assert found["stages"].replicas == ()  # plain modules of which nothing says that they are the same
     assert {"0.bias@0/2", "0.bias@1/2"} <= set(found["stages"].tensors)
+    together = {folder.name: digests(folder)[0] for folder in (tmp_path / "together").iterdir()}
+    (one,), (other,) = together["whole"].tensors.items(), together["fsdp2"].tensors.items()
+    assert (one[0], one[1].checksum) == (other[0], other[1].checksum)  # all six in one, from whole tensors and shards
+    assert together["whole"].replicas == ((one[0],),)
+    assert [len(group) for group in together["apart"].replicas] == [2]
+    assert len(together["rows"].tensors) == 2  # matrices in shards, vectors whole
+    assert together["replicas"].tensors[one[0]].checksum == one[1].checksum
 
 
 def test_the_engine_speaks_through_vllms_worker(tmp_path: Path) -> None:
