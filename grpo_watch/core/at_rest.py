@@ -10,11 +10,13 @@ LAYERS, BASE = "layers", "base"
 LEARNS_ON = frozenset(("parameters-unchanged", key) for key in ("optimizer", LAYERS, "rounding"))
 """Rule and key of findings beside which the model learns on, in part; their own words name the cause."""
 SHOWN = 8
+FIRST_UPDATE = 2
+"""The step that must have moved the weights: the first of a warm-up has a learning rate of 0 in transformers."""
 
 
 def still_the_base(record: CheckpointDigest) -> tuple[Reading, ...]:
     """A breach where the first checkpoint of a run, saved after some steps, is its base model byte by byte."""
-    if not record.base or record.step < 1:
+    if not record.base or record.step < FIRST_UPDATE:
         return ()
     count = len(record.tensors)
     message = f"all {count} tensors of checkpoint {record.step} are those of the base model {record.base}"

@@ -19,7 +19,7 @@ from grpo_watch.core.checkpoints import (
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Verdict
 from grpo_watch.core.rounding import rounding
-from grpo_watch.core.standstill import Standstill, not_saved, optimizer_still
+from grpo_watch.core.standstill import Standstill, not_saved, optimizer_still, too_little_between
 
 
 class ParametersUnchanged(Detector):
@@ -67,6 +67,8 @@ class ParametersUnchanged(Detector):
         if proves_nothing(record, moved):
             return no_data("these checkpoints are compared file by file, and files that differ prove nothing")
         self.movers.take(before, names, moved)
+        if not moved and too_little_between(before, record, run.recent):
+            return no_data("these checkpoints lie a few steps apart at next to no learning rate")
         if not moved:
             lost = self.still.moved_between(before.step, record.step)
             return ((not_saved if lost else self._frozen)(before, record, len(names)),)

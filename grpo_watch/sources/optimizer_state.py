@@ -18,9 +18,11 @@ from grpo_watch.sources.opened import opened
 SAMPLE = 1 << 16
 """Bytes read of each tensor. Adam's moments decay by a factor at every step, so their first 64 KiB change as soon as
 any gradient ever reached them; reading all would take four to six times as long as the weights themselves."""
-MASTERS = re.compile(r".*(?:single_partition_of_fp32_groups|fp32_flat_groups|master_param)\b.*")
+MASTERS = re.compile(r".*(?:single_partition_of_fp32_groups|fp32_flat_groups|fp32_groups|master_param)\b.*")
 """DeepSpeed's and Megatron's float32 copies of the weights."""
 MOMENTS = re.compile(r"(?:.*\.)?state\..+")
+WEIGHTS = "module."
+"""What the names of weights begin with in DeepSpeed's files, of which one may hold the optimizer as well (ZeRO-0)."""
 
 
 def optimizer_state(files: Sequence[Path], roots: Sequence[Path]) -> dict[str, Scalar]:
@@ -51,7 +53,9 @@ def _samples(path: Path, roots: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
     try:
         with opened(path, roots) as descriptor:
             for extent in sorted(read_layout(descriptor, path.name), key=lambda extent: extent.name):
-                if extent.dtype != WHOLE_FILE and any(size > 1 for size in extent.shape):
+                if extent.dtype == WHOLE_FILE or extent.name.startswith(WEIGHTS):
+                    continue
+                if any(size > 1 for size in extent.shape):
                     yield extent.name, os.pread(descriptor, min(SAMPLE, extent.end - extent.start), extent.start)
     except FileNotFoundError:
         raise

@@ -166,7 +166,8 @@ def _deepspeed(names: Collection[str]) -> Found | None:
     if not states[0]["zero3"]:
         of = len(states)
         files = tuple(WeightFile(match[0], _label(int(match["part"]), of)) for match in states)
-        return Found(FULL, files, below=("module.",), optimizer=optimizer)
+        beside = tuple(match[0] for match in states)  # of ZeRO-0, which keeps its optimizer there
+        return Found(FULL, files, below=("module.",), optimizer=optimizer or beside)
     of = len(optimizer)
     files = tuple(WeightFile(name, _label(number, of)) for number, name in enumerate(optimizer))
     missing = () if optimizer else (f"{states[0][0]}: placeholders of ZeRO-3, and no file with their weights",)

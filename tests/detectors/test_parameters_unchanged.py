@@ -260,8 +260,38 @@ def test_still_the_base_model() -> None:
     assert run.feed(a_checkpoint(40, MOVED)).changes[-1] == ("resolved", 40, "critical")
 
 
-def test_a_checkpoint_before_any_step_may_be_the_base() -> None:
-    assert fed(a_checkpoint(0, SAME, base="models/base")).changes == []
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_checkpoint_before_any_update_may_be_the_base(step: int) -> None:
+    """The first step of a warm-up has a rate of 0."""
+    assert fed(a_checkpoint(step, SAME, base="models/base")).changes == []
+
+
+@pytest.mark.parametrize(
+    ("rates", "steps", "fires"),
+    [
+        ((1e-6, 1e-6, 2.5e-12), (999, 1000, 1001), False),  # a cosine's last step, saved once more
+        ((1e-6, 1e-12), (990, 1000), False),  # logged every ten steps: the last row's rate stands for the next
+        ((1e-6, 1e-6), (1000, 1001), True),  # one step at the full rate
+        ((0.0, 0.0), (1000, 1001), True),  # never anything else
+        ((), (), True),  # nobody logged it
+    ],
+)
+def test_a_last_save_after_a_step_at_no_rate(rates: tuple[float, ...], steps: tuple[int, ...], fires: bool) -> None:  # noqa: FBT001
+    rows = [row(step, learning_rate=rate) for step, rate in zip(steps, rates, strict=True)]
+    early, late = [one for one in rows if one.step <= 1000], [one for one in rows if one.step > 1000]
+    run = Watched(RULE).feed(
+        a_checkpoint(900, MOVED), *early, a_checkpoint(1000, SAME), *late, a_checkpoint(1001, SAME)
+    )
+    assert bool(run.changes) is fires
+    if not fires:
+        assert "next to no learning rate" in run.blind_reason
+
+
+def test_many_steps_without_a_rate_are_told() -> None:
+    """A scheduler that ended early freezes the rest of the run."""
+    rows = [row(step, learning_rate=1e-6 if step <= 20 else 0.0) for step in range(1, 41)]
+    run = Watched(RULE).feed(*rows[:20], a_checkpoint(20, SAME), *rows[20:], a_checkpoint(40, SAME))
+    assert run.changes == [("firing", 40, "critical")]
 
 
 FIXED, MASTERS = ((-6, 4_000_000, 0),), ((-6, 4_000_000, 20_000),)
