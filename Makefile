@@ -1,6 +1,6 @@
 # Every target is one script in scripts/; without make, run the script itself.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench robustness soak channels container lock docs golden test-frameworks swift-live preflight-envs preflight-differential system-deps setup
+.PHONY: help demo test check bench robustness soak channels container lock docs golden test-frameworks swift-live writers-live preflight-envs preflight-differential system-deps setup
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
@@ -16,6 +16,8 @@ preflight-differential: ## hold preflight against six versions of real TRL, 600 
 	@scripts/preflight-differential
 swift-live: ## train a tiny model with real ms-swift and the callback on the CPU, beside the daemon (installs ms-swift)
 	@scripts/swift-live
+writers-live: ## read checkpoints that real DeepSpeed and Megatron save on the CPU (installs them)
+	@scripts/writers-live
 preflight-envs: ## make an environment for each version of TRL that preflight is held against
 	@scripts/preflight-envs
 bench: ## measure, beside mtail and xxhsum

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from grpo_watch.core.checkpoints import SAVED, trained_by_adapter
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Severity, TensorDigest, Verdict
+
+MERGED_FOR_VLLM = "TRL merges the adapter into the base and out again at each sync with vLLM, which rounds bf16 weights"
+SAVED_MERGED = "only those with an adapter: the model saved beside it has it merged in, or they are trained as well"
+"""What else than training changes a base."""
 
 
 class BaseWeightsDrift(Detector):
@@ -54,7 +58,10 @@ class BaseWeightsDrift(Detector):
         if not known:
             self.first, self.first_step = base, record.step
             return no_data("a second checkpoint with base weights is needed")
-        return self._judge(base, self.first, "checkpoint", self.first_step)
+        told = self._judge(base, self.first, "checkpoint", self.first_step)
+        changed = [name for name in known if base[name] != self.first[name]]
+        merged = len(changed) < len(known) and _where_adapters_are(changed, record.tensors)
+        return tuple(_explained(one, SAVED_MERGED) for one in told) if merged else told
 
     def _in_memory(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
         why_not = self.blind_because(run)
@@ -68,7 +75,8 @@ class BaseWeightsDrift(Detector):
         if not known:
             return no_data("a second probe of the frozen parameters is needed")
         told = self._judge(frozen, {name: self.probed[name] for name in known}, "step", since)
-        return tuple(map(_merged, told)) if run.setting("adapter") and run.setting("use_vllm") else told
+        merges = run.setting("adapter") and run.setting("use_vllm")
+        return tuple(_explained(one, MERGED_FOR_VLLM) for one in told) if merges else told
 
     def _judge(self, now: dict[str, str], first: dict[str, str], where: str, step: int) -> Iterable[Reading]:
         known = sorted(now.keys() & first.keys())
@@ -88,12 +96,18 @@ class BaseWeightsDrift(Detector):
         return (Reading(Verdict.BREACH, key, value, None, message, evidence, first_step=step, immediate=True),)
 
 
-def _merged(reading: Reading) -> Reading:
-    """TRL merges the adapter into the base for each sync with vLLM and takes it out again, which rounds in bf16."""
+def _explained(reading: Reading, cause: str) -> Reading:
+    """The same as an explanation where it is a breach: merging changes the base, and takes nothing from the run."""
     if reading.verdict is not Verdict.BREACH:
         return reading
-    cause = "TRL merges the adapter into the base and out again at each sync with vLLM, which rounds bf16 weights"
     return replace(reading, message=f"{reading.message}; {cause}", severity=Severity.INFO)
+
+
+def _where_adapters_are(changed: Collection[str], names: Collection[str]) -> bool:
+    """Whether all these tensors are weights of modules with an adapter, in a model without PEFT's wrappers."""
+    adapted = {name.partition(".lora_")[0].removeprefix("base_model.model.") for name in names if ".lora_" in name}
+    wrapped = any(".base_layer." in name for name in names)
+    return not wrapped and all(name.rpartition(".")[0] in adapted for name in changed)
 
 
 def _base(tensors: Mapping[str, TensorDigest]) -> dict[str, str] | None:

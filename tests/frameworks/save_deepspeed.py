@@ -53,6 +53,9 @@ def save(rank: int, folder: str, port: int) -> None:
                 engine.backward(engine(inputs).square().mean())
                 engine.step()
             engine.save_checkpoint(f"{folder}/zero{stage}", tag=f"global_step{step}")
+            if stage == STAGES[-1]:
+                (part,) = engine.optimizer.fp32_partitioned_groups_flat
+                torch.save(part.detach().clone(), Path(folder) / f"flat-{step}-{rank}.pt")
             with deepspeed.zero.GatheredParameters(list(engine.module.parameters()), enabled=stage == STAGES[-1]):
                 whole = {name: one.detach().clone() for name, one in engine.module.named_parameters()}
             if rank == 0:

@@ -155,17 +155,19 @@ def test_verl_lora_is_read_with_its_base(tmp_path: Path) -> None:
     assert watcher.feed(third).changes == [("firing", 30, "warning")]
 
 
-def test_base_beside_an_adapter_that_drifts(tmp_path: Path) -> None:
-    """A trainer's checkpoint that holds the whole model next to the adapter."""
+@pytest.mark.parametrize(("other", "severity"), [(False, "info"), (True, "warning")])
+def test_base_beside_an_adapter_that_drifts(tmp_path: Path, severity: str, *, other: bool) -> None:
+    """A trainer's checkpoint that holds the whole model next to the adapter; merged into it, only ``q`` changes."""
     for step in (10, 20):
         folder = tmp_path / f"checkpoint-{step}"
         folder.mkdir()
-        library.save_file({"q.lora_B.weight": full(step)}, folder / "adapter_model.safetensors")
-        library.save_file({"q.weight": full(step), "k.weight": full(1.0)}, folder / "model.safetensors")
+        library.save_file({"base_model.model.q.lora_B.weight": full(step)}, folder / "adapter_model.safetensors")
+        model = {"q.weight": full(step), "k.weight": full(step if other else 1), "v.weight": full(1)}
+        library.save_file(model, folder / "model.safetensors")
         (folder / "trainer_state.json").write_text("{\n}\n")
     watcher = Watched("base-weights-drift").feed(*watched(tmp_path)[0])
-    assert watcher.changes == [("firing", 20, "warning")]
-    assert watcher.said[-1].reading.evidence["first"] == "q.weight"
+    assert watcher.changes == [("firing", 20, severity)]
+    assert watcher.said[-1].reading.evidence["changed"] == 1 + other
 
 
 def test_skyrl(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints that real DeepSpeed writes with each stage of ZeRO are read as what they hold.
+"""Checkpoints that real DeepSpeed (each stage of ZeRO) and Megatron write are read as what they hold.
 
 Run by ``make writers-live`` (scripts/writers-live); no part of CI: deepspeed is built from its source.
 """
@@ -22,17 +22,20 @@ from tests.support.detecting import Watched
 pytestmark = pytest.mark.frameworks
 torch = pytest.importorskip("torch")
 
-SAVE = Path(__file__).parents[1] / "save_deepspeed.py"
+SCRIPTS = Path(__file__).parents[1]
 PYTHON = os.environ.get("WRITERS_PYTHON", sys.executable)
-"""Of an environment with deepspeed."""
+"""Of an environment with deepspeed and megatron-core."""
 PATIENCE = 500
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run per stage: steps 1 and 2 were trained, at step 3 the same was saved again."""
-    folder = tmp_path_factory.mktemp("deepspeed")
-    command = [PYTHON, str(SAVE), str(folder)]
+    return written_by("save_deepspeed.py", tmp_path_factory.mktemp("deepspeed"))
+
+
+def written_by(script: str, folder: Path) -> Path:
+    command = [PYTHON, str(SCRIPTS / script), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return folder
@@ -66,11 +69,7 @@ def test_partitions_of_zero_3_hold_what_is_trained(saved: Path) -> None:
     """Float32 copies of five trained tensors in one flat group, cut in two; rounded to bf16 they are the weights."""
     for digest in digests(saved / "zero3"):
         assert digest.tensors.keys() == {"0@0/2", "0@1/2"}
-        parts = [
-            torch.load(saved / "zero3" / f"global_step{digest.step}" / name, weights_only=False)
-            for name in (f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in range(2))
-        ]
-        flat = [part["optimizer_state_dict"]["fp32_flat_groups"][0] for part in parts]
+        flat = [torch.load(saved / f"flat-{digest.step}-{rank}.pt", weights_only=True) for rank in range(2)]
         expected = checksums({f"0@{rank}/2": one for rank, one in enumerate(flat)})
         assert {name: one.checksum for name, one in digest.tensors.items()} == expected
         whole = torch.load(saved / f"zero3-{digest.step}.pt", weights_only=True)
@@ -104,3 +103,15 @@ def test_the_program_says_so(saved: Path) -> None:
     command = [sys.executable, "-m", "grpo_watch", "digest", "--no-cache", "global_step2", "global_step3"]
     done = subprocess.run(command, cwd=saved / "zero2", capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_megatron_is_compared_file_by_file(tmp_path: Path) -> None:
+    """``dist_checkpointing`` of megatron-core, as Megatron-LM and slime call it: equal files prove a freeze."""
+    folder = written_by("save_megatron.py", tmp_path)
+    found = digests(folder)
+    assert [digest.step for digest in found] == [1, 2, 3]
+    assert {one.dtype for digest in found for one in digest.tensors.values()} == {"FILE"}
+    raw = {path.name: path.read_bytes() for path in (folder / "iter_0000002").glob("*.distcp")}
+    expected = {name: xxhash.xxh3_128_hexdigest(data) for name, data in raw.items()}
+    assert {name: one.checksum for name, one in found[1].tensors.items()} == expected
+    assert Watched("parameters-unchanged").feed(*found).changes == [("firing", 3, "critical")]
