@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_watch.extract.tensors import digest_file
+from grpo_watch.extract.layout import read_layout, whole_file
+from grpo_watch.extract.tensors import Layout, digest_file
 
-ROUNDS = 15
+ROUNDS, COLD_ROUNDS = 15, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +25,52 @@ class Rate:
 
 
 def best_rates(file: Path, rounds: int = ROUNDS) -> dict[str, Rate]:
-    """Rates of ``xxh128sum`` and of ours with one thread and two: the best of several rounds, taken in turns.
+    """Rates from the page cache, the best of several rounds taken in turns.
 
-    The best, not the median: whatever else the machine does can only make a round slower.
+    ``whole`` is what ``xxh128sum`` does: one checksum of all bytes. ``1`` and ``2`` threads take a checksum per tensor
+    and look at every element for numbers that are not finite. The best, not the median: whatever else the machine does
+    can only make a round slower.
     """
     ways: dict[str, Callable[[], object]] = {
-        "xxh128sum": lambda: subprocess.run(["xxh128sum", str(file)], check=True, capture_output=True),
+        "xxh128sum": lambda: _peer(file),
+        "whole": lambda: _digest(file, 1, whole_file),
         "1": lambda: _digest(file, 1),
         "2": lambda: _digest(file, 2),
     }
+    return _best(file, ways, rounds, lambda: None)
+
+
+def cold_rates(file: Path, rounds: int = COLD_ROUNDS) -> dict[str, Rate]:
+    """The same from the disk: the file's pages are dropped from the page cache before each reading."""
+    ways: dict[str, Callable[[], object]] = {"xxh128sum": lambda: _peer(file), "1": lambda: _digest(file, 1)}
+    return _best(file, ways, rounds, lambda: _forget(file))
+
+
+def _best(
+    file: Path, ways: dict[str, Callable[[], object]], rounds: int, before: Callable[[], None]
+) -> dict[str, Rate]:
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
+            before()
             wall, cpu = time.perf_counter(), _cpu()
             way()
             taken[name].append((time.perf_counter() - wall, _cpu() - cpu))
     mib = file.stat().st_size / (1 << 20)
     return {name: Rate(*(mib / min(column) for column in zip(*each, strict=True))) for name, each in taken.items()}
+
+
+def _peer(file: Path) -> None:
+    subprocess.run(["xxh128sum", str(file)], check=True, capture_output=True)
+
+
+def _forget(file: Path) -> None:
+    descriptor = os.open(file, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
 
 
 def _cpu() -> float:
@@ -49,9 +79,9 @@ def _cpu() -> float:
     return sum(each.ru_utime + each.ru_stime for each in both)
 
 
-def _digest(file: Path, threads: int) -> None:
+def _digest(file: Path, threads: int, layout: Layout = read_layout) -> None:
     descriptor = os.open(file, os.O_RDONLY)
     try:
-        digest_file(descriptor, file.name, threads=threads, expendable=True)  # as the command does, in a child
+        digest_file(descriptor, file.name, None, threads, layout, expendable=True)  # as the command does, in a child
     finally:
         os.close(descriptor)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
 import socket
@@ -19,7 +20,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from alert_latency import direct, percentile, scraped
-from hash_rate import best_rates
+from hash_rate import best_rates, cold_rates
 from make_run import rows as healthy_rows
 from make_run import swift_line, write_console, write_jsonl, write_safetensors
 from measure import Live, machine, resident_mib, running, side_by_side, write_between
@@ -178,15 +179,19 @@ def bench_hash(options: Options) -> list[Line]:
     ours, peer = side_by_side([command, ["xxh128sum", str(file)]])
     mib = file.stat().st_size / (1 << 20)
     speed = [mib / cost.seconds for cost in (ours, peer)]
-    rates = best_rates(file)
-    one, two, theirs = rates["1"], rates["2"], rates["xxh128sum"]
-    whole = f"digest, {mib:.0f} MiB"
+    rates, cold = best_rates(file), cold_rates(file)
+    bare, one, two, theirs = rates["whole"], rates["1"], rates["2"], rates["xxh128sum"]
+    whole, load = f"digest, {mib:.0f} MiB", os.getloadavg()[0]
     return [
         Line(f"{whole}: MiB/s", f"{speed[0]:,.0f}", f"xxh128sum {speed[1]:,.0f}", speed[0] / speed[1]),
         Line(f"{whole}: peak MiB", f"{ours.peak_mib:.0f}", f"xxh128sum {peer.peak_mib:.0f}"),
-        _rate("hashing alone, one thread: MiB per CPU second", one.cpu, theirs.cpu),
-        _rate("hashing alone, one thread: MiB/s", one.wall, theirs.wall),
-        _rate("hashing alone, two threads: MiB/s", two.wall, theirs.wall),
+        _rate("one checksum of the file, one thread: MiB per CPU second", bare.cpu, theirs.cpu),
+        _rate("one checksum of the file, one thread: MiB/s", bare.wall, theirs.wall),
+        _rate("every tensor checked and hashed, one thread: MiB per CPU second", one.cpu, theirs.cpu),
+        _rate("every tensor checked and hashed, one thread: MiB/s", one.wall, theirs.wall),
+        _rate("every tensor checked and hashed, two threads: MiB/s", two.wall, theirs.wall),
+        _rate("the same from the disk, one thread: MiB/s", cold["1"].wall, cold["xxh128sum"].wall),
+        Line("load average while it was measured (above 1 only ratios of CPU time count)", f"{load:.1f}", ""),
     ]
 
 

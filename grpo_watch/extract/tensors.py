@@ -36,8 +36,10 @@ FLOATS: Mapping[str, tuple[type[Any], int, int]] = MappingProxyType(
 )
 """How a float looks as an integer: its type, the exponent bits (all set: NaN or infinite), all bits but the sign."""
 
-PLAIN = (np.uint8, -1, 0xFF)
-"""Of every other type the bytes, none of which is ever taken for a number that is not finite."""
+NEVER = -1
+"""Exponent bits of a type without numbers that are not finite: no union of elements has them all."""
+PLAIN = (np.uint8, NEVER, 0xFF)
+"""Of every other type the bytes; they are looked at only until one is not zero."""
 
 Layout: TypeAlias = Callable[[int, str], tuple[Extent, ...]]
 
@@ -159,12 +161,14 @@ class TensorHasher:
                     low, high, raw, views = window(at, last)
                 begin, stop = at - low, min(high, end, at + CHUNK) - low
                 checksum.update(raw[begin:stop])
+                at = low + stop
+                if exponent == NEVER and seen:
+                    continue
                 piece = views[kind][begin // width : stop // width]
                 union = int(union_of(piece))
                 if union & exponent == exponent:
                     nonfinite += self._count(piece, kind(exponent))
                 seen |= union
-                at = low + stop
             if extent.strides:
                 checksum.update(repr((extent.shape, extent.strides)).encode())
             zero = end > extent.start and not seen & unsigned

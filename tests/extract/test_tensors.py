@@ -141,6 +141,7 @@ def test_zero_means_every_element_and_negative_zero_is_zero(tmp_path: Path) -> N
     late[-1] = 1e-30
     tensors = {"b": np.zeros((8, 4), np.float32), "negative": np.array([-0.0, 0.0], np.float32), "late": late}
     tensors |= {"counts": np.zeros(3, np.int64), "none": np.zeros((0, 4), np.float32)}
+    tensors |= {f"byte {at}": np.eye(1, 2 * CHUNK + 1, at, dtype=np.uint8) for at in (0, CHUNK, 2 * CHUNK)}
     library.save_file(tensors, tmp_path / "m.safetensors")
     found = digest(tmp_path / "m.safetensors")
     assert {name: one.zero for name, one in found.items()} == {
@@ -149,6 +150,7 @@ def test_zero_means_every_element_and_negative_zero_is_zero(tmp_path: Path) -> N
         "late": False,
         "counts": True,
         "none": False,
+        **{f"byte {at}": False for at in (0, CHUNK, 2 * CHUNK)},
     }
 
 
