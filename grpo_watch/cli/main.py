@@ -317,7 +317,8 @@ def _exit_code(error: GrpoWatchError) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stderr.write("grpo-watch: " + " ".join(message.split()) + "\n")
+    told = " ".join(message.split())  # it may name a file of a run: a terminal must not obey it
+    sys.stderr.write(f"grpo-watch: {''.join(char if char.isprintable() else repr(char)[1:-1] for char in told)}\n")
     return code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from math import isfinite
 
 from grpo_watch.core.checkpoints import SAVED, evidence_of
@@ -36,7 +37,8 @@ class RunState:
     ``evidence`` names the non-row evidence seen so far (``completions``, ``checkpoints``); ``shows_end`` says whether
     the end of the run shows in a channel, ``in_folder`` whether the run is a folder (file times mean something);
     ``heard`` is the latest time at which a row was logged or read (Unix seconds); ``saved`` is the step of the
-    newest checkpoint, or the one that the attempt went on from (None: none is known).
+    newest checkpoint, or the one that the attempt went on from (None: none is known); ``refused`` says by evidence why
+    it is not read although it is there.
     """
 
     def __init__(self, run: str, monitors: tuple[Monitor, ...]) -> None:
@@ -62,6 +64,7 @@ class RunState:
         self.heard: float | None = None
         self.values: dict[str, float | None] = {}
         self.evidence: set[str] = set()
+        self.refused: Mapping[str, str] = {}
         self.saved: int | None = None
         self.config: dict[str, tuple[int, Setting]] = {}
         self._identity = (99, 99)

@@ -26,6 +26,8 @@ FROZEN_POLICY = frozenset(
     }
 )
 """The rules of which at least one must see, or a frozen policy stays unseen."""
+ROWS = "rows"
+"""What stands for every metric where nothing was logged that could be read."""
 SEE_FROZEN = "nothing would show a frozen policy in this run: set save_steps, or beta above 0"
 
 
@@ -169,7 +171,10 @@ def missing_evidence(monitor: Monitor, state: RunState) -> str:
         lacking.append(absent)
     if not lacking:
         return monitor.reason or "nothing to judge yet"
-    return "needs " + ", or ".join(" and ".join(absent) for absent in lacking)
+    told = "needs " + ", or ".join(" and ".join(absent) for absent in lacking)
+    unread = [state.refused.get(need) for absent in lacking for need in absent]
+    why = next(filter(None, unread), None if state.rows else state.refused.get(ROWS))
+    return f"{told}: {why}" if why else told
 
 
 def _alert_views(state: RunState, findings: tuple[Finding, ...]) -> list[AlertView]:

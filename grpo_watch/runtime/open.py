@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grpo_watch.core.records import ChannelKind, ChannelOpened, Cursor, Item, Scalar
+from grpo_watch.runtime.links import refused_evidence
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.sources.base import Source
 from grpo_watch.sources.checkpoints import CheckpointSource
@@ -130,6 +131,7 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
         care: how weights are read.
     """
     opened = OpenedRun(found.name)
+    pipeline.engine.run(found.name).refused = refused_evidence(found.problems)
     builder = _Builder(found, pipeline, cursors or {}, submit, examples=examples, columns=columns or {}, care=care)
     said = {**(settings or {}), **({"framework": OWN_NAMES} if columns else {})}
     if said:

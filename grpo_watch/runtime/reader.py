@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from grpo_watch.core.records import Cursor, Item
 from grpo_watch.runtime.guarded import Guarded
+from grpo_watch.runtime.links import refused_evidence
 from grpo_watch.runtime.merge import Merge
 from grpo_watch.runtime.open import OpenedRun, OpenedSource, open_run
 from grpo_watch.runtime.options import Options
@@ -65,6 +66,7 @@ class Reader:
 
     def open(self, pipeline: Pipeline) -> Sequence[Item]:
         """Open the channels that are not open yet; returns the items that announce them."""
+        pipeline.engine.run(self._name).refused = refused_evidence(self.found.problems)
         known = {source.name for source in self.opened.sources}
         fresh = tuple(channel for channel in self.found.channels if channel.name not in known)
         fresh = tuple(channel for channel in fresh if not self._parts.holds(channel, self._cursors()))

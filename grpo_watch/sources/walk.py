@@ -30,6 +30,7 @@ STEPS_OF_OTHERS = frozenset({"rollouts", "broadcasts"})
 MOST_DUMPS = 20
 """Files of one folder that may be dumps of rollouts and are looked at; there is one per step."""
 COMPLETIONS = re.compile(r"completions_\d{1,12}\.parquet")
+LEADS_OUT = "a link leads out of the folder"
 LINKED_OUT = frozenset({"debug-core.log"})
 """Links out of the folder that every run of wandb's client has, to a log of its own."""
 SKIPPED = frozenset({"node_modules", "__pycache__", "media", "artifacts", "site-packages", "venv"})
@@ -133,7 +134,7 @@ class Walk:
             return True
         if entry.name in LINKED_OUT:
             return False
-        self.problems.append((path, "a link leads out of the folder; list its target under allow_roots to read it"))
+        self.problems.append((path, f"{LEADS_OUT}; list its target under allow_roots to read it"))
         return False
 
 
