@@ -152,6 +152,23 @@ def test_mistakes_name_place_and_fix(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        f"{'abs(' * 25}step{')' * 25} > 1",
+        f"{'-' * 25}step > 1",
+        f"{'not ' * 25}step > 1",
+        f"step{' + 1' * 25} > 1",
+        f"{'(' * 240}step{')' * 240} > 1",
+    ],
+)
+def test_depth_is_bounded(text: str) -> None:
+    """In every way that nests, and before Python's parser or stack would give up."""
+    with pytest.raises(RuleError, match=r"nested|parentheses"):
+        compile_expression(text, PLACE)
+    compile_expression("abs(" * 15 + "step" + ")" * 15 + " > 1", PLACE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "",
         "step >",
         "__import__('os').system('true') > 0",

@@ -27,6 +27,12 @@ def test_each_promise_has_its_test(file: str, name: str) -> None:
     assert re.search(rf"^(def {name}\(|{name} = )", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
 
 
+def test_what_the_page_about_security_names_is_there() -> None:
+    named = re.findall(r"`((?:tests|docs|deploy)/[\w/.-]*)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
+    assert named
+    assert [place for place in named if not (ROOT / place).exists()] == []
+
+
 def test_the_example_of_settings_loads(tmp_path: Path) -> None:
     file = tmp_path / "grpo-watch.yaml"
     file.write_text(PAGE.partition("```yaml\n")[2].partition("```")[0])

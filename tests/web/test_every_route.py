@@ -1,0 +1,90 @@
+"""Every route, however it answers: the headers that keep a browser safe, nothing for other sites, no inner text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from grpo_watch.config.secrets import SecretFile
+from grpo_watch.sinks.base import Picture
+from grpo_watch.web.access import Keys
+from grpo_watch.web.app import SECURITY_HEADERS, make_app
+from tests.support.receiving import secret_file
+from tests.support.serving import web
+from tests.web.test_app import PEOPLE, Fake
+
+MACHINES = ("/metrics", "/healthz", "/readyz")
+EVENTS = "/api/v1/events"
+FOREIGN = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
+
+
+class Broken(Fake):
+    """A daemon of which every question fails, with a word that is nobody's business."""
+
+    def picture(self) -> Picture:
+        raise RuntimeError("geheim")
+
+    def rules(self) -> Any:
+        raise RuntimeError("geheim")
+
+    def late(self) -> float | None:
+        return 12.0
+
+    def ready(self) -> bool:
+        return False
+
+
+def answers(place: str, **headers: str) -> Iterator[httpx.Response]:
+    """Each route, asked by a page of another site, in two ways."""
+    with httpx.Client(base_url=f"http://{place}", headers={**FOREIGN, **headers}) as client:
+        for path in (*PEOPLE, *MACHINES, EVENTS, "/nope", "/static/nope.js", "/api/v1/runs/nope"):
+            yield client.get(path)
+            yield client.options(path)
+
+
+def test_these_are_all_routes() -> None:
+    """A new one has to be added to the list that the tests of this folder go through."""
+    routes = make_app(Fake(), lambda: 0.0)._app.routes  # type: ignore[attr-defined]
+    patterns = {re.sub(r"\{\w+(:path)?\}", ".+", route.path) for route in routes}
+    asked = (*PEOPLE, *MACHINES, EVENTS)
+    assert all(any(re.fullmatch(pattern, path) for path in asked) for pattern in patterns)
+    assert len(patterns) == len(asked)
+
+
+@pytest.mark.parametrize(
+    ("how", "statuses"),
+    [
+        ("well", {200, 403, 404, 405}),
+        ("without the token", {200, 401, 404, 405}),
+        ("under another name", {200, 404, 405, 421}),
+        ("through a proxy", {200, 403, 404, 405}),
+        ("with a token that can't be read", {200, 404, 405, 503}),
+        ("of a daemon that fails", {200, 403, 404, 405, 500, 503}),
+    ],
+)
+def test_every_answer_is_safe(how: str, statuses: set[int], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keys, headers, token = Keys(), {}, secret_file(tmp_path / "token", "geheim")
+    if "token" in how:
+        keys = Keys(SecretFile(token))
+    if "read" in how:
+        token.chmod(0o644)
+        headers = {"Authorization": "Bearer x"}
+    if "name" in how:
+        headers = {"Host": "evil.example"}
+    if "proxy" in how:
+        headers = {"X-Forwarded-For": "127.0.0.1"}
+    with web(Broken() if "fails" in how else Fake(), keys) as place:
+        given = list(answers(place, **headers))
+    assert {answer.status_code for answer in given} == statuses
+    for answer in given:
+        for name, value in SECURITY_HEADERS.items():
+            assert answer.headers.get_list(name) == [value], (answer.url, name)
+        assert not any(name.startswith("access-control-") for name in answer.headers)
+        assert not {"server", "x-powered-by", "set-cookie"} & set(answer.headers)
+        assert "geheim" not in answer.text
+        assert "Traceback" not in answer.text
