@@ -1,0 +1,33 @@
+"""How a run stands for those who may act on it: not known before it was read and shown anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from grpo_watch.runtime.census import Tracked
+from grpo_watch.sinks.base import Standing
+from grpo_watch.sources.discover import FoundRun
+from tests.sinks.test_prometheus import EMPTY
+
+
+def test_a_run_stands_for_nothing_before_its_snapshot_is_of_now() -> None:
+    """After a start the stored one is shown at once, and may be of an earlier attempt."""
+    watch = cast("Any", SimpleNamespace(ready=False))
+    tracked = Tracked("run", snapshot=EMPTY)
+    assert tracked.standing() is None
+    tracked.watch = watch
+    assert tracked.standing() is None
+    watch.ready = True
+    assert tracked.standing() is None
+    tracked.told = True
+    assert tracked.standing() == Standing(1, active=True, folder=None)
+
+
+def test_a_run_that_is_over_stands_still_and_one_on_a_server_has_no_folder(tmp_path: Path) -> None:
+    found = FoundRun(tmp_path, "run", None, ())
+    over = Tracked("run", snapshot=EMPTY, found=found, ended=9.0)
+    assert over.standing() == Standing(1, active=False, folder=tmp_path)
+    over.found = FoundRun(tmp_path, "run", None, (), remote="wandb://a/b/c")
+    assert over.standing() == Standing(1, active=False, folder=None)
