@@ -17,6 +17,7 @@ from statistics import median
 from tempfile import TemporaryFile
 
 KIB_PER_MIB = 1024
+STARTER = Path(__file__).resolve().with_name("starter.py")
 PAUSE = threading.Event()
 """Never set: waited on between two looks at a peer."""
 
@@ -36,17 +37,16 @@ def once(command: Sequence[str], accepted: Sequence[int] = (0,)) -> Cost:
     Raises:
         RuntimeError: it ended with another code than ``accepted``; the text is the end of its output.
     """
-    with TemporaryFile() as output:
-        start = time.perf_counter()
-        child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        _, status, usage = os.wait4(child.pid, 0)
-        seconds = time.perf_counter() - start
-        child.returncode = os.waitstatus_to_exitcode(status)
-        if child.returncode not in accepted:
+    with TemporaryFile() as output, TemporaryFile() as told:
+        starter = [sys.executable, "-IS", str(STARTER), str(told.fileno()), *command]
+        done = subprocess.run(starter, stdout=output, stderr=subprocess.STDOUT, pass_fds=[told.fileno()], check=False)
+        told.seek(0)
+        code, seconds, peak, cpu = map(float, told.read().split() or (done.returncode, 0, 0, 0))
+        if code not in accepted:
             output.seek(0)
             text = output.read().decode(errors="replace")[-500:]
-            raise RuntimeError(f"{command[0]} ended with {child.returncode}: {text}")
-    return Cost(seconds, usage.ru_maxrss / KIB_PER_MIB, usage.ru_utime + usage.ru_stime)
+            raise RuntimeError(f"{command[0]} ended with {code:.0f}: {text}")
+    return Cost(seconds, peak / KIB_PER_MIB, cpu)
 
 
 def side_by_side(commands: Sequence[Sequence[str]], repeats: int = 3, accepted: Sequence[int] = (0,)) -> list[Cost]:
