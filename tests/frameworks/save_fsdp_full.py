@@ -1,4 +1,4 @@
-"""Saves the whole state of a tiny model that FSDP spreads over two processes, as accelerate does for full state."""
+"""Saves a tiny model that FSDP spreads over two processes, whole and in shards, as accelerate does for either kind."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 from save_fsdp_shards import WORLD, Tiny, free_port
+from torch.distributed import checkpoint
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 
 def save(rank: int, folder: str, port: int) -> None:
-    """Gather all shards on the first rank and save them there, beside the same state of an unsharded model."""
+    """Gather all shards on the first rank and save them there, beside the same state of an unsharded model.
+
+    In ``sharded/checkpoint-N`` each rank saves its own part: twice the same, then another.
+    """
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     dist.init_process_group("gloo", rank=rank, world_size=WORLD)
     torch.manual_seed(0)
@@ -27,6 +31,13 @@ def save(rank: int, folder: str, port: int) -> None:
     if rank == 0:
         torch.save(state, Path(folder) / "pytorch_model_fsdp.bin")
         torch.save(plain, Path(folder) / "expected.pt")
+    for step in (10, 20, 30):
+        if step == 30:
+            with torch.no_grad():
+                model[0].weight.add_(1.0)
+        path = Path(folder) / "sharded" / f"checkpoint-{step}"
+        checkpoint.save({"model": get_model_state_dict(model)}, checkpoint_id=str(path / "pytorch_model_fsdp_0"))
+        (path / "trainer_state.json").write_text("{\n}\n")
     dist.barrier()
     dist.destroy_process_group()
 

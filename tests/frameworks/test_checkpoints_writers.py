@@ -15,6 +15,7 @@ import xxhash
 from grpo_watch.core.records import CheckpointDigest, TensorDigest
 from grpo_watch.sources.checkpoints import CheckpointSource
 from grpo_watch.sources.weights import digest_checkpoint
+from tests.support.detecting import Watched
 
 pytestmark = pytest.mark.frameworks
 torch = pytest.importorskip("torch")
@@ -58,16 +59,36 @@ def test_state_that_accelerate_saves(tmp_path: Path, safe: bool) -> None:  # noq
     assert found.optimizer["moments_zero"] is False
 
 
-def test_full_state_of_fsdp(tmp_path: Path) -> None:
-    """Two processes gather it as accelerate and TRL do (FULL_STATE_DICT), one saves ``pytorch_model_fsdp.bin``."""
-    command = [sys.executable, str(FSDP), str(tmp_path)]
+@pytest.fixture(scope="module")
+def fsdp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes save of one model."""
+    folder = tmp_path_factory.mktemp("fsdp")
+    command = [sys.executable, str(FSDP), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
-    found = digest_checkpoint(tmp_path, [tmp_path])
+    return folder
+
+
+def test_full_state_of_fsdp(fsdp: Path) -> None:
+    """Two processes gather it as accelerate and TRL do (FULL_STATE_DICT), one saves ``pytorch_model_fsdp.bin``."""
+    found = digest_checkpoint(fsdp, [fsdp])
     assert found is not None
-    expected = torch.load(tmp_path / "expected.pt", weights_only=True)
+    expected = torch.load(fsdp / "expected.pt", weights_only=True)
     assert found_in(found.tensors) == checksums(expected)
     assert found.replicas == ()
+
+
+def test_sharded_state_of_fsdp(fsdp: Path) -> None:
+    """SHARDED_STATE_DICT: a file per process. The same weights give the same files, which proves a freeze."""
+    one = CheckpointSource("checkpoint-*", fsdp / "sharded", [fsdp])
+    digests = [item for item in [*one.poll(None), *one.finish()] if isinstance(item, CheckpointDigest)]
+    assert [list(digest.tensors) for digest in digests] == [["__0_0.distcp", "__1_0.distcp"]] * 3
+    first, same, moved = (found_in(digest.tensors) for digest in digests)
+    assert first == same
+    assert first != moved
+    watcher = Watched("parameters-unchanged").feed(*digests)
+    assert watcher.changes == [("firing", 20, "critical")]
+    assert "files that differ prove nothing" in watcher.blind_reason
 
 
 def test_distributed_checkpoints_of_torch(tmp_path: Path) -> None:
