@@ -1,6 +1,9 @@
-"""Kills the real daemon again and again while runs write and a receiver misbehaves; then counts what arrived.
+"""Kills the real daemon again and again while runs write and a receiver misbehaves; then counts rows and alerts.
 
-Each row's reward says whether the alert fires, so the alerts that must arrive are known beforehand. Prints the figures.
+    python -m tests.model.kill_soak [--trials 500] [--damage N]
+
+Each row's reward says whether the alert fires, so the alerts that must arrive are known beforehand. All kills are those
+of one state directory. The last line says PASS or FAIL, and the figures.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,17 +29,25 @@ from typing import Any
 
 from grpo_watch.core.records import RawRow
 from grpo_watch.store.codec import decode_block
-from tests.support.process import PROGRAM
 
 RULE = "soak-high"
 HIGH, LOW = 0.9, 0.2
-LONGEST_LIFE = 3.0
+LONGEST_LIFE = 1.2
 """Seconds after which a daemon is killed at the latest, counted from one of ``BIRTHS``."""
+LONGEST_PAUSE = 0.2
+"""Seconds between two writes."""
 BIRTHS = ("", "metrics: ", "watching ", "watching ")
 """What a daemon must have said: nothing, so that it is killed while it starts; that it begins; that it has read all."""
-FLIPS = 0.25
+FLIPS = 0.15
 """Share of the rows at which the alert fires or resolves: about as many alerts as the receiver takes."""
+WARM = (
+    "import sys, grpo_watch.cli.run, grpo_watch.sinks.client; from grpo_watch.cli.main import main; "
+    "from grpo_watch.core.detector import catalogue; catalogue(); sys.stdin.readline(); main()"
+)
+"""A process that has its modules and waits for a line: the next daemon imports while this one lives."""
 PROGRESS = 25
+PAGE = 4096
+DAMAGED = "the state database is damaged; it was kept aside"
 PATIENCE = 120.0
 """Seconds without a new message after which what is missing counts as lost."""
 
@@ -58,11 +69,30 @@ class Figures:
     wrong_rows: int = 0
     waiting: int = 0
     drained: float = 0.0
+    damaged: int = 0
+    aside: int = 0
+    said: int = 0
+    excused: int = 0
 
     @property
     def failed(self) -> bool:
         """Whether a promise was broken."""
-        return bool(self.lost or self.second_ids or self.out_of_order or self.wrong_rows)
+        broken = self.lost or self.second_ids or self.out_of_order or self.wrong_rows
+        return bool(broken or self.aside != self.damaged or self.said != self.damaged)
+
+    def __str__(self) -> str:
+        told = (
+            f"{'FAIL' if self.failed else 'PASS'}: {self.kills} kills of one state, {self.rows} rows, {self.alerts} "
+            f"alerts, {self.messages} messages arrived: {self.lost} lost, {self.second_ids} under a second id, "
+            f"{self.out_of_order} runs out of order, {self.wrong_rows} rows lost or counted twice; {self.waiting} "
+            f"waited at the last kill and took {self.drained:.0f} s once the receiver was well"
+        )
+        if not self.damaged:
+            return told
+        return (
+            f"{told}; the state was damaged {self.damaged} times: kept aside {self.aside} times, said {self.said} "
+            f"times, {self.excused} alerts that were over by then or whose end came then were not told"
+        )
 
 
 @dataclass
@@ -146,11 +176,14 @@ class Run:
 class Soak:
     """One state directory, some runs, one receiver, and a daemon that does not live long."""
 
-    def __init__(self, folder: Path, seed: int, runs: int) -> None:
-        self.folder, self.chance = folder, random.Random(seed)
+    def __init__(self, folder: Path, seed: int, runs: int, damage: int = 0) -> None:
+        self.folder, self.chance, self._damage = folder, random.Random(seed), damage
         self.hook = Hook(random.Random(seed + 1))
         self.runs = [Run(folder / "runs" / f"run{number}") for number in range(runs)]
         self.figures = Figures()
+        self._excused: set[Key] = set()
+        self._starts = 0
+        self._warm: subprocess.Popen[bytes] | None = None
 
     def play(self, trials: int) -> Figures:
         """Kill the daemon so many times, then let it end in peace, and count."""
@@ -158,18 +191,49 @@ class Soak:
             run.write([False])
         with serving(self.hook):
             self._settings()
-            self._live_until(self._looked)  # what is there at the first look is no news
-            for trial in range(trials):
-                self._trial()
-                if trial % PROGRESS == PROGRESS - 1:
-                    missing = len(self._missing())
-                    print(f"{trial + 1} kills, {missing} alerts wait", file=sys.stderr, flush=True)  # noqa: T201
-            self.figures.waiting, began = len(self._missing()), time.monotonic()
-            self.hook.well = True
-            self._live_until(lambda: not self._missing())
-            self.figures.drained = time.monotonic() - began
+            try:
+                self._live(trials)
+            finally:
+                if self._warm is not None:
+                    self._warm.kill()
+                    self._warm.wait()
         self._count()
         return self.figures
+
+    def _live(self, trials: int) -> None:
+        self._live_until(self._looked)  # what is there at the first look is no news
+        for trial in range(1, trials + 1):
+            self._trial()
+            if self._damage and trial % self._damage == 0:
+                self._spoil()
+            if trial % PROGRESS == 0:
+                missing = len(self._missing())
+                print(f"{trial} kills, {missing} alerts wait", file=sys.stderr, flush=True)  # noqa: T201
+        self.figures.waiting, began = len(self._missing()), time.monotonic()
+        self.hook.well = True
+        self._live_until(lambda: not self._missing())
+        self.figures.drained = time.monotonic() - began
+
+    def _spoil(self) -> None:
+        """Overwrite the state, or cut it; nothing is written to the runs until it was built anew.
+
+        What was over by then is a backlog of the new state and is told no more, except what could still be read.
+        """
+        path = self.folder / "state" / "state.db"
+        Path(f"{path}-wal").unlink(missing_ok=True)
+        data = bytearray(path.read_bytes())
+        kind = self.chance.choice(["header", "page", "cut"])
+        if kind == "cut":
+            del data[len(data) // 2 :]
+        else:
+            page = 0 if kind == "header" else self.chance.randrange(1, 4)
+            data[page * PAGE : (page + 1) * PAGE] = b"\xff" * PAGE
+        path.write_bytes(data)
+        self.figures.damaged += 1
+        self._live_until(lambda: self._aside() == self.figures.damaged and self._looked())
+        self.figures.said += DAMAGED in self._said()
+        over = {run.expected[-1] for run in self.runs if run.expected and run.expected[-1][1] == "firing"}
+        self._excused |= self._missing() - over
 
     def _settings(self) -> None:
         rule = f"rules:\n  - name: {RULE}\n    when: reward_mean > 0.5\n    for_steps: 0\n    min_observations: 1\n"
@@ -180,10 +244,28 @@ class Soak:
         (self.folder / "grpo-watch.yaml").write_text(f"rules: [soak.yaml]\nsinks: [{sink}]\n")
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [*PROGRAM, "run", str(self.folder / "runs"), "--listen", ":0"]
+        """A daemon that begins now, in a process that has imported its modules by then."""
+        child = self._warm or self._warmed()
+        assert child.stdin is not None
+        with suppress(BrokenPipeError), child.stdin as line:
+            line.write(b"go\n")
+        self._starts += 1
+        self._warm = self._warmed()
+        return child
+
+    def _warmed(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", WARM, "run", str(self.folder / "runs"), "--listen", ":0"]
         command += ["--state-dir", str(self.folder / "state"), "--config", str(self.folder / "grpo-watch.yaml")]
-        with (self.folder / "daemon.log").open("wb") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "NO_COLOR": "1"})
+        with self._log(self._starts + 1).open("wb") as log:
+            environment = {**os.environ, "NO_COLOR": "1"}
+            return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment)
+
+    def _log(self, number: int) -> Path:
+        return self.folder / f"daemon-{number % 2}.log"
+
+    def _said(self) -> str:
+        """What the newest daemon wrote."""
+        return self._log(self._starts).read_text()
 
     def _trial(self) -> None:
         """A daemon's life: rows are written in pieces until it is killed, at a random moment of its start or later."""
@@ -193,9 +275,9 @@ class Soak:
         ends = time.monotonic() + self.chance.uniform(0.1, LONGEST_LIFE)
         while (left := ends - time.monotonic()) > 0:
             self._write()
-            pause.wait(min(left, self.chance.uniform(0.0, 0.4)))
+            pause.wait(min(left, self.chance.uniform(0.0, LONGEST_PAUSE)))
             if child.poll() is not None:
-                raise RuntimeError((self.folder / "daemon.log").read_text())
+                raise RuntimeError(self._said())
         child.send_signal(signal.SIGKILL)
         child.wait()
         self.figures.kills += 1
@@ -203,8 +285,8 @@ class Soak:
     def _wait_for(self, word: str, child: subprocess.Popen[bytes], pause: threading.Event) -> None:
         """Until the daemon said it, of each run where it is said of runs."""
         times = len(self.runs) if word == BIRTHS[-1] else 1
-        while (self.folder / "daemon.log").read_text().count(word) < times and child.poll() is None:
-            pause.wait(0.05)
+        while self._said().count(word) < times and child.poll() is None:
+            pause.wait(0.02)
 
     def _write(self) -> None:
         run = self.chance.choice(self.runs)
@@ -218,7 +300,7 @@ class Soak:
             if len(self.hook.got) > got:
                 got, since = len(self.hook.got), time.monotonic()
             if child.poll() is not None:
-                raise RuntimeError((self.folder / "daemon.log").read_text())
+                raise RuntimeError(self._said())
         child.send_signal(signal.SIGTERM)
         child.wait()
 
@@ -229,12 +311,17 @@ class Soak:
         with closing(sqlite3.connect(path, timeout=5)) as database:
             try:
                 return database.execute("SELECT sum(looked) FROM runs").fetchone()[0] == len(self.runs)
-            except sqlite3.OperationalError:  # not made yet
+            except sqlite3.DatabaseError:  # not made yet, or damaged
                 return False
+
+    def _aside(self) -> int:
+        """How many damaged states were kept."""
+        return len(list((self.folder / "state").glob("state.db.damaged-*[0-9]")))
 
     def _missing(self) -> set[Key]:
         with self.hook.lock:
-            return {key for run in self.runs for key in run.expected} - {key for key, _ in self.hook.got}
+            got = {key for key, _ in self.hook.got}
+        return {key for run in self.runs for key in run.expected} - self._excused - got
 
     def _count(self) -> None:
         figures, names = self.figures, dict[Key, set[str]]()
@@ -243,7 +330,8 @@ class Soak:
         expected = [key for run in self.runs for key in run.expected]
         figures.rows = sum(run.rows for run in self.runs)
         figures.alerts, figures.messages = len(expected), len(self.hook.got)
-        figures.lost = len(set(expected) - names.keys())
+        figures.lost, figures.excused = len(self._missing()), len(self._excused - names.keys())
+        figures.aside = self._aside()
         figures.second_ids = sum(len(each) > 1 for each in names.values()) + len(names.keys() - set(expected))
         for run in self.runs:
             order = [key for key in dict.fromkeys(key for key, _ in self.hook.got) if key[0] == run.name]
@@ -267,15 +355,11 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=int, default=4)
+    parser.add_argument("--damage", type=int, default=0, help="damage the state after every so many kills")
     given, began = parser.parse_args(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="soak") as folder:
-        figures = Soak(Path(folder), given.seed, given.runs).play(given.trials)
-    print(  # noqa: T201  its output
-        f"{figures.kills} kills, {figures.rows} rows, {figures.alerts} alerts, {figures.messages} messages arrived: "
-        f"{figures.lost} lost, {figures.second_ids} under a second id, {figures.out_of_order} runs out of order, "
-        f"{figures.wrong_rows} rows lost or counted twice, {time.monotonic() - began:.0f} s; "
-        f"{figures.waiting} waited at the last kill and took {figures.drained:.0f} s once the receiver was well"
-    )
+        figures = Soak(Path(folder), given.seed, given.runs, given.damage).play(given.trials)
+    print(f"{figures}; {time.monotonic() - began:.0f} s")  # noqa: T201  its output
     return int(figures.failed)
 
 

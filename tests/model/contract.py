@@ -1,0 +1,77 @@
+"""What the delivery promises, computed from a run's rows alone: no code of the program is used here.
+
+Four rules over four columns. A column that a row lacks tells nothing, so the rule stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+Row = Mapping[str, float]
+"""What a row holds, by the log's own names; its place in the log is its step, from 1."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A rule: ``column`` above ``limit`` for ``patience`` steps fires; as long without ends it."""
+
+    name: str
+    column: str
+    limit: float
+    patience: int
+    severity: str
+
+
+RULES = (
+    Wanted("high", "reward", 0.5, 0, "warning"),
+    Wanted("grave", "kl", 0.5, 0, "critical"),
+    Wanted("long", "completions/mean_length", 100.0, 2, "warning"),
+    Wanted("faint", "grad_norm", 5.0, 0, "info"),
+)
+BY_NAME = {rule.name: rule for rule in RULES}
+
+
+@dataclass(frozen=True)
+class News:
+    """One message that somebody is owed; equal for the same event."""
+
+    run: str
+    rule: str
+    status: str
+    step: int
+
+
+def history(run: str, rows: Sequence[Row]) -> list[News]:
+    """What these rows say, in the order of their steps."""
+    found = [news for rule in RULES for news in _history(run, rule, rows)]
+    return sorted(found, key=lambda news: news.step)
+
+
+def _history(run: str, rule: Wanted, rows: Sequence[Row]) -> Iterator[News]:
+    first = last = None
+    firing = False
+    for step, row in enumerate(rows, 1):
+        if rule.column not in row:
+            continue
+        if row[rule.column] > rule.limit:
+            first = step if first is None else first
+            last = step
+            if not firing and step - first >= rule.patience:
+                firing = True
+                yield News(run, rule.name, "firing", step)
+        elif not firing:
+            first = None
+        elif last is not None and step - last >= rule.patience:
+            firing, first = False, None
+            yield News(run, rule.name, "resolved", step)
+
+
+def owed(news: Sequence[News], severities: frozenset[str], runs: frozenset[str]) -> list[News]:
+    """What of it concerns a receiver of these severities and runs."""
+    return [each for each in news if BY_NAME[each.rule].severity in severities and each.run in runs]
+
+
+def alternates(statuses: Sequence[str]) -> bool:
+    """Whether each episode fires once and then ends once (the last one may still fire)."""
+    return list(statuses) == [("firing", "resolved")[place % 2] for place in range(len(statuses))]

@@ -1,0 +1,79 @@
+"""A receiver whose answers are written beforehand: the real webhook and HTTP client over a wire that a test holds."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from grpo_watch.sinks.client import Client
+from grpo_watch.sinks.http import Access
+from grpo_watch.sinks.webhook import WebhookReceiver, own_document
+
+URL = "http://receiver.invalid/"
+ANSWERS = ("200", "200", "200", "500", "429", "302", "400", "refused", "timeout", "half-closed", "garbled", "killed")
+"""What may become of a request; of ``timeout``, ``half-closed`` and ``killed`` the receiver has got the message."""
+ASKED_SECONDS = 30
+"""``Retry-After`` of the 429."""
+
+
+class KilledError(BaseException):
+    """Stands for ``kill -9``: nothing may catch it."""
+
+
+@dataclass
+class Wire:
+    """What reached one receiver: messages in the order of their first arrival, and the ids that it refused."""
+
+    name: str
+    clock: Callable[[], float]
+    answers: deque[str] = field(default_factory=deque)
+    seen: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    at: dict[str, float] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    messages: int = 0
+
+    def __post_init__(self) -> None:
+        self._client = Client(None)
+        self._client._client.close()
+        self._client._client = httpx.Client(transport=httpx.MockTransport(self._take), follow_redirects=False)
+
+    def receiver(self) -> WebhookReceiver:
+        """A new daemon's end of the wire."""
+        made = WebhookReceiver(self.name, lambda: URL, Access({}, None), None, own_document, self.clock)
+        made._http._client = self._client
+        return made
+
+    def close(self) -> None:
+        """Free the client."""
+        self._client.close()
+
+    def _take(self, request: httpx.Request) -> httpx.Response:
+        answer = self.answers.popleft() if self.answers else "200"
+        document = json.loads(request.content)
+        if answer in {"200", "timeout", "half-closed", "killed"}:
+            self._note(document)
+        if answer == "400" and not document.get("parts"):
+            self.refused.add(document["id"])
+        if answer == "killed":
+            raise KilledError
+        if answer == "refused":
+            raise httpx.ConnectError("refused") from ConnectionRefusedError()
+        if answer == "timeout":
+            raise httpx.ReadTimeout("silent")
+        if answer in {"half-closed", "garbled"}:
+            raise httpx.RemoteProtocolError("closed")
+        headers = {"429": {"Retry-After": str(ASKED_SECONDS)}, "302": {"Location": "http://elsewhere.invalid/"}}
+        return httpx.Response(int(answer), headers=headers.get(answer, {}), stream=httpx.ByteStream(b"ok"))
+
+    def _note(self, document: Mapping[str, Any]) -> None:
+        self.messages += 1
+        for part in document.get("parts") or (document,):
+            before = self.seen.setdefault(part["id"], part)
+            self.at.setdefault(part["id"], self.clock())
+            for field_ in ("run", "rule", "status", "step", "severity"):
+                assert before[field_] == part[field_], "one id, two events"
