@@ -40,8 +40,8 @@ from tests.model.contract import RULES, News, Row, alternates, history, owed
 from tests.model.scripted import ANSWERS, KilledError, Wire
 from tests.support.live import SHIPPED, Done
 
-BEGIN = datetime(2026, 11, 18, 20, tzinfo=timezone.utc).timestamp()
-"""Two hours before the quiet hours."""
+BEGIN = datetime(2026, 11, 18, 21, 55, tzinfo=timezone.utc).timestamp()
+"""Five minutes before the quiet hours."""
 RUNS = ("a", "b")
 OWN = "delivery-failing"
 NAMES = tuple(each.name for each in RULES)
@@ -133,8 +133,8 @@ class PipelineMachine(RuleBasedStateMachine):
     def begin(self, overflows: bool) -> None:  # noqa: FBT001  hypothesis passes by name
         """One quiet row per run is there at the first look; so nothing is a backlog."""
         self.overflows = overflows
-        self.limit = patch.object(queue, "MOST_WAITING", FEW if overflows else 10_000)
-        self.limit.start()
+        self.limits = patch.multiple(queue, MOST_WAITING=FEW if overflows else 10_000, DIGEST_FROM=3)
+        self.limits.start()
         for log in self.logs.values():
             log.write([QUIET_ROW], self.wall)
         self.start()
@@ -301,7 +301,7 @@ class PipelineMachine(RuleBasedStateMachine):
                 self.end_well()
                 self.check()
                 self.store.close()
-                self.limit.stop()
+                self.limits.stop()
         finally:
             for wire in self.wires.values():
                 wire.close()

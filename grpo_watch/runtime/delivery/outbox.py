@@ -155,6 +155,7 @@ class Outbox:
             if self._stored != self._version:
                 return IDLE_SECONDS
             self._release(wall)
+            self._part_for_the_night(wall)
             if now < self._free_at:
                 return self._free_at - now
             head = self._next_unheld(wall)
@@ -232,10 +233,16 @@ class Outbox:
         self._drop(now)
 
     def _drop(self, now: float) -> None:
-        """Keep the queue bounded."""
+        """Keep the queue bounded; what quiet hours keep back counts, and is as old as it is."""
         excess = len(self) - MOST_WAITING
-        for row in [row for row in self._queue.oldest(excess + 1) if row not in self._flying][: max(0, excess)]:
-            self._queue.remove(row)
+        if excess <= 0:
+            return
+        waiting = (*self._held, *self._queue.oldest(excess + 1))
+        for row in sorted(set(waiting) - set(self._flying), key=lambda one: one.number)[:excess]:
+            if row in self._held:
+                self._held.remove(row)
+            else:
+                self._queue.remove(row)
             self._end([row], "dropped", now)
             self._full = True
             self._trouble.begins(f"more than {MOST_WAITING} messages wait; the oldest are dropped", self._runs())
@@ -254,6 +261,14 @@ class Outbox:
             for row in free:
                 row.together = True
             self._queue.insert(free)
+
+    def _part_for_the_night(self, wall: float) -> None:
+        """A digest that did not arrive before quiet hours goes back into the queue: they hold for each part."""
+        for rows in list(self._bundles) if self._route.quiet is not None else ():
+            if any(not row.forced and self._route.holds(row.notification, wall) for row in rows):
+                self._bundles.remove(rows)
+                self._separate(rows, alone=False)
+                self._keep_order()
 
     def _next_unheld(self, wall: float) -> Row | None:
         """The first row that quiet hours don't keep back; what was kept back of its episode goes before it."""

@@ -328,6 +328,35 @@ def test_quiet_hours_end_with_one_digest() -> None:
     assert ids(digest.parts) == ["fire-1", "fire-2", "end-1"]
 
 
+def test_a_digest_that_did_not_arrive_before_the_night_waits_for_the_morning() -> None:
+    """What is critical in it, and what is critical later in the same runs, does not."""
+    box = Postbox(replace(NIGHT, digest=True))
+    box.now = EVENING - 10
+    box.put(*(fire(number, severity="warning") for number in range(6)), fire(6))
+    assert box.send(RETRY) is not None
+    box.now = EVENING + 30
+    assert ids(box.send_all()) == ["fire-6"]
+    box.put(fire(0, id="worse"))
+    assert ids(box.send_all()) == ["fire-0", "worse"]
+    box.now = MORNING
+    (digest,) = box.send_all()
+    assert ids(digest.parts) == [f"fire-{number}" for number in range(1, 6)]
+
+
+def test_a_full_queue_at_night_drops_the_oldest_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warnings wait for the morning, and a critical alert comes: it is not the one that is dropped."""
+    monkeypatch.setattr(module, "MOST_WAITING", 3)
+    box = Postbox(NIGHT)
+    box.now = EVENING
+    box.put(*(fire(number, severity="warning") for number in range(3)))
+    assert box.send_all() == []
+    box.put(fire(3))
+    assert ids(box.send_all()) == ["fire-3"]
+    box.now = MORNING
+    (digest,) = box.send_all()
+    assert ids(digest.parts) == ["fire-1", "fire-2"]
+
+
 def test_what_gets_worse_at_night_is_told_in_order() -> None:
     box = Postbox(NIGHT)
     box.now = EVENING
