@@ -196,7 +196,7 @@ class Soak:
             finally:
                 if self._warm is not None:
                     self._warm.kill()
-                    self._warm.wait()
+                    self._warm.communicate()
         self._count()
         return self.figures
 

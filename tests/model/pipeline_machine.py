@@ -198,6 +198,14 @@ class PipelineMachine(RuleBasedStateMachine):
         """Rows are appended; the last one perhaps not to its end."""
         self.logs[run].write(more, self.wall, cut)
 
+    @rule(data=st.data(), run=st.sampled_from(RUNS))
+    def work(self, data: st.DataObject, run: str) -> None:
+        """What happens all day: rows come, are read, and some receivers answer."""
+        self.logs[run].write(data.draw(st.lists(ROWS, min_size=2, max_size=8)), self.wall)
+        self.wait(1.1)
+        for name in data.draw(st.lists(st.sampled_from(list(ROUTES)), max_size=3)):
+            self.send(name, data.draw(st.lists(st.sampled_from(ANSWERS), min_size=1, max_size=4)))
+
     @rule(seconds=st.sampled_from([0.3, 1.1, 20.0, 70.0, 900.0, 4_000.0]))
     def wait(self, seconds: float) -> None:
         """Time passes; discovery looks and the engine turns."""
