@@ -7,4 +7,4 @@ from hypothesis import settings
 from tests.model.pipeline_machine import PipelineMachine
 
 TestPipeline = PipelineMachine.TestCase
-TestPipeline.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+TestPipeline.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
