@@ -81,6 +81,12 @@ def test_nothing_that_is_needed_is_missing() -> None:
     assert missing == set()
 
 
+def test_nothing_that_is_not_needed_is_locked() -> None:
+    """``make lock`` when this fails: a dependency went. Those of other systems and Pythons have markers."""
+    wanted = {canonicalize_name(need.name) for need in needed("grpo-watch", frozenset(IMAGE_EXTRAS), set())}
+    assert pinned(LOCK).keys() - wanted == set()
+
+
 def test_the_build_backend_is_locked() -> None:
     (backend,) = tomllib.loads(Path("pyproject.toml").read_text())["build-system"]["requires"]
     assert Requirement(backend).specifier.contains(pinned(BUILD_LOCK)["hatchling"])
