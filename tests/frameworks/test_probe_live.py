@@ -43,7 +43,11 @@ def test_a_late_freeze(tmp_path: Path) -> None:
     found = finding(run)
     assert (found["first_step"], found["fired_step"], found["severity"]) == (20, 25, "critical")
     assert found["evidence"]["from"] == "the callback's probe"
-    (run / "output" / "grpo-watch-probe-0.jsonl").unlink()
+    written = run / "output" / "grpo-watch-probe-0.jsonl"
+    start = json.loads(written.read_text().splitlines()[0])
+    assert (start["kind"], start["framework"], start["seed"], start["settings"]["seed"]) == ("start", "trl", 7, 7)
+    assert {"temperature": 1.0, "top_p": 1.0, "repetition_penalty": 1.0}.items() <= start["sampling"].items()
+    written.unlink()
     found = finding(run)
     assert (found["first_step"], found["fired_step"], found["severity"]) == (20, 30, "critical")
     assert found["evidence"]["later_checkpoint"].endswith("checkpoint-30")

@@ -14,6 +14,7 @@ from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Cursor, It
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.discover import What, discover
 from grpo_watch.sources.probe import ProbeSource
+from tests.support.bundles import unpack
 
 W = "layer.weight"
 ONE, TWO = "0000000000000001", "0000000000000002"
@@ -257,3 +258,17 @@ def test_each_engine_has_its_file(tmp_path: Path) -> None:
         if isinstance(item, RunConfig) and "rank_seeds" in item.settings
     ]
     assert told == ["same"]
+
+
+def test_what_a_real_run_of_ms_swift_says_of_itself(tmp_path: Path) -> None:
+    """ms-swift 4.6.0 with the callback every 5 steps: its settings, and how it samples."""
+    (file,) = unpack("ms-swift-4.6.0-20b-healthy-probe", tmp_path).rglob("grpo-watch-probe-0.jsonl")
+    config, *rest = [*source(file.parent).poll(None)]
+    assert isinstance(config, RunConfig)
+    told = {name: setting.value for name, setting in config.settings.items()}
+    assert config.framework == "ms-swift"
+    assert {"num_generations": 6, "temperature": 0.9, "top_k": -1, "top_p": 1.0, "seed": 42}.items() <= told.items()
+    found = digests(rest)
+    assert [digest.step for digest in found] == [1, *range(5, 45, 5)]
+    assert {len(digest.tensors) for digest in found} == {27}
+    assert len({digest.tensors["model.norm.weight"].checksum for digest in found}) == len(found)
