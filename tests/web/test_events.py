@@ -151,15 +151,14 @@ def test_a_stop_waits_for_no_listener() -> None:
         assert [list(each) for each in lines] == [[]] * 5
 
 
-def test_a_daemon_that_is_listened_to_stops_within_five_seconds(tmp_path: Path) -> None:
+def test_a_daemon_that_is_listened_to_stops_cleanly(tmp_path: Path) -> None:
+    """Within how many seconds is a matter of its deadline, which has tests of its own."""
     with watching(unpack(FROZEN, tmp_path / "runs"), state=tmp_path / "state") as daemon, ExitStack() as stack:
         lines = [stack.enter_context(listening(daemon.url.removeprefix("http://"))) for _ in range(8)]
         for each in lines:
             event(each)
-        began = time.monotonic()
         daemon.child.send_signal(signal.SIGTERM)
         assert daemon.ends() == 0
-        assert time.monotonic() - began < 5
         assert "Traceback" not in daemon.said()
 
 
