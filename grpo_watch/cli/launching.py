@@ -41,7 +41,7 @@ def split_launch(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def preflight(context: typer.Context) -> int:
-    """Judge a launch before it starts: batch settings that can't work, and the number of steps."""
+    """Judge a launch before it starts. Says which batch settings can't work, and the number of steps."""
     return run_preflight(context.args, context.obj or ())
 
 

@@ -94,7 +94,7 @@ def run(
     log_format: Logs = LogFormat.LOGFMT,
     _version: Version = False,
 ) -> int:
-    """Watch runs live: tail their files, expose /metrics, send alerts."""
+    """Watch runs live: a status page, /metrics and alerts."""
     from grpo_watch.cli.run import run_command
 
     color = begin(verbose, no_color, log_format)
@@ -126,7 +126,7 @@ def check(
     log_format: Logs = LogFormat.LOGFMT,
     _version: Version = False,
 ) -> int:
-    """Judge the files of finished or running runs; ends with 1 on findings."""
+    """Judge what runs wrote, finished or not. Ends with 1 on findings."""
     from grpo_watch.cli.check import check_command
 
     if (now is not None) + running + ended > 1:
@@ -149,7 +149,7 @@ def sources(
     log_format: Logs = LogFormat.LOGFMT,
     _version: Version = False,
 ) -> int:
-    """Show what was found in PATH, what each channel gives, and which rules are blind."""
+    """Show what was found in PATH and which rules are blind, and why."""
     from grpo_watch.cli.sources import sources_command
 
     return sources_command(paths, output_format.value, begin(verbose, no_color, log_format))
@@ -165,7 +165,7 @@ def status(
     log_format: Logs = LogFormat.LOGFMT,
     _version: Version = False,
 ) -> int:
-    """Ask the running daemon what it watches, what fires, and which rules are blind and why."""
+    """Ask the running daemon what fires and what is blind, and why."""
     from grpo_watch.cli.status import status_command
 
     begin(verbose, no_color, log_format)
@@ -186,7 +186,7 @@ def digest(
     log_format: Logs = LogFormat.LOGFMT,
     _version: Version = False,
 ) -> int:
-    """Checksums of a checkpoint's tensors, or which of them changed between two."""
+    """Show a checkpoint's checksums, or what changed between two."""
     from grpo_watch.cli.digest import digest_command
 
     color = begin(verbose, no_color, log_format)
@@ -205,7 +205,7 @@ def diff(
     log_format: Logs = LogFormat.LOGFMT,
     _version: Version = False,
 ) -> int:
-    """Compare two runs step by step: where did they part? 0: nowhere, 1: parted, 3: can't be said."""
+    """Say where two runs parted. Ends with 0: nowhere, 1: parted, 3: can't be said."""
     from grpo_watch.cli.diff import diff_command
 
     color = begin(verbose, no_color, log_format)
@@ -223,7 +223,7 @@ def explain(
     log_format: Logs = LogFormat.LOGFMT,
     _version: Version = False,
 ) -> int:
-    """Show a rule's runbook: what it detects, how, when it is wrong, what to do."""
+    """Show a rule's runbook. What it detects, how, when it is wrong, what to do."""
     from grpo_watch.cli.explain import explain_command
 
     return explain_command(rule, output_format.value, rules, config, begin(verbose, no_color, log_format))
@@ -238,7 +238,7 @@ def config_(
     log_format: Logs = LogFormat.LOGFMT,
     _version: Version = False,
 ) -> int:
-    """Show the settings in force and where each comes from; secrets are masked."""
+    """Show the settings in force and where each comes from. Secrets are masked."""
     from grpo_watch.cli.config import config_command
 
     return config_command(config, output_format.value, begin(verbose, no_color, log_format))

@@ -28,7 +28,7 @@ app = group("Try the configured receivers.")
 def send_sample(
     config: Config = None, verbose: Verbose = 0, no_color: NoColor = False, log_format: Logs = LogFormat.LOGFMT
 ) -> int:
-    """Send a sample to each receiver; 0: all took it, 1: one did not, 2: none is configured."""
+    """Send a sample to each receiver. Ends with 0: all took it, 1: one did not, 2: none is configured."""
     begin(verbose, no_color, log_format)
     return notify_test(config)
 

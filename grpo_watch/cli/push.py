@@ -28,7 +28,7 @@ def clean(
     no_color: NoColor = False,
     log_format: Logs = LogFormat.LOGFMT,
 ) -> int:
-    """Remove the last sample that `run`, started with the same PATH and settings, left in its Pushgateways."""
+    """Remove what `run` left in its Pushgateways. PATH and settings are to be those that it had."""
     begin(verbose, no_color, log_format)
     return clean_command(paths or [], config, state_dir)
 

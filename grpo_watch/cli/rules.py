@@ -28,7 +28,7 @@ def list_(
     no_color: NoColor = False,
     log_format: Logs = LogFormat.LOGFMT,
 ) -> int:
-    """Show the rules in force: severity, what each needs, where it is from; for PATH: which can see."""
+    """Show the rules in force. Severity, what each needs, where it is from; for PATH: which can see."""
     from grpo_watch.cli.rules_list import list_command
 
     begin(verbose, no_color, log_format)
@@ -46,7 +46,7 @@ def lint(
     no_color: NoColor = False,
     log_format: Logs = LogFormat.LOGFMT,
 ) -> int:
-    """Check rule files: every mistake with file:line:column and the fix; ends with 1 on problems."""
+    """Check rule files. Tells every mistake with file:line:column and the fix; ends with 1 on problems."""
     from grpo_watch.cli.rules_lint import lint_command
 
     begin(verbose, no_color, log_format)
@@ -62,7 +62,7 @@ def run_tests(
     no_color: NoColor = False,
     log_format: Logs = LogFormat.LOGFMT,
 ) -> int:
-    """Run tests of rules: series of values in, alerts out; ends with 1 when one fails."""
+    """Run tests of rules. Series of values in, alerts out; ends with 1 when one fails."""
     from grpo_watch.cli.rules_test import test_command
 
     begin(verbose, no_color, log_format)

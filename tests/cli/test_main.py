@@ -44,6 +44,18 @@ def config_raises(monkeypatch: pytest.MonkeyPatch) -> Any:
     return install
 
 
+@pytest.mark.parametrize("group", ["", "rules", "notify", "push"])
+def test_the_list_of_commands_says_whole_sentences(
+    group: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal of 80 columns, too."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run_cli([*group.split(), "--help"]) == 0
+    listed = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert listed
+    assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
+
+
 def test_check_hands_over_every_option(calls: list[tuple[Any, ...]]) -> None:
     """Each option lands in its place of check_command."""
     line = "check a b --format json --output o.json --fail-on critical --rules r.yaml --rules s.yaml --config c.yaml"
