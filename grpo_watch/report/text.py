@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console
@@ -22,12 +23,29 @@ STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "cyan", "hea
 
 
 def render(reports: Sequence[RunReport], console: Console) -> None:
-    """Print one block per run: verdict, top finding with evidence and fix, consequences, what could not be judged."""
+    """Print one block per run: verdict, top finding with evidence and fix, consequences, what could not be judged.
+
+    Several runs end with a line that counts the verdicts.
+    """
     for index, report in enumerate(reports):
         if index:
             console.print()
         for line, indent in _run(report):
             console.print(Padding(line, (0, 0, 0, indent), expand=False))
+    if len(reports) > 1:
+        console.print()
+        console.print(_totals(reports))
+
+
+def _totals(reports: Sequence[RunReport]) -> Text:
+    counted = Counter(report.snapshot.verdict for report in reports)
+    line = Text(f"{len(reports)} runs: ", style="bold")
+    told = [
+        Text(f"{counted[verdict]} {verdict.value.replace('-', ' ')}", style=STYLES.get(verdict.value, ""))
+        for verdict in (RunVerdict.CRITICAL, RunVerdict.WARNING, RunVerdict.NOT_EVALUABLE, RunVerdict.HEALTHY)
+        if counted[verdict]
+    ]
+    return line + Text(", ").join(told)
 
 
 def printable(text: str) -> str:

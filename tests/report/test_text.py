@@ -28,3 +28,13 @@ def test_scripts_are_told_the_same() -> None:
         ("parameters-unchanged", "critical", "critical", 60, 2, "kl-stuck-at-zero"),
         ("kl-stuck-at-zero", "warning", "critical", 2, 2, "kl-stuck-at-zero"),
     ]
+
+
+def test_several_runs_are_counted_worst_first() -> None:
+    told = StringIO()
+    reports = [a_report(run="a", verdict="healthy"), a_report(*frozen(), run="b"), a_report(run="c", verdict="healthy")]
+    render(reports, Console(file=told, width=200))
+    assert told.getvalue().splitlines()[-1] == "3 runs: 1 critical, 2 healthy"
+    told = StringIO()
+    render(reports[:1], Console(file=told, width=200))
+    assert "runs:" not in told.getvalue()
