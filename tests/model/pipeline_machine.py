@@ -40,8 +40,8 @@ from tests.model.contract import RULES, News, Row, alternates, history, owed
 from tests.model.scripted import ANSWERS, KilledError, Wire
 from tests.support.live import SHIPPED, Done
 
-BEGIN = datetime(2026, 11, 18, 21, 55, tzinfo=timezone.utc).timestamp()
-"""Five minutes before the quiet hours."""
+BEGIN = datetime(2026, 11, 18, 22, 45, tzinfo=timezone.utc).timestamp()
+"""A quarter of an hour before the end of the quiet hours; clocks that are set back return to them."""
 RUNS = ("a", "b")
 OWN = "delivery-failing"
 NAMES = tuple(each.name for each in RULES)
