@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -186,7 +185,7 @@ def _as_text(examined: Sequence[Examined], problems: Sequence[str], *, color: bo
     if not examined:
         nothing = "no run was found: nothing here looks like a training log, a metrics file or a checkpoint"
         console.print("no run was found" if problems else nothing)
-    return re.sub(" +$", "", written.getvalue(), flags=re.MULTILINE)
+    return "\n".join(line.rstrip(" ") for line in written.getvalue().split("\n"))
 
 
 def _lines(one: Examined) -> Iterator[tuple[str, str]]:
