@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import time
@@ -35,13 +37,25 @@ class Journal:
             return 0
 
     def write(self, kind: str, what: Mapping[str, Any]) -> None:
-        """Append one line.
+        """Append one line; after one that was torn, when the disk was full or a process was killed, it begins anew.
 
         Raises:
-            OSError: the file can't be written.
+            OSError: the file can't be written, or not all of the line.
         """
         line = {"grpo_watch": SCHEMA, "kind": kind, "time": round(time.time(), 3), **what}
         data = (json.dumps(line, separators=(",", ":")) + "\n").encode()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab", buffering=0) as stream:
-            stream.write(data)
+        with self.path.open("a+b", buffering=0) as stream:
+            if _torn(stream):
+                data = b"\n" + data
+            written = stream.write(data)
+        if written != len(data):
+            raise OSError(errno.ENOSPC, f"{written} of {len(data)} bytes were written")
+
+
+def _torn(stream: io.FileIO) -> bool:
+    """Whether the file's last line has no end."""
+    if stream.seek(0, os.SEEK_END) == 0:
+        return False
+    stream.seek(-1, os.SEEK_END)
+    return stream.read(1) != b"\n"

@@ -343,3 +343,28 @@ def test_the_start_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (line["rank"], line["ranks"], line["seed"]) == (0, 1, 77)
     assert line["settings"] == {"beta": 0.04, "steps_printed": 99}
     assert line["sampling"] == {"temperature": 0.9, "seed": 5}
+
+
+def test_a_torn_line_spoils_no_other(tmp_path: Path) -> None:
+    """A process that was killed while it wrote; what comes after is a line of its own."""
+    written = journal.Journal(tmp_path, "grpo-watch-probe-0.jsonl")
+    written.write("weights", {"step": 1})
+    with written.path.open("a") as file:
+        file.write('{"grpo_watch": "probe/1", "kin')
+    written.write("weights", {"step": 3})
+    written.write("weights", {"step": 4})
+    lines = written.path.read_text().splitlines()
+    assert len(lines) == 4
+    assert [json.loads(lines[at])["step"] for at in (0, 2, 3)] == [1, 3, 4]
+
+
+def test_a_line_that_is_not_written_whole_is_an_error_of_the_disk(tmp_path: Path) -> None:
+    """A write may end early when the disk is full, without an error of its own; here the size of files is limited."""
+    script = (
+        "import resource, signal, sys; from grpo_watch.probe.journal import Journal; "
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); "
+        "Journal(sys.argv[1], 'file').write('weights', {'tensors': 'x' * 500})"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert "bytes were written" in done.stderr
+    assert (tmp_path / "file").stat().st_size == 100
