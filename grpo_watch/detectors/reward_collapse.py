@@ -14,6 +14,12 @@ from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
 
 AGREEING = frozenset(Sign) - {Sign.REWARD_FELL, Sign.SPREAD_LOST, Sign.TEXTS_REPEAT}
 
+BROKEN = (
+    "Score a good answer of an earlier step with every reward function by hand, and read its log: a judge or sandbox "
+    "that does not answer, a missing parser or package, an exception that ends in 0. Then resume from the last "
+    "checkpoint before the fall."
+)
+
 
 class RewardCollapse(Detector):
     """Compares with the best mean so far, which no collapse can lower; the fall must exceed the run's own noise.
@@ -52,20 +58,25 @@ class RewardCollapse(Detector):
     @staticmethod
     def _breach(run: RunView, now: float, best: float, rows: int) -> Iterable[Reading]:
         """A mean has fallen so far that so many of its newest rows are low."""
-        signs = run.course.signs() & AGREEING
+        course = run.course
+        signs = course.signs() & AGREEING
+        broken = not signs and len(set(course.reward.newest)) == 1 and course.silent.mean == 1.0
         also = f"; {named(signs)}" if signs else ""
+        if broken:
+            also = ", the same for every completion, while the policy goes on as before: the reward function broke"
         return (
             Reading(
                 Verdict.BREACH,
                 value=now,
                 threshold=best,
-                severity=Severity.CRITICAL if signs else Severity.WARNING,
+                severity=Severity.CRITICAL if signs or broken else Severity.WARNING,
                 message=f"reward fell from {best:.3g} to {now:.3g}{also}",
                 evidence={
                     "reward_mean": shown(now),
                     "best": shown(best),
                     "noise": shown(run.course.reward.noise),
                 },
+                hint=BROKEN if broken else "",
                 first_step=_step_of_row(run, rows),
             ),
         )

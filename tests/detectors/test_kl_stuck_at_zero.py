@@ -53,10 +53,12 @@ def test_without_likely_tokens_float32_hides_a_small_kl(entropy: float | None) -
     assert [step for _, step, _ in run.changes] == [29]
 
 
-def test_an_adapter_needs_ten_times_the_learning() -> None:
-    """1e-6 is summed after one update of full training at 1e-6, an adapter's least; its floor comes at row 3."""
-    run = watched(adapter=True).feed_all(a_row(step, silent=0.0) for step in range(1, 31))
-    assert run.changes == [("firing", 10, "critical")]
+def test_an_adapter_needs_far_more_learning() -> None:
+    """0.1 times the square of 3.9e-5 is 1.5e-10: reached by row 5 at 1e-5 (4e-5), by row 40 at 1e-6 (3.9e-5)."""
+    run = watched(adapter=True).feed_all(a_row(step, rate=1e-5, silent=0.0) for step in range(1, 31))
+    assert run.changes == [("firing", 13, "critical")]
+    small = watched(adapter=True).feed_all(a_row(step, rate=1e-6, silent=0.0) for step in range(1, 41))
+    assert small.changes == []
     slow = watched(adapter=True).feed_all(a_row(step, rate=1e-8, silent=0.0) for step in range(1, 100))
     assert slow.changes == []
 
@@ -151,3 +153,12 @@ def test_a_resume_sums_anew() -> None:
     run = watched().feed_all(a_row(step, 1e-6) for step in range(1, 21))
     run.feed_all(a_row(step)._replace(attempt=2) for step in range(21, 40))
     assert run.changes == [("firing", 30, "critical")]
+
+
+def test_a_slow_healthy_run_of_a_policy_that_is_sure_begins_with_exact_zeros() -> None:
+    """TRL 0.15.2, full fine-tuning at 1e-7: KL by row. A likely token shows nothing of a change below 2e-5."""
+    recorded = [0.0] * 9 + [1.4e-9, 0.0, 0.0, 1.7e-10, 0.0, 3.1e-9, 1.1e-9, 5e-10, 4.1e-9, 1.6e-8, 9.1e-9]
+    run = watched().feed_all(a_row(step, kl, rate=1e-7, silent=0.0) for step, kl in enumerate(recorded, 1))
+    assert run.changes == []
+    half = watched().feed_all(a_row(step, 0.0, rate=5e-8, silent=0.0) for step in range(1, 16))
+    assert half.said == []

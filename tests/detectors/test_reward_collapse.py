@@ -44,7 +44,20 @@ def test_critical_with_entropy_length_or_kl(agreeing: dict[str, tuple[float, flo
 
 
 def test_lost_spread_is_the_same_thing_and_does_not_agree() -> None:
-    assert fed([0.9] * 30 + [0.0] * 30, reward_zero_std_ratio=(0.2, 1.0)).changes == [("firing", 42, "warning")]
+    """Groups of one reward each, but not all of the same."""
+    low = [0.0, 0.1] * 15
+    assert fed([0.9] * 30 + low, reward_zero_std_ratio=(0.2, 1.0)).changes == [("firing", 42, "warning")]
+
+
+@pytest.mark.parametrize(("value", "best"), [(0.0, 0.9), (0.25, 1.0), (-1.0, 0.5)])
+def test_one_reward_for_every_completion_is_a_broken_function(value: float, best: float) -> None:
+    """From one row to the next, and the policy goes on: nothing to go back for, and nothing to learn from either."""
+    run = fed([best] * 30 + [value] * 30, reward_zero_std_ratio=(0.2, 1.0), entropy=(0.5, 0.5))
+    assert [(state, severity) for state, _, severity in run.changes] == [("firing", "critical")]
+    assert "the reward function broke" in run.said[-1].reading.message
+    assert "by hand" in run.said[-1].reading.hint
+    collapsed = fed([best] * 30 + [value] * 30, reward_zero_std_ratio=(0.2, 1.0), entropy=(0.5, 0.01))
+    assert "the reward function broke" not in collapsed.said[-1].reading.message
 
 
 def test_rows_every_five_steps_fire_after_ten_steps() -> None:
