@@ -16,8 +16,8 @@ ARITHMETIC_FLOOR = 1e-12
 """Below this a mean of differences of log-probabilities may be an exact zero by float32 rounding alone."""
 ARITHMETIC_FLOOR_LIKELY = 1.5e-10
 """Below this a KL may be, where tokens are likely. Differences of logits of 8 to 16 lie on a grid of 1e-6, on which
-exp(d) - d - 1 leaves no noise. Seen in a healthy full run of entropy 0.25 at 1e-7 (TRL 0.15.2): zeros on nine rows, until
-250 times the squared sum is 1.6e-10; at 1e-6 with LoRA (TRL 0.27.0) on 39 of 40, until 0.1 times it is 4e-11."""
+exp(d) - d - 1 leaves no noise. Seen in a healthy full run of entropy 0.25 at 1e-7 (TRL 0.15.2): zeros on nine rows,
+until 250 times the squared sum is 1.6e-10; at 1e-6 with LoRA (TRL 0.27.0) on 39 of 40, until 0.1 times it is 4e-11."""
 ARITHMETIC_FLOOR_UNSURE = 6e-8
 """The same where no token need be likely. exp(d) - d - 1 in float32 is exactly 0 for every token whose log-probability
 moved by less than 3.4e-4 (d^2 / 2 below half a step of float32 at 1), as long as log-probabilities lie on a grid no
