@@ -94,7 +94,7 @@ def cause_of(
     if (seed := _seed(batch, history, limits, low=low)) is not None:
         return seed
     if low:
-        return COLLAPSE if fallen or not _teaches(history) else FEW_TEXTS
+        return COLLAPSE if fallen else _without_rule(batch, history, limits)
     if history.was_diverse and batch.lowest_reward is not None and batch.lowest_reward >= history.best_reward:
         return None
     if not batch.regular(limits.alike) or batch.layout is not Layout.ONE_TEXT:

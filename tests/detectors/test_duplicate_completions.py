@@ -368,6 +368,8 @@ def test_a_policy_that_was_always_sure_did_not_collapse() -> None:
     taught = [scored(batch, 0.0, 1.0) for batch in batches]
     assert Watched(RULE).feed_all(steps(*taught, entropy=0.05)).changes == [("firing", 3, "info")]
     assert Watched(RULE).feed_all(steps(*batches, entropy=0.05)).changes == [("firing", 3, "warning")]
+    brief = [sized(batch, 20) for batch in batches]
+    assert Watched(RULE).feed_all(steps(*brief, entropy=0.05)).changes == []
 
 
 def test_copies_in_solved_groups_are_no_harm() -> None:
