@@ -9,7 +9,7 @@ KL_PER_SQUARED_LR = 250.0
 """A healthy KL early in a run is at least this constant times the square of the summed learning rate (full
 fine-tuning). Measured over the first rows of 21 TRL 0.24/1.16 and ms-swift 4.6 runs: 243 (greedy decoding) to 5e5,
 mostly 2,000 to 20,000."""
-KL_PER_SQUARED_LR_ADAPTER = 0.1
+KL_PER_SQUARED_LR_ADAPTER = 0.25
 """The same for adapters, whose B matrix starts at zero: 0.33 to 1.5 (TRL 0.27.0, LoRA r 4 of two modules), 60 to 110
 (TRL 1.16.0, r 8), 1,200 and up (ms-swift)."""
 ARITHMETIC_FLOOR = 1e-12
@@ -17,7 +17,7 @@ ARITHMETIC_FLOOR = 1e-12
 ARITHMETIC_FLOOR_LIKELY = 1.5e-10
 """Below this a KL may be, where tokens are likely. Differences of logits of 8 to 16 lie on a grid of 1e-6, on which
 exp(d) - d - 1 leaves no noise. Seen in a healthy full run of entropy 0.25 at 1e-7 (TRL 0.15.2): zeros on nine rows,
-until 250 times the squared sum is 1.6e-10; at 1e-6 with LoRA (TRL 0.27.0) on 39 of 40, until 0.1 times it is 4e-11."""
+until 250 times the squared sum is 1.6e-10; at 1e-6 with LoRA (TRL 0.27.0) on 39 of 40, until 0.25 times it is 1e-10."""
 ARITHMETIC_FLOOR_UNSURE = 6e-8
 """The same where no token need be likely. exp(d) - d - 1 in float32 is exactly 0 for every token whose log-probability
 moved by less than 3.4e-4 (d^2 / 2 below half a step of float32 at 1), as long as log-probabilities lie on a grid no
