@@ -197,7 +197,11 @@ def _explain(finding: Finding, others: Sequence[Finding]) -> Finding:
 
 
 def _cause(finding: Finding, others: Sequence[Finding]) -> str | None:
-    return _best(finding, [other for other in others if explains(other, finding)])
+    """The rule that explains the finding; only what may be a cause of it is looked at, of a run with many findings."""
+    possible = {*CAUSES.get(finding.rule, ()), *(ONE_COLLAPSE if finding.rule in ONE_COLLAPSE else ())}
+    if not possible:
+        return None
+    return _best(finding, [other for other in others if other.rule in possible and explains(other, finding)])
 
 
 def _capped(severity: Severity, rule: str, cause: str | None) -> Severity:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
+from typing import TypeAlias
 from urllib.parse import quote
 
 from grpo_watch.core.alerts import Alert, transition_id
@@ -17,6 +20,8 @@ from grpo_watch.runtime.history import History
 from grpo_watch.sinks.notification import FIRING, RESOLVED, Notification
 from grpo_watch.store.state import slug
 
+Recent: TypeAlias = Callable[[str], tuple[float, ...]]
+"""The newest points of a metric."""
 SERIES, POINTS = 3, 24
 """At most so many metrics of so many points go with a message."""
 ALWAYS_SHOWN = ("reward_mean", "kl_reference")
@@ -48,6 +53,7 @@ def notifications(transitions: Iterable[Transition], told: Told) -> list[Notific
     resolve is always made, and whoever was never told of the episode is not told of its end.
     """
     findings = _by_alert(told.snapshot.findings)
+    recent = cache(lambda name: _points(told.history, name))  # thousands of changes of a burst show the same lines
     made = []
     for transition in transitions:
         status = _status(transition)
@@ -55,7 +61,7 @@ def notifications(transitions: Iterable[Transition], told: Told) -> list[Notific
             continue
         finding = findings.get((transition.rule, transition.key, transition.attempt))
         if status == RESOLVED or finding is None or finding.caused_by is None:
-            made.append(_notification(transition, status, finding, told))
+            made.append(_notification(transition, status, finding, told, recent))
     return made
 
 
@@ -117,7 +123,9 @@ def _by_alert(findings: Iterable[Finding]) -> dict[tuple[str, str, int], Finding
     return {(f.rule, f.key, f.attempt): f for f in sorted(findings, key=lambda f: f.fired_step)}
 
 
-def _notification(transition: Transition, status: str, finding: Finding | None, told: Told) -> Notification:
+def _notification(
+    transition: Transition, status: str, finding: Finding | None, told: Told, recent: Recent
+) -> Notification:
     reading = transition.reading
     at = told.at if transition.time is None else min(transition.time, told.at)
     summary = told.summaries.get(transition.rule, "")
@@ -145,18 +153,18 @@ def _notification(transition: Transition, status: str, finding: Finding | None, 
         labels=dict(told.labels),
         page=told.page and f"{told.page}#/run/{slug(transition.run)}",
         runbook=runbook_of(transition.rule, told.runbook),
-        series=_series(reading.evidence, told.history),
+        series=_series(reading.evidence, recent),
     )
 
 
-def _series(evidence: Iterable[str], history: History) -> dict[str, tuple[float, ...]]:
+def _series(evidence: Iterable[str], recent: Recent) -> dict[str, tuple[float, ...]]:
     """The newest points of the metrics that the evidence names, and of those that say how training goes."""
-    found: dict[str, tuple[float, ...]] = {}
-    for name in dict.fromkeys((*evidence, *ALWAYS_SHOWN)):
-        points = tuple(value for value in history.recent(name, POINTS) if math.isfinite(value))
-        if points and len(found) < SERIES:
-            found[name] = points
-    return found
+    found = {name: recent(name) for name in dict.fromkeys((*evidence, *ALWAYS_SHOWN))}
+    return dict(islice(((name, points) for name, points in found.items() if points), SERIES))
+
+
+def _points(history: History, name: str) -> tuple[float, ...]:
+    return tuple(value for value in history.recent(name, POINTS) if math.isfinite(value))
 
 
 def _fired(run: str, rule: str, key: str, alert: Alert) -> Transition:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import AlertState, MetricRow, Reading, Severity, Stream, Transition, Verdict
 from grpo_watch.core.snapshot import RunSnapshot, RunVerdict
@@ -61,6 +63,18 @@ def test_a_message_holds_what_is_needed_to_act() -> None:
     assert message.series["kl_reference"] == tuple(float(step) for step in range(6, 30))
     assert set(message.series["reward_mean"]) == {0.5}
     assert "loss" not in message.series
+
+
+def test_thousands_of_changes_read_each_line_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A burst of a run that flaps: the lines are the same for all, and reading one takes milliseconds."""
+    read: list[str] = []
+    recent = History.recent
+    monkeypatch.setattr(
+        History, "recent", lambda self, name, points: (read.append(name), recent(self, name, points))[1]
+    )
+    messages = notifications([replace(FIRED, id=str(number)) for number in range(1_000)], material(FINDING))
+    assert len(messages) == 1_000
+    assert sorted(read) == ["kl_reference", "reward_mean"]
 
 
 def test_the_runbook_is_an_address_where_one_is_configured_else_the_command() -> None:
