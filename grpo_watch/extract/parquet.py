@@ -61,6 +61,6 @@ def _read(dump: Any, pa: Any, group_size: int | None, *, examples: bool) -> Grou
         prompts, completions = (batch.column(name).to_pylist() for name in TEXT_COLUMNS)
         rows.extend(prompts, completions)
         for name, values in rewards.items():
-            values.extend(batch.column(name).to_numpy(zero_copy_only=False).tolist())
+            values.extend(batch.column(name).to_pylist())
     columns = {"advantage" if name in ADVANTAGES else name: rewards[name] for name in rewards}
     return group(rows, columns, group_size, examples=examples)
