@@ -8,18 +8,13 @@ from types import MappingProxyType
 from grpo_watch.core.batches import NewBatches
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.examples import shown
-from grpo_watch.core.records import CompletionSummary, Reading, Severity, Verdict
+from grpo_watch.core.records import CompletionSummary, Reading, Verdict
 from grpo_watch.core.repeats import Repeated
-from grpo_watch.core.teaching import Teaching, earned_by
 from grpo_watch.core.window import Window
 
 SAME_NUMBERS = (
     "Groups of different texts come again as a whole: the engine's seed is set anew at each step, or generations are "
     "taken from a cache. Set no per-request seed, seed once at the start, and look for a cache or a replay buffer."
-)
-FEW_ANSWERS = (
-    "Often the task: a few possible answers to each prompt (a tool call, an object of JSON). Look into it if the "
-    "entropy falls or rewards inside the groups become equal."
 )
 
 
@@ -32,28 +27,23 @@ class RepeatedCompletions(Detector):
         {
             "repeated": Param(0.5, "share of a known prompt's completions whose text it had at an earlier step", 0, 1),
             "batches": Param(3, "batches with known prompts averaged", minimum=2),
-            "signal": Param(0.5, "share of unsolved groups whose rewards differ from which it is an info …", 0, 1),
-            "fallen_entropy": Param(0.5, "… unless the entropy fell to this share of the run's first", 0, 1),
             "min_characters": Param(64, "median length below which a group may repeat an answer by right", minimum=1),
         }
     )
     repeated: float
     batches: int
-    signal: float
-    fallen_entropy: float
     min_characters: int
 
     def setup(self) -> None:
         """Nothing seen."""
         self.new, self.seen = NewBatches(), Repeated(self.min_characters)
-        self.shares, self.teaching = Window(self.batches), Teaching(self.batches)
+        self.shares = Window(self.batches)
 
-    def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
+    def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
         """Judge a batch against those at least two batches before it."""
         groups = self.new.take(record)
         if not groups:
             return SILENT
-        self.teaching.take(earned_by(groups))
         found = self.seen.take(groups, record.step)
         if found is None:
             return SILENT if self.shares.full else no_data("no prompt came again yet")
@@ -64,16 +54,13 @@ class RepeatedCompletions(Detector):
         if share < self.repeated:
             return QUIET
         whole = 2 * found.whole >= found.groups
-        harmless = not whole and self._harmless(run)
         return (
             Reading(
                 Verdict.BREACH,
                 value=share,
                 threshold=self.repeated,
                 message=f"{share:.0%} of the completions of prompts that came again are texts of an earlier step"
-                + (": whole groups repeat, so the random numbers do" if whole else ": the policy says the same again")
-                + (", while rewards inside the groups differ and the entropy has not fallen" if harmless else ""),
-                severity=Severity.INFO if harmless else None,
+                + (": whole groups repeat, so the random numbers do" if whole else ": the policy says the same again"),
                 evidence={
                     "repeated_ratio": round(share, 4),
                     "groups_again": found.groups,
@@ -81,11 +68,6 @@ class RepeatedCompletions(Detector):
                     "earlier_step": found.last,
                     **shown(groups),
                 },
-                hint=SAME_NUMBERS if whole else FEW_ANSWERS if harmless else "",
+                hint=SAME_NUMBERS if whole else "",
             ),
         )
-
-    def _harmless(self, run: RunView) -> bool:
-        """Whether the groups still teach, and the policy still explores as far as its entropy is logged."""
-        entropy = run.course.entropy
-        return (self.teaching.share or 0.0) >= self.signal and entropy.ratio(entropy.start) > self.fallen_entropy

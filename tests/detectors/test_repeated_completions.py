@@ -81,20 +81,3 @@ def test_a_resumed_run_may_repeat_its_steps() -> None:
     run = Watched(RULE).feed(row(3)).feed_all(first).feed(row(2, attempt=2)).feed_all(again)
     assert run.said == []
     assert "no prompt came again" in run.blind_reason
-
-
-def test_few_possible_answers_repeat_by_right_while_groups_teach() -> None:
-    """An info while half of the answers are right, unless the entropy fell; whole groups stay a warning."""
-    taught = {"rewards": {"f": (0.0, 1.0, 0.0, 1.0)}}
-    run = Watched(RULE).feed_all(epochs((7, 8), (7, 8), (7, 8), **taught))
-    assert run.changes == [("firing", 8, "info")]
-    assert "few possible answers" in run.said[-1].reading.hint
-    whole = epochs((1, 2, 3, 4), (4, 3, 2, 1), (1, 2, 3, 4), **taught)
-    assert Watched(RULE).feed_all(whole).changes == [("firing", 8, "warning")]
-    entropy = [row(step, entropy=2.0 if step < 6 else 0.1) for step in range(1, 11)]
-    fallen = [
-        record
-        for pair in zip(entropy, epochs((7, 8), (7, 8), (7, 8), (7, 8), **taught), strict=False)
-        for record in pair
-    ]
-    assert Watched(RULE).feed_all(fallen).changes[-1][2] == "warning"
