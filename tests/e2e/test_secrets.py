@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -11,7 +12,11 @@ import httpx
 import pytest
 
 from grpo_watch.cli.main import run_cli
-from tests.support.planted import CRASHED, ECHO, FROZEN, REMOTE, SECRETS, Planted, leaks, plant_runs, planted
+from grpo_watch.core.records import EventKind, RunEvent
+from grpo_watch.runtime.closeup import Closeup, pack
+from grpo_watch.runtime.thinned import Thinned
+from grpo_watch.store.codec import encode_block, encode_item
+from tests.support.planted import CRASHED, ECHO, FROZEN, REMOTE, SECRETS, Planted, kept_in, leaks, plant_runs, planted
 from tests.support.process import Process, until, watching
 
 ONE = ("", "/series", "/charts", "/charts?axis=time", "/batches", "/weights")
@@ -87,7 +92,8 @@ def test_planted_secrets_are_found_nowhere(given: Planted, tmp_path: Path, capsy
                 places |= {f"{form} {path}": text for path, text in answers(client)}
             where = (*settings, "--listen", daemon.url.partition("://")[2])
             places |= [spoken(capsys, "status", *where), spoken(capsys, "status", *where, "--format", "json")]
-            places |= {f"{file} live": file.read_bytes() for file in states.rglob("*") if file.is_file()}
+            live = [kept_in(file) for file in states.rglob("*") if file.is_file()]
+            places |= {f"{place} live": content for each in live for place, content in each.items()}
             places[f"{form} process"] = Path(f"/proc/{daemon.child.pid}/cmdline").read_bytes()
             daemon.child.terminate()
             assert daemon.ends() == 0
@@ -97,7 +103,10 @@ def test_planted_secrets_are_found_nowhere(given: Planted, tmp_path: Path, capsy
     assert b"state.db-wal" in "".join(places).encode()
     places |= by_command(capsys, str(runs), settings, state)
     kept = [file for folder in (states, tmp_path / "home", tmp_path / "tmp") for file in folder.rglob("*")]
-    places |= {str(file): file.read_bytes() for file in [*kept, given.textfile] if file.is_file()}
+    for file in [*kept, given.textfile]:
+        places |= kept_in(file) if file.is_file() else {}
+    for column in ("items.data", "runs.history"):
+        assert [place for place in places if f"{column} unpacked" in place], column
     assert len(places) > 150
     everything = b"".join(places.values())
     assert b"https://***@hub.example/api?token=***" in everything
@@ -139,8 +148,22 @@ def pushed(given: Planted) -> Mapping[str, bytes]:
     return places
 
 
-def test_the_search_finds_what_is_there() -> None:
+def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
     assert leaks({"somewhere": ECHO}, SECRETS) == [("somewhere", name) for name in SECRETS]
     for before in (b"", b"a", b"ab", b"abc"):
         coded = httpx.BasicAuth(before, SECRETS["token"])._auth_header.encode()
         assert leaks({"a header": coded}, SECRETS) == [("a header", "token")]
+    said = RunEvent("train.log", EventKind.TRACEBACK, text=SECRETS["token"])
+    assert hidden(tmp_path / "items.db", encode_block([encode_item(said)]))
+    assert hidden(tmp_path / "history.db", pack(Closeup(Thinned([1], [1], [None], {SECRETS["token"]: [0.5]}, rows=1))))
+
+
+def hidden(state: Path, content: bytes) -> bool:
+    """Whether the search finds the token in packed content that only the WAL holds; its bytes alone don't show it."""
+    assert SECRETS["token"].encode() not in content
+    with closing(sqlite3.connect(state)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("CREATE TABLE packed (data BLOB)")
+        database.execute("INSERT INTO packed VALUES (?)", (content,))
+        database.commit()
+        return leaks(kept_in(state), SECRETS) == [(f"{state} packed.data unpacked", "token")]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+import sqlite3
+import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +67,37 @@ def forms(word: str) -> list[bytes]:
         coded = base64.b64encode(b"x" * before + word.encode())
         found.append(coded[4 if before else 0 : len(coded) // 4 * 4 - 4])
     return found
+
+
+def kept_in(file: Path) -> dict[str, bytes]:
+    """What a file holds, by place: its bytes, and of a database each column that a connection sees; unpacked too."""
+    places = {str(file): file.read_bytes()}
+    if places[str(file)].startswith(b"SQLite format 3\0"):
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:  # what is in the WAL too
+            places |= {f"{file} {column}": b"\n".join(values) for column, values in _values(database).items()}
+    places |= {f"{place} unpacked": unpacked(content) for place, content in places.items()}
+    return {place: content for place, content in places.items() if content}
+
+
+def _values(database: sqlite3.Connection) -> dict[str, list[bytes]]:
+    """The values of every column of every table."""
+    found = dict[str, list[bytes]]()
+    for (table,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
+        cursor = database.execute(f'SELECT * FROM "{table}"')  # noqa: S608  its own table
+        names = [f"{table}.{column[0]}" for column in cursor.description]
+        for row in cursor:
+            for name, value in zip(names, row, strict=True):
+                found.setdefault(name, []).append(value if isinstance(value, bytes) else str(value).encode())
+    return found
+
+
+def unpacked(content: bytes) -> bytes:
+    """What every zlib stream in these bytes holds, wherever it begins."""
+    found, view = [], memoryview(content)
+    for head in re.finditer(rb"x[\x01\x5e\x9c\xda]", content):
+        with suppress(zlib.error):
+            found.append(zlib.decompressobj().decompress(view[head.start() :]))
+    return b"\n".join(found)
 
 
 def plant_runs(folder: Path) -> None:
