@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
+import sqlite3
 import struct
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -129,9 +131,13 @@ def test_a_stop_does_not_wait_for_ten_gigabytes_of_weights(run: Run, tmp_path: P
 
 
 def test_a_stop_does_not_wait_for_a_log_that_is_read_for_the_first_time(run: Run, tmp_path: Path) -> None:
+    """Its rows are being counted at the signal, and the run was not read once when the daemon is gone."""
     run.write(*[0.2] * 100_000)
     with watching(run.path, state=tmp_path / "state") as daemon:
+        until(lambda: re.search(r"^grpo_watch_records_total\{.*\} [1-9]", daemon.get("/metrics"), re.MULTILINE))
         assert terminate(daemon) == 0
+    with closing(sqlite3.connect(tmp_path / "state" / "state.db")) as state:
+        assert state.execute("SELECT looked FROM runs").fetchall() == [(0,)]
 
 
 def test_a_stop_in_the_middle_of_everything(run: Run, tmp_path: Path) -> None:
