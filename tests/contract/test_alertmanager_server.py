@@ -20,7 +20,8 @@ from grpo_watch.sinks.base import Picture
 from grpo_watch.sinks.http import Access
 from grpo_watch.sinks.notification import Notification, Result
 from tests.support.alertmanager import SHIPPED, telling
-from tests.support.process import until
+from tests.support.high import RULE, RULES, Run, ready
+from tests.support.process import until, watching
 from tests.support.receiving import Receiving, receiving, told
 from tests.support.servers import Served, alertmanager_command, free_port, serving
 
@@ -218,6 +219,42 @@ def test_the_watcher_restarts(start: Start) -> None:
         assert named(server) == [("v0-run", "kl-stuck-at-zero"), ("v1-run", "kl-stuck-at-zero")]
         delivered(fresh.send(over(alert)))
         until(lambda: named(server) == [("v1-run", "kl-stuck-at-zero")])
+
+
+def test_each_of_two_has_the_alert_also_one_that_is_started_later(
+    tmp_path: Path, program: Callable[[str], str], people: Receiving
+) -> None:
+    """The daemon tells both; while one is down the other has it, and in the end it is active in each, once."""
+    run, config = Run(tmp_path), tmp_path / "alertmanager.yml"
+    config.write_text(telling(people.url))
+    up, later = free_port(), free_port()
+
+    def started(port: int) -> AbstractContextManager[Served]:
+        folder = tmp_path / str(port)
+        return serving(alertmanager_command(program("alertmanager"), config, folder, port), port, "/-/ready")
+
+    sinks = [
+        {"type": "alertmanager", "name": name, "url": f"http://127.0.0.1:{port}", "only_rules": [RULE]}
+        for name, port in (("up", up), ("later", later))
+    ]
+    (tmp_path / "rules.yaml").write_text(RULES)
+    (tmp_path / "grpo-watch.yaml").write_text(json.dumps({"rules": ["rules.yaml"], "sinks": sinks}))
+    options = ("--config", str(tmp_path / "grpo-watch.yaml"))
+    with started(up) as one, watching(run.path, state=tmp_path / "state", options=options) as daemon:
+        ready(daemon)
+        run.write(0.9)
+        until(lambda: active(one) == [("run", RULE)], daemon.child)
+        until(lambda: 'grpo_watch_delivery_queue_length{sink="later"} 1.0' in daemon.get("/metrics"), daemon.child)
+        with started(later) as other:
+            until(lambda: active(other) == [("run", RULE)], daemon.child)
+            assert active(one) == [("run", RULE)]
+            run.write(0.2)
+            until(lambda: active(one) == active(other) == [], daemon.child)
+
+
+def active(server: Served) -> list[tuple[str, str]]:
+    """Run and rule of each alert that is active there."""
+    return [(a["labels"]["run"], a["labels"]["rule"]) for a in alerts(server) if a["status"]["state"] == "active"]
 
 
 def test_many_alerts_and_hostile_text(start: Start) -> None:
