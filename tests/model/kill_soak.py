@@ -91,7 +91,7 @@ class Figures:
             return told
         return (
             f"{told}; the state was damaged {self.damaged} times: kept aside {self.aside} times, said {self.said} "
-            f"times, {self.excused} alerts that were over by then or whose end came then were not told"
+            f"times, {self.excused} of the alerts excused (over when the state was damaged, or their end) and not told"
         )
 
 
