@@ -180,7 +180,7 @@ class Daemon:
             self._beat = self._timer()
             if self._beat - self._stored_at >= STORE_SECONDS:
                 self._store(now)
-        self._desk.tell(self._roster.watches())
+        self._desk.tell(self._roster.watches(), ready=self.ready())
         return more
 
     def _store(self, now: float) -> None:

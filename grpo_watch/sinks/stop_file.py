@@ -1,4 +1,4 @@
-"""The file that asks a job to stop: made and removed in exactly one folder, never through a link."""
+"""The file that asks a job to stop: made whole and removed in exactly one folder, never through a link."""
 
 from __future__ import annotations
 
@@ -19,17 +19,32 @@ _HERE = os.O_NOFOLLOW | os.O_CLOEXEC
 def make(file: Path, document: Mapping[str, Any]) -> None:
     """Make the file with one line of JSON; one that is there already has asked before, and stays.
 
+    It is there with all its text or not at all: a job can't tell a cut one from a request to stop at any step.
+
+    Args:
+        file: where.
+        document: what it says; a file is made beside it first, whose name ends in the document's ``id``.
+
     Raises:
         OSError: the folder can't be opened or is a link, or the file can't be made.
     """
     text = json.dumps(plain(document)) + "\n"
+    beside = f".grpo-watch-{document['id']}"
     with _opened(file.parent) as place:
-        try:
-            made = os.open(file.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _HERE, 0o644, dir_fd=place)
-        except FileExistsError:
+        if _there(place, file.name):
             return
-        with os.fdopen(made, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with suppress(FileNotFoundError):  # of a watcher that was killed just here
+            os.unlink(beside, dir_fd=place)
+        made = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _HERE, 0o644, dir_fd=place)
+        try:
+            with os.fdopen(made, "w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(made)
+            _give_name(place, beside, file.name)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(beside, dir_fd=place)
 
 
 def remove(file: Path, said: Mapping[str, Any]) -> None:
@@ -60,6 +75,24 @@ def _opened(folder: Path) -> Iterator[int]:
         yield place
     finally:
         os.close(place)
+
+
+def _there(place: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=place, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _give_name(place: int, beside: str, name: str) -> None:
+    """Let a file have a name that no other has."""
+    try:
+        os.link(beside, name, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
+    except FileExistsError:
+        return
+    except OSError:  # a file system without hard links; whose file is there, if any, came within this call
+        os.rename(beside, name, src_dir_fd=place, dst_dir_fd=place)
 
 
 def _read(place: int, name: str) -> dict[str, Any]:

@@ -72,6 +72,19 @@ def owed(news: Sequence[News], severities: frozenset[str], runs: frozenset[str])
     return [each for each in news if BY_NAME[each.rule].severity in severities and each.run in runs]
 
 
-def alternates(statuses: Sequence[str]) -> bool:
-    """Whether each episode fires once and then ends once (the last one may still fire)."""
-    return list(statuses) == [("firing", "resolved")[place % 2] for place in range(len(statuses))]
+def in_order(news: Sequence[News], *, overtaking: bool) -> bool:
+    """Whether each run's news are in the order of their steps.
+
+    With ``overtaking``, what is critical may come before what is not, and the other way round.
+    """
+    lines: dict[tuple[str, bool], list[int]] = {}
+    for each in news:
+        critical = overtaking and BY_NAME[each.rule].severity == "critical"
+        lines.setdefault((each.run, critical), []).append(each.step)
+    return all(steps == sorted(steps) for steps in lines.values())
+
+
+def alternates(statuses: Sequence[str], *, ended: bool) -> bool:
+    """Whether each episode fires once and then ends once; ``ended``: the last one too."""
+    told = list(statuses) == [("firing", "resolved")[place % 2] for place in range(len(statuses))]
+    return told and not (ended and len(statuses) % 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -269,6 +270,56 @@ def test_a_pipe_in_its_place_hangs_nothing(site: Site) -> None:
     for message in (asked(), over()):
         assert site.stop().send(message).result is Result.DELIVERED
     assert site.file.is_fifo()
+
+
+def test_a_full_disk_leaves_no_empty_file(site: Site) -> None:
+    """A limit on the size of files stands for it: the job would stop for an empty one, at whatever step."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))
+    try:
+        full = site.stop().send(asked())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (full.result, "File too large" in full.detail) == (Result.RETRY, True)
+    assert list(site.file.parent.iterdir()) == []
+    assert site.stop().send(asked()).result is Result.DELIVERED
+    assert json.loads(site.file.read_text())["id"] == "beef"
+
+
+def test_killed_while_it_is_made_it_is_not_there_and_made_later(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of it beside the file goes, be it a link by now."""
+    seen = list[bool]()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", lambda _: seen.append(site.file.exists()))
+        site.stop().send(asked())
+    assert (seen, site.file.exists()) == ([False], True)
+    site.file.unlink()
+    (site.file.parent / ".grpo-watch-beef").symlink_to(tmp_path / "precious")
+    assert site.stop().send(asked()).result is Result.DELIVERED
+    assert list(site.file.parent.iterdir()) == [site.file]
+    assert not site.file.is_symlink()
+    assert not (tmp_path / "precious").exists()
+
+
+def test_without_hard_links_it_is_made_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on many file systems of the network."""
+
+    def none(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", none)
+    assert site.stop().send(asked()).result is Result.DELIVERED
+    assert list(site.file.parent.iterdir()) == [site.file]
+    assert json.loads(site.file.read_text())["id"] == "beef"
+
+
+def test_a_file_that_comes_meanwhile_stays(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: site.file.write_text("by hand"))
+    assert site.stop().send(asked()).result is Result.DELIVERED
+    assert site.file.read_text() == "by hand"
+    assert list(site.file.parent.iterdir()) == [site.file]
 
 
 def test_what_can_not_be_made_is_tried_again(site: Site) -> None:

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
-from grpo_watch.core.records import EventKind, RunEvent
+from grpo_watch.core.records import AlertState, EventKind, RunEvent
 from grpo_watch.runtime.delivery.episodes import OWN_RULE
 from grpo_watch.runtime.delivery.making import Told as Material
 from grpo_watch.runtime.delivery.making import firing, notifications
@@ -61,7 +61,8 @@ class Desk:
         self._said = said or SimpleQueue()
         self._gather_until: float | None = 0.0
         self._arrived: WeakSet[RunWatch] = WeakSet()
-        self._known = {outbox.name for outbox in self.outboxes}
+        self._unheard: dict[tuple[str, str], str] = {}
+        self._ended: WeakKeyDictionary[RunWatch, dict[str, tuple[int, int]]] = WeakKeyDictionary()
         self.troubled: Mapping[str, str] = {}
         """Receivers that get nothing now, and why."""
 
@@ -83,14 +84,11 @@ class Desk:
         if not self.outboxes or not watch.ready or watch in self._arrived:
             return
         self._arrived.add(watch)
-        transitions = list(firing(watch.ingest.state))
-        told = notifications(transitions, self._material(watch, now))
+        told = notifications(firing(watch.ingest.state), self._material(watch, now))
         backlog = self._wishes.backlog()
         tell = backlog == "all" or (backlog == "live" and not watch.over(now))
         for outbox in self.outboxes:
             outbox.find(told, now, self._muted(now), tell=tell)
-        for key in {t.key for t in transitions if t.rule == OWN_RULE} - self._known:
-            watch.hear(RunEvent(key, EventKind.DELIVERY_RECOVERED))
 
     def turn(self, now: float, timer: float, *, ready: bool) -> None:
         """What time brings: mutes that end, and the end of the gathering (``timer``: monotonic)."""
@@ -105,20 +103,26 @@ class Desk:
                 outbox.gathered()
         self._note_trouble()
 
-    def tell(self, watches: Iterable[RunWatch]) -> None:
-        """Let runs hear what was said to them, and of receivers that get nothing, or that get messages again."""
-        reports = [report for outbox in self.outboxes for report in outbox.reports()]
+    def tell(self, watches: Iterable[RunWatch], *, ready: bool) -> None:
+        """Let runs hear what was said to them, and of receivers that get nothing, or that get messages again.
+
+        A run that is not read yet hears it later; ``ready``: there is none.
+        """
+        for report in [report for outbox in self.outboxes for report in outbox.reports()]:
+            self._unheard |= {(run, report.sink): report.text for run in report.runs}
         said = list(self._drain())
-        for watch in watches if reports or said else ():
+        failing = {outbox.name for outbox in self.outboxes if not outbox.well()}
+        for watch in watches if self.outboxes else ():
+            if not watch.ready:
+                continue
             for event in [event for run, event in said if run == watch.name]:
                 watch.hear(event)
-            state = watch.ingest.state
-            troubled = {t.key for t in firing(state) if t.rule == OWN_RULE}
-            for report in reports:
-                if watch.name in report.runs:
-                    watch.hear(RunEvent(report.sink, EventKind.DELIVERY_PROBLEM, text=report.text))
-                elif not report.text and report.sink in troubled:
-                    watch.hear(RunEvent(report.sink, EventKind.DELIVERY_RECOVERED))
+            for sink in [sink for run, sink in self._unheard if run == watch.name]:
+                text = self._unheard.pop((watch.name, sink))
+                watch.hear(RunEvent(sink, EventKind.DELIVERY_PROBLEM, text=text))
+            self._end_trouble(watch, failing)
+        if ready:
+            self._unheard.clear()
 
     def changes(self) -> Changes:
         """What is to be stored together with the batches."""
@@ -149,6 +153,16 @@ class Desk:
     def lengths(self) -> Mapping[str, int]:
         """Messages that wait, by receiver."""
         return {outbox.name: len(outbox) for outbox in self.outboxes}
+
+    def _end_trouble(self, watch: RunWatch, failing: set[str]) -> None:
+        """Let a run hear of receivers that are well again, or no more; anew at each step where its rule waits."""
+        state, ended = watch.ingest.state, self._ended.setdefault(watch, {})
+        for monitor in state.monitors:
+            for sink, alert in list(monitor.alerts.items()) if monitor.rule.name == OWN_RULE else ():
+                at = (alert.episode, state.step)
+                if alert.state is AlertState.FIRING and sink not in failing and ended.get(sink) != at:
+                    ended[sink] = at
+                    watch.hear(RunEvent(sink, EventKind.DELIVERY_RECOVERED))
 
     def _note_trouble(self) -> None:
         """Say of receivers that get nothing, once each; heartbeats and metrics too, whether an alert fires or not."""

@@ -48,7 +48,7 @@ class Episodes:
         if not self._wanted(told):
             return None
         state, _ = self._open.get(episode_of(told), (None, told))
-        if muted(told) and not self._own(told):
+        if muted(told) and not self.own(told):
             self._put(told, state or MUTED)
             return None
         self._put(told, TOLD)
@@ -78,12 +78,12 @@ class Episodes:
         """What the receiver was told and did not end yet, in the order of telling."""
         return (told for state, told in self._open.values() if state == TOLD)
 
-    def _wanted(self, told: Notification) -> bool:
-        return self._own(told) or (self._route.wants(told) and (told.rule, told.key) != (OWN_RULE, self._name))
-
-    def _own(self, told: Notification) -> bool:
+    def own(self, told: Notification) -> bool:
         """Whether it is what this receiver itself asked for: whatever is kept from people, it gets that."""
         return (told.rule, told.key) == (STOP_RULE, self._name)
+
+    def _wanted(self, told: Notification) -> bool:
+        return self.own(told) or (self._route.wants(told) and (told.rule, told.key) != (OWN_RULE, self._name))
 
     def _resolved(self, told: Notification) -> Notification | None:
         place = episode_of(told)

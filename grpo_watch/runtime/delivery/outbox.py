@@ -137,6 +137,11 @@ class Outbox:
         with self.moved:
             return self._trouble.reports()
 
+    def well(self) -> bool:
+        """Whether the receiver took something since the start, and nothing is wrong since then."""
+        with self.moved:
+            return self._trouble.well
+
     def trouble(self) -> str:
         """Why the receiver gets nothing now, as far as is known; empty while it does."""
         with self.moved:
@@ -226,6 +231,7 @@ class Outbox:
         self._version += 1
         if together:
             self._gathering.append(row)
+            self._drop(now)
             return
         if any(other.notification.run == told.run for other in self._gathering):
             self.gathered()
@@ -233,19 +239,22 @@ class Outbox:
         self._drop(now)
 
     def _drop(self, now: float) -> None:
-        """Keep the queue bounded; what quiet hours keep back counts, and is as old as it is."""
+        """Keep the queue bounded; what quiet hours keep back or a gathering holds counts, and is as old as it is."""
         excess = len(self) - MOST_WAITING
         if excess <= 0:
             return
-        waiting = (*self._held, *self._queue.oldest(excess + 1))
+        waiting = (*self._held, *self._gathering[:excess], *self._queue.oldest(excess + 1))
         for row in sorted(set(waiting) - set(self._flying), key=lambda one: one.number)[:excess]:
             if row in self._held:
                 self._held.remove(row)
+            elif row in self._gathering:
+                self._gathering.remove(row)
             else:
                 self._queue.remove(row)
             self._end([row], "dropped", now)
             self._full = True
-            self._trouble.begins(f"more than {MOST_WAITING} messages wait; the oldest are dropped", self._runs())
+            concerned = [row.notification.run, *self._runs()]
+            self._trouble.begins(f"more than {MOST_WAITING} messages wait; the oldest are dropped", concerned)
 
     def _well(self) -> None:
         """The receiver took something. Where messages were dropped that is not enough before half of them are gone."""
@@ -253,9 +262,14 @@ class Outbox:
         if not self._full:
             self._trouble.over()
 
+    def _holds(self, row: Row, wall: float) -> bool:
+        """Whether quiet hours keep it back: not what the receiver itself asked for, nor what has to go before that."""
+        own = self._episodes.own(row.notification)
+        return not (own or row.forced) and self._route.holds(row.notification, wall)
+
     def _release(self, wall: float) -> None:
         """What quiet hours kept back goes together once they are over."""
-        free = [row for row in self._held if not self._route.holds(row.notification, wall)]
+        free = [row for row in self._held if not self._holds(row, wall)]
         if free:
             self._held = [row for row in self._held if row not in free]
             for row in free:
@@ -265,7 +279,7 @@ class Outbox:
     def _part_for_the_night(self, wall: float) -> None:
         """A digest that did not arrive before quiet hours goes back into the queue: they hold for each part."""
         for rows in list(self._bundles) if self._route.quiet is not None else ():
-            if any(not row.forced and self._route.holds(row.notification, wall) for row in rows):
+            if any(self._holds(row, wall) for row in rows):
                 self._bundles.remove(rows)
                 self._separate(rows, alone=False)
                 self._keep_order()
@@ -273,7 +287,7 @@ class Outbox:
     def _next_unheld(self, wall: float) -> Row | None:
         """The first row that quiet hours don't keep back; what was kept back of its episode goes before it."""
         while (head := self._queue.head()) is not None:
-            if head.forced or not self._route.holds(head.notification, wall):
+            if not self._holds(head, wall):
                 earlier = [row for row in self._held if row.episode == head.episode]
                 if not earlier:
                     return head
@@ -292,7 +306,7 @@ class Outbox:
 
     def _bundle(self, wall: float) -> bool:
         """Make one message of all that waits; whether there was enough for that."""
-        waiting = [row for row in self._queue if row.forced or not self._route.holds(row.notification, wall)]
+        waiting = [row for row in self._queue if not self._holds(row, wall)]
         rows = waiting[:MOST_PARTS]
         if len(rows) < 2:  # noqa: PLR2004  one is no digest
             return False

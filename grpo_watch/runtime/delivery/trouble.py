@@ -1,4 +1,4 @@
-"""Tells when a receiver begins to get nothing, and when messages arrive again."""
+"""Tells when a receiver begins to get nothing, and whether messages arrive again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_RUNS = 20
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A receiver gets nothing (``text`` says why), or gets messages again (empty); the runs whose messages waited."""
+    """A receiver gets nothing, ``text`` says why; ``runs`` are those whose messages waited."""
 
     sink: str
     text: str
@@ -26,7 +26,7 @@ class Trouble:
     def __init__(self, sink: str) -> None:
         self._sink = sink
         self._tries = 0
-        self._said: str | None = None
+        self._said = self._arrived = False
         self._reports: list[Report] = []
         self.now = ""
         """What is wrong now, whether a run is concerned or not."""
@@ -40,17 +40,20 @@ class Trouble:
     def begins(self, why: str, runs: Iterable[str]) -> None:
         """A message will not arrive, or none did for a while."""
         self.now = why or "no answer"
-        concerned = frozenset(sorted(set(runs))[:MOST_RUNS])
-        if not self._said and concerned:
-            self._said = self.now
-            self._reports.append(Report(self._sink, self._said, concerned))
+        concerned = frozenset() if self._said else frozenset(sorted(set(runs))[:MOST_RUNS])
+        if concerned:
+            self._said = True
+            self._reports.append(Report(self._sink, self.now, concerned))
 
     def over(self) -> None:
-        """A message arrived; said once after each trouble, and once at the start for what was said before it."""
+        """A message arrived."""
         self._tries, self.now = 0, ""
-        if self._said != "":
-            self._said = ""
-            self._reports.append(Report(self._sink, "", frozenset()))
+        self._said, self._arrived = False, True
+
+    @property
+    def well(self) -> bool:
+        """Whether something arrived since the start, and nothing is wrong since then."""
+        return self._arrived and not self.now
 
     def reports(self) -> list[Report]:
         """What is to be said now; handed out once."""

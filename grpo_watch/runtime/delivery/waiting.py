@@ -41,7 +41,7 @@ def episode_of(notification: Notification) -> Episode:
 
 
 class Queue:
-    """Rows by run, each run's in order of their numbers; the heads of all runs in order of when they are due.
+    """Rows in order of their numbers, all and each run's; the heads of all runs in order of when they are due.
 
     ``together`` and ``alone`` count the rows that are marked so.
     """
@@ -57,7 +57,7 @@ class Queue:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[Row]:
-        return iter(sorted(self._rows.values(), key=lambda row: row.number))
+        return iter(self._rows.values())
 
     def add(self, row: Row) -> None:
         """Append a row; its number is the highest so far."""
@@ -76,6 +76,8 @@ class Queue:
         for run, more in lines.items():
             line = self._runs[run] = deque(sorted((*self._runs.get(run, ()), *more), key=lambda one: one.number))
             self._offer(line[0])
+        if lines:
+            self._rows = dict(sorted(self._rows.items()))
 
     def head(self) -> Row | None:
         """The row to be tried next, which may not be due yet."""
@@ -94,7 +96,7 @@ class Queue:
             self._offer(self._runs[run][0])
 
     def oldest(self, count: int) -> list[Row]:
-        """The first rows by time of arrival."""
+        """The rows with the lowest numbers, whenever they were put in."""
         return list(islice(self._rows.values(), max(0, count)))
 
     def runs(self) -> list[str]:

@@ -46,12 +46,16 @@ class Watched:
             os.utime(path, (RECORDED, RECORDED))
 
     def start(self, *routed: tuple[str, Route], **wishes: Any) -> tuple[Live, Desk]:
-        """A daemon that goes on from what is stored."""
-        named = [Routed(Named(name), route) for name, route in routed or (("hook", Route()),)]  # type: ignore[arg-type]
-        desk = Desk(named, Wishes(**wishes))
-        live = Live(self.watched, self.folder / "state", now=self.now, desk=desk)
+        """A daemon that goes on from what is stored, once it has read what there is."""
+        live, desk = self.begin(*routed, **wishes)
         live.settle()
         return live, desk
+
+    def begin(self, *routed: tuple[str, Route], **wishes: Any) -> tuple[Live, Desk]:
+        """The same before it looks."""
+        named = [Routed(Named(name), route) for name, route in routed or (("hook", Route()),)]  # type: ignore[arg-type]
+        desk = Desk(named, Wishes(**wishes))
+        return Live(self.watched, self.folder / "state", now=self.now, desk=desk), desk
 
     def more(self, live: Live, rows: int) -> None:
         """Rows are written and read."""
@@ -234,6 +238,64 @@ def test_a_receiver_that_refuses_is_told_through_the_other(frozen: Watched) -> N
     live.settle()
     live.settle()
     assert rules(sent(live, desk)[1]) == [("resolved", "delivery-failing")]
+    live.close()
+
+
+TWO = (("broken", Route(rules=(KL,))), ("well", Route(rules=("delivery-failing",))))
+
+
+def refuse(live: Live, desk: Desk) -> Notification:
+    """The first receiver refuses what waits for it."""
+    job = desk.outboxes[0].take(0.0, live.now)
+    assert isinstance(job, Job)
+    desk.outboxes[0].settle(job, REFUSED, 0.0, live.now)
+    return job.notification
+
+
+def test_a_receiver_that_was_mended_while_the_watch_was_down(frozen: Watched) -> None:
+    """It gets its messages before the run is read again; the run hears of that once it is, and only once."""
+    frozen.write(3)
+    live, desk = frozen.start(*TWO)
+    frozen.more(live, 40)
+    refused = refuse(live, desk)
+    live.settle()
+    assert [rules(messages) for messages in sent(live, desk)] == [[], [("firing", "delivery-failing")]]
+    desk.outboxes[0].put([_other(refused)], live.now, lambda _: False)
+    live.daemon.turn()
+    live.kill()
+    live, desk = frozen.begin(*TWO)
+    assert ids(sent(live, desk)[0]) == ["another"]
+    live.settle()
+    assert [rules(messages) for messages in sent(live, desk)] == [[], [("resolved", "delivery-failing")]]
+    live.settle()
+    assert sent(live, desk) == [[], []]
+    live.close()
+
+
+@pytest.mark.parametrize("mended", [False, True])
+def test_what_is_refused_while_runs_are_read_anew_is_told_afterwards(
+    frozen: Watched, monkeypatch: pytest.MonkeyPatch, *, mended: bool
+) -> None:
+    """That takes many turns after a start, as after a change of rules; also where the next message arrived by then."""
+    frozen.write(3)
+    live, desk = frozen.start(*TWO)
+    frozen.more(live, 40)
+    live.kill()
+    live, desk = frozen.begin(*TWO)
+    live.look()
+    with monkeypatch.context() as patched:
+        patched.setattr(RunWatch, "turn", lambda *_: True)
+        refused = refuse(live, desk)
+        live.daemon.turn()
+        if mended:
+            desk.outboxes[0].put([_other(refused)], live.now, lambda _: False)
+            live.daemon.turn()
+            assert ids(sent(live, desk)[0]) == ["another"]
+        assert not live.daemon.ready()
+    live.settle()
+    live.settle()
+    wanted = ["firing", "resolved"] if mended else ["firing"]
+    assert [message.status for message in sent(live, desk)[1]] == wanted
     live.close()
 
 

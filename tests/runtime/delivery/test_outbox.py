@@ -357,6 +357,25 @@ def test_a_full_queue_at_night_drops_the_oldest_too(monkeypatch: pytest.MonkeyPa
     assert ids(digest.parts) == ["fire-1", "fire-2"]
 
 
+def test_what_passes_the_night_overtakes_what_waits_of_another_alert() -> None:
+    """It can't wait for the morning; what waits of the same run stays in its order."""
+    box = Postbox(NIGHT)
+    box.now = EVENING
+    box.put(*(fire(1, id=rule, rule=rule, severity="warning") for rule in ("w1", "w2")), fire(1, id="c3"))
+    assert ids(box.send_all()) == ["c3"]
+    box.now = MORNING
+    (digest,) = box.send_all()
+    assert ids(digest.parts) == ["w1", "w2"]
+
+
+def test_what_a_receiver_itself_asked_for_is_not_held_back() -> None:
+    """A stop that waits for the morning is none."""
+    box = Postbox(NIGHT)
+    box.now = EVENING
+    box.put(fire(severity="warning"), fire(id="stop", rule="stop-asked", key="hook", severity="warning"))
+    assert ids(box.send_all()) == ["stop"]
+
+
 def test_what_gets_worse_at_night_is_told_in_order() -> None:
     box = Postbox(NIGHT)
     box.now = EVENING
@@ -377,6 +396,32 @@ def test_a_full_queue_drops_the_oldest_and_says_so(monkeypatch: pytest.MonkeyPat
     assert "the oldest are dropped" in report.text
     assert ids(box.send_all()) == ["fire-2", "fire-3", "fire-4"]
     assert box.outbox.counts == {"dropped": 2, "delivered": 3}
+
+
+def test_a_full_gathering_drops_the_oldest_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A receiver that is new, much that fires already, and then something fresh: it is not that which is dropped."""
+    monkeypatch.setattr(module, "MOST_WAITING", 3)
+    box = Postbox()
+    box.find(*(fire(number) for number in range(4)))
+    (report,) = box.outbox.reports()
+    assert (len(box.outbox), report.runs) == (3, frozenset({"run0"}))
+    box.put(fire(9))
+    assert ids(box.send_all()) == ["fire-9"]
+    box.outbox.gathered()
+    (digest,) = box.send_all()
+    assert ids(digest.parts) == ["fire-2", "fire-3"]
+
+
+def test_what_came_back_into_the_queue_is_as_old_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gathered while something new came before it: the next one that is too many drops what was gathered."""
+    monkeypatch.setattr(module, "MOST_WAITING", 4)
+    box = Postbox()
+    box.find(fire(1), fire(2))
+    box.put(fire(3), fire(4))
+    box.outbox.gathered()
+    box.put(fire(5))
+    (digest,) = box.send_all()
+    assert ids(digest.parts) == ["fire-2", "fire-3", "fire-4", "fire-5"]
 
 
 def test_ten_thousand_alerts_at_once_arrive() -> None:
@@ -403,9 +448,10 @@ def test_trouble_is_told_once_and_its_end_too() -> None:
         box.send(RETRY)
     box.now += 60.0
     assert box.send() is not None
-    assert box.outbox.reports() == [Report("hook", "", frozenset())]
+    assert box.outbox.well()
     box.put(end())
     assert box.send(REFUSED) is not None
+    assert not box.outbox.well()
     assert [report.text for report in box.outbox.reports()] == ["told so"]
     assert box.outbox.counts == {"retried": 7, "delivered": 1, "refused": 1}
 
@@ -428,10 +474,10 @@ def test_what_needs_no_sending_is_no_end_of_trouble() -> None:
     box.put(fire(2))
     assert box.send(NOTHING) is not None
     box.outbox.refreshed(NOTHING)
-    assert (box.outbox.trouble(), box.outbox.reports()) == ("told so", [])
+    assert (box.outbox.trouble(), box.outbox.well()) == ("told so", False)
     assert (box.outbox.counts["delivered"], box.outbox.counts["passed"]) == (1, 1)
     box.outbox.refreshed(DELIVERED)
-    assert (box.outbox.trouble(), [report.text for report in box.outbox.reports()]) == ("", [""])
+    assert (box.outbox.trouble(), box.outbox.well()) == ("", True)
 
 
 def test_what_is_given_up_or_dropped_is_no_end_of_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,7 +493,7 @@ def test_what_is_given_up_or_dropped_is_no_end_of_trouble(monkeypatch: pytest.Mo
     box.put(end(3))
     assert len(box.outbox) == 0
     assert {name: box.outbox.counts[name] for name in ("expired", "dropped")} == {"expired": 1, "dropped": 2}
-    assert (box.outbox.trouble() != "", box.outbox.reports()) == (True, [])
+    assert (box.outbox.trouble() != "", box.outbox.well(), box.outbox.reports()) == (True, False, [])
 
 
 def test_a_full_queue_is_told_once_until_half_of_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -462,9 +508,9 @@ def test_a_full_queue_is_told_once_until_half_of_it_is_gone(monkeypatch: pytest.
         reports += box.outbox.reports()
     assert len(reports) == 1
     assert box.send() is not None
-    assert (len(box.outbox), box.outbox.reports()) == (3, [])
+    assert (len(box.outbox), box.outbox.well()) == (3, False)
     assert box.send() is not None
-    assert [(len(box.outbox), report.text) for report in box.outbox.reports()] == [(2, "")]
+    assert (len(box.outbox), box.outbox.well()) == (2, True)
 
 
 def test_a_clock_that_steps_changes_nothing() -> None:
