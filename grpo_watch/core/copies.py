@@ -131,7 +131,7 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
         return None
     patterns = tuple(group.pattern for group in groups)
     pattern, count = Counter(patterns).most_common(1)[0]
-    counts, as_often = Counter(map(_counts, patterns)).most_common(1)[0]
+    counts, as_often = Counter(map(counts_of, patterns)).most_common(1)[0]
     earned = tuple(frozenset(totals(group)) for group in groups)
     rewards = [total for each in earned for total in each]
     return BatchCopies(
@@ -154,7 +154,8 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
     )
 
 
-def _counts(pattern: tuple[int, ...]) -> tuple[int, ...]:
+def counts_of(pattern: tuple[int, ...]) -> tuple[int, ...]:
+    """How often each text of a group comes, in rising order."""
     return tuple(sorted(Counter(pattern).values()))
 
 

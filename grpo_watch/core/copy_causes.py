@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from grpo_watch.core.copies import BatchCopies, Layout
-from grpo_watch.core.copy_chance import CHANCE, EQUAL_IF_SURE, EQUAL_IF_UNSURE, one_text_each
+from grpo_watch.core.copy_chance import (
+    AT_FIRST,
+    CHANCE,
+    EQUAL_IF_LONG,
+    EQUAL_IF_SURE,
+    EQUAL_IF_UNSURE,
+    one_text_each,
+)
 from grpo_watch.core.copy_history import CopyHistory
 from grpo_watch.core.records import Severity
 
@@ -105,7 +112,7 @@ def cause_of(
 
 
 def _seed(batch: BatchCopies, history: CopyHistory, limits: Limits, *, low: bool | None) -> Cause | None:
-    if (shared := history.places.found()) is not None:
+    if (shared := history.places.found(batch.patterns)) is not None:
         return replace(SHARED_SEED, says=f"{shared.says()}, so ranks or engines share a seed")
     ranks = batch.rank_shaped or _repeats_itself(batch, history, limits.patience)
     alike = batch.regular(limits.alike) and ranks and (not low or history.alike >= limits.patience)
@@ -121,8 +128,9 @@ def _without_rule(batch: BatchCopies, history: CopyHistory, limits: Limits) -> C
 
 
 def _as_often(history: CopyHistory, patience: int) -> bool:
-    """Whether as many copies come batch after batch, which texts that repeated before do by chance."""
-    return history.counted >= patience and not (history.copied_before and history.counted_chance > CHANCE)
+    """Whether as many copies come batch after batch, which texts that are few do by chance."""
+    excluded = {False: 0.0, None: AT_FIRST, True: CHANCE}[history.copied_before]
+    return history.counted >= patience and history.counted_chance <= excluded
 
 
 def _teaches(history: CopyHistory) -> bool:
@@ -139,10 +147,10 @@ def proven(cause: Cause, batch: BatchCopies, history: CopyHistory, limits: Limit
     """Whether so many batches showed the copies that the cause may be told.
 
     Two groups of long texts that never repeat otherwise are proof of a shared seed, and of greedy decoding unless
-    groups held several texts before. Short answers, and texts drawn from a few, must show one pattern so often that
-    chance does not explain it.
+    groups held several texts before. Short answers, texts drawn from a few, and a run's first texts, which may be, must
+    show one pattern so often that chance does not explain it.
     """
-    if history.places.found() is not None:
+    if history.places.found(batch.patterns) is not None:
         return True
     ordered = cause.severity is Severity.CRITICAL
     one_text = batch.layout is Layout.ONE_TEXT
@@ -152,8 +160,16 @@ def proven(cause: Cause, batch: BatchCopies, history: CopyHistory, limits: Limit
         return often and _chance(history, one_text=one_text, low=low) <= CHANCE
     if not ordered:
         return history.batches >= limits.patience
-    at_once = batch.groups > 1 and not (one_text and history.sampled)
-    return at_once or history.alike >= limits.patience
+    at_once = batch.groups > 1 and not (one_text and (history.sampled or low is None))
+    often = at_once or history.alike >= limits.patience
+    return often and (history.was_diverse or _chance_at_first(history, one_text=one_text, low=low) <= AT_FIRST)
+
+
+def _chance_at_first(history: CopyHistory, *, one_text: bool, low: bool | None) -> float:
+    """As long as no batch showed that texts differ; an entropy that is not low shows it too."""
+    if not one_text:
+        return history.chance + history.drawn
+    return one_text_each(history.groups, history.copies, (0, 0), EQUAL_IF_LONG) if low is None else float("-inf")
 
 
 def _chance(history: CopyHistory, *, one_text: bool, low: bool | None) -> float:

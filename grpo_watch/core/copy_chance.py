@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import lru_cache
-from math import comb, factorial, log10, perm, prod
+from math import comb, factorial, lgamma, log, log10, prod
 
 CHANCE = -6.0
 """Decimal logarithm of a chance that is negligible. Of runs of ten thousand batches one in a hundred would come so far,
 and fewer in truth: copies must not only lie alike, there must be as many of them each time."""
+AT_FIRST = -3.5
+"""The same for the first batches of a run, before which no diverse one came: there is one such streak per run. Two
+groups of six in one stride are 10^-3.9."""
 EQUAL_IF_UNSURE = 0.7
 """Chance that two answers are equal while the logged entropy is not low: one of two answers in 82 % of the draws …"""
 EQUAL_IF_SURE = 0.97
 """… and while none is logged: a policy that is 98.5 % sure of one answer."""
+EQUAL_IF_LONG = 0.9
+"""The same for texts that are too long for answers in tags (tool calls, templates): 95 % sure."""
 REPEATS = 0.1
 """Share of copies in earlier batches from which texts of any length are drawn from a few (healthy real runs: 0)."""
 
@@ -52,10 +57,18 @@ def counted_alike(counts: tuple[int, ...], groups: int, alike: int) -> float:
     At most about: the largest over policies that have some number of equally likely texts, or texts as likely as these
     counts are, what comes once being drawn from very many.
     """
-    size, several = sum(counts), [count for count in counts if count > 1]
-    once = len(counts) - len(several)
-    orders = factorial(size) // prod(map(factorial, counts))
-    same = prod(map(factorial, Counter(counts).values()))
-    equally = max(perm(texts, len(counts)) // same * orders / texts**size for texts in range(len(counts), 4 * size + 1))
-    likely = orders / factorial(once) * prod((count / size) ** count for count in several) * (once / size) ** once
-    return min(0.0, log10(comb(groups, alike)) + alike * log10(max(equally, likely)))
+    size, once = sum(counts), counts.count(1)
+    orders = _factorial(size) - sum(map(_factorial, counts))
+    same = sum(map(_factorial, Counter(counts).values()))
+    equally = max(
+        _factorial(texts) - _factorial(texts - len(counts)) - same + orders - size * log(texts)
+        for texts in range(len(counts), 4 * size + 1)
+    )
+    shares = [count for count in counts if count > 1] + [once] * (once > 0)
+    likely = orders - _factorial(once) + sum(count * log(count / size) for count in shares)
+    return min(0.0, log10(comb(groups, alike)) + alike * max(equally, likely) / log(10))
+
+
+def _factorial(number: int) -> float:
+    """Natural logarithm of a factorial: those of large groups are beyond a float."""
+    return lgamma(number + 1)

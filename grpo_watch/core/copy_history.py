@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from grpo_watch.core.copies import ORDERLY, BatchCopies
+from grpo_watch.core.copies import ORDERLY, BatchCopies, counts_of
 from grpo_watch.core.copy_chance import REPEATS, counted_alike, laid_alike
 from grpo_watch.core.copy_places import Places
 from grpo_watch.core.teaching import Teaching
@@ -20,9 +20,9 @@ class CopyHistory:
 
     ``batches`` counts consecutive ones with repeated texts, ``alike`` the newest of them of which nearly all groups
     share one pattern (in ``groups`` groups with ``copies`` copies; ``chance`` is the decimal logarithm of the chance
-    that these lie so), ``first_step`` is where they began. ``was_diverse``: groups differed before, and ``best_reward``
-    is the highest total reward that they earned (-inf: unknown). ``sampled``: some group held several texts in no order
-    of ranks, which greedy decoding does not do.
+    that these lie so, ``drawn`` of the chance that there are so many), ``first_step`` is where they began.
+    ``was_diverse``: groups differed before, and ``best_reward`` is the highest total reward that they earned (-inf:
+    unknown). ``sampled``: some group held several texts in no order of ranks, which greedy decoding does not do.
     """
 
     def __init__(self) -> None:
@@ -40,14 +40,15 @@ class CopyHistory:
         """A diverse batch, or a new attempt."""
         self.batches = self.first_step = 0
         self._newest: BatchCopies | None = None
-        self.counted, self.counted_chance, self.copied_before = 0, 0.0, False
+        self.counted, self.counted_chance = 0, 0.0
+        self.copied_before: bool | None = None
         self._end_alike()
 
     def _end_alike(self) -> None:
         if self._seen:
             self._before.append((self._ones, self._seen, self._repeated))
         self.alike = self.groups = self.copies = self._ones = self._seen = 0
-        self.chance = self._repeated = 0.0
+        self.chance = self.drawn = self._repeated = 0.0
 
     def take_diverse(self, batch: BatchCopies) -> None:
         """A batch whose texts differ."""
@@ -71,6 +72,7 @@ class CopyHistory:
         self._count(batch, before, alike)
         first = len(ORDERLY) if batch.layout in ORDERLY else None
         self.chance += laid_alike(batch.pattern, batch.told, batch.groups, 1 if self.alike else first)
+        self.drawn += counted_alike(counts_of(batch.pattern), batch.groups, batch.told)
         self.alike += 1
         self.groups += batch.told
         self.copies += batch.told * (len(batch.pattern) - batch.distinct)
@@ -101,7 +103,7 @@ class CopyHistory:
         return True
 
     def _count(self, batch: BatchCopies, before: BatchCopies | None, alike: float) -> None:
-        """Batches in a row whose groups hold as many copies, in whatever order; and whether texts repeated before."""
+        """Batches in a row whose groups hold as many copies, in any order; if texts repeated before."""
         chance = counted_alike(batch.counts, batch.groups, round(batch.counts_alike * batch.groups))
         goes_on = before is not None and before.counts == batch.counts and self.counted
         if batch.counts_alike < alike:
@@ -111,5 +113,6 @@ class CopyHistory:
             self.counted_chance += chance
         else:
             earlier = list(self._copied)[:-1]
+            often = sum(copies for copies, _ in earlier) > REPEATS * sum(groups for _, groups in earlier)
             self.counted, self.counted_chance = 1, chance
-            self.copied_before = sum(copies for copies, _ in earlier) > REPEATS * sum(groups for _, groups in earlier)
+            self.copied_before = often if earlier else None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import factorial, log10, prod
 
@@ -11,6 +11,8 @@ from grpo_watch.core.records import Scalar
 
 CHANCE = -9.0
 """Decimal logarithm of the chance from which copies in such places are no luck: as for texts that begin alike."""
+SIZES = 16
+"""Sizes of groups that are followed at most, the newest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +91,29 @@ class SharedPlaces:
 
 @dataclass(slots=True)
 class Places:
-    """Follows, over groups of one size, how long each arrangement has held."""
+    """Follows, over the groups of each size, how long each arrangement has held.
 
-    _size: int = 0
-    _streaks: list[_Streak] = field(default_factory=list)
+    Groups of other sizes in between say nothing: a dump that is grouped by equal prompts puts two groups together, and
+    a lost row leaves one short.
+    """
+
+    _sizes: OrderedDict[int, list[_Streak]] = field(default_factory=OrderedDict)
 
     def take(self, pattern: Sequence[int], step: int) -> None:
-        """Account for one group; one of another size begins anew."""
-        if len(pattern) != self._size:
-            self._size, self._streaks = len(pattern), [_Streak(each) for each in arrangements(len(pattern))]
-        for streak in self._streaks:
+        """Account for one group."""
+        size = len(pattern)
+        if size not in self._sizes:
+            self._sizes[size] = [_Streak(each) for each in arrangements(size)]
+        self._sizes.move_to_end(size)
+        if len(self._sizes) > SIZES:
+            self._sizes.popitem(last=False)
+        for streak in self._sizes[size]:
             streak.take(pattern, step)
 
-    def found(self) -> SharedPlaces | None:
-        """The arrangement that chance explains least; None while it may explain all."""
-        least = min(self._streaks, key=lambda streak: streak.chance, default=None)
+    def found(self, patterns: Collection[Sequence[int]]) -> SharedPlaces | None:
+        """The arrangement of groups of these sizes that chance explains least; None while it may explain all."""
+        streaks = [streak for size in {*map(len, patterns)} for streak in self._sizes.get(size, ())]
+        least = min(streaks, key=lambda streak: streak.chance, default=None)
         if least is None or least.chance > CHANCE:
             return None
         return SharedPlaces(least.arrangement, least.groups, least.first_step)

@@ -96,6 +96,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "gradient_checkpointing": "whether activations are recomputed",
         "use_vllm": "whether vLLM generates",
         "vllm_mode": "colocate or server",
+        "vllm_enable_lora": "whether the engine gets the adapter by itself, so that it is not merged for it",
         "vllm_sleep_level": "how deep vLLM sleeps while the trainer works (2 discards its weights)",
         "model": "base model name or path",
         "dtype": "weight data type",

@@ -15,14 +15,17 @@ PROMPTS = 4_096
 APART = 2
 """Batches from one to the other at least: an evaluation leaves parts of a batch in the next table (the buffers of TRL
 and ms-swift)."""
+DIFFERENT = 3
+"""Texts of a group that come again as a whole: two likely answers do so in every second batch of groups of two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
     """Of ``completions`` of prompts that came again, ``repeated`` have a text that the prompt had at an earlier step.
 
-    ``whole`` counts groups of different texts that are all the same again: a sampler that begins with the same random
-    numbers, or a cache. ``groups`` are those that came again, ``last`` is the newest step at which one was seen before.
+    ``whole`` counts groups of ``DIFFERENT`` texts or more, no two equal, that come again in their order: a sampler that
+    begins with the same random numbers, or a cache. ``groups`` are those that came again, ``last`` is the newest step
+    at which one was seen before.
     """
 
     completions: int
@@ -59,7 +62,7 @@ class Repeated:
             completions=sum(group.size for group, _, _ in again),
             repeated=sum(self._repeated(group, marks) for group, _, marks in again),
             groups=len(again),
-            whole=sum(group.unique == group.size and set(marks) == set(group.marks) for group, _, marks in again),
+            whole=sum(group.unique == group.size >= DIFFERENT and marks == group.marks for group, _, marks in again),
             last=max(earlier for _, earlier, _ in again),
         )
 

@@ -57,17 +57,19 @@ def explained_by_signs(groups: Sequence[GroupSummary], least: int) -> bool:
     """Whether the advantages follow the rewards once some functions, but not all, have a negative weight.
 
     A length that is punished by its weight is told so from an order that is lost, which no signs restore. All weights
-    negative is what a wrong sign of the advantages looks like. ``least`` pairs are needed.
+    negative is what a wrong sign of the advantages looks like, and so are those of all functions that move: the others
+    must differ in more pairs than may be the other way round. ``least`` pairs are needed.
     """
     judged = [(advantages, functions) for advantages, functions in map(_known, groups) if advantages is not None]
     count = max((len(functions) for _, functions in judged), default=0)
     for negative in _negative(count):
-        pairs = against = 0
+        pairs = against = telling = 0
         for advantages, functions in judged:
             signed = [[-score for score in f] if at in negative else f for at, f in enumerate(functions)]
             clear, turned = _pairs(advantages, signed)
             pairs, against = pairs + clear, against + turned
-        if pairs >= least and against <= RARE * pairs:
+            telling += _differing(signed, [f for at, f in enumerate(functions) if at not in negative])
+        if pairs >= least and against <= RARE * pairs < telling:
             return True
     return False
 
@@ -94,6 +96,15 @@ def _pairs(advantages: _Scores, functions: Sequence[_Scores]) -> tuple[int, int]
         pairs += higher != 0
         against += higher * (advantages[one] - advantages[other]) < 0
     return pairs, against
+
+
+def _differing(functions: Sequence[_Scores], kept: Sequence[_Scores]) -> int:
+    """Clear pairs in which one of the kept functions differs."""
+    return sum(
+        any(scores[one] != scores[other] for scores in kept)
+        and _dominates(functions, one, other) != _dominates(functions, other, one)
+        for one, other in combinations(range(len(functions[0])), 2)
+    )
 
 
 def _dominates(functions: Sequence[_Scores], one: int, other: int) -> bool:

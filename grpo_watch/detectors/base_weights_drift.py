@@ -13,6 +13,8 @@ from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, S
 MERGED_FOR_VLLM = "TRL merges the adapter into the base and out again at each sync with vLLM, which rounds bf16 weights"
 SAVED_MERGED = "only those with an adapter: the model saved beside it has it merged in, or they are trained as well"
 """What else than training changes a base."""
+WRAPPED = ".base_layer."
+"""Part of the names that PEFT gives to the weights of modules with an adapter, which alone merging changes."""
 
 
 class BaseWeightsDrift(Detector):
@@ -75,7 +77,8 @@ class BaseWeightsDrift(Detector):
         if not known:
             return no_data("a second probe of the frozen parameters is needed")
         told = self._judge(frozen, {name: self.probed[name] for name in known}, "step", since)
-        merges = run.setting("adapter") and run.setting("use_vllm")
+        wrapped = all(WRAPPED in name for name in known if self.probed[name] != frozen[name])
+        merges = wrapped and _merges(run)
         return tuple(_explained(one, MERGED_FOR_VLLM) for one in told) if merges else told
 
     def _judge(self, now: dict[str, str], first: dict[str, str], where: str, step: int) -> Iterable[Reading]:
@@ -96,6 +99,12 @@ class BaseWeightsDrift(Detector):
         return (Reading(Verdict.BREACH, key, value, None, message, evidence, first_step=step, immediate=True),)
 
 
+def _merges(run: RunView) -> bool:
+    """Whether the adapter is merged for each sync, unless it is sent to the engine by itself."""
+    lone = run.setting("vllm_enable_lora") is True
+    return bool(run.setting("adapter") and run.setting("use_vllm") and not lone)
+
+
 def _explained(reading: Reading, cause: str) -> Reading:
     """The same as an explanation where it is a breach: merging changes the base, and takes nothing from the run."""
     if reading.verdict is not Verdict.BREACH:
@@ -106,7 +115,7 @@ def _explained(reading: Reading, cause: str) -> Reading:
 def _where_adapters_are(changed: Collection[str], names: Collection[str]) -> bool:
     """Whether all these tensors are weights of modules with an adapter, in a model without PEFT's wrappers."""
     adapted = {name.partition(".lora_")[0].removeprefix("base_model.model.") for name in names if ".lora_" in name}
-    wrapped = any(".base_layer." in name for name in names)
+    wrapped = any(WRAPPED in name for name in names)
     return not wrapped and all(name.rpartition(".")[0] in adapted for name in changed)
 
 

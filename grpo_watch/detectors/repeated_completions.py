@@ -12,6 +12,8 @@ from grpo_watch.core.records import CompletionSummary, Reading, Verdict
 from grpo_watch.core.repeats import Repeated
 from grpo_watch.core.window import Window
 
+WHOLE = 0.5
+"""Share of the window's groups that come again as a whole from which random numbers do."""
 SAME_NUMBERS = (
     "Groups of different texts come again as a whole: the engine's seed is set anew at each step, or generations are "
     "taken from a cache. Set no per-request seed, seed once at the start, and look for a cache or a replay buffer."
@@ -37,7 +39,7 @@ class RepeatedCompletions(Detector):
     def setup(self) -> None:
         """Nothing seen."""
         self.new, self.seen = NewBatches(), Repeated(self.min_characters)
-        self.shares = Window(self.batches)
+        self.shares, self.wholes = Window(self.batches), Window(self.batches)
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
         """Judge a batch against those at least two batches before it."""
@@ -48,12 +50,13 @@ class RepeatedCompletions(Detector):
         if found is None:
             return SILENT if self.shares.full else no_data("no prompt came again yet")
         self.shares.push(found.repeated / found.completions)
+        self.wholes.push(found.whole / found.groups)
         share = self.shares.mean() or 0.0
         if not self.shares.full:
             return no_data("prompts came again in too few batches yet")
         if share < self.repeated:
             return QUIET
-        whole = 2 * found.whole >= found.groups
+        whole = (self.wholes.mean() or 0.0) >= WHOLE
         return (
             Reading(
                 Verdict.BREACH,

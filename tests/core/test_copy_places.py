@@ -8,7 +8,7 @@ from math import log10
 import pytest
 
 from grpo_watch.core.copy_chance import counted_alike
-from grpo_watch.core.copy_places import CHANCE, Places, arrangements
+from grpo_watch.core.copy_places import CHANCE, SIZES, Places, arrangements
 
 
 def numbered(texts: tuple[int, ...]) -> tuple[int, ...]:
@@ -37,25 +37,53 @@ def test_luck_is_what_counting_all_orders_gives(texts: tuple[int, ...]) -> None:
 
 
 def test_it_takes_so_many_groups_in_a_row_and_one_text_proves_nothing() -> None:
-    """1 in 3 per group: 19 groups are 1 in 10^9.07. A group that does not fit begins anew, as does another size."""
+    """1 in 3 per group: 19 groups are 1 in 10^9.07. One that does not fit begins anew, another size says nothing."""
     places = Places()
     for step in range(1, 19):
         places.take((0, 1, 0, 1), step)
         places.take((0, 0, 0, 0), step)
-    assert places.found() is None
+    assert places.found([(0,) * 4, (0,) * 6]) is None
     places.take((0, 1, 0, 1), 19)
-    found = places.found()
+    found = places.found([(0,) * 4, (0,) * 6])
     assert found is not None
     assert (found.arrangement.layout, found.arrangement.texts, found.first_step) == ("stride", 2, 1)
     assert found.groups == 37
     assert "2 apart" in found.says()
     places.take((0, 1, 1, 0), 20)
-    assert places.found() is None
+    assert places.found([(0,) * 4, (0,) * 6]) is None
     for step in range(21, 60):
         places.take((0,) * 4, step)
         places.take((0,) * 6, step)
-    assert places.found() is None
+    assert places.found([(0,) * 4, (0,) * 6]) is None
     assert log10(1 / 3) * 18 > CHANCE
+
+
+def test_groups_of_other_sizes_in_between_say_nothing() -> None:
+    """Two groups of one prompt side by side, a lost row: each size has its own streak."""
+    places = Places()
+    for step in range(1, 20):
+        places.take((0, 1, 0, 1), step)
+        places.take((0, 1, 1), step)
+        places.take((0, 0, 1, 2, 3, 1, 0, 0), step)
+    found = places.found([(0, 1, 1), (0, 1, 0, 1)])
+    assert found is not None
+    assert (found.groups, found.first_step) == (19, 1)
+    assert places.found([(0, 1, 1)]) is None
+
+
+def test_sizes_are_followed_in_bounds() -> None:
+    """Hostile dumps have groups of every size: the one that was not seen for longest is forgotten."""
+    places = Places()
+    for step in range(1, 20):
+        places.take((0, 1, 0, 1), step)
+    for size in range(5, 5 + SIZES):
+        places.take(tuple(range(size)), 20)
+    assert places.found([(0, 1, 0, 1)]) is None
+
+
+def test_large_groups_of_a_dump_are_counted_too() -> None:
+    """Of 512 texts each twice: 512! is beyond a float."""
+    assert counted_alike((2,) * 256, 2, 2) < -6
 
 
 def test_the_chance_that_texts_come_as_often() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.core.records import GroupSummary
-from grpo_watch.core.scored import Cancelling, Order, cancelling, order_of
+from grpo_watch.core.scored import Cancelling, Order, cancelling, explained_by_signs, order_of
 from tests.support.records import a_group
 
 
@@ -87,3 +87,17 @@ def test_still_functions_cancel_nothing() -> None:
     assert cancelling([scored(f=(0.0, 0.01), g=(0.0, -0.01))], -0.9, 0.25, 0.02) is None  # below the floor
     assert cancelling([scored(f=(0.0, 1.0))], -0.9, 0.25, 0.02) is None
     assert cancelling([], -0.9, 0.25, 0.02) is None
+
+
+@pytest.mark.parametrize("still", [(1.0,) * 4, (1.0, 1.0, 0.0, 1.0)])
+def test_a_wrong_sign_is_not_explained_by_the_only_function_that_moves(still: tuple[float, ...]) -> None:
+    """A second one that is constant, or differs in one group of a hundred, says nothing of its own sign."""
+    right, other = (0.0, 1.0, 2.0, 3.0), (1.5, 0.5, -0.5, -1.5)
+    groups = [scored(accuracy=right, form=(1.0,) * 4, advantage=other) for _ in range(99)]
+    assert not explained_by_signs([*groups, scored(accuracy=right, form=still, advantage=other)], 20)
+
+
+def test_a_negative_weight_is_explained_by_its_sign() -> None:
+    """1 and -0.5: the pairs in which both move tell them apart."""
+    group = scored(f=(0.0, 1.0, 1.0, 0.0), length=(0.0, 1.0, 0.0, 1.0), advantage=(0.0, 0.5, 1.0, -0.5))
+    assert explained_by_signs([group] * 5, 20)

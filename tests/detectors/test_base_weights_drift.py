@@ -88,9 +88,20 @@ def test_frozen_parameters_of_full_training_are_not_judged() -> None:
 
 
 def test_merging_for_vllm_explains_drift_in_memory() -> None:
-    run = Watched(RULE, adapter=True, use_vllm=True).feed(frozen(10, {"1.w": "a"}), frozen(20, {"1.w": "b"}))
+    before, after = {"q.base_layer.weight": "a", "norm.w": "n"}, {"q.base_layer.weight": "b", "norm.w": "n"}
+    run = Watched(RULE, adapter=True, use_vllm=True).feed(frozen(10, before), frozen(20, after))
     assert run.changes == [("firing", 20, "info")]
     assert "merges the adapter" in run.said[-1].reading.message
     saved = Watched(RULE, adapter=True, use_vllm=True)
     saved.feed(a_checkpoint(20, {"w": "a", LORA: "1"}), a_checkpoint(40, {"w": "b", LORA: "2"}))
     assert saved.changes == [("firing", 40, "warning")]
+
+
+def test_merging_explains_only_modules_with_an_adapter_and_only_where_it_is_merged() -> None:
+    """A norm that moves too, or an engine that gets the adapter by itself."""
+    before, after = {"q.base_layer.weight": "a", "norm.w": "n"}, {"q.base_layer.weight": "b", "norm.w": "m"}
+    run = Watched(RULE, adapter=True, use_vllm=True).feed(frozen(10, before), frozen(20, after))
+    assert run.changes == [("firing", 20, "warning")]
+    lone = Watched(RULE, adapter=True, use_vllm=True, vllm_enable_lora=True)
+    lone.feed(frozen(10, before), frozen(20, {**after, "norm.w": "n"}))
+    assert lone.changes == [("firing", 20, "warning")]

@@ -38,14 +38,26 @@ def hint(run: Watched) -> str:
     return run.said[-1].reading.hint
 
 
-@pytest.mark.parametrize(("pattern", "layout"), [(STRIDE, "stride"), (ROBIN, "round-robin"), ((0, 1, 0, 1), "stride")])
-def test_a_shared_seed_shows_in_the_first_batch(pattern: tuple[int, ...], layout: str) -> None:
-    """Two groups alike are proof."""
-    run = Watched(RULE).feed_all(steps(a_batch(1, pattern, pattern)))
+@pytest.mark.parametrize(
+    ("pattern", "groups", "layout"),
+    [(STRIDE, 2, "stride"), (ROBIN, 2, "round-robin"), ((0, 1, 0, 1), 5, "stride"), ((0, 1) * 4, 2, "stride")],
+)
+def test_a_shared_seed_shows_in_the_first_batch(pattern: tuple[int, ...], groups: int, layout: str) -> None:
+    """Two groups alike are proof; of four completions five groups (two likely answers: 2 of 8^5)."""
+    run = Watched(RULE).feed_all(steps(a_batch(1, *[pattern] * groups)))
     assert run.changes == FIRE
     assert run.said[-1].reading.evidence["layout"] == layout
     assert run.said[-1].reading.evidence["pattern"] == str(pattern)
     assert "seed" in hint(run)
+
+
+def test_small_groups_alike_are_proof_once_groups_differed() -> None:
+    """Two groups of four: one batch after a diverse one, three at the start of a run (chance: 2 of 8^6)."""
+    small, differing = (0, 1, 0, 1), (0, 1, 2, 3)
+    start = [a_batch(step, small, small) for step in (1, 2, 3)]
+    assert Watched(RULE).feed_all(steps(*start)).changes == [("firing", 3, "critical")]
+    late = [a_batch(1, differing, differing), a_batch(2, small, small)]
+    assert Watched(RULE).feed_all(steps(*late)).changes == [("firing", 2, "critical")]
 
 
 def test_greedy_decoding_at_normal_entropy() -> None:
@@ -81,7 +93,8 @@ def test_a_collapse_is_a_warning() -> None:
 
 def test_without_entropy_only_a_run_that_was_diverse_collapses() -> None:
     """From the start it is the sampler; later it may be either, so not a page."""
-    assert Watched(RULE).feed_all(steps(a_batch(1, ONE, ONE), entropy=None)).changes == FIRE
+    early = [a_batch(step, ONE, ONE) for step in range(1, 9)]  # 8 x 10 copies, equal in 0.9: 10^-3.7
+    assert Watched(RULE).feed_all(steps(*early, entropy=None)).changes == [("firing", 8, "critical")]
     late = [a_batch(1, DISTINCT, DISTINCT), *(a_batch(s, ONE, ONE) for s in (2, 3, 4))]
     assert Watched(RULE).feed_all(steps(*late, entropy=None)).changes == [("firing", 4, "warning")]
 
@@ -131,8 +144,11 @@ def test_small_batches_whose_copies_move_are_no_shared_seed() -> None:
 
 def test_one_copy_in_every_group_of_a_dump_without_order() -> None:
     """verl balances its batch over ranks before it dumps it: which completion was copied is lost, how many is not."""
-    batches = [sized(a_batch(s, *ELSEWHERE), 200) for s in (1, 2, 3)]
+    batches = [sized(a_batch(s, *ELSEWHERE), 200) for s in range(1, 5)]
     run = Watched(RULE).feed_all(steps(*batches))
+    assert run.changes == [("firing", 4, "warning")]  # 16 groups, 0.58 each: 10^-3.8
+    differing = a_batch(0, *[(0, 1, 2, 3)] * 4)
+    run = Watched(RULE).feed_all(steps(differing, *batches))
     assert run.changes == [("firing", 3, "warning")]
     assert "seed" in hint(run)
 
@@ -262,6 +278,16 @@ def test_a_policy_that_is_sure_of_its_answer_is_not_greedy(size: int, groups: in
     assert run.changes == []
 
 
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(("size", "groups"), [(2, 2), (3, 3), (4, 2), (4, 4), (8, 2)])
+@pytest.mark.parametrize("sure", [0.5, 0.9])
+def test_two_likely_tool_calls_are_no_fault_of_the_sampler(size: int, groups: int, sure: float, seed: int) -> None:
+    """Long enough to be no answer in tags, from the first batch on, without a logged entropy."""
+    drawn = [scored(sized(each, 90), 0.0, 1.0) for each in answers(size, groups, sure, seed, batches=30)]
+    run = Watched(RULE).feed_all(steps(*drawn, entropy=None))
+    assert {severity for _, _, severity in run.changes} <= {"info"}
+
+
 LATE = [("firing", 3, "critical")]
 
 
@@ -300,7 +326,7 @@ def test_a_group_of_several_texts_disproves_greedy_decoding() -> None:
     first = a_batch(1, *[ONE] * 11, (0, 0, 0, 0, 0, 1))
     later = [a_batch(step, *[ONE] * 12) for step in range(2, 6)]
     run = Watched(RULE).feed_all(steps(*later, entropy=None))
-    assert run.changes == [("firing", 2, "critical")]
+    assert run.changes == [("firing", 4, "critical")]
     run = Watched(RULE).feed_all(steps(first, *later, entropy=None))
     assert {severity for _, _, severity in run.changes[1:]} <= {"warning"}
 

@@ -36,11 +36,31 @@ def test_a_policy_that_says_the_same_again() -> None:
 
 
 def test_whole_groups_again_are_the_random_numbers() -> None:
-    """Four different texts, the same four: no policy does that by itself."""
-    run = Watched(RULE).feed_all(epochs((1, 2, 3, 4), (4, 3, 2, 1), (1, 2, 3, 4)))
+    """Four different texts, the same four in their order: no policy does that by itself."""
+    run = Watched(RULE).feed_all(epochs((1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4)))
     assert run.changes == [("firing", 8, "warning")]
     assert "random numbers" in run.said[-1].reading.message
     assert "seed" in run.said[-1].reading.hint
+
+
+def test_few_likely_answers_are_not_the_random_numbers() -> None:
+    """In another order, or two of them: chance brings them again."""
+    moved = Watched(RULE).feed_all(epochs((1, 2, 3, 4), (4, 3, 2, 1), (1, 2, 3, 4)))
+    pairs = [
+        replace(one, groups=(replace(one.groups[0], pattern=(0, 1), size=2, unique=2, lengths=(100, 100)),))
+        for one in epochs((7, 8), (7, 8), (7, 8))
+    ]
+    for run in (moved, Watched(RULE).feed_all(pairs)):
+        assert run.changes == [("firing", 8, "warning")]
+        assert "the policy says the same again" in run.said[-1].reading.message
+
+
+def test_what_repeats_is_told_of_the_window_and_not_of_the_newest_batch() -> None:
+    """Three batches whose groups come again in their order, then one whose group does not."""
+    batches = epochs((1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4))[:8]
+    batches.append(batch(9, "c", (2, 1, 3, 4)))
+    run = Watched(RULE).feed_all(batches)
+    assert "random numbers" in run.said[-1].reading.message
 
 
 def test_new_texts_for_known_prompts_are_healthy() -> None:

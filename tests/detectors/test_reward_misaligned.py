@@ -87,6 +87,16 @@ def test_negative_weights_are_no_lost_order(weights: tuple[float, ...]) -> None:
     assert ("firing", "warning") in {(state, severity) for state, _, severity in lost.changes}
 
 
+def test_a_wrong_sign_beside_a_constant_reward() -> None:
+    """Accuracy and a format that is always right."""
+    scores = {"accuracy": REWARDS, "format": (1.0,) * 4, "advantage": TURNED}
+    batches = [
+        replace(each, groups=tuple(replace(group, rewards=scores) for group in each.groups))
+        for each in (batch(step, TURNED) for step in range(1, 4))
+    ]
+    assert Watched(RULE).feed_all(batches).changes == [("firing", 3, "warning")]
+
+
 def test_all_weights_negative_is_a_wrong_sign() -> None:
     run = Watched(RULE).feed_all(weighted(step, -1.0, -0.5) for step in range(1, 9))
     assert [(state, severity) for state, _, severity in run.changes] == [("firing", "warning")]
