@@ -12,6 +12,8 @@ LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?)\.(\d{1,6})\.")
 """The number of a transformer layer in a tensor's name."""
 TRAINED_BESIDE = ("lora_", "modules_to_save", "magnitude_vector", "prompt_", "ia3_", "vera_", "bias", "score.")
 """Parts of names that an adapter run may train; all others are its frozen base."""
+WRAPPED = ".base_layer."
+"""Part of the names that PEFT gives to the weights of modules with an adapter, which alone merging changes."""
 
 SAVED = frozenset({CheckpointKind.FULL, CheckpointKind.ADAPTER})
 """What lies on the disk and can be resumed from; the other kinds were read in memory."""
@@ -85,6 +87,13 @@ def trained_by_adapter(names: Collection[str]) -> frozenset[str] | None:
         return None
     trained = frozenset(name for name in names if any(part in name for part in TRAINED_BESIDE))
     return trained if len(trained) < len(names) else None
+
+
+def where_adapters_are(changed: Collection[str], names: Collection[str]) -> bool:
+    """Whether all these tensors are weights of modules with an adapter, in a model without PEFT's wrappers."""
+    adapted = {name.partition(".lora_")[0].removeprefix("base_model.model.") for name in names if ".lora_" in name}
+    wrapped = any(WRAPPED in name for name in names)
+    return not wrapped and all(name.rpartition(".")[0] in adapted for name in changed)
 
 
 @dataclass(slots=True)

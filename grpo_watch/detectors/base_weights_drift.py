@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from grpo_watch.core.checkpoints import SAVED, trained_by_adapter
+from grpo_watch.core.checkpoints import SAVED, WRAPPED, trained_by_adapter, where_adapters_are
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Severity, TensorDigest, Verdict
 
 MERGED_FOR_VLLM = "TRL merges the adapter into the base and out again at each sync with vLLM, which rounds bf16 weights"
 SAVED_MERGED = "only those with an adapter: the model saved beside it has it merged in, or they are trained as well"
 """What else than training changes a base."""
-WRAPPED = ".base_layer."
-"""Part of the names that PEFT gives to the weights of modules with an adapter, which alone merging changes."""
 
 
 class BaseWeightsDrift(Detector):
@@ -62,7 +60,7 @@ class BaseWeightsDrift(Detector):
             return no_data("a second checkpoint with base weights is needed")
         told = self._judge(base, self.first, "checkpoint", self.first_step)
         changed = [name for name in known if base[name] != self.first[name]]
-        merged = len(changed) < len(known) and _where_adapters_are(changed, record.tensors)
+        merged = len(changed) < len(known) and where_adapters_are(changed, record.tensors)
         return tuple(_explained(one, SAVED_MERGED) for one in told) if merged else told
 
     def _in_memory(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
@@ -78,8 +76,8 @@ class BaseWeightsDrift(Detector):
             return no_data("a second probe of the frozen parameters is needed")
         told = self._judge(frozen, {name: self.probed[name] for name in known}, "step", since)
         wrapped = all(WRAPPED in name for name in known if self.probed[name] != frozen[name])
-        merges = wrapped and _merges(run)
-        return tuple(_explained(one, MERGED_FOR_VLLM) for one in told) if merges else told
+        merges = run.setting("adapter") and run.setting("use_vllm") and run.setting("vllm_enable_lora") is not True
+        return tuple(_explained(one, MERGED_FOR_VLLM) for one in told) if merges and wrapped else told
 
     def _judge(self, now: dict[str, str], first: dict[str, str], where: str, step: int) -> Iterable[Reading]:
         known = sorted(now.keys() & first.keys())
@@ -99,24 +97,11 @@ class BaseWeightsDrift(Detector):
         return (Reading(Verdict.BREACH, key, value, None, message, evidence, first_step=step, immediate=True),)
 
 
-def _merges(run: RunView) -> bool:
-    """Whether the adapter is merged for each sync, unless it is sent to the engine by itself."""
-    lone = run.setting("vllm_enable_lora") is True
-    return bool(run.setting("adapter") and run.setting("use_vllm") and not lone)
-
-
 def _explained(reading: Reading, cause: str) -> Reading:
     """The same as an explanation where it is a breach: merging changes the base, and takes nothing from the run."""
     if reading.verdict is not Verdict.BREACH:
         return reading
     return replace(reading, message=f"{reading.message}; {cause}", severity=Severity.INFO)
-
-
-def _where_adapters_are(changed: Collection[str], names: Collection[str]) -> bool:
-    """Whether all these tensors are weights of modules with an adapter, in a model without PEFT's wrappers."""
-    adapted = {name.partition(".lora_")[0].removeprefix("base_model.model.") for name in names if ".lora_" in name}
-    wrapped = any(WRAPPED in name for name in names)
-    return not wrapped and all(name.rpartition(".")[0] in adapted for name in changed)
 
 
 def _base(tensors: Mapping[str, TensorDigest]) -> dict[str, str] | None:
