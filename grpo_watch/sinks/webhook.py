@@ -82,6 +82,7 @@ def own_document(told: Notification) -> dict[str, Any]:
         "status": told.status,
         "run": told.run,
         "rule": told.rule,
+        "key": told.key,
         "severity": told.severity,
         "step": told.step,
         "summary": told.summary,

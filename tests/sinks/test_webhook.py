@@ -41,6 +41,7 @@ def test_the_document_of_the_interface() -> None:
         "status": "firing",
         "run": "v0-run",
         "rule": "kl-stuck-at-zero",
+        "key": "",
         "severity": "critical",
         "step": 10,
         "summary": "KL to the reference is exactly 0.",
@@ -50,6 +51,17 @@ def test_the_document_of_the_interface() -> None:
         "runbook": "grpo-watch explain kl-stuck-at-zero",
         "page": "http://127.0.0.1:9853/",
     }
+
+
+def test_alerts_of_one_rule_are_told_apart() -> None:
+    """A reward function each: by the key, in a digest's parts too."""
+    one, two = told(key="accuracy"), told(key="format")
+    with receiving() as server:
+        for notification in (one, two, replace(told(), parts=(one, two))):
+            webhook(url=server.url).send(notification)
+    first, second, digest = (json.loads(sent.body) for sent in server.sent)
+    assert (first["key"], second["key"]) == ("accuracy", "format")
+    assert [part["key"] for part in digest["parts"]] == ["accuracy", "format"]
 
 
 def test_the_signature_covers_time_and_body(tmp_path: Path) -> None:
