@@ -69,7 +69,8 @@ class GrpoWatchCallback:
 
     Args:
         every: optimizer steps between two probes; the first one follows the first step.
-        frozen_every: the same for the parameters that are not trained; 0 leaves them out.
+        frozen_every: the same for the parameters that are not trained, with the trained ones beside them; 0 leaves
+            them out.
         path: the run's folder; by default the trainer's ``output_dir``.
         writers: so many processes write, the first ones.
         file_mb: megabytes of a process's file from which a line holds one checksum of all tensors together.
@@ -115,17 +116,18 @@ class GrpoWatchCallback:
             quietly(lambda: self._stop(args, state, control))
 
     def _probe_if_due(self, args: Any, state: Any, model: Any) -> None:
-        due = state.global_step % self._every == 0
+        step, frozen_every = state.global_step, self._frozen_every
+        due = step % self._every == 0 or (frozen_every > 0 and step % frozen_every == 0)
         if (due or not self._begun) and model is not None and self._failures < TRIES:
-            wrong = self._probe(args, state, model, state.global_step)
+            wrong = self._probe(args, state, model, step)
             transient = isinstance(wrong, OSError)
             self._failures = 0 if wrong is None else self._failures + 1 if transient else TRIES
 
     def _probe(self, args: Any, state: Any, model: Any, step: int) -> Exception | None:
-        if not self._begun:
-            self._begun = True
+        first, self._begun = not self._begun, True
+        if first:
             quietly(lambda: self._start(args, state, model))
-        frozen = self._frozen_every > 0 and (step % self._frozen_every == 0 or step == 1)
+        frozen = self._frozen_every > 0 and (first or step % self._frozen_every == 0)
         try:
             folder = self._place(args)
         except Exception as error:  # noqa: BLE001  whatever it is, training goes on

@@ -83,6 +83,18 @@ def test_a_resumed_job_probes_at_once(tmp_path: Path, probed: list[tuple[int, bo
     assert [step for step, _ in probed] == [43, 50]
 
 
+def test_frozen_parameters_have_a_rhythm_of_their_own(tmp_path: Path, probed: list[tuple[int, bool]]) -> None:
+    """Also one that ``every`` does not divide."""
+    steps(GrpoWatchCallback(every=10, frozen_every=25), tmp_path, 50)
+    assert [step for step, _ in probed] == [1, 10, 20, 25, 30, 40, 50]
+    assert [step for step, frozen in probed if frozen] == [1, 25, 50]
+
+
+def test_a_resumed_job_reads_the_frozen_ones_at_once(tmp_path: Path, probed: list[tuple[int, bool]]) -> None:
+    steps(GrpoWatchCallback(every=10, frozen_every=50), tmp_path, 61, first=43)
+    assert probed == [(43, True), (50, True), (60, False)]
+
+
 def test_an_error_is_written_once_and_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here torch was never imported; nothing is raised, and no further step tries."""
     monkeypatch.delitem(sys.modules, "torch", raising=False)
