@@ -89,6 +89,7 @@ class Daemon:
         self._beat = self._stored_at = timer()
         self._drain_until: float | None = None
         self.done = False
+        self._shown: Sequence[FoundRun] | None = None
         self._picture = self._paint()
 
     # what other threads may call
@@ -115,8 +116,8 @@ class Daemon:
         return silent if silent > LATE_SECONDS else None
 
     def ready(self) -> bool:
-        """Whether discovery looked and every run it found was read once."""
-        return self._roster.ready
+        """Whether discovery looked, every run it found was read once, and the picture shows them."""
+        return self._roster.ready and self._roster.taken is self._shown
 
     def look(self, found: Sequence[FoundRun], problems: Sequence[str] = ()) -> None:
         """Discovery looked: these are the runs now, all of them; ``problems`` concern none of them, one line each."""
@@ -148,7 +149,9 @@ class Daemon:
         if self._plan.exit_when_done and self._roster.over():
             self._finish()
         self._keep_house(now)
+        read = self._roster.taken if self._roster.ready else self._shown
         self._picture = self._paint()
+        self._shown = read
         self._beat = self._timer()
         self._turns = self._turns.plus(self._beat - started)
         return 0.0 if more else POLL_SECONDS
@@ -191,7 +194,7 @@ class Daemon:
                 self._desk.take(watch, batch, now)
                 batches.append(batch)
             self._desk.arrive(watch, now)
-        self._desk.turn(now, self._timer(), ready=self.ready())
+        self._desk.turn(now, self._timer(), ready=self._roster.ready)
         sent = self._desk.changes()
         if batches or sent or not self._keeper.ok:
             self._keeper.commit(batches, now, sent)

@@ -56,6 +56,8 @@ class Roster:
         self._runs: dict[str, Tracked] = {}
         self._found: Sequence[FoundRun] | None = None
         self._looks = self._busy_look = 0
+        self.taken: Sequence[FoundRun] | None = None
+        """What discovery found when it was taken last."""
         self._past: Counter[str] = Counter()
         self._past_errors: Counter[tuple[str, str]] = Counter()
         self.problems: tuple[str, ...] = ()
@@ -125,7 +127,8 @@ class Roster:
         """Take what discovery found last, if that is news."""
         if self._found is None:
             return
-        found, self._found = self._found, None
+        self.taken = found = self._found
+        self._found = None
         names: set[str] = set()
         for run in found:
             options = self._options(run)

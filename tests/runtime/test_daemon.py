@@ -14,10 +14,12 @@ import pytest
 from grpo_watch.core.records import AlertState, Tick, Transition
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.errors import RuleError
+from grpo_watch.runtime.daemon import Daemon
 from grpo_watch.runtime.open import open_run
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.runtime.reconcile import RuleSet, rule_set
 from grpo_watch.runtime.replay import replay
+from grpo_watch.sinks.base import Picture
 from grpo_watch.sources.discover import Discoverer
 from tests.support.bundles import RECORDED, bundled_runs, unpack
 from tests.support.live import SHIPPED, Live, each_time
@@ -131,6 +133,31 @@ def test_a_restart_shows_what_was_told_before_anything_is_read(frozen: Path, tmp
     assert findings(again.run()) == findings(before)
     assert again.told(before.run) == told
     again.close()
+
+
+def test_it_is_ready_once_the_picture_shows_the_runs(
+    frozen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client of another thread asks just before each picture is painted, when all was read."""
+    asked: list[tuple[bool, int]] = []
+    paint = Daemon._paint
+
+    def asked_before(daemon: Daemon) -> Picture:
+        asked.append((daemon.ready(), len(daemon.picture().runs)))
+        return paint(daemon)
+
+    live = Live(frozen.parent, tmp_path / "state", now=RECORDED)
+    monkeypatch.setattr(Daemon, "_paint", asked_before)
+    live.settle()
+    assert asked
+    assert {runs for ready, runs in asked if ready} <= {1}
+    unpack("trl-1.16.0-04-healthy-lora", frozen.parent)
+    asked.clear()
+    live.settle()
+    assert asked
+    assert {runs for ready, runs in asked if ready} <= {2}
+    assert live.daemon.ready()
+    live.close()
 
 
 def test_what_was_reached_before_the_first_sight_is_backlog(frozen: Path, tmp_path: Path) -> None:
