@@ -14,6 +14,8 @@ import torch.distributed as dist
 import torch.multiprocessing as processes
 from save_fsdp_shards import WORLD, free_port
 
+from grpo_watch.callback import probe
+
 STAGES = (0, 1, 2, 3)
 STEPS = (1, 2, 3)
 """After the last of them nothing was trained any more."""
@@ -28,7 +30,7 @@ def a_model() -> Any:
 
 
 def save(rank: int, folder: str, port: int) -> None:
-    """Train and save with each stage: ``FOLDER/zeroS/global_stepN``, and what the whole weights are beside it."""
+    """Train and save with each stage: ``FOLDER/zeroS/global_stepN``, the whole weights beside it, the probe's lines."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "LOCAL_RANK": str(rank)}
     os.environ |= {"WORLD_SIZE": str(WORLD), "LOCAL_SIZE": str(WORLD)}
     torch.set_num_threads(1)
@@ -52,6 +54,7 @@ def save(rank: int, folder: str, port: int) -> None:
                 inputs = torch.arange(12.0).reshape(2, 6).bfloat16() * (rank + step)
                 engine.backward(engine(inputs).square().mean())
                 engine.step()
+            probe(engine, step, f"{folder}/probe{stage}")
             engine.save_checkpoint(f"{folder}/zero{stage}", tag=f"global_step{step}")
             if stage == STAGES[-1]:
                 (part,) = engine.optimizer.fp32_partitioned_groups_flat

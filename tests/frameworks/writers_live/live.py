@@ -16,7 +16,9 @@ import pytest
 import xxhash
 
 from grpo_watch.core.records import CheckpointDigest
+from grpo_watch.probe.checksum import RADIX
 from grpo_watch.sources.checkpoints import CheckpointSource
+from grpo_watch.sources.probe import ProbeSource
 from tests.support.detecting import Watched
 
 pytestmark = pytest.mark.frameworks
@@ -36,7 +38,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def written_by(script: str, folder: Path) -> Path:
     command = [PYTHON, str(SCRIPTS / script), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    around = {**os.environ, "PYTHONPATH": str(SCRIPTS.parents[1])}
+    done = subprocess.run(command, env=around, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -97,6 +100,28 @@ def test_the_frozen_norm_never_changes(saved: Path, stage: int) -> None:
     first, second, _ = digests(saved / f"zero{stage}")
     same = {name for name, one in first.tensors.items() if second.tensors[name].checksum == one.checksum}
     assert same == {"1.weight"}
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_the_probe_reads_what_the_processes_hold(saved: Path, stage: int) -> None:
+    """ZeRO-3's partitions add up to the checksum of the gathered weights; below it each process holds all, alike."""
+    folder = saved / f"probe{stage}"
+    source = ProbeSource("probe", folder, [folder])
+    found = [item for item in [*source.poll(None), *source.finish()] if isinstance(item, CheckpointDigest)]
+    assert (source.stats.problem, [digest.step for digest in found]) == ("", [1, 2, 3])
+    for digest in found:
+        whole = torch.load(saved / f"zero{stage}-{digest.step}.pt", weights_only=True)
+        expected = {name: by_definition(one) for name, one in whole.items() if name != "1.weight"}
+        assert {name: one.checksum for name, one in digest.tensors.items()} == expected
+        assert set(digest.replicas) == (set() if stage == 3 else {(name,) for name in expected})
+    assert found[0].tensors != found[1].tensors
+    assert found[1].tensors == found[2].tensors
+
+
+def by_definition(tensor: Any) -> str:
+    """The checksum that docs/callback.md states, in Python's integers; the bytes are whole words here."""
+    words = tensor.contiguous().reshape(-1).view(torch.int32).tolist()
+    return f"{sum(word * pow(RADIX, k, 1 << 64) for k, word in enumerate(words)) % (1 << 64):016x}"
 
 
 def test_the_program_says_so(saved: Path) -> None:
