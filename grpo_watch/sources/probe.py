@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpo_watch.core.records import (
     CheckpointDigest,
@@ -20,79 +19,18 @@ from grpo_watch.core.records import (
     Setting,
 )
 from grpo_watch.core.records import TensorDigest as Digest
-from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.logged_config import logged_config
+from grpo_watch.sources.probe_file import AHEAD, ProcessFile
 from grpo_watch.sources.probe_join import Joined
-from grpo_watch.sources.probe_lines import Failure, Start, Stopped, Weights, said, sampled
+from grpo_watch.sources.probe_lines import Start, Stopped, Weights, sampled
 from grpo_watch.sources.run_config import FROM_ARGUMENTS
-from grpo_watch.sources.tail import Tail
 
 FILE = re.compile(r"grpo-watch-probe-(\d{1,6}|engine(?:-[A-Za-z0-9_-]{1,64})?)\.jsonl")
 ENGINE = "engine"
 KINDS = {"policy": CheckpointKind.PROBE, "frozen": CheckpointKind.FROZEN, "engine": CheckpointKind.ROLLOUT_ENGINE}
 PATIENCE = 2
 """Probes that the first process may be ahead of another before that one is no longer waited for."""
-
-
-class Held(NamedTuple):
-    """A line that waits for other processes: where reading would go on with it, and its place in the order."""
-
-    before: Cursor
-    session: int
-    place: tuple[int, int, bool]
-    line: Weights
-
-
-class ProcessFile:
-    """The lines of one process. ``session`` counts the starts of the job, so that a resume comes after what it repeats.
-
-    ``failed`` says why there will be no more, until there is; ``unread`` what the newest line could not read.
-    """
-
-    def __init__(self, path: Path, roots: Sequence[Path], key: str, state: dict[str, Scalar]) -> None:
-        self.key, self.failed, self.unread, self.held = key, "", "", deque[Held]()
-        identity, position, session = (state.get(f"{key} {what}") for what in ("identity", "position", "session"))
-        at = Cursor(key, identity, position) if isinstance(identity, str) and isinstance(position, int) else None
-        self.tail = Tail(path, roots, at)
-        self.session = session if isinstance(session, int) else 0
-        self._line = 0
-
-    def read(self, stats: SourceStats, *, last: bool) -> Iterator[Start | Stopped]:
-        """Take the new lines; starts, and that the job stopped, are given out, weights are held."""
-        for line in self.tail.finish() if last else self.tail.read():
-            self._line += 1
-            if line.too_long:
-                size = line.end - line.start
-                stats.skip(Skip.TOO_LONG, f"{self.tail.path.name}, line {self._line}: {size} bytes")
-                self.unread = f"{self.tail.path.name}: line {self._line} is too long to be read ({size} bytes)"
-                continue
-            if not line.data.strip():
-                continue
-            try:
-                found = said(line.data)
-            except ValueError as error:
-                stats.skip(Skip.BAD_VALUE, f"{self.tail.path.name}, line {self._line}: {error}")
-                continue
-            if isinstance(found, Start):
-                self.session += 1
-                yield found
-            elif isinstance(found, Stopped):
-                yield found
-            elif isinstance(found, Failure):
-                self.failed = f"{self.tail.path.name}: the probe stopped after step {found.step}: {found.text}"
-            elif found is not None:
-                self.failed = ""
-                name, unread = self.tail.path.name, found.unread
-                self.unread = f"{name}: step {found.step} could not be read: {unread}" if unread else ""
-                place = (self.session, found.step, found.of == "frozen")
-                self.held.append(Held(self.tail.before(self.key, line), self.session, place, found))
-
-    def state(self) -> dict[str, Scalar]:
-        """Where reading would go on: with the first line that is held."""
-        at = self.held[0].before if self.held else self.tail.cursor(self.key)
-        session = self.held[0].session if self.held else self.session
-        known: dict[str, Scalar] = {"identity": at.identity, "position": at.position, "session": session}
-        return {f"{self.key} {what}": value for what, value in known.items()}
 
 
 class ProbeSource:
@@ -141,9 +79,20 @@ class ProbeSource:
 
     def _read(self, seen: float | None, *, last: bool) -> Iterator[Item]:
         self._look()
-        ranks = sorted(
-            (file for key, file in self._files.items() if not key.startswith(ENGINE)), key=lambda file: int(file.key)
-        )
+        files = list(self._files.values())
+        engines = [file for file in files if file.key.startswith(ENGINE)]
+        ranks = sorted((file for file in files if not file.key.startswith(ENGINE)), key=lambda file: int(file.key))
+        read = -1
+        while read != sum(file.lines for file in files):
+            read = sum(file.lines for file in files)
+            yield from self._pieces(ranks, engines, seen, last=last)
+        self.stats.bytes = sum(file.tail.bytes for file in files)
+        self.stats.problem = self._problem()
+
+    def _pieces(
+        self, ranks: Sequence[ProcessFile], engines: Sequence[ProcessFile], seen: float | None, *, last: bool
+    ) -> Iterator[Item]:
+        """Read a piece of each file, and give out the steps that are whole."""
         for file in ranks:
             for told in file.read(self.stats, last=last):
                 if isinstance(told, Start):
@@ -152,14 +101,12 @@ class ProbeSource:
                     yield self._heeded(told, seen)
         if ranks:
             yield from self._steps(ranks[0], ranks[1:], seen, last=last)
-        for engine in [file for key, file in self._files.items() if key.startswith(ENGINE)]:
+        for engine in engines:
             for _ in engine.read(self.stats, last=last):
                 pass  # an engine says no start
             while engine.held:
                 which = engine.key.removeprefix(ENGINE).removeprefix("-")
                 yield self._digest([engine.held.popleft().line], seen, which)
-        self.stats.bytes = sum(file.tail.bytes for file in self._files.values())
-        self.stats.problem = self._problem()
 
     def _look(self) -> None:
         """Find the files; there may be more of them from time to time."""
@@ -175,17 +122,22 @@ class ProbeSource:
     def _steps(
         self, clock: ProcessFile, others: Sequence[ProcessFile], seen: float | None, *, last: bool
     ) -> Iterator[Item]:
-        while clock.held:
+        while len(clock.held) > (AHEAD // 2 if clock.paused else 0):  # some of what follows tells of the next start
             now = clock.held[0]
+            joins: list[ProcessFile] = []
             for file in others:
-                while file.held and file.held[0].place < now.place:
+                while file.held and _earlier(file, clock):
                     file.held.popleft()
-            with_it = [file for file in others if file.held and file.held[0].place == now.place]
-            silent = [file for file in others if not file.held and not file.failed]
-            missing = now.line.writers - 1 - len(others)
+                if file.held and file.held[0].place == now.place and file.same_start(clock):
+                    joins.append(file)
+            writers = [file for file in others if int(file.key) < now.line.writers]
+            if any(file.paused and not file.held for file in writers):
+                return  # what was held of it was of another start: it is read on first
+            silent = [file for file in writers if not file.held and not file.failed]
+            missing = now.line.writers - 1 - len(writers)
             if (silent or missing > 0) and not last and len(clock.held) <= PATIENCE:
                 return
-            lines = [file.held.popleft().line for file in (clock, *with_it)]
+            lines = [file.held.popleft().line for file in (clock, *joins)]
             if any(line.tensors or not line.unread for line in lines):
                 yield self._digest(lines, seen)
 
@@ -240,3 +192,9 @@ class ProbeSource:
             if file.failed or file.tail.problem or file.unread:
                 return file.failed or file.tail.problem or file.unread
         return ""
+
+
+def _earlier(file: ProcessFile, clock: ProcessFile) -> bool:
+    """Whether the first line held of a process lies before the clock's: nothing will be joined with it any more."""
+    held, now = file.held[0], clock.held[0]
+    return held.place < now.place if file.same_start(clock) else held.began < now.began

@@ -32,7 +32,10 @@ SAMPLED: Mapping[str, str] = MappingProxyType(
 
 
 class Start(NamedTuple):
-    """A process began to train: its rank of so many, its random seed, the trainer's arguments, how it samples."""
+    """A process began to train: its rank of so many, its random seed, the trainer's arguments, how it samples.
+
+    ``time`` is when (Unix seconds of its machine).
+    """
 
     rank: int
     ranks: int
@@ -40,6 +43,7 @@ class Start(NamedTuple):
     framework: str | None
     settings: Mapping[str, Any]
     sampling: Mapping[str, Any]
+    time: float = 0.0
 
 
 class Entry(NamedTuple):
@@ -58,7 +62,7 @@ class Entry(NamedTuple):
 class Weights(NamedTuple):
     """Checksums that one process took; ``of`` is ``policy``, ``frozen`` or ``engine``.
 
-    ``unread``: what it could not read, and why.
+    ``unread``: what it could not read, and why. ``time`` is when it was written (Unix seconds of its machine).
     """
 
     of: str
@@ -70,6 +74,7 @@ class Weights(NamedTuple):
     synced: bool
     version: str
     unread: str = ""
+    time: float = 0.0
 
 
 class Failure(NamedTuple):
@@ -122,6 +127,7 @@ def _start(line: Mapping[str, Any]) -> Start:
         framework if isinstance(framework, str) else None,
         settings if isinstance(settings, dict) else {},
         sampling if isinstance(sampling, dict) else {},
+        _time(line),
     )
 
 
@@ -139,6 +145,7 @@ def _weights(line: Mapping[str, Any]) -> Weights:
         line.get("synced") is True,
         str(line.get("version", ""))[:200],
         str(line.get("unread", ""))[:300],
+        _time(line),
     )
 
 
@@ -158,6 +165,14 @@ def sampled(sampling: Mapping[str, Any]) -> dict[str, Scalar]:
         for name, value in sampling.items()
         if name in SAMPLED and isinstance(value, bool if name == "do_sample" else (int, float))
     }
+
+
+def _time(line: Mapping[str, Any]) -> float:
+    """When it was written; 0 where it does not say."""
+    value = line.get("time")
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1 << 62:
+        return float(value)
+    return 0.0
 
 
 def _count(line: Mapping[str, Any], name: str, default: int = 0) -> int:
