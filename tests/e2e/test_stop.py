@@ -13,7 +13,8 @@ import socket
 import sqlite3
 import struct
 import threading
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,20 @@ def opened(pid: int) -> set[str]:
     return found
 
 
+@contextmanager
+def watching_while_apprise_drips(run: Run, folder: Path) -> Iterator[Process]:
+    """A daemon that has asked a service behind apprise, whose answer never ends."""
+    asked = threading.Event()
+    with dripping(b"X", asked) as url:
+        file = secret_file(folder / "service", f"json://{url.removeprefix('http://')}/")
+        given = told_by(folder, f"type: apprise, url_file: '{file}'")
+        with watching(run.path, state=folder / "state", options=given) as daemon:
+            ready(daemon)
+            run.write(0.9)
+            until(asked.is_set, daemon.child)
+            yield daemon
+
+
 def test_a_stop_does_not_wait_for_a_receiver_that_hangs(run: Run, tmp_path: Path) -> None:
     """A message is under way; the same one goes after the next start."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -80,35 +95,21 @@ def test_a_stop_does_not_wait_for_a_receiver_that_hangs(run: Run, tmp_path: Path
 
 
 def test_a_stop_does_not_wait_for_an_apprise_service_that_drips(run: Run, tmp_path: Path) -> None:
-    asked = threading.Event()
-    with dripping(b"X", asked) as url:
-        file = secret_file(tmp_path / "service", f"json://{url.removeprefix('http://')}/")
-        given = told_by(tmp_path, f"type: apprise, url_file: '{file}'")
-        with watching(run.path, state=tmp_path / "state", options=given) as daemon:
-            ready(daemon)
-            run.write(0.9)
-            until(asked.is_set, daemon.child)
-            assert terminate(daemon) == 0
+    with watching_while_apprise_drips(run, tmp_path) as daemon:
+        assert terminate(daemon) == 0
 
 
 def test_a_stop_does_not_wait_for_a_process_that_no_signal_ends(run: Run, tmp_path: Path) -> None:
     """apprise's process is frozen: Python would wait for it for ever at its exit. It ends once it can."""
-    asked = threading.Event()
-    with dripping(b"X", asked) as url:
-        file = secret_file(tmp_path / "service", f"json://{url.removeprefix('http://')}/")
-        given = told_by(tmp_path, f"type: apprise, url_file: '{file}'")
-        with watching(run.path, state=tmp_path / "state", options=given) as daemon:
-            ready(daemon)
-            run.write(0.9)
-            until(asked.is_set, daemon.child)
-            (child,) = children(daemon)
-            os.kill(child, signal.SIGSTOP)
-            try:
-                assert terminate(daemon) == 0
-                assert LEFT_BEHIND in daemon.said()
-            finally:
-                os.kill(child, signal.SIGCONT)
-            until(lambda: not command_of(child))
+    with watching_while_apprise_drips(run, tmp_path) as daemon:
+        (child,) = children(daemon)
+        os.kill(child, signal.SIGSTOP)
+        try:
+            assert terminate(daemon) == 0
+            assert LEFT_BEHIND in daemon.said()
+        finally:
+            os.kill(child, signal.SIGCONT)
+        until(lambda: not command_of(child))
 
 
 def test_a_stop_does_not_wait_for_ten_gigabytes_of_weights(run: Run, tmp_path: Path) -> None:

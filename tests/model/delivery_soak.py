@@ -11,12 +11,12 @@ import argparse
 import logging
 import sys
 import time
-import traceback
 
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine
 
 from tests.model.delivery_machine import DeliveryMachine
+from tests.model.in_batches import holds
 from tests.model.pipeline_machine import PipelineMachine
 
 BATCH = 100
@@ -56,19 +56,9 @@ def _play(machine: type[RuleBasedStateMachine], histories: int, steps: int, firs
         suppress_health_check=list(HealthCheck),  # on a slow machine too
     )
     began, batches = time.monotonic(), -(-histories // BATCH)
-    failures = sum(not _batch(machine, number, chosen) for number in range(first, first + batches))
+    failures = sum(not holds(machine, number, chosen) for number in range(first, first + batches))
     word = f"FAIL: {failures} of {batches} batches" if failures else "PASS"
     return f"{word}: {batches * BATCH} histories in {time.monotonic() - began:.0f} s"
-
-
-def _batch(machine: type[RuleBasedStateMachine], number: int, chosen: settings) -> bool:
-    try:
-        seed(number)(run_state_machine_as_test)(machine, settings=chosen)
-    except Exception:  # noqa: BLE001  whatever it is, the other batches run
-        print(f"seed {number}:")  # noqa: T201  its output
-        traceback.print_exc()
-        return False
-    return True
 
 
 if __name__ == "__main__":
