@@ -162,8 +162,7 @@ def cancelling(groups: Sequence[GroupSummary], at_most: float, quiet: float, flo
 def _offsets(groups: Sequence[GroupSummary]) -> Iterator[tuple[str, list[float]]]:
     """Per group and function the scores less the group's mean, where all are numbers."""
     for group in groups:
-        advantages, functions = _known(group)
-        del advantages
+        _, functions = _known(group)
         names = [name for name in group.rewards if name != ADVANTAGE]
         for name, scores in zip(names, functions, strict=False):
             mean = sum(scores) / len(scores)
