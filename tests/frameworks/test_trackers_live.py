@@ -61,7 +61,10 @@ def test_one_run_through_its_log_and_its_trackers(tmp_path: Path, monkeypatch: p
     (log,) = run.glob("wandb/offline-run-*/*.wandb")
     logged = rows(WandbOfflineSource("wandb", log, [run], lambda: 8))[: len(series["step"])]
     assert [row.step for row in logged] == series["step"]
-    assert [plain(row)["kl"] for row in logged] == series["kl_reference"]
+    shown, newest = series["kl_reference"][:-1], series["kl_reference"][-1]
+    *earlier, last = [plain(row)["kl"] for row in logged]
+    assert shown == earlier
+    assert newest in {last, None}  # a step's completions may be read before its row
 
 
 def test_each_tracker_alone_gives_what_the_trainer_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
