@@ -12,7 +12,7 @@ from grpo_watch.sinks.digests import listed
 from grpo_watch.sinks.notification import NOTHING, RESOLVED, Notification, Outcome, Result
 from grpo_watch.sinks.text import clean, evidence_line, headline, trends
 
-MAX_BODY = 1_700
+MAX_TITLE, MAX_BODY = 320, 1_700
 """Bytes: Discord takes 2,000 characters, WeCom's robots 2,048 bytes of text with the title."""
 SHOWN_PARTS, ROOM = 10, 1_350
 """Alerts of a digest that are listed, and all critical ones within so many bytes; an address follows."""
@@ -49,7 +49,7 @@ class AppriseReceiver:
             url = self._url()
         except ConfigError as problem:
             return Outcome(Result.RETRY, str(problem))
-        letter = Letter(url, _harmless(headline(notification)), body_of(notification), _kind(notification))
+        letter = Letter(url, title_of(notification), body_of(notification), _kind(notification))
         heard = self._process.post(letter)
         if heard.problem:
             return Outcome(Result.RETRY, heard.problem)
@@ -65,6 +65,11 @@ class AppriseReceiver:
         self._process.close()
 
 
+def title_of(told: Notification) -> str:
+    """The headline, at most ``MAX_TITLE`` bytes: a run's name may be long, and each ``@`` in it takes four."""
+    return _bounded(_harmless(headline(told)), MAX_TITLE)
+
+
 def body_of(told: Notification) -> str:
     """The text of a message, at most ``MAX_BODY`` bytes; nobody is mentioned by what a completion says."""
     if told.parts:
@@ -76,9 +81,7 @@ def body_of(told: Notification) -> str:
             lines += [f"What to do: {clean(told.hint, 400)}"] if told.hint else []
         lines += [evidence_line(told.evidence, 400), *trends(told)]
     lines += [clean(told.page, 300), clean(f"Runbook: {told.runbook}", 300) if told.runbook else ""]
-    text = _harmless("\n".join(line for line in lines if line))
-    written = text.encode("utf-8", "replace")
-    return text if len(written) <= MAX_BODY else written[: MAX_BODY - 3].decode("utf-8", "ignore") + "…"
+    return _bounded(_harmless("\n".join(line for line in lines if line)), MAX_BODY)
 
 
 def _line(part: Notification, length: int) -> str:
@@ -88,6 +91,12 @@ def _line(part: Notification, length: int) -> str:
 def _harmless(text: str) -> str:
     """Nobody is mentioned (``@all``, Feishu's ``<at …>``) and no link hides where it leads: what begins one is cut."""
     return text.replace("@", "@\u2060").replace("<", "<\u2060").replace("](", "]\u2060(")
+
+
+def _bounded(text: str, size: int) -> str:
+    """The text in at most so many bytes, no character cut in two."""
+    written = text.encode("utf-8", "replace")
+    return text if len(written) <= size else written[: size - 3].decode("utf-8", "ignore") + "…"
 
 
 def _kind(told: Notification) -> str:

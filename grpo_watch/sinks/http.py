@@ -60,10 +60,13 @@ class Access:
 def outcome_of(status: int, retry_after: float | None = None, said: str = "") -> Outcome:
     """The table of outcomes: what an HTTP status means for the message.
 
-    2xx is delivered. Redirects are not followed, but what redirects today (a login page, maintenance) may accept
-    tomorrow; the same holds for ``RETRIED`` and for errors of the server.
+    2xx is delivered, unless the body is one of Slack's refusals (``said``). Redirects are not followed, but what
+    redirects today (a login page, maintenance) may accept tomorrow; the same holds for ``RETRIED`` and for errors of
+    the server.
     """
     told = f"HTTP {status}{f' {said}' if said else ''}"
+    if status in ACCEPTED and said:
+        return Outcome(Result.RETRY, told, status=status, most_tries=MENDING_TRIES)
     if status in ACCEPTED:
         return Outcome(Result.DELIVERED, told, status=status)
     if status in REDIRECTS:
@@ -134,8 +137,8 @@ def seconds_of(header: str, now: float) -> float | None:
     except ValueError:
         try:
             moment = parsedate_to_datetime(header)
-        except (ValueError, TypeError, IndexError):
+        except (ValueError, TypeError, IndexError, OverflowError):
             return None
         zoned = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
         wait = (zoned - datetime.fromtimestamp(now, timezone.utc)).total_seconds()
-    return min(max(wait, 0.0), MAX_RETRY_AFTER) if math.isfinite(wait) else None
+    return None if math.isnan(wait) else min(max(wait, 0.0), MAX_RETRY_AFTER)

@@ -17,7 +17,7 @@ from grpo_watch.errors import ConfigError
 from grpo_watch.runtime.receivers import Around, build
 from grpo_watch.sinks import apprise_sink
 from grpo_watch.sinks.apprise_process import Heard, Letter, posted
-from grpo_watch.sinks.apprise_sink import MAX_BODY, body_of
+from grpo_watch.sinks.apprise_sink import MAX_BODY, body_of, title_of
 from grpo_watch.sinks.http import MENDING_TRIES
 from grpo_watch.sinks.notification import Receiver, Result
 from tests.support.receiving import Answer, Receiving, secret_file, told
@@ -200,6 +200,20 @@ def test_the_text_is_bounded_in_bytes() -> None:
     digest = body_of(told(runbook="", parts=warnings))
     assert digest.count("kl-stuck-at-zero") == 10
     assert "… and 20 more: 20 warnings" in digest
+
+
+@pytest.mark.parametrize("name", ["学" * 80, "@" * 180, "训" * 200, "😀" * 200, "a" * 255])
+def test_title_and_text_together_fit_where_the_least_is_taken(name: str, world: Services, tmp_path: Path) -> None:
+    """WeCom's 2,048 bytes, whatever the run is called; and Discord's 2,000 characters."""
+    host = "qyapi.weixin.qq.com"
+    world[host] = Receiving([Answer(200, body=OK)])
+    long = "训" * 10_000
+    alert = told(run=name, message=long, hint=long, cause=long, evidence={"a": long})
+    assert receiver(tmp_path, f"wecombot://{SECRET}").send(alert).result is Result.DELIVERED
+    content = json.loads(world[host].sent[0].body)["text"]["content"]
+    assert "kl-stuck-at-zero" in content
+    assert len(content.encode()) <= 2_048
+    assert len(title_of(alert)) + 2 + MAX_BODY <= 2_000
 
 
 def test_a_digest_names_its_critical_alerts_first() -> None:

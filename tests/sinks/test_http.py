@@ -59,12 +59,25 @@ def test_the_table_of_outcomes(statuses: tuple[int, ...], result: Result) -> Non
         ("soon", None),
         ("nan", None),
         ("", None),
+        ("1.5", 1.5),
+        ("9" * 400, MAX_RETRY_AFTER),
+        ("Wed, 99999999999999999999 Oct 2026 07:28:00 GMT", None),
+        ("Thu, 01 Jan 0001 00:00:00 +2359", 0.0),
+        ("Fri, 31 Dec 9999 23:59:59 -2359", MAX_RETRY_AFTER),
     ],
 )
 def test_retry_after(header: str, seconds: float | None) -> None:
     with receiving(Answer(429, {"Retry-After": header})) as server:
         outcome = http().send("POST", server.url)
     assert (outcome.result, outcome.retry_after, outcome.status) == (RETRY, seconds, 429)
+
+
+def test_a_refusal_with_a_good_status_is_no_delivery() -> None:
+    """What stands before Slack may answer 200 with Slack's own refusal; any other word means nothing."""
+    with receiving(Answer(200, body=b"invalid_payload"), Answer(200, body=b"ok"), Answer(204, body=b"")) as server:
+        refused, *taken = (http().send("POST", server.url) for _ in range(3))
+    assert (refused.result, refused.detail, refused.most_tries) == (RETRY, "HTTP 200 invalid_payload", 1_500)
+    assert [outcome.result for outcome in taken] == [DELIVERED, DELIVERED]
 
 
 def test_a_redirect_is_not_followed() -> None:

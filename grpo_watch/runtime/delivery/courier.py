@@ -89,7 +89,7 @@ class Courier:
     def _refresh(self) -> None:
         around, picture = self._around, self._around.picture()
         shown = {run.snapshot.run for run in picture.runs}
-        firing = [told for told in self.outbox.firing() if told.run in shown]
+        firing = [told for told in self.outbox.firing(around.clock()) if told.run in shown]
         try:
             outcome = self._receiver.refresh(firing, picture, around.clock())
         except Exception as error:

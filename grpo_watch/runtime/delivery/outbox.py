@@ -6,13 +6,14 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from grpo_watch.runtime.delivery.backoff import wait_before
 from grpo_watch.runtime.delivery.episodes import Episodes, Mute
 from grpo_watch.runtime.delivery.making import digest
 from grpo_watch.runtime.delivery.packing import pack, unpack
 from grpo_watch.runtime.delivery.trouble import Report, Trouble
-from grpo_watch.runtime.delivery.waiting import Queue, Row
+from grpo_watch.runtime.delivery.waiting import Queue, Row, without_news
 from grpo_watch.sinks.notification import Notification, Outcome, Result
 from grpo_watch.sinks.route import Routed
 from grpo_watch.store.deliveries import Changes, Kept, Queued
@@ -147,10 +148,14 @@ class Outbox:
         with self.moved:
             return self._trouble.now
 
-    def firing(self) -> list[Notification]:
-        """What the receiver was told that did not end yet."""
+    def firing(self, wall: float) -> list[Notification]:
+        """What the receiver was told that did not end yet, as quiet hours let it know at ``wall`` (Unix seconds)."""
         with self.moved:
-            return list(self._episodes.firing())
+            firing = list(self._episodes.firing())
+            if self._route.quiet is None:
+                return firing
+            waiting = (*self._held, *self._gathering, *self._queue, *chain.from_iterable(self._bundles))
+            return without_news(firing, [row for row in waiting if self._holds(row, wall)])
 
     # the receiver's thread
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
-from grpo_watch.sinks.notification import Notification
+from grpo_watch.sinks.notification import FIRING, RESOLVED, Notification
 
 Episode = tuple[str, str, str]
 
@@ -38,6 +38,16 @@ class Row:
 def episode_of(notification: Notification) -> Episode:
     """Run, rule and key."""
     return notification.run, notification.rule, notification.key
+
+
+def without_news(firing: Sequence[Notification], kept: Iterable[Row]) -> list[Notification]:
+    """What fires as a receiver knows it from which these rows are kept: nothing that began in them, all that ended."""
+    first: dict[Episode, Notification] = {}
+    for row in sorted(kept, key=lambda one: one.number):
+        first.setdefault(row.episode, row.notification)
+    known = [told for told in firing if episode_of(told) not in first]
+    over = [told for told in first.values() if told.status == RESOLVED]
+    return [*known, *(replace(told, status=FIRING, ended=None) for told in over)]
 
 
 class Queue:

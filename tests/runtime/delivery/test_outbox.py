@@ -385,6 +385,27 @@ def test_what_gets_worse_at_night_is_told_in_order() -> None:
     assert ids(box.send_all()) == ["fire-1", "worse"]
 
 
+def test_who_is_reminded_of_what_fires_hears_no_news_of_the_night() -> None:
+    """Alertmanager is told again and again all that fires: what began in quiet hours is kept from that too, and what
+    ended in them fires for it until they are over."""
+    box = Postbox(NIGHT)
+    box.now = EVENING - 1
+    box.put(fire(1, severity="warning"), fire(2, severity="warning"))
+    box.send_all()
+    box.now = EVENING
+    box.put(fire(3, severity="warning"), fire(4), fire(5, severity="warning"), end(1), end(2), end(5))
+    box.put(fire(1, id="again", severity="warning"))
+    for _ in range(2):  # also once the queue was looked through
+        known = box.outbox.firing(box.now)
+        assert {(each.run, each.status, each.ended) for each in known} == {
+            (run, "firing", None) for run in ("run1", "run2", "run4")
+        }
+        box.send_all()
+    again = Postbox(NIGHT, kept=box.kept())
+    assert {each.run for each in again.outbox.firing(EVENING)} == {"run1", "run2", "run4"}
+    assert {each.run for each in box.outbox.firing(MORNING)} == {"run1", "run3", "run4"}
+
+
 # bounds and trouble
 
 

@@ -44,7 +44,9 @@ class Stopping:
     def look(self) -> None:
         """What its thread does every few seconds."""
         outbox = self.desk.outboxes[1]
-        outbox.refreshed(self.stop.receiver.refresh(outbox.firing(), self.live.daemon.picture(), self.live.now))
+        outbox.refreshed(
+            self.stop.receiver.refresh(outbox.firing(self.live.now), self.live.daemon.picture(), self.live.now)
+        )
 
     def take(self) -> Job | None:
         """The next message for the stop action that matters."""
