@@ -130,8 +130,12 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
     if not groups or len(groups) * 2 < len(summary.groups):
         return None
     patterns = tuple(group.pattern for group in groups)
-    pattern, count = Counter(patterns).most_common(1)[0]
-    counts, as_often = Counter(map(counts_of, patterns)).most_common(1)[0]
+    seen = Counter(patterns)
+    pattern, count = seen.most_common(1)[0]
+    often: Counter[tuple[int, ...]] = Counter()
+    for each, times in seen.items():
+        often[counts_of(each)] += times
+    counts, as_often = often.most_common(1)[0]
     earned = tuple(frozenset(totals(group)) for group in groups)
     rewards = [total for each in earned for total in each]
     return BatchCopies(

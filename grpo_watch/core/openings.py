@@ -89,6 +89,7 @@ def _shares(patterns: Sequence[tuple[int, ...]], place: Callable[[int], int]) ->
     first = [places.index(one) for one in places]
     others = [pair for pair in combinations(range(len(places)), 2) if places[pair[0]] != places[pair[1]]]
     later = [at for at, one in enumerate(first) if one != at]
-    together = sum(each[at] == each[first[at]] for each in patterns for at in later)
-    apart = sum(each[one] == each[other] for each in patterns for one, other in others)
+    repeating = [each for each in patterns if len(set(each)) < len(each)]  # nothing is alike in the others
+    together = sum(each[at] == each[first[at]] for each in repeating for at in later)
+    apart = sum(each[one] == each[other] for each in repeating for one, other in others)
     return together / (len(patterns) * len(later)), (apart + 1) / (len(patterns) * len(others) + 1)

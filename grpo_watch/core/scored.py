@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import isfinite
+from operator import gt, lt
 
 from grpo_watch.core.records import GroupSummary, Scalar
 from grpo_watch.core.robust import correlation
@@ -91,27 +92,25 @@ def _known(group: GroupSummary) -> tuple[list[float] | None, list[list[float]]]:
 def _pairs(advantages: _Scores, functions: Sequence[_Scores]) -> tuple[int, int]:
     """Pairs one of which has the higher rewards, and how many of them have advantages the other way round."""
     pairs = against = 0
-    for one, other in combinations(range(len(advantages)), 2):
-        higher = _dominates(functions, one, other) - _dominates(functions, other, one)
-        pairs += higher != 0
-        against += higher * (advantages[one] - advantages[other]) < 0
+    for (one, left), (other, right) in combinations(zip(advantages, zip(*functions, strict=True), strict=True), 2):
+        if left != right and (higher := _higher(left, right)):
+            pairs += 1
+            against += higher * (one - other) < 0
     return pairs, against
 
 
 def _differing(functions: Sequence[_Scores], kept: Sequence[_Scores]) -> int:
     """Clear pairs in which one of the kept functions differs."""
-    return sum(
-        any(scores[one] != scores[other] for scores in kept)
-        and _dominates(functions, one, other) != _dominates(functions, other, one)
-        for one, other in combinations(range(len(functions[0])), 2)
-    )
+    rows = zip(zip(*functions, strict=True), zip(*kept, strict=True), strict=False)  # none kept: nothing differs
+    return sum(one != other and _higher(left, right) != 0 for (left, one), (right, other) in combinations(rows, 2))
 
 
-def _dominates(functions: Sequence[_Scores], one: int, other: int) -> bool:
-    """Whether every function scores the one at least as high, and one of them higher: then so does any weighted sum."""
-    return all(scores[one] >= scores[other] for scores in functions) and any(
-        scores[one] > scores[other] for scores in functions
-    )
+def _higher(one: _Scores, other: _Scores) -> int:
+    """1 where every function scores the one at least as high, and one of them higher: then so does any weighted sum.
+
+    -1 where it is the other way round, 0 where neither holds.
+    """
+    return any(map(gt, one, other)) - any(map(lt, one, other))
 
 
 @dataclass(frozen=True, slots=True)
