@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +17,9 @@ FILE = "state.db"
 OWNER_READS = 0o600
 VERSION = 2
 CHECKED_BYTES = 64 * 1024 * 1024
-"""Larger databases are not checked page by page at the start (0.1 s per 50 MB); damage then shows when it is met."""
+"""Larger databases are not checked page by page at the start (0.3 s for these); damage then shows when it is met …"""
+SUSPECT = "state.suspect"
+"""… and this file asks the next start for a check, however long it takes."""
 
 SCHEMA = f"""
 CREATE TABLE runs (
@@ -46,6 +49,29 @@ UPGRADES = {
 }
 """What makes a database of this version one of the next."""
 
+OF_THE_MACHINE = (
+    "disk is full",
+    "disk I/O error",
+    "readonly",
+    "unable to open",
+    "is locked",
+    "access permission denied",
+    "locking protocol",
+)
+"""What SQLite says where the file is not to blame; ``sqlite_errorcode`` is not there before Python 3.11."""
+_READ_FIRST = (
+    "SELECT id, name, identity, first_seen, ended, noted, verdict, archived, looked FROM runs",
+    "SELECT snapshot, history FROM runs LIMIT 0",
+    "SELECT run, block, count, data FROM items LIMIT 0",
+    "SELECT run, source, data FROM cursors LIMIT 0",
+    "SELECT number, id, run, at, backlog, data FROM transitions LIMIT 0",
+    "SELECT run, rule, key, data FROM alerts LIMIT 0",
+    "SELECT run, rule, value FROM fingerprints LIMIT 0",
+    "SELECT sink, id, number, run, at, data, tries, bundle, together, outcome FROM deliveries",
+    "SELECT sink, run, rule, key, state, data FROM told",
+)
+"""What a daemon needs to begin, and each column: also of a database that is not checked."""
+
 log = logging.getLogger("grpo_watch.store")
 
 
@@ -67,9 +93,9 @@ def open_database(folder: Path, now: float, mounts: Path = MOUNTS) -> sqlite3.Co
     try:
         try:
             return _connect(path, journal)
-        except sqlite3.OperationalError:
-            raise
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter where a message quotes a damaged page
+            if isinstance(error, sqlite3.OperationalError) and any(words in str(error) for words in OF_THE_MACHINE):
+                raise
             aside = _put_aside(path, now)
             log.error(  # noqa: TRY400  the file is to blame, a traceback says nothing
                 "the state database is damaged; it was kept aside and a new one begun",
@@ -107,21 +133,27 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version > VERSION:
         raise UsageError(f"{path}: written by a newer grpo-watch (format {version}); upgrade, or give --state-dir")
+    if version < 0:
+        raise sqlite3.DatabaseError(f"there is no format {version}")
     if version == 0:
         database.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
-    elif path.stat().st_size <= CHECKED_BYTES:
-        (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    elif path.stat().st_size <= CHECKED_BYTES or path.with_name(SUSPECT).exists():
+        (found,) = database.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
             raise sqlite3.DatabaseError(found)
+        path.with_name(SUSPECT).unlink(missing_ok=True)
     for older in range(version or VERSION, VERSION):
         script = "; ".join(UPGRADES[older])
         database.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {older + 1}; COMMIT")
+    for query in _READ_FIRST:
+        deque(database.execute(query), maxlen=0)
     database.execute(f"PRAGMA user_version = {VERSION}")  # a read-only or full disk shows here, at the start
 
 
 def _put_aside(path: Path, now: float) -> Path:
     aside = put_aside(path.parent, now)
     path.rename(aside)
+    path.with_name(SUSPECT).unlink(missing_ok=True)
     path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
     with suppress(FileNotFoundError):  # the newest deliveries may stand only there
         path.with_name(f"{path.name}-wal").rename(f"{aside}-wal")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 SCHEMA = """
@@ -131,16 +131,26 @@ def forget(database: sqlite3.Connection, run: str) -> None:
 def salvage(path: Path, now: float) -> Changes:
     """What can still be read in a damaged database, row by row; nothing where nothing can. ``now`` is Unix seconds."""
     saved = Changes()
-    with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as damaged:
-        with suppress(sqlite3.Error):
-            saved.told.update(((t.sink, (t.run, t.rule, t.key)), t) for t in _told(damaged))
-        with suppress(sqlite3.Error):
-            saved.queued.extend(_queued(damaged))
-        with suppress(sqlite3.Error):
+    unreadable = (sqlite3.Error, UnicodeDecodeError)
+    with suppress(*unreadable), closing(sqlite3.connect(path)) as damaged:
+        with suppress(*unreadable):
+            saved.told.update(((t.sink, (t.run, t.rule, t.key)), t) for t in _told(damaged) if _whole(t))
+        with suppress(*unreadable):
+            saved.queued.extend(queued for queued in _queued(damaged) if _whole(queued))
+        with suppress(*unreadable):
             for sink, name in _finished(damaged):
-                saved.queued.append(Queued(sink, name, 0, "", now, b""))
-                saved.finished[sink, name] = ("delivered", now)
+                finished = Queued(sink, name, 0, "", now, b"")
+                if _whole(finished):
+                    saved.queued.append(finished)
+                    saved.finished[sink, name] = ("delivered", now)
     return saved
+
+
+def _whole(row: Queued | Told) -> bool:
+    """Whether each value is of its kind: a damaged page may hold any."""
+    text, numbers = (str,), (int, float)
+    kinds = {"data": (bytes,), "at": numbers} | dict.fromkeys(("number", "tries", "bundle", "together"), (int,))
+    return all(isinstance(getattr(row, one.name), kinds.get(one.name, text)) for one in fields(row))
 
 
 def _queued(database: sqlite3.Connection) -> Iterator[Queued]:

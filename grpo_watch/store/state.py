@@ -9,7 +9,7 @@ import hashlib
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from grpo_watch.core.records import Cursor, Item, Transition
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.errors import GrpoWatchError
 from grpo_watch.store import codec, deliveries
-from grpo_watch.store.database import FILE, open_database, put_aside
+from grpo_watch.store.database import FILE, SUSPECT, open_database, put_aside
 from grpo_watch.store.lock import StateLock
 
 BLOCK_ITEMS = 512
@@ -299,7 +299,12 @@ class Store:
             try:
                 yield
                 self._database.execute("COMMIT")
-            except BaseException:
+            except BaseException as error:
+                if (
+                    type(error) is sqlite3.DatabaseError
+                ):  # damage; what the machine or a statement does is of a subclass
+                    with suppress(OSError):
+                        (self.folder / SUSPECT).touch()
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import random
 import signal
 import sqlite3
 import subprocess
@@ -26,7 +27,8 @@ from grpo_watch.core.records import (
     Verdict,
 )
 from grpo_watch.errors import StateInUseError, UsageError
-from grpo_watch.store import codec
+from grpo_watch.store import codec, database
+from grpo_watch.store.deliveries import Changes, Queued, Told
 from grpo_watch.store.state import BLOCK_ITEMS, Batch, Store, StoreError, slug
 
 DAY = 86_400.0
@@ -242,6 +244,77 @@ def test_a_database_damaged_in_the_middle_is_kept_aside(tmp_path: Path) -> None:
     assert store.runs() == []
     store.close()
     assert (tmp_path / "state.db.damaged-99").exists()
+
+
+def spoilt(whole: bytes, chance: random.Random) -> bytes:
+    """The file with a cut, a hole, noise, bits that turned, two pages in each other's place, or another format."""
+    data, at = bytearray(whole), chance.randrange(100, len(whole))
+    kind = chance.choice(("cut", "hole", "noise", "schema", "bits", "swap", "format"))
+    if kind == "cut":
+        del data[at:]
+    elif kind in {"hole", "noise", "schema"}:
+        at = chance.randrange(100, 4096) if kind == "schema" else at
+        size = min(chance.choice((1, 16, 512, 4096)), len(data) - at)
+        data[at : at + size] = bytes(size) if kind == "hole" else chance.randbytes(size)
+    elif kind == "bits":
+        for _ in range(chance.choice((1, 5, 50))):
+            data[chance.randrange(100, len(data))] ^= 1 << chance.randrange(8)
+    elif kind == "swap":
+        one, two = (4096 * chance.randrange(len(data) // 4096) for _ in range(2))
+        data[one : one + 4096], data[two : two + 4096] = data[two : two + 4096], data[one : one + 4096]
+    else:
+        data[60:64] = chance.choice((bytes(4), b"\0\0\0\1", b"\xff\0\0\0"))  # user_version: 0, 1, or less than that
+    return bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_damaged_the_watch_begins(tmp_path: Path, seed: int) -> None:
+    """Also where only an index, the schema, the format's number or a name is; and what it then stores is there."""
+    store = Store(tmp_path / "whole", 0.0)
+    for number in range(3):
+        store.register(f"/runs/{number}", f"r{number}", 1.0)
+        news = [Queued("hook", f"{number}-{n}", n, f"r{number}", 1.0, b"x" * 300) for n in range(30)]
+        told = {("hook", ("r", "rule", q.id)): Told("hook", "r", "rule", q.id, "told", q.data) for q in news}
+        made = Batch(f"r{number}", 1.0, items=[codec.encode_item(row(step)) for step in range(50)])
+        store.commit([made], Changes(queued=news, told=told, finished={("hook", f"{number}-1"): ("delivered", 1.0)}))
+    store.close()
+    whole, chance = (tmp_path / "whole" / "state.db").read_bytes(), random.Random(seed)
+    for number in range(40):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "state.db").write_bytes(spoilt(whole, chance))
+        store = Store(folder, 2.0)
+        name = store.register("/runs/new", "new", 3.0)
+        news = [Queued("hook", "new", 999, name, 3.0, b"new")]
+        store.commit([Batch(name, 3.0, items=[codec.encode_item(row(1))])], Changes(queued=news))
+        assert list(store.items(name)) == [row(1)]
+        assert {kept.id: kept.data for kept in store.messages().queued}["new"] == b"new"
+        store.close()
+
+
+def test_a_large_state_that_turns_out_to_be_damaged_is_checked_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each start it would take too long; without it the same damage would be met for ever."""
+    monkeypatch.setattr(database, "CHECKED_BYTES", 0)
+    store = Store(tmp_path, 0.0)
+    store.register("/runs/r", "r", 1.0)
+    store.commit([batch(1, transitions=[transition(n) for n in range(2_000)])])
+    (page,) = store._database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'transitions'").fetchone()
+    store.close()
+    with (tmp_path / "state.db").open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xff" * 4096)
+    store = Store(tmp_path, 1.0)
+    with pytest.raises(StoreError, match="malformed"):
+        store.commit([batch(transitions=[transition(9_999)])])
+    store.close()
+    store = Store(tmp_path, 2.0)
+    assert store.runs() == []
+    assert (tmp_path / "state.db.damaged-2").exists()
+    store.close()
+    Store(tmp_path, 3.0).close()
+    assert not (tmp_path / "state.db.damaged-3").exists()
 
 
 def test_a_damaged_block_is_told(store: Store) -> None:
