@@ -89,17 +89,6 @@ def test_golden(name: str, tmp_path: Path) -> None:
     assert json.loads(file.read_text(encoding="utf-8")) == now
 
 
-@pytest.mark.parametrize(("probed", "found"), [(True, [(20, 25)]), (False, [])])
-def test_a_late_freeze_is_found_one_probe_later(probed: bool, found: list[tuple[int, int]], tmp_path: Path) -> None:  # noqa: FBT001
-    """ms-swift with the callback every 5 steps; nothing else in that folder shows it (its checkpoints are left out)."""
-    folder = unpack("ms-swift-4.6.0-20-late-freeze-probe", tmp_path)
-    if not probed:
-        next(folder.rglob("grpo-watch-probe-0.jsonl")).unlink()
-    (run,) = said_of(folder)
-    findings = [finding for finding in run["findings"] if finding["rule"] == "parameters-unchanged"]
-    assert [(finding["first_step"], finding["fired_step"]) for finding in findings] == found
-
-
 def test_refused_configurations_are_named(tmp_path: Path) -> None:
     """Each of ten refused launches is one run, and its error text decides the rule."""
     runs = {run["run"].removesuffix(".log"): run for run in answer("trl-1.16.0-20-config-errors", tmp_path)}
