@@ -79,7 +79,7 @@ def digest_command(  # noqa: PLR0917  one per option, in their order
     sides = [_read(path, how, alone=b is None) for path in paths]
     told = document(*sides)
     if elements and len(sides) > 1:
-        told |= _elements(sides, told)
+        told |= _elements(sides, told, throttle)
     if output_format == "json":
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(told), indent=1).decode() + "\n")
     else:
@@ -148,11 +148,11 @@ def _ranks_apart(side: Side) -> list[str]:
     return [group[0] for group in side.replicas if len({sums.get(name) for name in group}) > 1]
 
 
-def _elements(sides: list[Side], told: dict[str, Any]) -> dict[str, Any]:
+def _elements(sides: list[Side], told: dict[str, Any], throttle: Throttle | None) -> dict[str, Any]:
     """What changed inside the tensors; a file that can't be read a second time is one more problem."""
     paths = [Path(os.path.realpath(side.path)) for side in sides]
     try:
-        return {"elements": elements_document(paths[0], paths[1], set(told["changed"]))}
+        return {"elements": elements_document(paths[0], paths[1], set(told["changed"]), throttle)}
     except (SourceError, TensorFileError, OSError) as error:
         problem = {"file": str(sides[1].path), "message": f"elements were not compared: {error}"}
         return {"problems": [*told["problems"], problem]}

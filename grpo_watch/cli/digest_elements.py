@@ -11,18 +11,21 @@ from grpo_watch.sources.element_changes import Compared, compare_elements
 
 if TYPE_CHECKING:
     from grpo_watch.extract.elements import Change
+    from grpo_watch.sources.throttle import Throttle
 
 COARSE = frozenset({"BF16", "F16"})
 """Types whose resolution is near the size of an update."""
 
 
-def elements_document(first: Path, second: Path, changed: Collection[str]) -> dict[str, Any]:
+def elements_document(
+    first: Path, second: Path, changed: Collection[str], throttle: Throttle | None = None
+) -> dict[str, Any]:
     """Elements, share and relative change of ``tensors`` (those in ``changed``), ``layers``, ``all``; ``rounding``.
 
     Raises:
         SourceError, TensorFileError, OSError: a file can't be read any more, or changed.
     """
-    compared = compare_elements(first, second)
+    compared = compare_elements(first, second, throttle)
     return {
         "tensors": {one.name: _entry(one.change) for one in compared if one.name in changed},
         "layers": {name: _entry(change) for name, change in _layers(compared).items()},

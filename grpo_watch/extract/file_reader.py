@@ -20,7 +20,7 @@ REPORTED = 1 << 20
 """Bytes after which the progress is told and the page cache is seen to."""
 PAGE, HUGE = 1 << 12, 1 << 21
 MAPPED = 1 << 25
-"""Bytes mapped at once: what is mapped counts as this process's memory, and mapping often costs time."""
+"""Bytes mapped at once, several pages: what is mapped counts as this process's memory, and mapping costs time."""
 WIDTHS: Mapping[type[Any], int] = MappingProxyType({np.uint8: 1, np.uint16: 2, np.uint32: 4, np.uint64: 8})
 
 Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
@@ -134,11 +134,12 @@ class MappedReader:
             raise ChangedWhileReadError(f"{self._name}: truncated while it was read") from None
         whole = np.frombuffer(mapped, np.uint8)
         skipped = (at - start) % 8  # so that no element is cut in two
-        whole = whole[skipped:]
+        end = len(whole) if start + count == until else len(whole) - (len(whole) - skipped) % 8
+        whole = whole[skipped:end]
         self._untold += len(whole)
         if self._progress is not None and self._untold >= REPORTED:
             self.close()
-        return Window(start + skipped, start + count, whole.data, _views(whole))
+        return Window(start + skipped, start + end, whole.data, _views(whole))
 
     def close(self) -> None:
         """Tell what was not told yet."""

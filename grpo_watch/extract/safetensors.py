@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from typing import Any
 
 from grpo_watch.errors import TensorFileError
@@ -12,6 +13,13 @@ from grpo_watch.extract.extents import BITS, Extent, human, naturals
 
 MAX_HEADER = 100_000_000
 """Bytes; the limit of the safetensors library (0.8.0, ``MAX_HEADER_SIZE``)."""
+MAX_PARTS = 4_000_000
+"""Commas and brackets of a header, each of which may cost a hundred bytes when it is parsed. A tensor has about ten,
+so this is 400,000 of them; a mixture of 61 layers with 320 experts each has 59,400."""
+NAME = re.compile(r"[^\ud800-\udfff]{0,1000}", re.DOTALL)
+"""Of a tensor: Unicode, as the library demands, and not without end; the longest of PEFT have about 200 characters."""
+DTYPE = re.compile(r"[A-Za-z0-9_.]{1,32}")
+"""Of every data type, also of those that later versions add."""
 
 
 def read_header(descriptor: int, name: str) -> tuple[Extent, ...]:
@@ -36,6 +44,8 @@ def read_header(descriptor: int, name: str) -> tuple[Extent, ...]:
     raw = os.pread(descriptor, length, 8)
     if len(raw) < length:
         raise TensorFileError(f"{name}: truncated while it was read")
+    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > MAX_PARTS:
+        raise TensorFileError(f"{name}: refused: a header of more than {MAX_PARTS:,} parts")
     extents = [_extent(name, tensor, entry, 8 + length) for tensor, entry in _entries(name, raw)]
     extents.sort(key=lambda extent: (extent.start, extent.end))
     _check_layout(name, extents, 8 + length, size)
@@ -61,13 +71,16 @@ class _Pairs(list[tuple[str, Any]]):
 def _extent(name: str, tensor: str, entry: Any, base: int) -> Extent:
     fields = dict(entry) if isinstance(entry, _Pairs) else {}
     dtype, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
-    if not isinstance(dtype, str) or not naturals(shape) or not naturals(offsets) or len(offsets) != 2:  # noqa: PLR2004
+    if not NAME.fullmatch(tensor):
+        raise TensorFileError(f"{name}: refused: a tensor is called {tensor[:80]!r}, which no framework writes")
+    known = isinstance(dtype, str) and DTYPE.fullmatch(dtype) is not None
+    if not known or not naturals(shape) or not naturals(offsets) or len(offsets) != 2:  # noqa: PLR2004
         raise TensorFileError(f"{name}: the header entry of {tensor[:80]!r} is not understood")
     begin, end = offsets
-    bits = BITS.get(dtype)
+    bits = BITS.get(str(dtype))
     if end < begin or (bits is not None and (end - begin) * 8 != bits * math.prod(shape)):
         raise TensorFileError(f"{name}: offsets of {tensor[:80]!r} do not fit its shape")
-    return Extent(tensor, dtype, tuple(shape), base + begin, base + end)
+    return Extent(tensor, str(dtype), tuple(shape), base + begin, base + end)
 
 
 def _check_layout(name: str, extents: list[Extent], base: int, size: int) -> None:

@@ -53,16 +53,19 @@ _RUNS = frozenset(
     | {"commands", "popen2", "code", "codeop", "pdb", "bdb", "timeit", "cProfile", "profile", "pip", "marshal"}
 )
 """Modules whose functions run commands or code or change files; none has a place in a checkpoint."""
+_REACHED = frozenset({"os", "posix", "nt", "subprocess", "sys", "pty", "runpy", "importlib", "ctypes", "shutil"})
+"""Those of them that other modules hold as attributes: from protocol 4 on ``torch.serialization`` and ``os.system``
+together name ``os.system``."""
 _RUNS_ITSELF = frozenset({"eval", "exec", "execfile", "compile", "open", "__import__", "breakpoint", "input"})
 """The same of Python's built-in functions."""
 
 
 def is_refused(path: str) -> bool:
     """Whether a name is that of something which runs commands or code: the file is malicious, however whole it is."""
-    module, _, last = path.rpartition(".")
-    if module in {"builtins", "__builtin__"}:
+    *modules, last = path.split(".")
+    if modules and modules[-1] in {"builtins", "__builtin__", "__builtins__"}:
         return last in _RUNS_ITSELF
-    return path.partition(".")[0] in _RUNS
+    return (modules or [last])[0] in _RUNS or not _REACHED.isdisjoint(modules)
 
 
 def may_occur(path: str) -> bool:

@@ -126,6 +126,7 @@ def _children(node: Call | Pairs | Sequence | tuple[Node, ...]) -> Iterator[tupl
 
 def _joined(path: str, key: Node) -> str:
     last = key if isinstance(key, str) else str(key) if naturals((key,)) else "?"
+    last = last.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair can be pickled, but not printed
     return (f"{path}.{last}" if path else last)[:MAX_NAME]
 
 

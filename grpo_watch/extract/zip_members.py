@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from grpo_watch.errors import TensorFileError
 from grpo_watch.extract.extents import human
 
-MAX_DIRECTORY = 256_000_000
-"""Bytes of a central directory; an archive of a million members has about 100 MB."""
+MAX_MEMBERS = 250_000
+"""Each costs a reading of its own header; a mixture of 61 layers with 320 experts each has 59,400 storages."""
+MAX_DIRECTORY = 200 * MAX_MEMBERS
+"""Bytes of a central directory; torch's entries have about 100."""
 _TAIL = 22 + 65_535 + 20
 """The end record, the longest comment after it, and the locator before it (APPNOTE 4.3.15, 4.3.16)."""
 _END, _LOCATOR, _END64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sLQL"), struct.Struct("<4sQ2H2L4Q")
@@ -42,6 +44,8 @@ def list_members(descriptor: int, name: str) -> Mapping[str, Member]:
     count, start, length = _directory(descriptor, name, size)
     if length > MAX_DIRECTORY:
         raise TensorFileError(f"{name}: refused: a zip directory of {human(length)} (at most {human(MAX_DIRECTORY)})")
+    if count > MAX_MEMBERS and length >= MAX_MEMBERS * _ENTRY.size:
+        raise TensorFileError(f"{name}: refused: a zip archive of more than {MAX_MEMBERS:,} members")
     raw = os.pread(descriptor, length, start)
     members: dict[str, Member] = {}
     at = 0

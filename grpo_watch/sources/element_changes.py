@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 from grpo_watch.core.records import CheckpointKind
 from grpo_watch.extract.layout import read_layout
 from grpo_watch.sources.opened import opened
-from grpo_watch.sources.weight_files import Found, WeightFile, choose, names_in
+from grpo_watch.sources.weight_files import WHOLE, Found, WeightFile, choose, names_in
 from grpo_watch.sources.weights import files_of_index
 
 if TYPE_CHECKING:
     from grpo_watch.extract.elements import Change
     from grpo_watch.extract.extents import Extent
+    from grpo_watch.extract.file_reader import FileReader
+    from grpo_watch.sources.throttle import Throttle
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,35 +31,57 @@ class Compared:
     change: Change
 
 
-def compare_elements(first: Path, second: Path) -> list[Compared]:
+def compare_elements(first: Path, second: Path, throttle: Throttle | None = None) -> list[Compared]:
     """How the tensors that two checkpoints (folders or files) share changed, by name; not those of another shape.
 
-    Links inside a folder may not lead out of it.
+    Links inside a folder may not lead out of it. Tensors are read in the order of the first checkpoint's files.
 
     Raises:
         SourceError, TensorFileError: a file can't be read any more, or changed.
         FileNotFoundError: a file vanished.
     """
     from grpo_watch.extract.elements import compare_tensors  # noqa: PLC0415  numpy stays out of the daemon
-    from grpo_watch.extract.file_reader import FileReader  # noqa: PLC0415
 
-    sides = [(locate(path, _roots(path)), _roots(path)) for path in (first, second)]
-    compared: list[Compared] = []
-    with ExitStack() as stack:
-        readers: dict[tuple[int, Path], FileReader] = {}
-
-        def reader(side: int, path: Path) -> FileReader:
-            if (side, path) not in readers:
-                descriptor = stack.enter_context(opened(path, sides[side][1]))
-                readers[side, path] = FileReader(descriptor, path.name)
-            return readers[side, path]
-
-        for name in sorted(sides[0][0].keys() & sides[1][0].keys()):
-            (path, before), (other, after) = sides[0][0][name], sides[1][0][name]
-            change = compare_tensors(reader(0, path), before, reader(1, other), after)
+    with closing(_Side(first, throttle)) as one, closing(_Side(second, throttle)) as other:
+        shared = sorted(one.placed.keys() & other.placed.keys(), key=lambda name: _place(*one.placed[name]))
+        compared: list[Compared] = []
+        for name in shared:
+            (path, before), (later, after) = one.placed[name], other.placed[name]
+            change = compare_tensors(one.reader(path), before, other.reader(later), after)
             if change is not None:
                 compared.append(Compared(name, before.dtype, change))
-    return compared
+    return sorted(compared, key=lambda one: one.name)
+
+
+def _place(path: Path, extent: Extent) -> tuple[str, int]:
+    return path.name, extent.start
+
+
+class _Side:
+    """One of two checkpoints: where its tensors lie, and a reader of one of its files at a time (there may be many)."""
+
+    def __init__(self, path: Path, throttle: Throttle | None) -> None:
+        self._roots, self._throttle = _roots(path), throttle
+        self.placed = locate(path, self._roots)
+        self._opened, self._path = ExitStack(), Path()
+
+    def close(self) -> None:
+        """Free the file handle."""
+        self._opened.close()
+
+    def reader(self, path: Path) -> FileReader:
+        """A reader of this file; that of another one is not valid any more."""
+        from grpo_watch.extract.file_reader import FileReader  # noqa: PLC0415  with numpy
+        from grpo_watch.extract.page_cache import is_uncached  # noqa: PLC0415
+
+        if path != self._path:
+            self._opened.close()
+            descriptor = self._opened.enter_context(opened(path, self._roots))
+            take = None if self._throttle is None else self._throttle.take
+            drops = is_uncached(descriptor, os.fstat(descriptor).st_size)
+            self._reader, self._path = FileReader(descriptor, path.name, take, drops=drops), path
+            self._opened.callback(self._reader.close)
+        return self._reader
 
 
 def _roots(path: Path) -> tuple[Path, ...]:
@@ -79,7 +103,7 @@ def locate(path: Path, roots: Sequence[Path]) -> Mapping[str, tuple[Path, Extent
     placed: dict[str, tuple[Path, Extent]] = {}
     for file in files:
         with opened(folder / file.name, roots) as descriptor:
-            for extent in read_layout(descriptor, file.name):
+            for extent in () if WHOLE.fullmatch(file.name) else read_layout(descriptor, file.name):
                 plain = found.plain_name(extent.name)
                 if plain is not None:
                     placed[plain + file.label] = folder / file.name, extent

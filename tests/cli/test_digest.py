@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from safetensors import numpy as library
 
 from grpo_watch.cli.digest import digest_command, parse_rate
 from grpo_watch.errors import UsageError
+from grpo_watch.sources.element_changes import compare_elements
+from grpo_watch.sources.throttle import Throttle
 from tests.support import torch_file as torch
 
 
@@ -171,6 +174,41 @@ def test_elements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert told["rounding"] == "", "float32"
     digest_command(first, second, "text", False, elements=True)
     assert "all: 12.500% of 8 elements, relative change 0.71\n" in capsys.readouterr().out
+
+
+def test_elements_of_many_shards_keep_few_files_open(tmp_path: Path) -> None:
+    """Each open file had a buffer of its own, and there may be more shards than file handles."""
+    count = 40
+    for side in ("a", "b"):
+        names = {f"w{number}": f"model-{number + 1:05}-of-{count:05}.safetensors" for number in range(count)}
+        for name, file in names.items():
+            save(tmp_path / side, file, **{name: [1.0, 2.0 if side == "a" else 3.0]})
+        (tmp_path / side / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 10, hard))
+    try:
+        compared = compare_elements(tmp_path / "a", tmp_path / "b")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert [(one.name, one.change.changed) for one in compared] == [(name, 1) for name in sorted(names)]
+
+
+def test_elements_are_read_no_faster_than_allowed(tmp_path: Path) -> None:
+    first, second = save(tmp_path / "a", w=[1.0, 2.0]), save(tmp_path / "b", w=[1.0, 3.0])
+    waited: list[float] = []
+    compare_elements(first, second, Throttle(1.0, lambda: 0.0, waited.append))
+    assert waited == [8.0, 16.0], "one byte a second, and two tensors of 8 bytes"
+
+
+def test_elements_of_files_that_are_hashed_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for side in ("a", "b"):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "__0_0.distcp").write_bytes(side.encode() * 100)
+    assert digest_command(tmp_path / "a", tmp_path / "b", "json", False, elements=True) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["changed"], told["problems"]) == (["__0_0.distcp"], [])
+    assert told["elements"]["all"]["elements"] == 0
 
 
 def test_arithmetic_of_rounding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

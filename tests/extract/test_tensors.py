@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import struct
 import tracemalloc
@@ -18,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as library
 
 from grpo_watch.errors import ChangedWhileReadError, TensorFileError
+from grpo_watch.extract import file_reader
 from grpo_watch.extract.extents import human
 from grpo_watch.extract.file_reader import CHUNK, MAPPED
 from grpo_watch.extract.safetensors import read_header
@@ -103,6 +105,20 @@ def test_tensors_of_any_size_and_place_read_either_way(
     for expendable in (False, True):
         found = digest(path, expendable=expendable)
         assert {name: (one.checksum, one.nonfinite, one.zero) for name, one in found.items()} == expected
+
+
+@pytest.mark.parametrize("shift", range(8))
+def test_elements_at_odd_bytes_are_whole_where_one_piece_of_a_mapped_file_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: int
+) -> None:
+    """Headers of safetensors before 0.3 end anywhere. Parts of two neighbours taken for one element look like NaN."""
+    monkeypatch.setattr(file_reader, "MAPPED", 4 * mmap.ALLOCATIONGRANULARITY)
+    array = np.random.default_rng(5).standard_normal(10 * mmap.ALLOCATIONGRANULARITY).astype(np.float32)
+    header = json.dumps({"a": entry("F32", [len(array)], 0, array.nbytes)}).encode()
+    header += b" " * ((shift - len(header)) % 8)
+    path = raw_file(tmp_path / "m.safetensors", header, array.tobytes())
+    found = digest(path, expendable=True)["a"]
+    assert (found.checksum, found.nonfinite) == (xxhash.xxh3_128_hexdigest(array.tobytes()), 0)
 
 
 def broken(array: np.ndarray[Any, Any]) -> int:
@@ -205,6 +221,11 @@ HEADERS: dict[str, tuple[Any, int]] = {
     "no json": (b'{"a": ', 0),
     "nested": (b"[" * 100_000, 0),
     "no utf-8": (b'{"\xff": 1}', 0),
+    "escape in the type": ({"a": entry("F\x1b[2J", [1], 0, 1)}, 1),
+    "no type": ({"a": entry("", [1], 0, 1)}, 1),
+    "half a surrogate pair": (b'{"a\\ud800": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}', 1),
+    "name without end": ({"a" * 1001: entry("U8", [1], 0, 1)}, 1),
+    "lists without end": (b'{"a": [' + b"[]," * 2_000_000 + b"[]]}", 0),
     "digits": (b'{"a": {"dtype": "U8", "shape": [' + b"9" * 5000 + b'], "data_offsets": [0, 1]}}', 1),
 }
 
@@ -224,6 +245,9 @@ SAID = {
     "nested": "the header is no JSON (RecursionError)",
     "no utf-8": "the header is no JSON (UnicodeDecodeError)",
     "digits": "the header is no JSON (ValueError)",
+    "half a surrogate pair": "refused: a tensor is called 'a\\ud800', which no framework writes",
+    "name without end": f"refused: a tensor is called {'a' * 80!r}, which no framework writes",
+    "lists without end": "refused: a header of more than 4,000,000 parts",
 }
 """What is said of each; of all others that the entry of 'a' is not understood."""
 

@@ -20,6 +20,7 @@ from grpo_watch.core.records import TensorDigest
 from grpo_watch.errors import TensorFileError
 from grpo_watch.extract.extents import WHOLE_FILE, Extent
 from grpo_watch.extract.layout import read_layout
+from grpo_watch.extract.zip_members import MAX_MEMBERS
 from tests.support import torch_file as torch
 from tests.support.tensors import digest, refusal
 
@@ -64,6 +65,14 @@ def test_tied_tensors_share_their_place(tmp_path: Path) -> None:
     embed, head = layout(path)
     assert (embed.start, embed.end) == (head.start, head.end)
     assert len({one.checksum for one in digest(path).values()}) == 1
+
+
+def test_half_a_surrogate_pair_in_a_name_is_written_out(tmp_path: Path) -> None:
+    """Python pickles such a text, but nobody can print it or put it into JSON."""
+    half = b"X\x04\x00\x00\x00a\xed\xa0\x80"
+    parts = torch.named("collections.OrderedDict") + b")R" + half + torch.tensor("0", WEIGHT) + b"s"
+    path = torch.archive(tmp_path / "m.pt", torch.whole(parts), {"0": WEIGHT.tobytes()})
+    assert [extent.name for extent in layout(path)] == ["a\\ud800"]
 
 
 def test_views_into_one_storage(tmp_path: Path) -> None:
@@ -166,18 +175,26 @@ def malicious(canary: Canary) -> dict[str, bytes]:
         "extension": b"\x82\x01",
         "module of torch": torch.called("torch.load", canary.command),
         "dotted": torch.named("torch.storage.os.system"),
+        "reached through another module": (
+            torch.text("torch.serialization") + torch.text("os.system") + b"\x93" + torch.group(canary.command) + b"R"
+        ),
+        "built-in reached through another module": torch.called("torch.serialization.builtins.exec", canary.command),
         "control characters in the name": b"cos\x07\nsystem\n",
     }
 
 
 ASKED_FOR = {"posix": "posix.system", "builtin": "builtins.eval", "new object": "subprocess.Popen"}
+ASKED_FOR |= {
+    "dotted": "torch.storage.os.system",
+    "reached through another module": "torch.serialization.os.system",
+    "built-in reached through another module": "torch.serialization.builtins.exec",
+}
 """What is said to be asked for; by all others, os.system."""
 LEFT_ALONE = {
     "getattr": "holds more than tensors, left out: builtins.getattr",
     "module of torch": "holds more than tensors, left out: torch.load",
     "object": "not read: pickle opcode OBJ, which no tensor needs; hashed as one piece",
     "extension": "not read: pickle opcode EXT1, which no tensor needs; hashed as one piece",
-    "dotted": "",
     "control characters in the name": "",
 }
 """What is only not understood, and what is said of it: a name that nothing calls is nothing at all."""
@@ -472,6 +489,18 @@ def test_member_that_is_twice_there(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "a") as zipped, pytest.warns(UserWarning, match="Duplicate"):
         zipped.writestr("archive/data/0", bytes(48))
     assert "is twice in the zip directory" in refusal(path)
+
+
+def test_members_without_end(tmp_path: Path) -> None:
+    """Reading the headers of five million members took minutes and a gigabyte."""
+    entry = struct.pack("<4s6H3L5H2L", ENTRY, *[0] * 16)
+    directory = entry * (MAX_MEMBERS + 1)
+    record = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, *[MAX_MEMBERS + 1] * 2, len(directory), 30)
+    locator = struct.pack("<4sLQL", b"PK\6\7", 0, 30 + len(directory), 1)
+    end = struct.pack("<4s4H2LH", END, 0, 0, 0xFFFF, 0xFFFF, 0xFFFF_FFFF, 0xFFFF_FFFF, 0)
+    path = tmp_path / "m.bin"
+    path.write_bytes(b"PK\3\4" + bytes(26) + directory + record + locator + end)
+    assert refusal(path) == "m.bin: refused: a zip archive of more than 250,000 members"
 
 
 def test_sizes_of_64_bits(tmp_path: Path) -> None:
