@@ -66,7 +66,7 @@ class Tracked:
             return None
         if watch is not None and not (watch.ready and self.told):  # told once the snapshot is of now
             return None
-        folder = self.found.root if self.found is not None and self.is_local else None
+        folder = (self.found.home or self.found.root) if self.found is not None and self.is_local else None
         return Standing(snapshot.attempt, self.ended is None, folder)
 
     def picture(self) -> RunPicture | None:

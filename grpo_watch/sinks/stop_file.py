@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -70,6 +71,8 @@ def reachable(folder: Path) -> str:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[int]:
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, "its folder is a link, which is not followed")
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _HERE)
     try:
         yield place

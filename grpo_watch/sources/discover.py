@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,7 +55,8 @@ class FoundRun:
     """A run: its root folder, a name unique among the runs found together, its channels sorted by name.
 
     ``roots`` are the folders that its files may lie in once links are resolved. ``remote`` is the address of a run that
-    lies on a server, ``written`` when that heard of it last (Unix seconds); its ``root`` is then no folder.
+    lies on a server, ``written`` when that heard of it last (Unix seconds); its ``root`` is then no folder. ``home`` is
+    the root without the link that the user named, if it was one: a link that was found is not led away by.
     """
 
     root: Path
@@ -65,6 +67,7 @@ class FoundRun:
     roots: tuple[Path, ...] = ()
     remote: str = ""
     written: float = 0.0
+    home: Path | None = None
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -107,7 +110,9 @@ class Discoverer:
         self._leftovers.forget_others()
         self.problems = tuple(dict.fromkeys(loose))
         names = unique_names([draft for draft, _ in found.values()])
-        return [self._run(draft, name, problems) for (draft, problems), name in zip(found.values(), names, strict=True)]
+        named = {*paths, *(path.parent for path in paths)}  # a lone log is named with the folder that it lies in
+        made = [self._run(draft, name, problems) for (draft, problems), name in zip(found.values(), names, strict=True)]
+        return [replace(run, home=Path(os.path.realpath(run.root))) if run.root in named else run for run in made]
 
     def _at(self, path: Path, loose: list[str], *, named: bool) -> Iterable[tuple[Draft, tuple[str, ...]]]:
         try:

@@ -29,5 +29,7 @@ def test_a_run_that_is_over_stands_still_and_one_on_a_server_has_no_folder(tmp_p
     found = FoundRun(tmp_path, "run", None, ())
     over = Tracked("run", snapshot=EMPTY, found=found, ended=9.0)
     assert over.standing() == Standing(1, active=False, folder=tmp_path)
+    over.found = FoundRun(tmp_path / "latest", "run", None, (), home=tmp_path)
+    assert over.standing() == Standing(1, active=False, folder=tmp_path)
     over.found = FoundRun(tmp_path, "run", None, (), remote="wandb://a/b/c")
     assert over.standing() == Standing(1, active=False, folder=None)

@@ -260,7 +260,11 @@ def test_links_are_not_followed(site: Site, tmp_path: Path) -> None:
     link.symlink_to(site.file.parent)
     linked = Site(link)
     assert linked.stop(file="other").send(asked()).result is Result.RETRY
-    assert look(linked.stop(file="other"), told()).result is Result.RETRY
+    refused = look(linked.stop(file="other"), told())
+    assert (refused.result, refused.detail) == (
+        Result.RETRY,
+        f"{link}/other can't be made: its folder is a link, which is not followed",
+    )
     assert linked.heard == []
     assert not (link / "other").exists()
 

@@ -190,6 +190,20 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     assert "elsewhere/checkpoint-*" in channels(opened)
 
 
+def test_who_names_a_link_means_the_folder_that_it_leads_to(tmp_path: Path) -> None:
+    """A stop file is made there; what only matches a pattern may have been made a link by anybody who trains there."""
+    run = write(tmp_path / "runs/exp7/train.log", CONSOLE).parent
+    latest = tmp_path / "latest"
+    latest.symlink_to(run)
+    for named in (latest, latest / "train.log"):
+        (found,) = discover(named)
+        assert (found.root, found.home) == (latest, run)
+    (found,) = discover(tmp_path / "lat*")
+    assert (found.root, found.home) == (latest, None)
+    (found,) = discover(tmp_path / "runs")
+    assert (found.root, found.home) == (run, None)
+
+
 def test_links_inside_the_folder_repeat_nothing(tmp_path: Path) -> None:
     """latest.log is train.log; a link into a hidden folder is the only way to a log."""
     write(tmp_path / "train.log", CONSOLE)
