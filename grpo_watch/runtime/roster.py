@@ -21,6 +21,8 @@ from grpo_watch.store.state import Batch
 
 SETTLE_SECONDS = 60.0
 """An ended run is read for so long after its last write (a last checkpoint, a model card), then let go."""
+SHOWN_GONE = 10
+"""Runs that are not there any more and that are named; a share that is unmounted takes all with it."""
 QUIET_LOOKS = 2
 """All is over when discovery looked so many times without finding anything new."""
 
@@ -60,11 +62,18 @@ class Roster:
         """What discovery found when it was taken last."""
         self._past: Counter[str] = Counter()
         self._past_errors: Counter[tuple[str, str]] = Counter()
-        self.problems: tuple[str, ...] = ()
-        """What discovery could not read and concerns no run, one line each."""
+        self._unread: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Tracked]:
         return iter(list(self._runs.values()))
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What discovery could not read and concerns no run, and which runs are not there any more; one line each."""
+        gone = [run.name for run in self if run.lost and run.found and run.snapshot and not run.past]
+        more = f" and {len(gone) - SHOWN_GONE} more" if len(gone) > SHOWN_GONE else ""
+        said = f"Not found any more, and not watched: {', '.join(gone[:SHOWN_GONE])}{more}"
+        return (*self._unread, *([said] if gone else []))
 
     def get(self, run: str) -> Tracked:
         """The run of this name; an empty one where there is none."""
@@ -118,9 +127,9 @@ class Roster:
     def look(self, found: Sequence[FoundRun], problems: Sequence[str] = ()) -> None:
         """Discovery looked: these are the runs now, all of them; ``take_found`` takes them."""
         for problem in problems:
-            if problem not in self.problems:
+            if problem not in self._unread:
                 log.warning("not read", extra={"fields": {"problem": problem}})
-        self.problems = tuple(problems)
+        self._unread = tuple(problems)
         self._found = found
 
     def take_found(self, now: float) -> None:
@@ -203,6 +212,8 @@ class Roster:
         """A run is not found any more: what is known of it is shown for a while, unless it belongs to another one."""
         if tracked.found is not None and swallowed(tracked.found, found):
             tracked.snapshot = None
+        elif tracked.found is not None:
+            log.warning("a run is not found any more", extra={"fields": {"run": tracked.name}})
         tracked.lost, tracked.ended, tracked.noted = True, now, now
         self._let_go(tracked, now)
 

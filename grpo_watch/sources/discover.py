@@ -111,8 +111,8 @@ class Discoverer:
         self.problems = tuple(dict.fromkeys(loose))
         names = unique_names([draft for draft, _ in found.values()])
         named = {*paths, *(path.parent for path in paths)}  # a lone log is named with the folder that it lies in
-        made = [self._run(draft, name, problems) for (draft, problems), name in zip(found.values(), names, strict=True)]
-        return [replace(run, home=Path(os.path.realpath(run.root))) if run.root in named else run for run in made]
+        runs = [self._run(draft, name, problems) for (draft, problems), name in zip(found.values(), names, strict=True)]
+        return [replace(run, home=Path(os.path.realpath(run.root))) if run.root in named else run for run in runs]
 
     def _at(self, path: Path, loose: list[str], *, named: bool) -> Iterable[tuple[Draft, tuple[str, ...]]]:
         try:

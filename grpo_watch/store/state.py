@@ -98,6 +98,7 @@ class Store:
             raise
         self._numbers: dict[str, int] = dict(self._database.execute("SELECT name, id FROM runs").fetchall())
         self._tails: dict[str, _Tail] = {}
+        self._node = _node(folder)
         damaged = put_aside(folder, now)
         if damaged.exists():
             self.commit((), deliveries.salvage(damaged, now))
@@ -295,6 +296,8 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with _reading():
+            if self._node != _node(self.folder):  # SQLite goes on to write where nobody finds it
+                raise StoreError(f"state: {self.folder / FILE} was removed or replaced; start the watch again")
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -329,6 +332,14 @@ def _reading() -> Iterator[None]:
         raise StoreError(f"state: {error}") from error
     except codec.DECODE_ERRORS as error:
         raise StoreError(f"state: a damaged record: {error}") from error
+
+
+def _node(folder: Path) -> int | None:
+    """The inode of the database; None where there is none."""
+    try:
+        return (folder / FILE).stat().st_ino
+    except OSError:
+        return None
 
 
 def slug(run: str) -> str:

@@ -319,6 +319,30 @@ def test_an_ended_run_lingers_and_goes(frozen: Path, tmp_path: Path) -> None:
     live.close()
 
 
+def test_a_run_that_vanishes_is_said_to_be_watched_no_more(going_on: Path, tmp_path: Path) -> None:
+    """A share that is unmounted looks like that: what fired stays, once; it goes on when the files are back."""
+    live = Live(going_on.parent, tmp_path / "state", now=RECORDED + 60)
+    live.settle()
+    (known,) = live.daemon.picture().runs
+    going_on.rename(tmp_path / "aside")
+    live.settle()
+    picture = live.daemon.picture()
+    assert picture.problems == (f"Not found any more, and not watched: {known.snapshot.run}",)
+    assert [(run.active, findings(run.snapshot)) for run in picture.runs] == [(False, findings(known.snapshot))]
+    (tmp_path / "aside").rename(going_on)
+    told = live.told(known.snapshot.run)
+    live.settle()
+    live.settle()
+    picture = live.daemon.picture()
+    assert (picture.problems, [run.active for run in picture.runs]) == ((), [True])
+    assert live.told(known.snapshot.run) == told
+    going_on.rename(tmp_path / "aside")
+    live.settle()
+    live.settle(3_700.0)
+    assert live.daemon.picture().problems == ()
+    live.close()
+
+
 def test_an_ended_run_that_goes_on_is_taken_up_again(frozen: Path, tmp_path: Path) -> None:
     log = next(frozen.rglob("logging.jsonl"))
     live = Live(frozen, tmp_path / "state", now=RECORDED + 10)

@@ -388,6 +388,14 @@ def test_a_disk_that_fills_up_is_a_store_error_and_heals(store: Store) -> None:
     assert list(store.items("r")) == [row(1)]
 
 
+def test_a_state_that_is_removed_meanwhile_is_told(store: Store) -> None:
+    """SQLite alone would go on to write a file that has no name any more."""
+    for suffix in ("", "-wal", "-shm"):
+        (store.folder / f"state.db{suffix}").unlink()
+    with pytest.raises(StoreError, match="removed or replaced; start the watch again"):
+        store.commit([batch(1)])
+
+
 @pytest.mark.parametrize(("kind", "journal"), [("ext4", "wal"), ("nfs4", "delete"), ("fuse.sshfs", "delete")])
 def test_a_network_file_system_gets_a_rollback_journal(
     tmp_path: Path, kind: str, journal: str, caplog: pytest.LogCaptureFixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -67,9 +68,13 @@ class Desk:
         """Receivers that get nothing now, and why."""
 
     def load(self, kept: Kept) -> None:
-        """Go on from what was stored."""
+        """Go on from what was stored; say what waits for receivers that the settings name no more."""
         for outbox in self.outboxes:
             outbox.load(kept)
+        names = {outbox.name for outbox in self.outboxes}
+        for sink, count in Counter(queued.sink for queued in kept.queued if queued.sink not in names).items():
+            fields = {"sink": sink, "waiting": count, "fix": f"to have them sent, give a sink this name: {sink}"}
+            log.warning("messages wait for a receiver that is not configured", extra={"fields": fields})
 
     def take(self, watch: RunWatch, batch: Batch, now: float) -> None:
         """Take what a run's batch says; what was reached before the run was first seen waits for ``arrive``."""

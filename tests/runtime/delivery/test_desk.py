@@ -202,6 +202,24 @@ def test_a_receiver_that_is_new_is_told_what_fires(frozen: Watched) -> None:
     live.close()
 
 
+def test_messages_for_a_receiver_that_is_not_configured_any_more_are_told_of(
+    frozen: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Under another name it is a new one. What waits for the old name is kept, and sent once it is there again."""
+    frozen.write(3)
+    live, _ = frozen.start(("old", Route()))
+    frozen.more(live, 40)
+    live.kill()
+    live, desk = frozen.start(("new", Route()))
+    assert rules(sent(live, desk)[0]) == [("firing", KL)]
+    live.kill()
+    (warned,) = [record for record in caplog.records if "not configured" in record.message]
+    assert (warned.fields["sink"], warned.fields["waiting"]) == ("old", 1)  # type: ignore[attr-defined]
+    live, desk = frozen.start(("new", Route()), ("old", Route()))
+    assert [rules(messages) for messages in sent(live, desk)] == [[], [("firing", KL)]]
+    live.close()
+
+
 def test_a_mute_of_the_settings(frozen: Watched) -> None:
     """Told when the mute ends, because it still fires then."""
     mutes = [Muted(rule="kl-*", until=RECORDED + 100.0)]
