@@ -18,6 +18,8 @@ NO_REWARDS = frozenset(
 )
 """Columns that are no reward although they may hold numbers (ms-swift 3.3 to 4.6, TRL's ``log_extra``)."""
 
+MOST_STEPS = 10**12
+"""No run makes so many; a larger number is damage."""
 NUMBERS = frozenset({int, float, type(None)})
 """Types of a score as a decoder gives it; a truth value is none."""
 
@@ -67,7 +69,7 @@ def parse_step(value: object) -> int | None:
     """A step written as a number or a text of digits; None for anything else."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 12:  # noqa: PLR2004
         return int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_STEPS:
         return value
     return None
 

@@ -47,6 +47,11 @@ class _Held:
             column = self.rewards.setdefault(name, [])
             column += [None] * (before - len(column)) + list(values)
 
+    def columns(self) -> dict[str, list[object]]:
+        """The rewards of all rows; one that the last rows lack is filled up too, for each row says whose it is."""
+        count = len(self.rows)
+        return {name: column + [None] * (count - len(column)) for name, column in self.rewards.items()}
+
 
 class CompletionsJsonlSource:
     """Reads the four schemas of ms-swift (see ``completion_table.read_table``).
@@ -158,7 +163,7 @@ class CompletionsJsonlSource:
             yield from self._flush(done)
 
     def _flush(self, held: _Held) -> Iterator[Item]:
-        grouping = group(held.rows, held.rewards, self._group_size(), examples=self._examples)
+        grouping = group(held.rows, held.columns(), self._group_size(), examples=self._examples)
         yield from self._emit(grouping, held.step, held.seen)
 
     def _emit(

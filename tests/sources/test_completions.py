@@ -146,6 +146,26 @@ def test_schema_of_ray_is_one_row_per_completion(tmp_path: Path) -> None:
     assert rest.seen == 5.0
 
 
+def test_a_reward_that_the_last_rows_lack_is_missing_and_not_misaligned(tmp_path: Path) -> None:
+    """Each row names its own rewards, so that none can belong to another row; a text is no score."""
+    scores: list[dict[str, Any]] = [{"a": 1.0, "b": 2.0}, {"a": 3.0, "b": "nan"}, {"a": None}, {"a": 4.0}]
+    rows = [{"step": 1, "prompt": "p", "completion": str(at)} | one for at, one in enumerate(scores)]
+    path = tmp_path / "completions.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (found,) = drain(jsonl(path, lambda: 4))
+    assert found.odd == ()
+    assert found.groups[0].rewards == {"a": (1.0, 3.0, None, 4.0), "b": (2.0, None, None, None)}
+
+
+@pytest.mark.parametrize("step", [10**12, 10**30, "9" * 13])
+def test_a_step_that_no_run_reaches_is_none(tmp_path: Path, step: Any) -> None:
+    path = tmp_path / "completions.jsonl"
+    path.write_text(json.dumps({"step": [step] * 2, "prompt": ["p"] * 2, "completion": ["a", "b"]}) + "\n")
+    source = jsonl(path)
+    assert drain(source) == []
+    assert source.stats.skipped == {Skip.NO_STEP: 1}
+
+
 @settings(derandomize=True, max_examples=40, deadline=None)
 @given(st.integers(0, 12), st.integers(0, 12))
 def test_restart_between_any_two_items_loses_and_repeats_nothing(
