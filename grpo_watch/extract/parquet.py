@@ -12,6 +12,8 @@ MAX_BYTES = 2_000_000_000
 """Uncompressed size of a dump that is still read."""
 BATCH = 512
 """Rows decoded at once: 16 MB of text where each has 8,000 tokens."""
+MAX_ROWS = 65_536
+"""Completions of one dump. A value that repeats takes no bytes in a file, so that its size alone bounds nothing."""
 ADVANTAGES = frozenset({"advantage", "advantages"})
 TEXT_COLUMNS = ("prompt", "completion")
 
@@ -33,7 +35,7 @@ def read_dump(file: BinaryIO, group_size: int | None, *, examples: bool) -> Grou
     Every float column is a reward function, or the advantages; others (``log_extra``) are passed over.
 
     Raises:
-        DumpError: it can't be parsed (half-written, or another format), or columns are missing.
+        DumpError: it can't be parsed (half-written, or another format), columns are missing, or it has too many rows.
         DumpTooLargeError: more than 2 GB uncompressed.
     """
     import pyarrow as pa  # noqa: PLC0415  a fifth of a second, and only where there are dumps
@@ -60,6 +62,8 @@ def _read(dump: Any, pa: Any, group_size: int | None, *, examples: bool) -> Grou
     for batch in dump.iter_batches(batch_size=BATCH, columns=[*TEXT_COLUMNS, *rewards], use_threads=False):
         prompts, completions = (batch.column(name).to_pylist() for name in TEXT_COLUMNS)
         rows.extend(prompts, completions)
+        if len(rows) > MAX_ROWS:
+            raise DumpError(f"more than {MAX_ROWS} completions")
         for name, values in rewards.items():
             values.extend(batch.column(name).to_pylist())
     columns = {"advantage" if name in ADVANTAGES else name: rewards[name] for name in rewards}

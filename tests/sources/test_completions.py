@@ -310,6 +310,16 @@ def test_half_written_dump_is_tried_again_and_counted_only_when_it_stays_so(tmp_
     assert source.stats.skipped == {Skip.TRUNCATED: 1}
 
 
+def test_rows_without_end_in_a_small_file_are_not_read(tmp_path: Path) -> None:
+    """Three million equal rows are a few kilobytes of Parquet, and took two gigabytes and two minutes."""
+    path = write_dump(tmp_path / "completions", 1, ["a"] * 70_000)
+    assert path.stat().st_size < 100_000
+    source = parquet(path.parent)
+    assert drain(source) == []
+    assert source.stats.skipped == {Skip.TRUNCATED: 1}
+    assert source.stats.first_bad.endswith("completions_1.parquet: more than 65536 completions")
+
+
 def test_offline_a_half_written_dump_is_counted_once(tmp_path: Path) -> None:
     folder = tmp_path / "completions"
     path = write_dump(folder, 1, ["a", "b"])
