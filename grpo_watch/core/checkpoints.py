@@ -6,11 +6,21 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from grpo_watch.core.records import CheckpointDigest, CheckpointKind
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Scalar
 
 LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?)\.(\d{1,6})\.")
 """The number of a transformer layer in a tensor's name."""
-TRAINED_BESIDE = ("lora_", "modules_to_save", "magnitude_vector", "prompt_", "ia3_", "vera_", "bias", "score.")
+TRAINED_BESIDE = (
+    "lora_",
+    "modules_to_save",
+    "magnitude_vector",
+    "prompt_",
+    "ia3_",
+    "vera_",
+    "trainable_tokens",
+    "bias",
+    "score.",
+)
 """Parts of names that an adapter run may train; all others are its frozen base."""
 WRAPPED = ".base_layer."
 """Part of the names that PEFT gives to the weights of modules with an adapter, which alone merging changes."""
@@ -81,11 +91,16 @@ def layer_of(name: str) -> str:
     return f"layer {int(found[1])}" if found else name.rpartition(".")[0] or name
 
 
-def trained_by_adapter(names: Collection[str]) -> frozenset[str] | None:
-    """Which tensors of a checkpoint with an adapter and its base may change; None where there are no such two parts."""
+def trained_by_adapter(names: Collection[str], adapter: Mapping[str, Scalar]) -> frozenset[str] | None:
+    """Which tensors of a checkpoint with an adapter and its base may change; None where there are no such two parts.
+
+    PEFT saves what its configuration calls ``modules_to_save`` under the name that it has in the base.
+    """
     if not any("lora_" in name for name in names):
         return None
-    trained = frozenset(name for name in names if any(part in name for part in TRAINED_BESIDE))
+    saved = str(adapter.get("modules_to_save", "")).split(",")
+    parts = (*TRAINED_BESIDE, *(f"{module}." for module in saved if module))
+    trained = frozenset(name for name in names if any(part in name for part in parts))
     return trained if len(trained) < len(names) else None
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from types import MappingProxyType
 
 from grpo_watch.core.checkpoints import SAVED, WRAPPED, trained_by_adapter, where_adapters_are
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Severity, TensorDigest, Verdict
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Severity, Verdict
 
 MERGED_FOR_VLLM = "TRL merges the adapter into the base and out again at each sync with vLLM, which rounds bf16 weights"
 SAVED_MERGED = "only those with an adapter: the model saved beside it has it merged in, or they are trained as well"
@@ -51,7 +51,7 @@ class BaseWeightsDrift(Detector):
         why_not = self.blind_because(run)
         if why_not is not None:
             return no_data(why_not)
-        base = _base(record.tensors)
+        base = _base(record)
         if base is None:
             return no_data("the checkpoints hold no adapter beside base weights")
         known = [name for name in base if name in self.first]
@@ -104,7 +104,9 @@ def _explained(reading: Reading, cause: str) -> Reading:
     return replace(reading, message=f"{reading.message}; {cause}", severity=Severity.INFO)
 
 
-def _base(tensors: Mapping[str, TensorDigest]) -> dict[str, str] | None:
+def _base(record: CheckpointDigest) -> dict[str, str] | None:
     """The base tensors of a checkpoint that holds an adapter too; None where it does not hold both."""
-    trained = trained_by_adapter(tensors.keys())
-    return None if trained is None else {name: one.checksum for name, one in tensors.items() if name not in trained}
+    trained = trained_by_adapter(record.tensors.keys(), record.adapter)
+    return (
+        None if trained is None else {name: one.checksum for name, one in record.tensors.items() if name not in trained}
+    )

@@ -59,7 +59,7 @@ class ParametersUnchanged(Detector):
 
     def _compare(self, before: CheckpointDigest, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
         names = comparable(before, record)
-        trained = trained_by_adapter(names)
+        trained = trained_by_adapter(names, record.adapter)
         names = names if trained is None else [name for name in names if name in trained]
         if not names:
             return no_data("consecutive checkpoints have no tensor in common")

@@ -16,13 +16,14 @@ NAME = "adapter_config.json"
 LIMIT = 4_000_000
 """Bytes; target modules written out for a large model are well below this."""
 KEPT = ("peft_type", "r", "lora_alpha", "init_lora_weights", "use_rslora", "use_dora", "bias")
+MODULES = ("target_modules", "modules_to_save")
 
 
 def read_adapter_config(folder: Path, roots: Sequence[Path]) -> tuple[dict[str, Scalar], list[str]]:
     """Scalars of the adapter's configuration and what is wrong with it (one line each).
 
-    ``target_modules`` becomes one comma-separated text. A folder without the file gives nothing: what can't be
-    decided without it stays undecided.
+    ``target_modules`` and ``modules_to_save`` become one comma-separated text each. A folder without the file gives
+    nothing: what can't be decided without it stays undecided.
 
     Raises:
         SourceError: it is refused: outside ``roots``, or no regular file.
@@ -38,11 +39,12 @@ def read_adapter_config(folder: Path, roots: Sequence[Path]) -> tuple[dict[str, 
     if not isinstance(config, dict):
         return {}, [f"{NAME}: no JSON object; it was not written whole"]
     kept = {name: config[name] for name in KEPT if isinstance(config.get(name), (str, int, float, bool))}
-    modules = config.get("target_modules")
-    if isinstance(modules, list):
-        kept["target_modules"] = ",".join(sorted(str(module) for module in modules))[:1000]
-    elif isinstance(modules, str):
-        kept["target_modules"] = modules[:1000]
+    for name in MODULES:
+        modules = config.get(name)
+        if isinstance(modules, list):
+            kept[name] = ",".join(sorted(str(module) for module in modules))[:1000]
+        elif isinstance(modules, str):
+            kept[name] = modules[:1000]
     return kept, []
 
 

@@ -35,6 +35,20 @@ def test_what_is_trained_beside_the_adapter_may_change() -> None:
     assert run.monitor.evaluated
 
 
+def test_modules_that_peft_saves_without_a_mark_may_change() -> None:
+    """PEFT takes ``modules_to_save`` out of their names (as in a real run of TRL 1.16 with PEFT 0.20)."""
+    head, tokens = "base_model.model.lm_head.weight", "base_model.model.embed.token_adapter.trainable_tokens_delta"
+    layer = "base_model.model.score.dense.weight"
+    run = Watched(RULE)
+    for step in (20, 40):
+        tensors = {"base_model.model.w": "a"} | dict.fromkeys((head, layer, tokens, LORA), str(step))
+        run.feed(a_checkpoint(step, tensors, adapter={"modules_to_save": "lm_head,score"}))
+    assert run.changes == []
+    assert run.monitor.evaluated
+    run.feed(a_checkpoint(60, {"base_model.model.w": "b", LORA: "60"}, adapter={"modules_to_save": "lm_head,score"}))
+    assert run.changes == [("firing", 60, "warning")]
+
+
 def test_it_is_blind_without_base_weights_or_without_an_adapter() -> None:
     only = Watched(RULE, adapter=True).feed(a_checkpoint(20, {LORA: "1"}), a_checkpoint(40, {LORA: "2"}))
     assert "no adapter beside base weights" in only.blind_reason

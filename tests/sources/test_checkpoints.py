@@ -83,12 +83,14 @@ def test_adapter_with_its_configuration(tmp_path: Path) -> None:
     folder.mkdir()
     library.save_file({"x.lora_B.weight": np.zeros((4, 2), np.float32)}, folder / "adapter_model.safetensors")
     config = {"peft_type": "LORA", "r": 8, "init_lora_weights": "pissa", "target_modules": ["v", "q"], "secret": "x"}
+    config |= {"modules_to_save": ["score", "lm_head"]}
     (folder / "adapter_config.json").write_text(json.dumps(config))
     (folder / "trainer_state.json").write_text("{}")
     (found,) = drain(source(tmp_path))
     assert found.kind is CheckpointKind.ADAPTER
     assert found.tensors["x.lora_B.weight"].zero
-    assert found.adapter == {"peft_type": "LORA", "r": 8, "init_lora_weights": "pissa", "target_modules": "q,v"}
+    kept = {"peft_type": "LORA", "r": 8, "init_lora_weights": "pissa", "target_modules": "q,v"}
+    assert found.adapter == {**kept, "modules_to_save": "lm_head,score"}
 
 
 def shard(folder: Path, index: dict[str, str]) -> None:
