@@ -317,7 +317,7 @@ def test_rows_without_end_in_a_small_file_are_not_read(tmp_path: Path) -> None:
     source = parquet(path.parent)
     assert drain(source) == []
     assert source.stats.skipped == {Skip.TRUNCATED: 1}
-    assert source.stats.first_bad.endswith("completions_1.parquet: more than 65536 completions")
+    assert source.stats.first_bad.endswith("completions_00001.parquet: more than 65536 completions")
 
 
 def test_offline_a_half_written_dump_is_counted_once(tmp_path: Path) -> None:
