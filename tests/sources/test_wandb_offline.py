@@ -12,6 +12,7 @@ from grpo_watch.core.records import CompletionSummary, Cursor, EventKind, Item, 
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.wandb_offline import WandbOfflineSource
 from tests.support.channel import Opens, grown, restarted, rows, whole
+from tests.support.process import until
 from tests.support.wandb_offline import Job, job
 
 COLUMNS = ["step", "prompt", "completion", "accuracy", "advantage"]
@@ -136,13 +137,18 @@ def test_a_job_is_followed_while_it_runs(tmp_path: Path) -> None:
     with job(tmp_path, **CONFIG) as running:
         source = opens(running.path)(None)
         got: list[Item] = []
+
+        def followed() -> bool:
+            got.extend(source.poll(40.0))
+            return len(rows(got)) >= 20  # of 40 rows of 3.5 KB the newest 32 KiB may lack
+
         padding = {f"train__padding_{number}": float(number) for number in range(60)}
         for step in range(1, 41):
             running.log(train__kl=0.25 * step, train__global_step=step, **padding)
             got += source.poll(float(step))
+        until(followed)
         live = [row.step for row in rows(got)]
         assert live == list(range(1, len(live) + 1))
-        assert len(live) >= 20  # 40 rows of 3.5 KB, of which the newest 32 KiB may lack
         running.finish(1)
         got += [*source.poll(99.0), *source.finish()]
     assert [row.step for row in rows(got)] == list(range(1, 41))
