@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,9 @@ EXPIRES_SECONDS = 5 * REPEAT_SECONDS
 """An alert that is not repeated for this long ends by itself: the watcher may be gone."""
 MOST = 200
 """Alerts in one request."""
+
+_ADDRESS = re.compile(r"https?://[^\s/%]+(?:/(?:[^\s%]|%[0-9A-Fa-f]{2})*)?")
+"""Alertmanager answers 422 to all alerts of a request in which one has a link that it can't read."""
 
 Key = tuple[tuple[str, str], ...]
 """The sorted labels of an alert, its identity in Alertmanager."""
@@ -163,7 +167,7 @@ class AlertmanagerReceiver:
 
 
 def _document(labels: Labels, told: Notification, time: Time, ends: float) -> dict[str, Any]:
-    link = {"generatorURL": told.page} if told.page else {}
+    link = {"generatorURL": told.page} if _ADDRESS.fullmatch(told.page) else {}
     return {
         "labels": labels,
         "annotations": annotations_of(told),

@@ -79,7 +79,8 @@ class Client:
     """
 
     def __init__(self, ca_file: Path | None) -> None:
-        trust = _trust(ca_file)
+        self._ca_file, self._written = ca_file, _written(ca_file)
+        trust = _trust(ca_file, self._written)
         try:
             self._client = httpx.Client(
                 verify=trust,
@@ -111,14 +112,28 @@ class Client:
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as problem:
             raise NoReplyError(_words(problem)) from None
 
+    @property
+    def outdated(self) -> bool:
+        """Whether the authorities were renewed since; while their file is not there, the old ones are trusted."""
+        return _written(self._ca_file) not in {None, self._written}
+
     def close(self) -> None:
         """Free the connections."""
         self._client.close()
 
 
+def _written(file: Path | None) -> tuple[int, int, int] | None:
+    """Tells a file from what it was before; None where there is none."""
+    try:
+        found = file.stat() if file is not None else None
+    except OSError:
+        return None
+    return found and (found.st_ino, found.st_mtime_ns, found.st_size)
+
+
 @lru_cache(maxsize=8)
-def _trust(ca_file: Path | None) -> ssl.SSLContext:
-    """The system's authorities and those that came with the client, or only the given ones."""
+def _trust(ca_file: Path | None, _written: tuple[int, int, int] | None) -> ssl.SSLContext:
+    """The system's authorities and those that came with the client, or only the given ones, as they were written."""
     if ca_file is not None:
         return ssl.create_default_context(cafile=str(ca_file))
     context = ssl.create_default_context()

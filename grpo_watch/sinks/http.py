@@ -97,6 +97,9 @@ class Http:
 
         try:
             secret = {name: file.read() for name, file in self._access.headers.items()}
+            if self._client is not None and self._client.outdated:
+                self.close()
+                self._client = None
             if self._client is None:
                 self._client = Client(self._access.ca_file)
             sent = {"User-Agent": f"grpo-watch/{__version__}", **(headers or {}), **secret}

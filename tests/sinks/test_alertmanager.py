@@ -44,3 +44,21 @@ def test_it_is_asked_for_the_time_before_the_first_alert_and_each_repeat() -> No
             routed.receiver.send(told())
         routed.receiver.refresh([told()], Picture(), 0.0)
     assert [len(json.loads(sent.body)) for sent in server.sent] == [0, 1, 1, 0, 1]
+
+
+def test_a_link_that_it_could_not_read_is_left_out() -> None:
+    """It would refuse the whole request."""
+    pages = [
+        "http://127.0.0.1:9853/#/run/a",
+        "https://x.example/%20a/",
+        "https://x.example/%zz/",
+        "http://x y:9853/",
+        "",
+    ]
+    with receiving() as server:
+        settings = Settings.model_validate({"sinks": [{"type": "alertmanager", "url": server.url}]})
+        (routed,) = build(settings.sinks, Around(clock=time.time))
+        for page in pages:
+            routed.receiver.send(told(page=page))
+    alerts = [alert for sent in server.sent for alert in json.loads(sent.body)]
+    assert [alert.get("generatorURL") for alert in alerts] == [*pages[:2], None, None, None]

@@ -209,6 +209,26 @@ def test_certificates_are_checked(tmp_path: Path) -> None:
         assert [sent.method for sent in server.sent] == ["POST"]
 
 
+def test_renewed_authorities_count_at_once(tmp_path: Path) -> None:
+    """While they are being replaced, what was known is trusted."""
+    old, new = trustme.CA(), trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    new.issue_cert("127.0.0.1").configure_cert(context)
+    ca_file = tmp_path / "ca.pem"
+    old.cert_pem.write_to_path(ca_file)
+    client = http(ca_file)
+    with receiving(tls=context) as server:
+        assert client.send("POST", server.url).detail == "the certificate is not trusted"
+        ca_file.unlink()
+        assert client.send("POST", server.url).detail == "the certificate is not trusted"
+        ca_file.write_text("half a certificate")
+        assert client.send("POST", server.url).detail == "the authorities to trust can't be read (SSLError)"
+        new.cert_pem.write_to_path(ca_file)
+        assert client.send("POST", server.url).result is DELIVERED
+        ca_file.unlink()
+        assert client.send("POST", server.url).result is DELIVERED
+
+
 def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with receiving() as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
