@@ -113,12 +113,17 @@ def choose(names: Collection[str]) -> Found | None:
     before the same weights as ``torch.save`` wrote them; and all of these before what only their trainer can load.
     """
     optimizer = tuple(sorted(name for name in names if name in _OPTIMIZERS or OPTIMIZER_RANKED.fullmatch(name)))
-    found = _one_file(names, _SINGLE) or _indexed(names) or _one_file(names, _SINGLE_TORCH) or _ranked(names)
-    found = found or _deepspeed(names) or _replicas(names) or _others(names)
+    found = known_by_name(names) or _others(names)
     if found is None or found.optimizer:
         return found
     states = tuple(sorted(filter(OPTIMIZER_STATES.fullmatch, names)))
     return Found(found.kind, found.files, found.index, found.below, found.replicas, found.missing, optimizer or states)
+
+
+def known_by_name(names: Collection[str]) -> Found | None:
+    """The adapter or model under a name that its framework gives to it and to nothing else."""
+    found = _one_file(names, _SINGLE) or _indexed(names) or _one_file(names, _SINGLE_TORCH) or _ranked(names)
+    return found or _deepspeed(names) or _replicas(names)
 
 
 def _one_file(names: Collection[str], known: tuple[tuple[str, CheckpointKind], ...]) -> Found | None:

@@ -20,7 +20,7 @@ from grpo_watch.sources.digest_cache import DigestCache
 from grpo_watch.sources.opened import opened, read_small
 from grpo_watch.sources.optimizer_state import optimizer_state
 from grpo_watch.sources.throttle import Throttle
-from grpo_watch.sources.weight_files import RANKED, WHOLE, Found, WeightFile, choose, names_in
+from grpo_watch.sources.weight_files import RANKED, WHOLE, Found, WeightFile, choose, known_by_name, names_in
 
 MAX_INDEX = 100_000_000
 """Bytes of an index; one of 100,000 tensors has about 10 MB."""
@@ -121,9 +121,12 @@ def _nothing_in(files: Sequence[WeightFile], read: _Read, problems: Collection[s
 def _base_beside(
     folder: Path, names: Collection[str], adapter: Found, read: _Read, roots: Sequence[Path], how: How
 ) -> list[str]:
-    """Add the frozen base that is saved with an adapter (verl's shards of a LoRA run); what is wrong with it."""
+    """Add the frozen base that is saved with an adapter (verl's shards of a LoRA run); what is wrong with it.
+
+    Files under other names beside it are trained as well (ms-swift's ``vit.safetensors``), or shards of the adapter.
+    """
     own = {file.name for file in adapter.files}
-    base = choose([name for name in names if name not in own])
+    base = known_by_name([name for name in names if name not in own])
     if base is None or base.kind is not CheckpointKind.FULL:
         return []
     files, missing = list(base.files), list(base.missing)

@@ -170,6 +170,19 @@ def test_base_beside_an_adapter_that_drifts(tmp_path: Path, severity: str, *, ot
     assert watcher.said[-1].reading.evidence["changed"] == 1 + other
 
 
+def test_what_is_trained_in_full_beside_an_adapter_is_no_base(tmp_path: Path) -> None:
+    """ms-swift's ``lora_llm``: an adapter of the language model, and the vision tower, which is trained as a whole."""
+    for step in (10, 20):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        library.save_file({"base_model.model.q.lora_B.weight": full(step)}, folder / "adapter_model.safetensors")
+        library.save_file({"base_model.model.visual.patch.weight": full(step)}, folder / "vit.safetensors")
+        (folder / "trainer_state.json").write_text("{\n}\n")
+    found = watched(tmp_path)[0]
+    assert [list(one.tensors) for one in found] == [["base_model.model.q.lora_B.weight"]] * 2
+    assert Watched("base-weights-drift").feed(*found).changes == []
+
+
 def test_skyrl(tmp_path: Path) -> None:
     verl(tmp_path, 10).rename(tmp_path / "global_step_10" / "policy")
     (tmp_path / "latest_ckpt_global_step.txt").write_text("10")
