@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ from grpo_watch.sinks.notification import FIRING, NOTHING, STOP_RULE, Notificati
 log = logging.getLogger("grpo_watch.stop")
 
 LOOK_SECONDS = 5.0
+LEAP_SECONDS = 60.0
+"""So much later than that, a look comes after the clock was set forward, or the machine slept: nobody could act."""
+MOST_LEAPS = 32
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 _OURS = ("run", "attempt", "sink")
 """What tells a file that this receiver made for this attempt."""
@@ -67,6 +71,8 @@ class StopReceiver:
     ) -> None:
         self.name = name
         self._plan, self._standing, self._say, self._clock = plan, standing, say, clock
+        self._looked_at: float | None = None
+        self._leaps: deque[tuple[float, float]] = deque(maxlen=MOST_LEAPS)
 
     def send(self, notification: Notification) -> Outcome:
         """Make the file that a stored alert of this receiver asks for, or remove it; of all else nothing."""
@@ -80,6 +86,7 @@ class StopReceiver:
 
     def refresh(self, firing: Sequence[Notification], picture: Picture, now: float) -> Outcome:
         """Say which runs are asked, and which are not any more."""
+        self._note_leap(now)
         by_run: dict[str, list[Notification]] = {}
         for told in firing:
             by_run.setdefault(told.run, []).append(told)
@@ -102,13 +109,23 @@ class StopReceiver:
         dry = [found.evidence.get("dry_run") for found in asked if found.resolved_step is None]
         if dry and (not mine or dry[-1] is not self._plan.dry_run):
             self._say(run, RunEvent(self.name, EventKind.STOP_WITHDRAWN))
-        due = [told for told in mine if now - told.started >= self._plan.grace]
+        due = [told for told in mine if self._lasted(told, now) >= self._plan.grace]
         if due and not dry:
             problem = self._problem(snapshot, standing)
             if problem:
                 yield problem
             else:
                 self._ask(due[0], now)
+
+    def _note_leap(self, now: float) -> None:
+        before, self._looked_at = self._looked_at, now
+        leap = 0.0 if before is None else now - before - LOOK_SECONDS
+        if leap > LEAP_SECONDS:
+            self._leaps.append((now, leap))
+
+    def _lasted(self, told: Notification, now: float) -> float:
+        """For how many seconds it fires, without those that the clock leapt over."""
+        return now - told.started - sum(leap for at, leap in self._leaps if at > told.started)
 
     def _counts(self, told: Notification, attempt: int) -> bool:
         """Whether this alert is a reason. What an earlier attempt did is none: the one that was resumed may be well."""
@@ -126,7 +143,7 @@ class StopReceiver:
 
     def _ask(self, told: Notification, now: float) -> None:
         kind = EventKind.STOP_REHEARSED if self._plan.dry_run else EventKind.STOP_ASKED
-        lasts = f"{told.rule} has been critical for {(now - told.started) / 60:.0f} minutes"
+        lasts = f"{told.rule} has been critical for {self._lasted(told, now) / 60:.0f} minutes"
         self._say(told.run, RunEvent(self.name, kind, text=lasts, about=told.rule))
 
     def _place(self, run: str, standing: Standing) -> Path | None:

@@ -101,6 +101,18 @@ def test_says_so_after_the_grace_period_until_the_alert_is_seen(site: Site) -> N
     assert not site.file.exists()
 
 
+def test_a_clock_that_is_set_forward_stops_nothing_early(site: Site) -> None:
+    """Nor does a machine that slept: the grace period is there for people to act."""
+    receiver, hour = site.stop(), 3_600.0
+    look(receiver, told(), after=10.0)
+    look(receiver, told(), after=hour + 15.0)
+    for second in range(20, int(GRACE), 5):
+        look(receiver, told(), after=hour + second)
+    assert site.heard == []
+    look(receiver, told(), after=hour + GRACE)
+    assert [event.text for _, event in site.heard] == [WHY]
+
+
 @pytest.mark.parametrize(
     "other",
     [told(severity="warning"), told(rule="entropy-collapse"), told(status="resolved"), told(attempt=2), told(run="x")],
