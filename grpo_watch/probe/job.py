@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterable
@@ -79,6 +80,6 @@ def _plain(source: Any, names: Iterable[str]) -> dict[str, Any]:
     for name in names:
         value = getattr(source, name, None)
         value = getattr(value, "value", value)  # a string enumeration
-        if isinstance(value, PLAIN):
+        if isinstance(value, PLAIN) and (not isinstance(value, float) or math.isfinite(value)):  # JSON has no others
             found[name] = value
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -50,8 +51,12 @@ def pieces(model: Any, rank: int, ranks: int, *, alike: bool | None = None) -> I
     same = replicated(model, ranks) if alike is None else alike
     flattened = any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
     apart = flattened or (getattr(model, "_tp_size", None) or 1) > 1
-    for raw, parameter in model.named_parameters():
+    named = list(model.named_parameters())
+    short = Counter(WRAPPERS.sub("", raw) for raw, _ in named)
+    for raw, parameter in named:
         name = WRAPPERS.sub("", raw)
+        if short[name] > 1:  # a module of the model's own is called like a wrapper
+            name = raw
         if hasattr(parameter, "ds_tensor"):
             yield _of_zero3(name, parameter, rank, ranks)
         elif hasattr(parameter, "device_mesh") and hasattr(parameter, "placements"):

@@ -54,6 +54,59 @@ def test_what_can_not_be_read_is_told_and_the_rest_is_read() -> None:
     assert unread.startswith("2 of 4 tensors, first away: RuntimeError: it has no values (device meta)")
 
 
+QUANTISED = """
+import sys, torch
+from grpo_watch.probe.reading import checksums
+model = torch.nn.Linear(2, 2)
+quantised = torch.quantize_per_tensor(torch.randn(4, 4), 0.1, 0, torch.qint8)
+model.register_parameter("small", torch.nn.Parameter(quantised, requires_grad=False))
+found, unread = checksums(model, 0, 1, lambda _: True)
+print(sorted(found), unread)
+"""
+
+
+def test_a_parameter_that_torch_quantised_does_not_end_the_process() -> None:
+    """Its bytes, seen as such, are a segmentation fault of torch 2.13, which nothing can catch."""
+    command = [sys.executable, "-W", "ignore", "-c", QUANTISED]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = "torch gives no bytes of torch.qint8, torch.strided"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"['bias', 'weight'] 1 of 3 tensors, first small: RuntimeError: {said}\n"
+
+
+class Wrapped(torch.Tensor):  # type: ignore[misc]  torch is not here where types are checked
+    """As torchao's: a tensor without bytes, whose values are in others."""
+
+    @staticmethod
+    def __new__(cls: Any, inner: Any) -> Any:
+        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        made.inner = inner
+        return made
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["inner"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, kinds: Any, arguments: Any = (), named: Any = None) -> Any:
+        made = function(*(one.inner if isinstance(one, cls) else one for one in arguments), **(named or {}))
+        return cls(made) if isinstance(made, torch.Tensor) else made
+
+
+def test_a_tensor_around_others_is_told_and_not_taken_for_zeros() -> None:
+    found, unread = taken(holding(good=torch.ones(4), around=Wrapped(torch.ones(4))))
+    assert list(found) == ["good"]
+    said = "a tensor of the class Wrapped is not understood"
+    assert unread == f"1 of 2 tensors, first around: RuntimeError: {said}"
+
+
+def test_a_module_called_like_a_wrapper_hides_no_other() -> None:
+    inner = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 2)})
+    model = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 2), "module": inner})
+    names = ["a.bias", "a.weight", "module.a.bias", "module.a.weight"]
+    assert sorted(taken(model)[0]) == names
+    assert sorted(taken(torch.nn.ModuleDict({"module": model["a"]}))[0]) == ["bias", "weight"]
+
+
 def test_running_out_of_memory_is_no_fault_of_a_tensor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It ends the probe of this step as an error that says so, and is not raised into training."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -336,7 +337,7 @@ def test_how_completions_are_sampled(tmp_path: Path) -> None:
         "model_top_k": 20,
     }
     request = SimpleNamespace(request_config=SimpleNamespace(temperature=0.9, top_k=-1, seed=None))
-    swift = arguments(tmp_path, temperature=1.0, generation_kwargs=None)
+    swift = arguments(tmp_path, temperature=1.0, top_p=math.inf, min_p=math.nan, generation_kwargs=None)
     greedy = arguments(tmp_path, generation_kwargs={"do_sample": False})
     assert job.sampling(model, greedy)["do_sample"] is False
     assert job.sampling(SimpleNamespace(), swift, request) == {"temperature": 0.9, "top_k": -1}
