@@ -1,4 +1,7 @@
-"""Reads one dump with our sources, as the daemon and ``check`` do, and prints what the other scripts print."""
+"""Reads one dump with our sources, as ``check`` does, and prints what the other scripts print.
+
+With ``--alone`` in one process, as the daemon does, also where the dump is large.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from grpo_watch.core.records import CompletionSummary, Item
+from grpo_watch.runtime.crew import crew, size_of
 from grpo_watch.sources.completions import CompletionsJsonlSource, CompletionsParquetSource
+from grpo_watch.sources.deferred import Submit
 
 GROUP = 8
 
 
-def items(path: Path) -> Iterator[Item]:
+def items(path: Path, submit: Submit | None) -> Iterator[Item]:
     """Everything that the source of this kind of dump gives."""
     kind = CompletionsParquetSource if path.is_dir() else CompletionsJsonlSource
-    source = kind("dump", path, [path.parent], lambda: GROUP)
+    source = kind("dump", path, [path.parent], lambda: GROUP, submit=submit)
     yield from source.poll(None)
     yield from source.finish()
     source.close()
@@ -23,8 +28,15 @@ def items(path: Path) -> Iterator[Item]:
 
 def main() -> None:
     """Print rows, groups, repeated, empty, characters, and of the judged sample the looping ones and its size."""
+    path = Path(sys.argv[1])
+    with crew(0 if "--alone" in sys.argv else size_of(path)) as submit:
+        print(*totals(items(path, submit)))
+
+
+def totals(given: Iterator[Item]) -> list[int]:
+    """The same, of these items."""
     totals = [0] * 7
-    for item in items(Path(sys.argv[1])):
+    for item in given:
         for group in item.groups if isinstance(item, CompletionSummary) else ():
             totals[0] += group.size
             totals[1] += 1
@@ -33,7 +45,7 @@ def main() -> None:
             totals[4] += sum(group.lengths)
             totals[5] += group.looping
             totals[6] += group.judged or 0
-    print(*totals)
+    return totals
 
 
 if __name__ == "__main__":

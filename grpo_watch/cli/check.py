@@ -20,9 +20,11 @@ from grpo_watch.core.records import RunState, Scalar, Severity, Tick
 from grpo_watch.errors import UsageError
 from grpo_watch.report.collect import ChannelReport, Provenance, RunReport, exit_code
 from grpo_watch.report.series import RecordingEngine
-from grpo_watch.runtime.open import open_run
+from grpo_watch.runtime.crew import crew, size_of
+from grpo_watch.runtime.open import COMPLETIONS, open_run
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.runtime.replay import replay
+from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discover import Discoverer, FoundRun
 from grpo_watch.sources.wandb_projects import RemoteDiscoverer
 
@@ -51,7 +53,8 @@ def check_command(  # noqa: PLR0917  one parameter per option
     with taken_in(paths) as places, discovering(places, chosen) as discoverer:
         found, problems = find_runs(places, chosen, discoverer)
         drawn = output_format == "html"
-        reports = check_runs(found, load_rules(chosen.rules), said, tick, chosen, recording=drawn)
+        with crew(_dumped(found)) as readers:
+            reports = check_runs(found, load_rules(chosen.rules), said, tick, chosen, recording=drawn, readers=readers)
     level = None if fail_on == "never" else Severity(fail_on)
     provenance = Provenance("", __version__, tick.now)
     command = command_line(paths, rules, config, settings, provenance.time, state)
@@ -88,10 +91,11 @@ def check_runs(
     chosen: Settings | None = None,
     *,
     recording: bool = False,
+    readers: Submit | None = None,
 ) -> list[RunReport]:
     """Replay each run and report on it; ``said`` (``--set``) wins over the settings file's entry for the run.
 
-    With ``recording`` the reports carry the rows too, which takes memory.
+    With ``recording`` the reports carry the rows too, which takes memory. ``readers``: see ``runtime.crew``.
     """
     detectors = catalogue()
     reports = []
@@ -101,20 +105,24 @@ def check_runs(
         pipeline = Pipeline(rules, detectors, labels)
         recorder = RecordingEngine(rules, detectors, labels=labels) if recording else None
         pipeline.engine = recorder or pipeline.engine
-        report = _check_run(run, pipeline, said, tick, chosen or Settings())
+        report = _check_run(run, pipeline, said, tick, chosen or Settings(), readers)
         reports.append(replace(report, series=recorder.series[run.name]) if recorder else report)
     return reports
 
 
 def _check_run(
-    found: FoundRun, pipeline: Pipeline, said: Mapping[str, Scalar], tick: Tick, chosen: Settings
+    found: FoundRun,
+    pipeline: Pipeline,
+    said: Mapping[str, Scalar],
+    tick: Tick,
+    chosen: Settings,
+    readers: Submit | None,
 ) -> RunReport:
     pipeline.engine.run(found.name)
     entry = entry_for(found.root, chosen.runs, found.files, found.remote)
     settings = {**(entry.settings if entry else {}), **said}
-    opened = open_run(
-        found, pipeline, settings, examples=chosen.privacy.examples, columns=entry.columns if entry else None
-    )
+    columns = entry.columns if entry else None
+    opened = open_run(found, pipeline, settings, crew=readers, examples=chosen.privacy.examples, columns=columns)
     for _ in replay(opened, pipeline, tick):
         pass
     channels = tuple(
@@ -131,6 +139,12 @@ def _check_run(
     opened.close()
     disagreement = pipeline.assembler(found.name).agreement.told()
     return RunReport(pipeline.snapshot(found.name), channels, found.problems, tuple(filter(None, [disagreement])))
+
+
+def _dumped(runs: Sequence[FoundRun]) -> int:
+    """Bytes of the runs' dumps of completions."""
+    paths = {channel.path for run in runs for channel in run.channels if channel.what in COMPLETIONS}
+    return sum(map(size_of, paths))
 
 
 def _moment(now: str | None) -> float:

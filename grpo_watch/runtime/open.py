@@ -114,6 +114,7 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
     cursors: Mapping[str, Cursor] | None = None,
     submit: Submit | None = None,
     *,
+    crew: Submit | None = None,
     examples: bool = True,
     columns: Mapping[str, str] | None = None,
     care: Care = UNHURRIED,
@@ -126,13 +127,16 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
         settings: what the user says of the run (``--set``); wins over everything read.
         cursors: where reading goes on, by channel name.
         submit: runs heavy work elsewhere (checksums, Parquet); None runs it in place.
+        crew: reads dumped completions in several processes, and is waited for (see ``runtime.crew``).
         examples: whether findings may carry a redacted excerpt of a completion.
         columns: canonical metric (or ``step``) → its name in a CSV or JSONL of the user's own.
         care: how weights are read.
     """
     opened = OpenedRun(found.name)
     pipeline.engine.run(found.name).refused = refused_evidence(found.problems)
-    builder = _Builder(found, pipeline, cursors or {}, submit, examples=examples, columns=columns or {}, care=care)
+    builder = _Builder(
+        found, pipeline, cursors or {}, submit, crew, examples=examples, columns=columns or {}, care=care
+    )
     said = {**(settings or {}), **({"framework": OWN_NAMES} if columns else {})}
     if said:
         opened.announcements.append(from_user(said))
@@ -157,6 +161,7 @@ class _Builder:
         pipeline: Pipeline,
         cursors: Mapping[str, Cursor],
         submit: Submit | None,
+        crew: Submit | None,
         *,
         examples: bool,
         columns: Mapping[str, str],
@@ -168,7 +173,7 @@ class _Builder:
         self.roots = found.roots or (found.root,)
         self.pipeline = pipeline
         self.cursors = cursors
-        self.submit = submit
+        self.submit, self.crew = submit, crew
 
     def build(self, channel: FoundChannel) -> OpenedSource | None:
         """The opened source, or None for a channel without a reader."""
@@ -208,10 +213,10 @@ class _Builder:
         if mapped is not None:
             return mapped(*common, segment, cursor, self.columns)
         if channel.what is What.COMPLETIONS_JSONL:
-            return CompletionsJsonlSource(*common, self._group_size, segment, cursor, self.examples)
+            return CompletionsJsonlSource(*common, self._group_size, segment, cursor, self.examples, self.crew)
         per_step = PER_STEP.get(channel.what)
         if per_step is not None:
-            return per_step(*common, self._group_size, segment, cursor, self.examples, self.submit)
+            return per_step(*common, self._group_size, segment, cursor, self.examples, self.crew or self.submit)
         if channel.what in {What.WANDB_OFFLINE, What.TRACKIO}:
             return self._logged(channel, cursor)
         checkpoints = channel.what is What.CHECKPOINTS

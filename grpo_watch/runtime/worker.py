@@ -87,8 +87,12 @@ class Worker:
 
 
 def _begin() -> None:
-    """Set the process up: low priority, deaf to Ctrl-C of the terminal, gone when the daemon is gone."""
     os.nice(NICENESS)
+    attach()
+
+
+def attach() -> None:
+    """Set a process up that works for another one: deaf to Ctrl-C of the terminal, gone when the other is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -9,7 +9,7 @@ from grpo_watch.core.records import Cursor, Item, Stream
 from grpo_watch.errors import SourceError
 from grpo_watch.extract.completions import Grouping
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.completions_parquet import CompletionsParquetSource
+from grpo_watch.sources.completions_parquet import CompletionsParquetSource, Reading
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.dump_dialects import Dialect, may_be_dump
 from grpo_watch.sources.dump_file import dialect_at, read_rollouts
@@ -103,9 +103,9 @@ class CompletionDumpsSource(CompletionsParquetSource):
         self._waits = False
         return super()._entries()
 
-    def _submit(self, step: int, path: Path) -> None:
+    def _reading(self, path: Path, group_size: int | None) -> Reading:
         name = self._dialect.name if self._dialect is not None else ""
-        self._work.submit(step, read_rollouts, path, self._roots, name, self._group_size(), self._examples)
+        return read_rollouts, (path, self._roots, name, group_size, self._examples)
 
     def _stream(self, step: int, grouping: Grouping) -> Stream:
         del step, grouping

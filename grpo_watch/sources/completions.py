@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from grpo_watch.core.records import CompletionSummary, Cursor, Item, Stream
 from grpo_watch.extract.collected import Collected
-from grpo_watch.extract.completions import Grouping, group, summarise_groups
+from grpo_watch.extract.completions import Grouping, group
 from grpo_watch.sources.base import Skip, SourceStats
-from grpo_watch.sources.completion_table import Table, read_table
+from grpo_watch.sources.completion_line import Read, piece_of, read_line, read_piece
+from grpo_watch.sources.completion_table import Table
 from grpo_watch.sources.completions_parquet import CompletionsParquetSource
+from grpo_watch.sources.deferred import Deferred, Submit
 from grpo_watch.sources.tail import Line, Tail
 
 __all__ = ["CompletionsJsonlSource", "CompletionsParquetSource"]
@@ -25,6 +23,8 @@ MAX_LINE = 32 << 20
 CHUNK = 512 << 10
 """Bytes read at once. A line is a whole batch, often megabytes; pieces that fit into a processor's cache are read and
 put together in half the time that pieces of that size take."""
+WORTH = 64 << 10
+"""Bytes of a line from which it is worth sending elsewhere, where it can be."""
 MAX_HELD = 65_536
 """Rows of one step held where each completion is a line of its own."""
 
@@ -70,9 +70,10 @@ class CompletionsJsonlSource:
         segment: order among the files of this kind.
         cursor: where an earlier reader stopped.
         examples: whether summaries carry a redacted excerpt.
+        submit: reads long lines elsewhere, a few at once, and is waited for; None reads in place.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  the arguments that all sources share, and two of its own
+    def __init__(  # noqa: PLR0913, PLR0917  the arguments that all sources share, and three of its own
         self,
         name: str,
         path: Path,
@@ -81,9 +82,12 @@ class CompletionsJsonlSource:
         segment: int = 0,
         cursor: Cursor | None = None,
         examples: bool = True,  # noqa: FBT001, FBT002
+        submit: Submit | None = None,
     ) -> None:
         self.name, self.stats = name, SourceStats()
+        self._work, self._alone = Deferred[tuple[Line, Cursor, int | None]](submit), submit is None
         self._group_size, self._segment, self._examples = group_size, segment, examples
+        self._roots = tuple(roots)
         self._tail = Tail(path, roots, cursor, max_line=MAX_LINE, chunk=CHUNK)
         self._read_to = cursor or self._tail.cursor(name)
         state = cursor.state if cursor is not None else {}
@@ -98,9 +102,7 @@ class CompletionsJsonlSource:
     def finish(self) -> Iterator[Item]:
         """Yield what the last line and held single rows give."""
         yield from self._read(self._tail.finish(), None)
-        held, self._held = self._held, None
-        if held is not None:
-            yield from self._flush(held)
+        yield from self._release()
 
     def cursor(self) -> Cursor:
         """Where reading would go on: in front of the held rows, if there are any."""
@@ -113,43 +115,58 @@ class CompletionsJsonlSource:
 
     def _read(self, lines: Iterator[Line], seen: float | None) -> Iterator[Item]:
         for line in lines:
-            before, self._read_to = self._read_to, self._tail.cursor(self.name)
-            table = self._table(line)
-            if table is not None and table.step is not None:
-                yield from self._take(table, table.step, before, seen)
+            self._begin(line, self._tail.cursor(self.name))
+            if not self._work.room():
+                yield from self._next(seen)
+        while self._work:
+            yield from self._next(seen)
         self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
 
-    def _table(self, line: Line) -> Table | None:
+    def _begin(self, line: Line, after: Cursor, *, again: bool = False) -> None:
+        """Have a line read; a short one here."""
+        size, key = self._group_size(), (line, after)
+        if self._alone or len(line.data) < WORTH:
+            self._work.submit((*key, size), read_line, line.data, size, self._examples, first=again, here=True)
+        else:
+            piece = piece_of(self._tail.path, self._roots, line.start, line.data)
+            self._work.submit((*key, size), read_piece, piece, size, self._examples, first=again)
+
+    def _next(self, seen: float | None) -> Iterator[Item]:
+        """Take what the oldest line under way gave; read it again where the configuration came after it was begun."""
+        taken = self._work.take(wait=True)
+        if taken is None:
+            return
+        (line, after, size), read = taken
+        if size != self._group_size():
+            self._begin(line, after, again=True)
+            yield from self._next(seen)
+            return
+        read = read_line(line.data, size, self._examples) if read is None else read
+        before, self._read_to = self._read_to, after
         where = f"line at byte {line.start}"
         if line.too_long:
             self.stats.skip(Skip.TOO_LONG, f"{where}: longer than {MAX_LINE >> 20} MiB")
-            return None
-        if not line.data.strip():
-            return None
-        row = decode(line.data)
-        if row is None:
-            self.stats.skip(Skip.NOT_JSON, where)
-            return None
-        table = read_table(row) if isinstance(row, dict) else None
-        if table is None or table.step is None:
-            self.stats.skip(Skip.NOT_A_ROW if table is None else Skip.NO_STEP, where)
-        return table
+        elif isinstance(read, Exception):
+            raise read
+        else:
+            yield from self._take(read, where, before, seen)
 
-    def _take(self, table: Table, step: int, before: Cursor, seen: float | None) -> Iterator[Item]:
-        if table.single:
-            yield from self._hold(table, step, before, seen)
+    def _take(self, read: Read, where: str, before: Cursor, seen: float | None) -> Iterator[Item]:
+        if read.row is not None:
+            yield from self._hold(read.row, read.step, before, seen)
             return
+        if read.step >= 0:  # a whole batch: the single rows before it are complete
+            yield from self._release()
+        if read.skip is not None:
+            self.stats.skip(read.skip, where if read.step < 0 else f"step {read.step}: nested too deeply")
+        elif read.grouping is not None:
+            yield from self._emit(read.grouping, read.step, seen, may_be_eval=read.may_be_eval)
+
+    def _release(self) -> Iterator[Item]:
+        """Yield what the held single rows give."""
         held, self._held = self._held, None
         if held is not None:
             yield from self._flush(held)
-        try:
-            grouping = summarise_groups(
-                table.prompts, table.completions, table.rewards, self._group_size(), examples=self._examples
-            )
-        except RecursionError:  # a conversation nested beyond sense
-            self.stats.skip(Skip.BAD_VALUE, f"step {step}: nested too deeply")
-            return
-        yield from self._emit(grouping, step, seen, may_be_eval=not table.per_generation)
 
     def _hold(self, table: Table, step: int, before: Cursor, seen: float | None) -> Iterator[Item]:
         done: _Held | None = None
@@ -176,15 +193,3 @@ class CompletionsJsonlSource:
         self._last_digest, self._last_step = grouping.digest, step
         self.stats.records += 1
         yield grouping.summary(self.name, step, stream, self._segment, seen)
-
-
-def decode(data: bytes) -> Any:
-    """The value in a JSON line, bare ``NaN`` and broken UTF-8 allowed; None when it is no JSON."""
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    try:
-        return json.loads(data.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from grpo_watch.core.records import CompletionSummary, Cursor, Item, Stream
 from grpo_watch.errors import SourceError
@@ -18,6 +19,7 @@ from grpo_watch.sources.files import inside, open_regular
 from grpo_watch.sources.sweep import Entry, Sweep
 
 DUMP = re.compile(r"completions_(\d{1,12})\.parquet")
+Reading: TypeAlias = tuple[Callable[..., "Dump"], tuple[Any, ...]]
 RELIST = 30
 """Polls after which the folder is listed again although its own time did not change (older files overwritten)."""
 
@@ -94,7 +96,7 @@ class CompletionsParquetSource:
         self.name, self.stats = name, SourceStats()
         self._folder, self._roots, self._group_size = folder, tuple(roots), group_size
         self._segment, self._examples = segment, examples
-        self._sweep, self._work = Sweep(cursor), Deferred[int](submit)
+        self._sweep, self._work = Sweep(cursor), Deferred[tuple[int, int | None]](submit)
         state = cursor.state if cursor is not None else {}
         self._digest, self._prompts = state.get("digest"), state.get("prompts")
         self._newest = state.get("newest")
@@ -105,9 +107,9 @@ class CompletionsParquetSource:
     names = DUMP
     """Whole names of the files; the first group is the step."""
 
-    def _submit(self, step: int, path: Path) -> None:
-        """Have one file read."""
-        self._work.submit(step, read_dump_file, path, self._roots, self._group_size(), self._examples)
+    def _reading(self, path: Path, group_size: int | None) -> Reading:
+        """How one file is read: a function and its arguments."""
+        return read_dump_file, (path, self._roots, group_size, self._examples)
 
     def _stream(self, step: int, grouping: Grouping) -> Stream:
         """What the completions of a step belong to."""
@@ -179,11 +181,20 @@ class CompletionsParquetSource:
     def _advance(self, seen: float | None, *, wait: bool) -> Iterator[Item]:
         while True:
             while self._work.room() and (step := self._sweep.next()) is not None:
-                self._submit(step, self._folder / self._files[step][0])
+                self._submit(step)
             taken = self._work.take(wait=wait)
             if taken is None:
                 return
-            yield from self._collect(*taken, seen)
+            (step, size), result = taken
+            if size == self._group_size():
+                yield from self._collect(step, result, seen)
+            else:  # the configuration was read after this file was begun
+                self._submit(step, first=True)
+
+    def _submit(self, step: int, *, first: bool = False) -> None:
+        size = self._group_size()
+        function, arguments = self._reading(self._folder / self._files[step][0], size)
+        self._work.submit((step, size), function, *arguments, first=first)
 
     def _collect(self, step: int, result: Dump | Exception, seen: float | None) -> Iterator[Item]:
         name, listed = self._files[step]

@@ -23,7 +23,7 @@ Submit: TypeAlias = Callable[..., Future]
 """``submit(function, *arguments)`` with a top-level function and arguments that can be sent to another process."""
 
 
-class _Later:
+class Later:
     """Work that is done when its result is asked for."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -54,10 +54,18 @@ class Deferred(Generic[K]):
         """Whether another piece may be submitted."""
         return len(self._queue) < self._limit
 
-    def submit(self, key: K, function: Callable[..., Any], *arguments: Any) -> None:
-        """Start a piece of work."""
-        future = self._submit(function, *arguments) if self._submit is not None else _Later(function, arguments)
-        self._queue.append((key, future))
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def submit(
+        self, key: K, function: Callable[..., Any], *arguments: Any, first: bool = False, here: bool = False
+    ) -> None:
+        """Start a piece of work; ``first``: its result comes before those of what was submitted earlier.
+
+        ``here``: in place, as it is too small to be worth sending.
+        """
+        future = Later(function, arguments) if self._submit is None or here else self._submit(function, *arguments)
+        (self._queue.appendleft if first else self._queue.append)((key, future))
 
     def take(self, *, wait: bool = False) -> tuple[K, Any] | None:
         """Key and result of the oldest piece if it is done (or when told to wait); None when there is none.

@@ -12,7 +12,7 @@ from grpo_watch.extract.collected import Collected
 from grpo_watch.extract.completions import Grouping, group
 from grpo_watch.extract.scattered import group_by_key
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.completions import decode
+from grpo_watch.sources.completion_line import decode
 from grpo_watch.sources.completions_parquet import Dump
 from grpo_watch.sources.dump_dialects import DIALECTS, Dialect, DumpRow, dialect_of
 from grpo_watch.sources.files import inside, open_regular
