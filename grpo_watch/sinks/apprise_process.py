@@ -97,6 +97,7 @@ class AppriseProcess:
 def serve(pipe: Connection) -> None:
     """Post what comes until nothing did for a while; deaf to the terminal's Ctrl-C, gone when the daemon is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["NETRC"] = os.devnull  # the client would add a password of ~/.netrc to what a service is sent
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()

@@ -12,7 +12,7 @@ from grpo_watch.sinks import apprise_process as module
 from grpo_watch.sinks.apprise_answers import MAX_BODY
 from grpo_watch.sinks.apprise_process import AppriseProcess, Letter, posted
 from tests.support.dripping import dripping
-from tests.support.receiving import Answer, receiving
+from tests.support.receiving import Answer, receiving, secret_file
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*imghdr.*:DeprecationWarning")  # imported by apprise itself
 
@@ -41,6 +41,18 @@ def test_an_answer_that_drips_is_given_up_and_the_next_message_goes(
         monkeypatch.undo()
         assert process.post(letter(server.url)).taken
         assert len(server.sent) == 2
+
+
+def test_passwords_of_netrc_are_sent_to_nobody(
+    process: AppriseProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client under apprise would add them by itself, those of ``default`` for every service."""
+    secret_file(tmp_path / ".netrc", "default login me password geheim\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("NETRC", raising=False)
+    with receiving() as server:
+        assert process.post(letter(server.url)).taken
+        assert "authorization" not in server.sent[0].headers
 
 
 def test_of_an_endless_answer_only_the_beginning_is_read() -> None:
