@@ -53,8 +53,8 @@ class Monitor:
     ``at_rest`` means evaluated and not active, so that a quiet row costs nothing; ``reason`` is the last NO_DATA's and
     ``unseeing`` that answer itself, which says nothing new when it is given again; ``quiet_rows`` counts rows with
     nothing to say, until it may sleep; ``behind`` is the row up to which a detector that looks back was shown rows,
-    once it has slept, and ``promised`` the metrics of its promise. A detector that raises makes the monitor ``broken``:
-    its alerts freeze and the other rules go on.
+    once it has slept, and ``promised`` the metrics of its promise; ``changes`` counts what records changed of what is
+    shown of it. A detector that raises makes the monitor ``broken``: its alerts freeze and the other rules go on.
     """
 
     __slots__ = (
@@ -64,6 +64,7 @@ class Monitor:
         "at_rest",
         "behind",
         "broken",
+        "changes",
         "detector",
         "detectors",
         "episodes",
@@ -88,6 +89,7 @@ class Monitor:
         self.unseeing: object = None
         self.broken: str | None = None
         self.quiet_rows = 0
+        self.changes = 0
 
     def renew(self) -> None:
         """Begin with new windows. ``ask`` is the detector's ``observe``, found once instead of at every row."""
@@ -141,6 +143,7 @@ class Monitor:
             readings = tuple(answer)
         except Exception as error:  # noqa: BLE001 - one broken rule never stops the others; it is reported as broken
             self.broken = f"{type(error).__name__}: {error}"
+            self.changes += 1
             return BROKE
         blind = len(readings) == 1 and readings[0].verdict is Verdict.NO_DATA
         self.unseeing = answer if blind else None
@@ -159,8 +162,10 @@ class Monitor:
 
     def _judge(self, reading: Reading, run: RunState, step: int) -> Iterator[Judged]:
         if reading.verdict is Verdict.NO_DATA:
+            self.changes += self.reason != reading.message
             self.reason = reading.message
             return
+        self.changes += not self.evaluated
         self.evaluated = True
         self.at_rest = not self.active
         alert = self.alerts.get(reading.key, _IDLE)
@@ -169,6 +174,7 @@ class Monitor:
         at = step if reading.step is None else reading.step
         after, change = advance(alert, reading, at, self.rule, reading.attempt or run.attempt)
         over = reading.attempt is not None and reading.attempt < run.attempt
+        self.changes += over or after != alert
         self.alerts[reading.key] = rewind(after, step) if over else after
         self._keep(reading.key, after, change)
         if change is not None:

@@ -13,7 +13,7 @@ from grpo_watch.core.hints import filled
 from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.records import AlertState, Setting, Severity
 from grpo_watch.core.runstate import RunState
-from grpo_watch.core.waste import with_waste
+from grpo_watch.core.waste import STALL, with_waste
 
 FROZEN_POLICY = frozenset(
     {
@@ -125,6 +125,16 @@ def take_snapshot(state: RunState) -> RunSnapshot:
         seconds_per_step=state.pace.median(),
         predicted_max_steps=plan_of(state).max_steps if why_not(state) is None else None,
     )
+
+
+def moved_by_time(state: RunState) -> tuple[int, float | None]:
+    """What a tick may change of a snapshot: where it leaves this as it was, the snapshot is as it was.
+
+    That is how often the rules said something new; and the time, where the run stalls: what that costs grows with it.
+    """
+    stalls = (monitor for monitor in state.monitors if monitor.rule.name == STALL)
+    going_on = any(episode.resolved_step is None for monitor in stalls for episode in monitor.episodes)
+    return sum(monitor.changes for monitor in state.monitors), state.now if going_on else None
 
 
 def verdict_of(findings: tuple[Finding, ...], rules: tuple[RuleView, ...], attempt: int) -> RunVerdict:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from grpo_watch.core.alerts import Alert
 from grpo_watch.core.records import AlertState, ChannelOpened, Item, RunConfig, RunEvent, Tick, Transition
 from grpo_watch.core.runstate import RunState
-from grpo_watch.core.snapshot import RunSnapshot
+from grpo_watch.core.snapshot import RunSnapshot, moved_by_time
 from grpo_watch.runtime.closeup import Lens
 from grpo_watch.runtime.lifecycle import Lifecycle
 from grpo_watch.runtime.pipeline import Pipeline
@@ -41,6 +41,8 @@ class Ingest:
         """What is to be stored."""
         self._rules = rules
         self._snapshot: RunSnapshot | None = None
+        self._changes = 0
+        self._shown: tuple[int, Mapping[str, str]] | None = None
 
     @property
     def state(self) -> RunState:
@@ -54,23 +56,28 @@ class Ingest:
 
     def feed(self, item: Item) -> None:
         """Take an item; an odd one is passed over."""
+        before = moved_by_time(self.state) if isinstance(item, Tick) else None
         try:
             transitions = self.pipeline.feed(self.name, item)
         except Exception:  # one odd item must not end the watch of all runs
             self.failures += 1
+            self._changes += 1
             log.exception("an item could not be judged and is passed over", extra={"fields": {"run": self.name}})
             return
         self._note(item)
+        self._changes += before is None or moved_by_time(self.state) != before
         if transitions or not isinstance(item, Tick):
             self.batch.items.append(encode_item(item))
         self._told(transitions)
 
     def tell(self, event: RunEvent) -> None:
         """Take an event that is not stored: only what it changes is."""
+        self._changes += 1
         self._told(self.pipeline.feed(self.name, event))
 
     def rebuild(self, item: Item) -> None:
         """Take an item that is stored; what it says was told before."""
+        self._changes += 1
         self.pipeline.feed(self.name, item)
         self._note(item)
 
@@ -84,6 +91,7 @@ class Ingest:
             if rule in monitors:
                 monitors[rule].load(key, alert)
         state.rouse()
+        self._changes += 1
         if fingerprints != self._rules.fingerprints:
             self.batch.fingerprints = self._rules.fingerprints
         self.batch.alerts |= {key: alert for key, alert in settled.alerts.items() if alert != loaded.get(key)}
@@ -96,10 +104,15 @@ class Ingest:
         return batch
 
     def picture(self) -> RunSnapshot:
-        """A snapshot of the run now; the same object as before when nothing changed."""
-        snapshot = self.pipeline.snapshot(self.name)
-        if self._snapshot is None or snapshot != self._snapshot:
-            self._snapshot = snapshot
+        """A snapshot of the run now; the same object as before when nothing changed.
+
+        It is made only after something may have changed: at most turns, most of hundreds of runs are as they were.
+        """
+        now = (self._changes, self.state.refused)
+        if self._snapshot is None or now != self._shown:
+            self._shown, snapshot = now, self.pipeline.snapshot(self.name)
+            if snapshot != self._snapshot:
+                self._snapshot = snapshot
         return self._snapshot
 
     def over(self, now: float) -> bool:
