@@ -20,6 +20,7 @@ HOMES = {
     "apprise": ("sinks/*",),
     "certifi": ("sinks/client.py",),
     "google_crc32c": ("sources/tfrecord.py",),
+    "h11": ("web/*",),
     "httpx": ("sinks/*",),
     "markdown_it": ("web/runbooks.py",),
     "msgspec": ("sources/*", "store/*", "report/*", "cli/*", "extract/*", "runtime/delivery/packing.py"),

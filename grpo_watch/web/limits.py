@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+import h11
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_HEAD = 16_384
@@ -16,10 +16,11 @@ MAX_CONNECTIONS = 128
 PATIENCE = 10.0
 """Seconds in which a connection must have asked something new and taken the answer."""
 _REFUSED = b"requests have no body here\n"
+_PLAIN = ((b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close"))
 
 
 class Impatient(H11Protocol):
-    """Ends a connection that drips its request, or does not read its answer."""
+    """Ends a connection that drips its request, or does not read its answer; what is no HTTP is told so as all else."""
 
     patience = PATIENCE
 
@@ -33,6 +34,13 @@ class Impatient(H11Protocol):
         """Look no more."""
         self._look_again.cancel()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, with the headers that every answer has (uvicorn leaves them out here)."""
+        headers = [*self.server_state.default_headers, *_PLAIN]
+        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=msg.encode()), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
 
     def _look(self) -> None:
         """The same request as the last time, or still none: idle connections are closed earlier by uvicorn itself."""
@@ -50,29 +58,21 @@ class Impatient(H11Protocol):
 
 
 class Fence:
-    """Puts headers on every answer, those of errors too, and refuses requests with a body.
+    """Refuses requests with a body.
 
     Args:
-        app: what answers.
-        headers: what is put on.
+        app: what answers the others.
     """
 
-    def __init__(self, app: ASGIApp, headers: Mapping[str, str]) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", []), *self._headers]}
-            await send(message)
-
         if scope["type"] == "http" and _has_body(scope):
-            await _refuse(sending)
+            await _refuse(send)
         else:
-            await self._app(scope, receive, sending)
+            await self._app(scope, receive, send)
 
 
 def _has_body(scope: Scope) -> bool:
@@ -84,6 +84,6 @@ def _has_body(scope: Scope) -> bool:
 
 async def _refuse(send: Send) -> None:
     length = str(len(_REFUSED)).encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", length), (b"connection", b"close")]
+    headers = [*_PLAIN, (b"content-length", length)]
     await send({"type": "http.response.start", "status": 413, "headers": headers})
     await send({"type": "http.response.body", "body": _REFUSED})

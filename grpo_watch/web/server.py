@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import uvicorn
@@ -13,6 +14,18 @@ from grpo_watch.errors import UsageError
 from grpo_watch.web.limits import MAX_CONNECTIONS, MAX_HEAD, Impatient
 
 STOP_SECONDS = 2
+SECURITY_HEADERS: Mapping[str, str] = {
+    # The page's own files and nothing else; texts never become markup, whatever a script would do with them.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -40,7 +53,7 @@ def address(listener: socket.socket) -> str:
 
 
 class Server:
-    """uvicorn in a thread of its own.
+    """uvicorn in a thread of its own; every answer has ``SECURITY_HEADERS``, those that it gives by itself too.
 
     Args:
         app: the ASGI application.
@@ -65,6 +78,7 @@ class Server:
             ws="none",
             loop="asyncio",
             server_header=False,
+            headers=list(SECURITY_HEADERS.items()),
             proxy_headers=False,  # a peer does not say itself who it is
             limit_concurrency=MAX_CONNECTIONS,
             h11_max_incomplete_event_size=MAX_HEAD,
@@ -74,6 +88,7 @@ class Server:
         config.ssl = tls  # one whose certificate can change, which uvicorn can't make itself
         self._listener, self._stopping = listener, stopping or threading.Event()
         self._server = uvicorn.Server(config)
+        self._server.server_state.default_headers = config.encoded_headers  # also before its first second
         self.thread = threading.Thread(target=self._serve, name="http", daemon=True)
 
     def start(self) -> None:

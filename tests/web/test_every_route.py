@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ import pytest
 
 from grpo_watch.config.secrets import SecretFile
 from grpo_watch.sinks.base import Picture
+from grpo_watch.web import server
 from grpo_watch.web.access import Keys
-from grpo_watch.web.app import SECURITY_HEADERS, make_app
+from grpo_watch.web.app import make_app
+from grpo_watch.web.server import SECURITY_HEADERS
 from tests.support.receiving import secret_file
 from tests.support.serving import web
 from tests.web.test_app import PEOPLE, Fake
@@ -88,3 +92,31 @@ def test_every_answer_is_safe(how: str, statuses: set[int], tmp_path: Path, capl
         assert not {"server", "x-powered-by", "set-cookie"} & set(answer.headers)
         assert "geheim" not in answer.text
         assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "most"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400, 128),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nnot a header\r\n\r\n", 400, 128),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 503, 1),
+    ],
+    ids=["no HTTP", "no header", "too many connections"],
+)
+def test_what_is_answered_before_a_request_is_understood_is_safe(
+    request_: bytes, status: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", most)
+    with web(Fake()) as place:
+        host, _, port = place.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            connection.sendall(request_)
+            answer = HTTPResponse(connection)
+            answer.begin()
+            body = answer.read()
+    assert answer.status == status
+    for name, value in SECURITY_HEADERS.items():
+        assert answer.headers.get_all(name) == [value]
+    assert answer.headers.get_all("Content-Type") == ["text/plain; charset=utf-8"]
+    assert answer.headers["Server"] is None
+    assert body in (b"Invalid HTTP request received.", b"Service Unavailable")

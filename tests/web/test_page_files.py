@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.web.app import SECURITY_HEADERS
 from grpo_watch.web.assets import Assets, takes_gzip
+from grpo_watch.web.server import SECURITY_HEADERS
 
 STATIC = Path(__file__).parents[2] / "grpo_watch" / "web" / "static"
 SCRIPTS = sorted((STATIC / "js").glob("*.js"))
