@@ -140,8 +140,8 @@ class PipelineMachine(RuleBasedStateMachine):
         self.start()
         self.settle()
 
-    def start(self) -> None:
-        """A process begins, and reads what is stored."""
+    def start(self, early: str = "") -> None:
+        """A process begins, and reads what is stored; a receiver may take a message before discovery has looked."""
         self.store = Store(self.folder / "state", self.wall)
         self._commit = self.store.commit
         routed = [Routed(self.wires[name].receiver(), route) for name, route in ROUTES.items()]
@@ -162,6 +162,9 @@ class PipelineMachine(RuleBasedStateMachine):
         self.discoverer = Discoverer()
         self.store.commit = self.commit  # type: ignore[method-assign]
         self.dies = ""
+        if early:
+            self.send(early, ["200"])
+            self.daemon.turn()
         self.look()
 
     def load(self) -> RuleSet:
@@ -259,6 +262,14 @@ class PipelineMachine(RuleBasedStateMachine):
         PipelineMachine.kills += 1
         self.store.close()
         self.start()
+
+    @rule(name=st.sampled_from(list(ROUTES)))
+    def mended_while_down(self, name: str) -> None:
+        """A receiver refuses one message, and takes the next before the next process has read anything."""
+        self.send(name, ["400"])
+        self.wait(1.1)
+        self.store.close()
+        self.start(early=name)
 
     @rule(moment=st.sampled_from(["before", "after"]))
     def killed_while_storing(self, moment: str) -> None:
