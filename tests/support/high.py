@@ -18,8 +18,8 @@ RULES = (
 class Run:
     """A log, whose rows say whether the rule fires."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "runs" / "run"
+    def __init__(self, folder: Path, name: str = "run") -> None:
+        self.path = folder / "runs" / name
         self.path.mkdir(parents=True)
         self._log = self.path / "logging.jsonl"
         self.step = 0

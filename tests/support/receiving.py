@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,22 +18,24 @@ from grpo_watch.sinks.notification import Notification
 
 @dataclass(frozen=True)
 class Sent:
-    """One request."""
+    """One request; ``at`` is when it was there (monotonic seconds)."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: bytes
+    at: float
 
 
 @dataclass
 class Answer:
-    """What to answer; ``raw`` replaces the whole answer, byte for byte."""
+    """What to answer, after so many seconds; ``raw`` replaces the whole answer, byte for byte."""
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b"ok"
     raw: bytes | None = None
+    after: float = 0.0
 
 
 class Receiving:
@@ -43,24 +46,28 @@ class Receiving:
         self.sent: list[Sent] = []
         self.came = threading.Condition()
         self.url = ""
+        self.over = threading.Event()
 
     def take(self, handler: BaseHTTPRequestHandler) -> Answer:
         length = int(handler.headers.get("content-length") or 0)
         headers = {name.lower(): value for name, value in handler.headers.items()}
         with self.came:
-            self.sent.append(Sent(handler.command, handler.path, headers, handler.rfile.read(length)))
+            body = handler.rfile.read(length)
+            self.sent.append(Sent(handler.command, handler.path, headers, body, time.monotonic()))
             self.came.notify_all()
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
 @contextmanager
-def receiving(*answers: Answer, tls: ssl.SSLContext | None = None) -> Iterator[Receiving]:
-    """A server on a free port of the loopback address."""
+def receiving(*answers: Answer, tls: ssl.SSLContext | None = None, port: int = 0) -> Iterator[Receiving]:
+    """A server on this port of the loopback address, or on a free one."""
     state = Receiving(answers or (Answer(),))
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
             given = state.take(self)
+            if given.after:
+                state.over.wait(given.after)
             if given.raw is not None:
                 self.wfile.write(given.raw)
                 self.close_connection = True
@@ -80,7 +87,7 @@ def receiving(*answers: Answer, tls: ssl.SSLContext | None = None) -> Iterator[R
         def handle_error(self, *_: Any) -> None:
             pass  # a client that gave up is what some tests are about
 
-    server = Quiet(("127.0.0.1", 0), Handler)
+    server = Quiet(("127.0.0.1", port), Handler)
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     state.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}"
@@ -89,6 +96,7 @@ def receiving(*answers: Answer, tls: ssl.SSLContext | None = None) -> Iterator[R
     try:
         yield state
     finally:
+        state.over.set()
         server.shutdown()
         server.server_close()
         thread.join()
