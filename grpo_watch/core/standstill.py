@@ -36,6 +36,8 @@ class Standstill:
 
     def probe(self, record: CheckpointDigest, least: int) -> Sequence[Reading]:
         """Compare a probe with the one before it; a standstill must span so many steps."""
+        if not record.tensors:
+            return no_data("the callback finds no parameter that is trained: requires_grad is off for all of its model")
         before = self._history.before(record)
         names = [] if before is None else comparable(before, record)
         if before is None or not names:

@@ -364,6 +364,14 @@ def test_the_first_identical_pair_of_probes_fires() -> None:
     assert run.feed(probed(40, {"a.w": "4"})).changes[-1] == ("resolved", 40, "critical")
 
 
+def test_a_model_of_which_nothing_is_trained_is_said_to_be_one() -> None:
+    """Two probes are there; that they are compared with nothing has another reason."""
+    run = fed(probed(1, {}), probed(10, {}))
+    assert run.blind_reason == (
+        "the callback finds no parameter that is trained: requires_grad is off for all of its model"
+    )
+
+
 def test_probes_that_lie_close_must_span_a_few_steps() -> None:
     """A loss scaler that overflows skips a step or two."""
     run = fed(*(probed(step, SAME) for step in range(10, 15)))
