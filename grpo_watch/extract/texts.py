@@ -22,8 +22,8 @@ ANGLED = ("<|", "<\uff5c", "s>", "<pad>", "</pad>", "unk>", "_of_turn>")
 SQUARE = ("[PAD]", "[EOS]", "[SEP]", "[CLS]")
 """One of these is in every text with a special token: looking for them is much faster than the expression."""
 
-SPOKEN = ("content", "text", "tool_calls", "function", "name", "arguments")
-"""Keys of a conversation's messages and their parts that hold what was said."""
+SPOKEN = ("reasoning_content", "thinking", "content", "text", "tool_calls", "function", "name", "arguments")
+"""Keys of a conversation's messages and their parts that hold what was said, or thought (TRL parses both apart)."""
 
 _SECRET = re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{1,64}|(?:sk|hf|ghp|xox[a-z])[-_][\w-]{8,200}|\d[\d -]{7,30}\d")
 """Mail addresses, API keys, card and telephone numbers: masked in excerpts."""
@@ -44,10 +44,15 @@ def as_text(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return "\n".join(map(as_text, value))
     if isinstance(value, dict):
-        spoken = [as_text(value[key]) for key in SPOKEN if value.get(key)]
+        spoken = [_said(key, value[key]) for key in SPOKEN if value.get(key)]
         kind = value.get("type")
         return "\n".join(spoken) or (f"[{kind}]" if isinstance(kind, str) and kind != "text" else "")
     return "" if value is None else str(value)
+
+
+def _said(key: str, value: object) -> str:
+    """One part of a message; a call's arguments (a text in some dumps, a dictionary in others) with all their names."""
+    return str(value) if key == "arguments" else as_text(value)
 
 
 def token_ids(value: object) -> array[int] | None:

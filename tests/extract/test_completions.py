@@ -120,6 +120,22 @@ def test_different_tool_calls_are_different_completions() -> None:
     assert one_group([*calls]).pattern == (0, 1)
 
 
+def test_tool_calls_that_differ_in_their_arguments_are_different_completions() -> None:
+    """transformers' chat templates and TRL hold the arguments as a dictionary, OpenAI's API as a text."""
+    calls: list[object] = [
+        [{"role": "assistant", "tool_calls": [{"function": {"name": "add", "arguments": said}}]}]
+        for said in ({"a": 1}, {"a": 2}, {"b": 2}, {"a": 1}, '{"a": 1}')
+    ]
+    (group,) = summarise_groups(["p"] * 5, calls, {}, 5).groups
+    assert group.pattern == (0, 1, 2, 0, 3)
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "thinking"])
+def test_one_answer_after_different_thoughts_is_no_copy(key: str) -> None:
+    said = [[{"role": "assistant", key: thought, "content": "42"}] for thought in ("six by seven", "half of 84")]
+    assert one_group([*said]).pattern == (0, 1)
+
+
 def test_example_is_the_text_repeated_most() -> None:
     group = one_group(["", "", "", "rare", "often", "often"])
     assert group.example == "often"

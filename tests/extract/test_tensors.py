@@ -111,7 +111,7 @@ def test_tensors_of_any_size_and_place_read_either_way(
 def test_elements_at_odd_bytes_are_whole_where_one_piece_of_a_mapped_file_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: int
 ) -> None:
-    """Headers of safetensors up to 0.3.0, and of MLX, end anywhere. Parts of two neighbours taken for one element look like NaN."""
+    """Headers of safetensors up to 0.3.0, and of MLX, end anywhere. Halves of two neighbours may look like NaN."""
     monkeypatch.setattr(file_reader, "MAPPED", 4 * mmap.ALLOCATIONGRANULARITY)
     array = np.random.default_rng(5).standard_normal(10 * mmap.ALLOCATIONGRANULARITY).astype(np.float32)
     header = json.dumps({"a": entry("F32", [len(array)], 0, array.nbytes)}).encode()
