@@ -8,6 +8,12 @@ ONLY_UPDATE = (
 )
 """Of a run that logs only the KL between new and old policy, which is 0 by design on-policy."""
 
+ADAPTER_OPEN = (
+    ", too long if all weights are trained; an adapter may need longer at this learning rate, and this log does not "
+    "tell which it is: --set adapter=true or adapter=false has this judged"
+)
+"""Ends the message about a zero that proves something of full training only, where nobody said what is trained."""
+
 
 def ask_for_beta(framework: str | None) -> str:
     """What a zero KL asks while nobody said beta; tables that a user explains (``grpo-watch``) have no framework."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpo_watch.core.decimals import Decimals
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import MetricRow
 
@@ -32,18 +33,20 @@ class LearningSoFar:
 
     ``total`` is what the policy may have moved by before the newest row: a row's own update comes after its metrics.
     ``signal`` is the newest known share of groups that had one (rows without a generation keep it); None: unknown.
-    ``floor`` is the KL below which an exact zero proves nothing.
+    ``floor`` is the KL below which an exact zero proves nothing, ``highest_norm`` the largest gradient norm so far.
     """
 
-    __slots__ = ("_last_step", "_pending", "floor", "rate_known", "signal", "total")
+    __slots__ = ("_decimals", "_last_step", "_pending", "floor", "highest_norm", "rate_known", "signal", "total")
 
     def __init__(self) -> None:
         self.total = 0.0
         self.signal: float | None = None
         self.rate_known = False
         self.floor = ARITHMETIC_FLOOR_UNSURE
+        self.highest_norm = 0.0
         self._pending = 0.0
         self._last_step: int | None = None
+        self._decimals = Decimals()
 
     def take(self, row: MetricRow, silent: float | None) -> None:
         """Account for one train row (several optimizer steps when ``logging_steps`` > 1).
@@ -52,6 +55,9 @@ class LearningSoFar:
         """
         self.total += self._pending
         self._pending = 0.0
+        if row.resolution is None:
+            self._decimals.take(row)
+        self.highest_norm = max(self.highest_norm, number(row, "grad_norm") or 0.0)
         if silent is not None:
             self.signal = 1.0 - silent
         entropy = number(row, "entropy")
@@ -67,6 +73,14 @@ class LearningSoFar:
         self.total += moved * (steps - 1)
         self._pending = moved
 
+    def resolution(self, row: MetricRow) -> float | None:
+        """The smallest non-zero number that the row's log can show: as its channel says, else as its numbers do."""
+        return self._decimals.resolution if row.resolution is None else row.resolution
+
     def expected_kl(self, *, adapter: bool) -> float:
         """The least KL to the reference that a healthy run would show by now."""
         return (KL_PER_SQUARED_LR_ADAPTER if adapter else KL_PER_SQUARED_LR) * self.total**2
+
+    def kl_would_show(self, row: MetricRow, *, adapter: bool, floor: float | None = None) -> bool:
+        """Whether that KL is one that the row's log and arithmetic (``floor``, else the usual) can show."""
+        return self.expected_kl(adapter=adapter) >= max(self.resolution(row) or 0.0, floor or self.floor)

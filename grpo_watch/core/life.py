@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from grpo_watch.core.detector import RunView
 from grpo_watch.core.records import Activity, EventKind, Progress, RunEvent
 
 ENDS = (EventKind.FINISHED, EventKind.CRASH_SUMMARY, EventKind.KILLED, EventKind.TRACEBACK)
+TOLD_AT_START = ("learning_rate", "num_generations", "beta", "save_steps")
+"""Settings of which a run's folder or the head of its log tells at least one."""
 
 
 class SignsOfLife:
@@ -36,3 +39,14 @@ class SignsOfLife:
             self._ended, self._rows_then = kind, rows
         elif kind is EventKind.STARTED:
             self._ended = None
+
+
+def is_excerpt(first: int, run: RunView) -> bool:
+    """Whether the rows, from this step on, were cut out of a longer log, so that their end is not the run's.
+
+    One row is; so are rows that begin in the middle where nothing tells how the run was started (a resumed run's folder
+    has its settings).
+    """
+    if run.rows <= 1 or any(run.known(setting) for setting in TOLD_AT_START):
+        return run.rows <= 1
+    return first > max(1.0, (run.step - first) / (run.rows - 1))

@@ -8,7 +8,12 @@ from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import is_zero, not_zero, number
-from grpo_watch.core.records import MetricRow, Reading, Verdict
+from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
+
+LEAST_NORM = 1e-4
+"""Gradient norms below this are rare in health (verl: 5e-3 and up); a log that can't print it may hide a small one."""
+CLEARLY = 10.0
+"""Multiple of what a log can print: a norm that was once so high does not fall below it by chance row after row."""
 
 
 class GradientLost(Detector):
@@ -45,13 +50,20 @@ class GradientLost(Detector):
         self.quiet_while = None
         if self._loss_is_masked(record, run):
             return no_data("every completion is truncated and left out of the loss, so a zero gradient is expected")
-        return self._extend(record, norm, 1.0 if run.learning.signal is None else 1.0 - run.learning.signal)
+        chance = 1.0 if run.learning.signal is None else 1.0 - run.learning.signal
+        return self._extend(record, norm, chance, hidden=self._hidden(record, run))
+
+    @staticmethod
+    def _hidden(row: MetricRow, run: RunView) -> bool:
+        """Whether the log rounds so much that a small gradient may print as 0."""
+        resolution = run.learning.resolution(row) or 0.0
+        return resolution / 2 > LEAST_NORM and run.learning.highest_norm < CLEARLY * resolution
 
     @staticmethod
     def _loss_is_masked(row: MetricRow, run: RunView) -> bool:
         return bool(run.setting("mask_truncated_completions")) and row.values.get("completion_truncated_ratio") == 1.0
 
-    def _extend(self, row: MetricRow, norm: float, chance: float) -> Iterable[Reading]:
+    def _extend(self, row: MetricRow, norm: float, chance: float, *, hidden: bool) -> Iterable[Reading]:
         self.rows += 1
         self.first_step = self.first_step or row.step
         self.log_product += math.log(min(1.0, max(chance, self.least_chance)))
@@ -61,7 +73,9 @@ class GradientLost(Detector):
             Reading(
                 Verdict.BREACH,
                 value=norm,
-                message=f"grad_norm is exactly 0 on {self.rows} rows in a row although rewards differ inside groups",
+                severity=Severity.WARNING if hidden else None,
+                message=f"grad_norm {'prints as' if hidden else 'is exactly'} 0 on {self.rows} rows in a row although "
+                "rewards differ inside groups" + ("; this log rounds, so that it may only be small" if hidden else ""),
                 first_step=self.first_step,
                 immediate=True,
                 evidence={

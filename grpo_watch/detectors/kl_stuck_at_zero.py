@@ -8,7 +8,7 @@ from types import MappingProxyType
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import is_zero, not_zero, number
 from grpo_watch.core.kl_floor import NoiseFloor
-from grpo_watch.core.kl_unjudged import ONLY_UPDATE, ask_for_beta
+from grpo_watch.core.kl_unjudged import ADAPTER_OPEN, ONLY_UPDATE, ask_for_beta
 from grpo_watch.core.learning import ARITHMETIC_FLOOR
 from grpo_watch.core.offpolicy import steps_off_policy, update_is_zero
 from grpo_watch.core.records import CheckpointDigest, MetricRow, Reading, Severity, Verdict
@@ -86,21 +86,20 @@ class KlStuckAtZero(Detector):
         if learning.signal < self.min_signal:
             return "no group has differing rewards, so nothing is learned and KL 0 is expected"
         least = self.min_cumulative_lr_adapter if adapter else self.min_cumulative_lr
-        visible = max(row.resolution or 0.0, floor or learning.floor)
-        if learning.total < least or learning.expected_kl(adapter=adapter) < visible:
+        if learning.total < least or not learning.kl_would_show(row, adapter=adapter, floor=floor):
             return "the learning rate summed so far is too small for a KL that this log could show"
         return None
 
     def _breach(self, row: MetricRow, run: RunView, kl: float) -> Reading:
         beta_open = not run.known("beta") and run.setting("kl_implies_beta") is not True
+        adapter_open = not (run.known("adapter") or run.learning.kl_would_show(row, adapter=True))
         signal = run.learning.signal or 0.0
+        message = f"KL to the reference is exactly 0 although {signal:.0%} of the groups have differing rewards"
         return Reading(
             Verdict.BREACH,
             value=kl,
-            severity=Severity.INFO if beta_open else None,
-            message=ask_for_beta(run.framework)
-            if beta_open
-            else f"KL to the reference is exactly 0 although {signal:.0%} of the groups have differing rewards",
+            severity=Severity.INFO if beta_open else Severity.WARNING if adapter_open else None,
+            message=ask_for_beta(run.framework) if beta_open else message + (ADAPTER_OPEN if adapter_open else ""),
             evidence={
                 "kl_reference": kl,
                 "reward_zero_std_ratio": round(1.0 - signal, 6),

@@ -48,11 +48,12 @@ class LearningRateZero(Detector):
         evidence = {"learning_rate": rate, "highest_so_far": self.peak, "max_steps": run.max_steps}
         return (Reading(Verdict.BREACH, value=rate, message="the applied learning rate is 0", evidence=evidence),)
 
-    @staticmethod
-    def _rounded_away(row: MetricRow, run: RunView) -> str | None:
-        peak = run.number("learning_rate")
-        if peak == 0.0 or not is_zero(DECAYED * (LEAST_RATE if peak is None else peak), row.resolution):
+    def _rounded_away(self, row: MetricRow, run: RunView) -> str | None:
+        peak, resolution = run.number("learning_rate"), run.learning.resolution(row)
+        if peak == 0.0 or not is_zero(DECAYED * (LEAST_RATE if peak is None else peak), resolution):
             return None
+        if row.resolution is None and 0.0 < self.peak < (resolution or 0.0):
+            return None  # the other numbers are rounded, the rate is not
         return "this log rounds the learning rate to 0"
 
     def _skipped(self, row: MetricRow) -> str | None:

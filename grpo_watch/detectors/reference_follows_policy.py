@@ -61,8 +61,7 @@ class ReferenceFollowsPolicy(Detector):
         if not is_zero(kl, row.resolution):
             self.rows.append((row.step, False))
             return
-        expected = run.learning.expected_kl(adapter=bool(run.setting("adapter")))
-        if expected >= max(row.resolution or 0.0, run.learning.floor):
+        if run.learning.kl_would_show(row, adapter=bool(run.setting("adapter"))):
             self.rows.append((row.step, True))
 
     def _judge(self, run: RunView) -> Iterator[Reading]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.core.detector import ANY, QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.life import SignsOfLife
+from grpo_watch.core.life import SignsOfLife, is_excerpt
 from grpo_watch.core.pace import duration
 from grpo_watch.core.records import (
     Activity,
@@ -49,6 +49,7 @@ class RunStalled(Detector):
     def setup(self) -> None:
         """Nothing seen yet."""
         self.life = SignsOfLife()
+        self.first = 0
 
     def observe(self, record: MetricRow | Progress | Activity | RunEvent | Tick, run: RunView) -> Iterable[Reading]:
         """Note signs of life; judge at ticks."""
@@ -56,6 +57,7 @@ class RunStalled(Detector):
             return self._judge(record, run)
         if isinstance(record, MetricRow):
             self.quiet_while = ANY
+            self.first = self.first or (0 if record.supplement else record.step)
             return SILENT if record.supplement else QUIET
         self.life.take(record, run.rows)
         return SILENT
@@ -95,7 +97,7 @@ class RunStalled(Detector):
         return max(least, usual, self.wait_factor * run.pace.longest_wait())
 
     def _breach(self, tick: Tick, run: RunView, silence: float, limit: float) -> Reading:
-        told = run.in_folder and run.max_steps is not None and run.rows > 1  # one row is an excerpt: it has no pace
+        told = run.in_folder and run.max_steps is not None and not is_excerpt(self.first, run)
         severity = Severity.CRITICAL if tick.live else Severity.WARNING if told else Severity.INFO
         goal = f" of {run.max_steps}" if run.max_steps else ""
         return Reading(

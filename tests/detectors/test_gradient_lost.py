@@ -73,3 +73,14 @@ def test_float_noise_is_no_spread() -> None:
     """Eight equal rewards of 0.95 were logged with a spread of 6e-8 and a share of 0 (TRL 1.16.0)."""
     rows = (row(s, grad_norm=0.0, reward_batch_std=6e-8, reward_zero_std_ratio=0.0) for s in range(1, 50))
     assert Watched("gradient-lost").feed_all(rows).changes == []
+
+
+@pytest.mark.parametrize(
+    ("before", "severity"), [(0.004, "warning"), (0.2, "critical")], ids=["small all along", "was clearly printed"]
+)
+def test_three_decimals_may_hide_a_small_gradient(before: float, severity: str) -> None:
+    """A norm of 0.0004 prints as 0.000; a run that was at 0.2 does not get there by chance five rows in a row."""
+    rows = [row(1, grad_norm=before, reward_zero_std_ratio=0.0), *zeros(6, 0.0, start=2)]
+    run = Watched("gradient-lost").feed_all(each._replace(resolution=1e-3) for each in rows)
+    assert run.changes == [("firing", 6, severity)]
+    assert ("may only be small" in run.said[-1].reading.message) == (severity == "warning")

@@ -17,7 +17,7 @@ def a_row(
 
 
 def watched(**settings: float | bool) -> Watched:
-    return Watched("kl-stuck-at-zero", **{"beta": 0.04, **settings})
+    return Watched("kl-stuck-at-zero", **{"beta": 0.04, "adapter": False, **settings})
 
 
 def test_fires_eight_steps_after_the_first_zero_that_proves_something() -> None:
@@ -139,12 +139,13 @@ def test_what_leaves_beta_open_is_said(framework: str | None, why: str) -> None:
 
 def test_beta_settles_the_severity() -> None:
     """Unknown: an info that asks. Said later: the page. Implied by the framework: the page at once."""
-    run = Watched("kl-stuck-at-zero").feed_all(a_row(step) for step in range(1, 13))
+    run = Watched("kl-stuck-at-zero", adapter=False).feed_all(a_row(step) for step in range(1, 13))
     assert run.changes == [("firing", 10, "info")]
     assert "--set beta" in run.said[-1].reading.message
     run.feed(RunConfig("trl", None, {"beta": Setting(0.04, "--set")}), a_row(13))
     assert run.changes[-1] == ("firing", 13, "critical")
-    implied = Watched("kl-stuck-at-zero", kl_implies_beta=True).feed_all(a_row(step) for step in range(1, 13))
+    implied = Watched("kl-stuck-at-zero", adapter=False, kl_implies_beta=True)
+    implied.feed_all(a_row(step) for step in range(1, 13))
     assert implied.changes == [("firing", 10, "critical")]
 
 
@@ -162,3 +163,27 @@ def test_a_slow_healthy_run_of_a_policy_that_is_sure_begins_with_exact_zeros() -
     assert run.changes == []
     half = watched().feed_all(a_row(step, 0.0, rate=5e-8, silent=0.0) for step in range(1, 16))
     assert half.said == []
+
+
+def test_what_is_trained_settles_the_severity() -> None:
+    """From a console alone a zero after 8e-6 proves something of full training only: 0.25 x (8e-6)^2 is 1.6e-11."""
+    run = Watched("kl-stuck-at-zero", beta=0.04).feed_all(a_row(step) for step in range(1, 13))
+    assert run.changes == [("firing", 10, "warning")]
+    assert "--set adapter=true" in run.said[-1].reading.message
+    run.feed(RunConfig("trl", None, {"adapter": Setting(False, "--set")}), a_row(13))
+    assert run.changes[-1] == ("firing", 13, "critical")
+
+
+def test_an_unknown_adapter_is_no_excuse_for_ever() -> None:
+    """0.25 x (0.8e-5 x n)^2 reaches 1.5e-10 with n = 4 updates, in row 5: by row 10 it is sure either way."""
+    run = Watched("kl-stuck-at-zero", beta=0.04).feed_all(a_row(step, rate=1e-5) for step in range(1, 13))
+    assert run.changes == [("firing", 10, "critical")]
+
+
+def test_rounded_numbers_say_so_themselves() -> None:
+    """A logger that rounds to four decimals: 250 x (0.8e-5 x n)^2 reaches 1e-4 with n = 80 updates, in row 81."""
+    more = {"completion_length_mean": 31.2345, "grad_norm": 0.4321, "reward_mean": 1.2346}
+    rows = [a_row(step, rate=1e-5)._replace(values={**a_row(step, rate=1e-5).values, **more}) for step in range(1, 101)]
+    assert [step for _, step, _ in watched().feed_all(rows).changes] == [89]
+    full = [each._replace(values={**each.values, "grad_norm": 0.4321098765}) for each in rows]
+    assert [step for _, step, _ in watched().feed_all(full).changes] == [10]

@@ -67,3 +67,13 @@ def test_rows_without_a_rate_say_nothing() -> None:
     run = Watched("learning-rate-zero").feed_all(rows)
     assert run.said == []
     assert not run.monitor.evaluated
+
+
+def test_rounded_numbers_hide_the_rate_too_unless_it_was_printed() -> None:
+    """All numbers have three decimals, so that 1e-6 prints as 0; a rate of 2e-5 among them was not rounded."""
+    shown = {"grad_norm": 1.235, "reward_mean": 2.346, "entropy": 0.457, "completion_length_mean": 12.345}
+    hidden = [row(step, learning_rate=0.0, **shown) for step in range(1, 20)]
+    run = Watched("learning-rate-zero").feed_all(hidden)
+    assert (run.changes, run.blind_reason) == ([], "this log rounds the learning rate to 0")
+    printed = [row(step, learning_rate=2e-5 if step < 10 else 0.0, **shown) for step in range(1, 20)]
+    assert Watched("learning-rate-zero").feed_all(printed).changes == [("firing", 12, "critical")]

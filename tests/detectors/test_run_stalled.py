@@ -111,6 +111,18 @@ def test_a_single_row_in_a_folder_is_an_excerpt() -> None:
     assert run.changes == [("firing", 1, "info")]
 
 
+def test_rows_that_begin_in_the_middle_are_an_excerpt() -> None:
+    """Steps 9 to 12 of 547 in an issue: the rest was left out, unless settings say whose run it is."""
+    cut = [row(step)._replace(time=float(step)) for step in (9, 10, 11, 12)]
+    said = Watched(RULE, max_steps=547).feed_all(cut).feed(Tick(1e6, live=False))
+    assert [severity for _, _, severity in said.changes] == ["info"]
+    resumed = Watched(RULE, max_steps=547, num_generations=8).feed_all(cut).feed(Tick(1e6, live=False))
+    assert [severity for _, _, severity in resumed.changes] == ["warning"]
+    every_ten = [row(step)._replace(time=float(step)) for step in (10, 20, 30)]
+    whole = Watched(RULE, max_steps=547).feed_all(every_ten).feed(Tick(1e6, live=False))
+    assert [severity for _, _, severity in whole.changes] == ["warning"]
+
+
 @pytest.mark.parametrize("state", [RunState.RUNNING, RunState.ENDED])
 def test_the_user_knows_better_than_the_clock(state: RunState) -> None:
     """--running and --ended."""

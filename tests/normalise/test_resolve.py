@@ -77,6 +77,20 @@ def test_old_trl_logs_the_groups_spread() -> None:
     assert "reward_batch_std" not in first
 
 
+def test_a_share_that_was_left_out_does_not_make_an_old_trl() -> None:
+    """Since 0.18 TRL logs the share of groups without spread; with newer keys but not that one, columns are missing."""
+    row: dict[str, object] = {
+        "reward": 0.5,
+        "reward_std": 0.3,
+        "loss": 0.0,
+        "completions/mean_length": 20.0,
+        "num_tokens": 100.0,
+    }
+    assert "reward_group_std" in Resolver().resolve(raw(row, 1)).values
+    for newer in ("entropy", "step_time"):
+        assert "reward_group_std" not in Resolver().resolve(raw({**row, newer: 0.7}, 1)).values
+
+
 def test_new_trl_logs_the_batchs_spread_once_three_rows_agree() -> None:
     """1.16.0 without a version: silent on two rows, then the batch's, never the groups'."""
     found = resolved("trl-1.16.0")
