@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from grpo_watch.core.records import Scalar
+from grpo_watch.core.reward_weights import weights_in
 
 NUMBERS = frozenset(
     {"beta", "num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"}
@@ -36,6 +37,8 @@ def wrong_value(name: str, value: Scalar) -> str | None:
             return f"{name}: {value!r} is not a number"
         if number < least:
             return f"{name}: {value!r} is below {least}"
+    if name == "reward_weights" and not weights_in(value):
+        return f"{name}: {value!r} is no list of numbers, one for each reward function (1 -0.5 0)"
     return None
 
 

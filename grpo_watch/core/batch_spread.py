@@ -9,7 +9,7 @@ from grpo_watch.core.batches import NewBatches
 from grpo_watch.core.detector import RunView
 from grpo_watch.core.evidence import FLOAT_NOISE
 from grpo_watch.core.records import CompletionSummary, GroupSummary, MetricRow, Stream, Tick
-from grpo_watch.core.scored import ADVANTAGE
+from grpo_watch.core.reward_weights import ADVANTAGE
 from grpo_watch.core.window import BATCHES_AHEAD
 
 
@@ -28,7 +28,7 @@ class SpreadOfBatches:
         Without any row the tick decides: then nothing else can tell.
         """
         if isinstance(record, CompletionSummary):
-            row = _row(self._new.take(record), record.step, run)
+            row = _row(run.functions.weighed(self._new.take(record)), record.step, run)
             if row is not None:
                 self._waiting.append(row)
         reached = inf if isinstance(record, Tick) and not run.step else run.step

@@ -10,6 +10,7 @@ from statistics import median
 
 from grpo_watch.core.examples import shown
 from grpo_watch.core.records import CompletionSummary, GroupSummary, Scalar, Stream
+from grpo_watch.core.reward_weights import contradicted, names_of
 
 GROUPS_FOR_IRREGULAR = 3
 """Two groups of a collapsed policy were seen to share an irregular pattern by chance (TRL 1.16.0); three were not."""
@@ -58,7 +59,7 @@ class BatchCopies:
     the median length of the judged texts; ``counts_alike`` is the share of groups whose texts come as often as in most
     (``counts``), in whatever places; the rewards are totals over the reward functions, None where none was dumped.
     ``one_text`` counts groups of one text; ``earned`` has the different rewards, and ``patterns`` the pattern, of each
-    group judged.
+    group judged. ``doubtful``: these rewards are not what the trainer's advantages were made of.
     """
 
     step: int
@@ -76,6 +77,7 @@ class BatchCopies:
     one_text: int = 0
     earned: tuple[frozenset[float], ...] = ()
     patterns: tuple[tuple[int, ...], ...] = ()
+    doubtful: bool = False
     example: Mapping[str, Scalar] = field(default_factory=dict)
 
     def regular(self, alike: float) -> bool:
@@ -155,6 +157,7 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
         counts=counts,
         counts_alike=as_often / len(groups),
         patterns=patterns,
+        doubtful=contradicted(groups),
     )
 
 
@@ -164,9 +167,8 @@ def counts_of(pattern: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def totals(group: GroupSummary) -> Iterator[float]:
-    """Summed reward of each completion that every function scored."""
-    functions = [values for name, values in group.rewards.items() if not name.startswith("advantage")]
-    for scores in zip(*functions, strict=True):
+    """Summed reward of each completion that every function scored (weighed before, where weights are known)."""
+    for scores in zip(*(group.rewards[name] for name in names_of(group)), strict=True):
         known = [score for score in scores if score is not None]
         if known and len(known) == len(scores):
             yield sum(known)

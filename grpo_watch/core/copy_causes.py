@@ -102,13 +102,20 @@ def cause_of(
         return seed
     if low:
         return COLLAPSE if fallen else _without_rule(batch, history, limits)
-    if history.was_diverse and batch.lowest_reward is not None and batch.lowest_reward >= history.best_reward:
+    if history.was_diverse and _solved(batch, history):
         return None
     if not batch.regular(limits.alike) or batch.layout is not Layout.ONE_TEXT:
         return _without_rule(batch, history, limits)
     if low is None:
         return COLLAPSE if history.sampled else GREEDY_FROM_START
     return GREEDY
+
+
+def _solved(batch: BatchCopies, history: CopyHistory) -> bool:
+    """Whether every text earns the best reward of the run; or may, where the total rewards are not known."""
+    if history.teaching.doubtful:
+        return batch.one_text == batch.groups
+    return batch.lowest_reward is not None and batch.lowest_reward >= history.best_reward
 
 
 def _seed(batch: BatchCopies, history: CopyHistory, limits: Limits, *, low: bool | None) -> Cause | None:

@@ -99,7 +99,7 @@ class CopyHistory:
         for pattern in batch.patterns:
             self.places.take(pattern, batch.step)
         self._copied.append((batch.repeated * batch.groups, batch.groups))
-        self.teaching.take(batch.earned)
+        self.teaching.take(batch.earned, doubtful=batch.doubtful)
         return True
 
     def _count(self, batch: BatchCopies, before: BatchCopies | None, alike: float) -> None:

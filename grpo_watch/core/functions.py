@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from grpo_watch.core.names import labelled, split_label
-from grpo_watch.core.records import MetricRow
+from grpo_watch.core.records import GroupSummary, MetricRow
+from grpo_watch.core.reward_weights import weighed
 
 TOTALS = ("total", "total_reward", "overall", "reward", "sum")
 """Names under which scripts log the weighted total beside its components: not a component of itself."""
@@ -15,22 +16,26 @@ LAYOUTS = 64
 
 
 class FunctionKeys(NamedTuple):
-    """One reward function and the keys of its mean and its standard deviation."""
+    """One reward function, the keys of its mean and its standard deviation, and its weight in the total."""
 
     name: str
     mean: str
     std: str
+    weight: float = 1.0
 
 
 class RewardFunctions:
     """Remembers the functions of each layout (rows of one run have two or three), and the answer for the last row.
 
-    One instance per run: several rules ask about the same row.
+    One instance per run: several rules ask about the same row. ``weights`` are those that the run's settings say, in
+    the functions' order; empty where they say none, which is 1 for each. Weights of another number than functions are
+    those of something else and not used.
     """
 
-    __slots__ = ("_known", "_last", "_row")
+    __slots__ = ("_known", "_last", "_row", "weights")
 
-    def __init__(self) -> None:
+    def __init__(self, weights: tuple[float, ...] = ()) -> None:
+        self.weights = weights
         self._row: MetricRow | None = None
         self._last: tuple[FunctionKeys, ...] = ()
         self._known: dict[tuple[str, ...], tuple[FunctionKeys, ...]] = {}
@@ -44,15 +49,26 @@ class RewardFunctions:
         if known is None:
             if len(self._known) >= LAYOUTS:
                 self._known.clear()
-            known = self._known[layout] = _found(row)
+            known = self._known[layout] = _found(row, self.weights)
         self._row, self._last = row, known
         return known
 
+    def weigh(self, weights: tuple[float, ...]) -> None:
+        """From now on the functions count so much."""
+        if weights != self.weights:
+            self.weights, self._row = weights, None
+            self._known.clear()
 
-def _found(row: MetricRow) -> tuple[FunctionKeys, ...]:
+    def weighed(self, groups: tuple[GroupSummary, ...]) -> tuple[GroupSummary, ...]:
+        """Dumped groups with scores as they count in the total."""
+        return weighed(groups, self.weights)
+
+
+def _found(row: MetricRow, weights: tuple[float, ...]) -> tuple[FunctionKeys, ...]:
     names = [label for metric, label in map(split_label, row.values) if metric == "reward_function_mean" and label]
     parts = [name for name in names if name.lower() not in TOTALS] or names
+    known = weights if len(weights) == len(parts) else (1.0,) * len(parts)
     return tuple(
-        FunctionKeys(name, labelled("reward_function_mean", name), labelled("reward_function_std", name))
-        for name in parts
+        FunctionKeys(name, labelled("reward_function_mean", name), labelled("reward_function_std", name), weight)
+        for name, weight in zip(parts, known, strict=True)
     )

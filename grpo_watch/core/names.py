@@ -84,6 +84,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "top_k": "tokens that are sampled from (0 or -1: all)",
         "do_sample": "whether tokens are drawn rather than the likeliest taken",
         "request_seed": "random seed of every single request to the engine",
+        "reward_weights": "weight of each reward function in the total, in their order (not said: all 1)",
         "scale_rewards": "how advantages are scaled (group, batch, none)",
         "log_completions": "whether completions are dumped",
         "sync_ref_model": "whether the reference is synced to the policy on purpose",

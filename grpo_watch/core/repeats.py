@@ -9,6 +9,7 @@ from statistics import median
 
 from grpo_watch.core.copies import totals
 from grpo_watch.core.records import GroupSummary
+from grpo_watch.core.reward_weights import contradicted
 
 PROMPTS = 4_096
 """Prompts whose newest texts are remembered, 16 hashes of 32 bits each: 3 MB at most."""
@@ -23,6 +24,9 @@ DIFFERENT = 3
 class Repeats:
     """Of ``completions`` of prompts that came again, ``repeated`` have a text that the prompt had at an earlier step.
 
+    Solved groups, of which each text earns the best reward of the run, are left out, but no more than half of all: what
+    is left of a batch when nearly all is solved are the few prompts of which a policy is sure and wrong.
+
     ``whole`` counts groups of ``DIFFERENT`` texts or more, no two equal, that come again in their order: a sampler that
     begins with the same random numbers, or a cache. ``groups`` are those that came again, ``last`` is the newest step
     at which one was seen before.
@@ -36,12 +40,16 @@ class Repeats:
 
 
 class Repeated:
-    """Remembers the newest texts of each prompt. ``best`` is the highest total reward of any completion so far."""
+    """Remembers the newest texts of each prompt.
+
+    ``best`` is the highest total reward of any completion so far. ``doubtful``: the totals are not those that the
+    trainer's advantages were made of, so that any group of equal scores may be solved.
+    """
 
     def __init__(self, min_characters: int) -> None:
         self._min = min_characters
         self._seen: OrderedDict[str, tuple[int, int, tuple[int, ...]]] = OrderedDict()
-        self._batch, self.best = 0, float("-inf")
+        self._batch, self.best, self.doubtful = 0, float("-inf"), False
 
     def take(self, groups: Sequence[GroupSummary], step: int) -> Repeats | None:
         """Compare a batch with earlier ones and remember it; None where no prompt came again."""
@@ -51,6 +59,7 @@ class Repeated:
         again = [(group, step_, marks) for group, (batch, step_, marks) in before if self._batch - batch >= APART]
         rewards = [reward for group in groups for reward in totals(group)]
         self.best = max([self.best, *rewards])
+        self.doubtful = self.doubtful or contradicted(groups)
         for group in judged:
             self._seen[group.prompt_id] = (self._batch, step, group.marks)
             self._seen.move_to_end(group.prompt_id)
@@ -58,21 +67,28 @@ class Repeated:
             self._seen.popitem(last=False)
         if not again:
             return None
+        size = sum(group.size for group, _, _ in again)
+        unsolved = [(group, marks) for group, _, marks in again if not self._solved(group)]
         return Repeats(
-            completions=sum(group.size for group, _, _ in again),
-            repeated=sum(self._repeated(group, marks) for group, _, marks in again),
+            completions=max(sum(group.size for group, _ in unsolved), -(-size // 2)),
+            repeated=sum(_repeated(group, marks) for group, marks in unsolved),
             groups=len(again),
             whole=sum(group.unique == group.size >= DIFFERENT and marks == group.marks for group, _, marks in again),
             last=max(earlier for _, earlier, _ in again),
         )
 
-    def _repeated(self, group: GroupSummary, marks: tuple[int, ...]) -> int:
-        """Completions with a known text; none where every one earns the best reward of the run: solved is solved."""
+    def _solved(self, group: GroupSummary) -> bool:
+        """Whether every completion earns the best reward of the run, or may."""
         rewards = list(totals(group))
-        if len(rewards) == group.size and min(rewards) >= self.best:
-            return 0
-        known = {number for number, mark in enumerate(group.marks) if mark in marks}
-        return sum(number in known for number in group.pattern)
+        if len(rewards) != group.size:
+            return False
+        return min(rewards) == max(rewards) if self.doubtful else min(rewards) >= self.best
+
+
+def _repeated(group: GroupSummary, marks: tuple[int, ...]) -> int:
+    """Completions with a known text."""
+    known = {number for number, mark in enumerate(group.marks) if mark in marks}
+    return sum(number in known for number in group.pattern)
 
 
 def _long(group: GroupSummary, characters: int) -> bool:

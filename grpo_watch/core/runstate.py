@@ -24,6 +24,7 @@ from grpo_watch.core.records import (
     Setting,
     Stream,
 )
+from grpo_watch.core.reward_weights import weights_in
 from grpo_watch.core.sleep import NAP_AFTER, Sleepers
 
 RECENT = 512
@@ -211,6 +212,7 @@ class RunState:
             known = self.config.get(name)
             if known is None or config.precedence <= known[0]:
                 self.config[name] = (config.precedence, setting)
+        self.functions.weigh(weights_in(self.setting("reward_weights")))
         self.rouse()
         planned = self.number("steps_printed") or self.number("max_steps")
         if planned is not None and planned > 0:

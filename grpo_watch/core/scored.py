@@ -9,9 +9,9 @@ from math import isfinite
 from operator import gt, lt
 
 from grpo_watch.core.records import GroupSummary, Scalar
+from grpo_watch.core.reward_weights import ADVANTAGE
 from grpo_watch.core.robust import correlation
 
-ADVANTAGE = "advantage"
 CENTRED = 1e-3
 """Sum of a group's advantages, as a share of the sum of their sizes, that float32 and bfloat16 rounding can leave."""
 NOISE = 0.01

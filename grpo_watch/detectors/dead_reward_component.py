@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import inf, nextafter
+from math import copysign, inf, nextafter
 from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Bounds, Detector, Param, RunView
@@ -85,20 +85,23 @@ class DeadRewardComponent(Detector):
         known.rows += 1
         if known.rows >= self.rows:
             known.fired = True
-            readings.append(self._breach(key.name, known, functions))
+            readings.append(self._breach(key, known, functions))
 
-    def _breach(self, name: str, known: Still, functions: int) -> Reading:
-        ever = known.highest > known.lowest
-        granted = not ever and known.value > 0.0 and functions > 1
-        solved = granted or (ever and known.value >= known.highest - self.tolerance)
+    def _breach(self, key: FunctionKeys, known: Still, functions: int) -> Reading:
+        ever, wanted = known.highest > known.lowest, copysign(1.0, key.weight)
+        best = known.highest if wanted > 0.0 else known.lowest
+        granted = not ever and functions > 1 and (known.value > 0.0 if wanted > 0.0 else known.value <= 0.0)
+        solved = granted or (ever and wanted * known.value >= wanted * best - self.tolerance)
+        at = "highest" if wanted > 0.0 else "lowest"
+        how = "never gave another value" if not ever else f"stays at its {at}" if solved else "has fallen still"
         evidence: dict[str, Scalar] = {"value": known.value, "rows": known.rows, "functions": functions}
-        how = "never gave another value" if not ever else "stays at its highest" if solved else "has fallen still"
         return Reading(
             Verdict.BREACH,
-            name,
+            key.name,
             value=known.value,
-            severity=Severity.INFO if solved else None,
-            message=f"{name} is exactly {known.value:g} on {known.rows} rows in a row, without spread: it {how}",
+            severity=Severity.INFO if solved or key.weight == 0.0 else None,
+            message=f"{key.name} is exactly {known.value:g} on {known.rows} rows in a row, without spread: it {how}"
+            + (", and its weight is 0" if key.weight == 0.0 else ""),
             evidence=evidence,
             first_step=known.first_step,
             immediate=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from math import inf
 from types import MappingProxyType
 
@@ -52,6 +53,7 @@ class DuplicateCompletions(Detector):
             self.attempt = run.attempt
             self.history.end_streak()
         if isinstance(record, CompletionSummary):
+            record = replace(record, groups=run.functions.weighed(record.groups))
             batch = copies_in(record, self.min_characters)
             if batch is None:
                 return no_data("the dumped texts are too short, empty, or not in groups")

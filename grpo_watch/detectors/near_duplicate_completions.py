@@ -11,6 +11,7 @@ from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no
 from grpo_watch.core.near_copies import different, near_evidence
 from grpo_watch.core.openings import SEED_HINT, shared_openings
 from grpo_watch.core.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict
+from grpo_watch.core.reward_weights import contradicted
 from grpo_watch.core.teaching import Teaching, earned_by
 from grpo_watch.core.window import Window
 
@@ -53,7 +54,7 @@ class NearDuplicateCompletions(Detector):
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge one batch together with those before it."""
-        groups = self.new.take(record)
+        groups = run.functions.weighed(self.new.take(record))
         return (*self._near(groups, run), *self._openings(groups))
 
     def _openings(self, groups: tuple[GroupSummary, ...]) -> Iterable[Reading]:
@@ -77,7 +78,7 @@ class NearDuplicateCompletions(Detector):
         size = sum(group.size for group in told)
         self.all.push(sum(group.size - different(group) for group in told) / size)
         self.near.push(sum(group.unique - different(group) for group in told) / size)
-        self.teaching.take(earned_by(told))
+        self.teaching.take(earned_by(told), doubtful=contradicted(told))
         if not self.all.full:
             return no_data("too few batches yet")
         repeated, nearly = self.all.mean() or 0.0, self.near.mean() or 0.0

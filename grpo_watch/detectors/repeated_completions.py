@@ -41,9 +41,9 @@ class RepeatedCompletions(Detector):
         self.new, self.seen = NewBatches(), Repeated(self.min_characters)
         self.shares, self.wholes = Window(self.batches), Window(self.batches)
 
-    def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
+    def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge a batch against those at least two batches before it."""
-        groups = self.new.take(record)
+        groups = run.functions.weighed(self.new.take(record))
         if not groups:
             return SILENT
         found = self.seen.take(groups, record.step)

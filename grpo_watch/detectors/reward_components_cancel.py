@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
-from itertools import combinations
 from statistics import median
 from types import MappingProxyType
 
 from grpo_watch.core.batches import NewBatches
+from grpo_watch.core.components import ComponentWindows, scores_of
 from grpo_watch.core.detector import ANY, QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import number
+from grpo_watch.core.functions import FunctionKeys
 from grpo_watch.core.records import CompletionSummary, GroupSummary, MetricRow, Reading, Verdict
-from grpo_watch.core.robust import correlation, spread
+from grpo_watch.core.reward_weights import UNKNOWN, contradicted
 from grpo_watch.core.scored import cancelling
 
 TABLE = "completions"
@@ -44,38 +44,39 @@ class RewardComponentsCancel(Detector):
 
     def setup(self) -> None:
         """Empty windows."""
-        self.total: deque[float] = deque(maxlen=self.rows)
-        self.parts: dict[str, deque[float]] = {}
-        self.seen = self.streak = 0
-        self.new = NewBatches()
+        self.weights: tuple[float, ...] = ()
+        self.windows, self.streak, self.new = ComponentWindows(self.rows), 0, NewBatches()
 
     def observe(self, record: MetricRow | CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Take one generation row, and judge twice per window; or a dumped batch."""
+        if run.functions.weights != self.weights:
+            self.setup()
+            self.weights = run.functions.weights
         if isinstance(record, CompletionSummary):
-            return self._table(self.new.take(record))
-        keys = run.functions.of(record)
+            return self._table(run.functions.weighed(self.new.take(record)))
+        return self._row(record, run.functions.of(record))
+
+    def _row(self, record: MetricRow, keys: tuple[FunctionKeys, ...]) -> Iterable[Reading]:
         total = number(record, "reward_mean")
         if total is None or not keys:
             return SILENT
         self.quiet_while = ANY if len(keys) == 1 else None
         if len(keys) == 1:
             return no_data("there is only one reward function")
-        scores = [number(record, key.mean) for key in keys[: self.most]]
+        scores = scores_of(record, keys[: self.most])
         if None in scores:
             return SILENT
-        self.seen += 1
-        self.total.append(total)
-        for key, score in zip(keys, scores, strict=False):
-            if key.name not in self.parts:
-                self.parts[key.name] = deque(maxlen=self.rows)
-            self.parts[key.name].append(score or 0.0)
-        if self.seen < self.rows:
-            return no_data("too few generation rows yet")
-        return SILENT if self.seen % (self.rows // 2) else self._judge()
+        self.windows.take(total, keys, [score or 0.0 for score in scores])
+        if self.windows.seen < self.rows or self.windows.sums.wrong:
+            return no_data(UNKNOWN if self.windows.sums.wrong else "too few generation rows yet")
+        return SILENT if self.windows.seen % (self.rows // 2) else self._judge()
 
     def _table(self, groups: tuple[GroupSummary, ...]) -> Iterable[Reading]:
         if not groups:
             return SILENT
+        if contradicted(groups):
+            self.streak = 0
+            return no_data(UNKNOWN, TABLE)
         found = cancelling(groups, self.correlation, self.quiet, self.floor)
         self.streak = 0 if found is None else self.streak + 1
         if found is None or self.streak < self.batches:
@@ -85,25 +86,9 @@ class RewardComponentsCancel(Detector):
         return (Reading(Verdict.BREACH, TABLE, value, self.correlation, message=message, evidence=evidence),)
 
     def _judge(self) -> Iterable[Reading]:
-        spreads = {name: spread(sorted(part)) for name, part in self.parts.items() if len(part) == self.rows}
-        total = spread(sorted(self.total))
-        moving = [name for name, value in spreads.items() if value >= max(self.floor, total / self.quiet)]
-        for one, other in combinations(moving, 2):
-            related = correlation(self.parts[one], self.parts[other])
-            if related <= self.correlation:
-                return (self._breach(one, other, related, total / min(spreads[one], spreads[other])),)
-        return QUIET
-
-    def _breach(self, one: str, other: str, related: float, share: float) -> Reading:
-        return Reading(
-            Verdict.BREACH,
-            value=related,
-            threshold=self.correlation,
-            message=f"{one} and {other} move against each other and the total reward stands still",
-            evidence={
-                "components": f"{one}, {other}",
-                "correlation": round(related, 3),
-                "total_spread_share": round(share, 3),
-                "total": median(self.total),
-            },
-        )
+        found = self.windows.cancelling(self.correlation, self.quiet, self.floor)
+        if found is None:
+            return QUIET
+        message = f"{found.one} and {found.other} move against each other and the total reward stands still"
+        value, evidence = found.correlation, {**found.evidence(), "total": median(self.windows.total)}
+        return (Reading(Verdict.BREACH, "", value, self.correlation, message=message, evidence=evidence),)

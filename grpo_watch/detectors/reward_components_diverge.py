@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.core.blocks import Block, Blocks
+from grpo_watch.core.components import ComponentBlocks, scores_of
 from grpo_watch.core.detector import ANY, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import MetricRow, Reading, Verdict
+from grpo_watch.core.reward_weights import UNKNOWN
 from grpo_watch.core.robust import correlation
 
 BACK = (3, 7, 15)
@@ -37,11 +39,14 @@ class RewardComponentsDiverge(Detector):
 
     def setup(self) -> None:
         """Empty blocks."""
-        self.total = Blocks(BACK[-1] + 1)
-        self.parts: dict[str, Blocks] = {}
+        self.weights: tuple[float, ...] = ()
+        self.blocks = ComponentBlocks(BACK[-1] + 1)
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Take one generation row; judge when a block is full."""
+        if run.functions.weights != self.weights:
+            self.setup()
+            self.weights = run.functions.weights
         keys = run.functions.of(record)
         total = number(record, "reward_mean")
         if total is None or not keys:
@@ -49,48 +54,40 @@ class RewardComponentsDiverge(Detector):
         self.quiet_while = ANY if len(keys) == 1 else None
         if len(keys) == 1:
             return no_data("there is only one reward function")
-        self.total.values.append(total)
-        for key in keys:
-            score = number(record, key.mean)
-            if score is not None:
-                part = self.parts.get(key.name) or self.parts.setdefault(key.name, Blocks(BACK[-1] + 1))
-                part.values.append(score)
-        if len(self.total.values) < self.rows:
-            return SILENT
-        for series in (self.total, *self.parts.values()):
-            series.close()
-        if len(self.total.kept) <= BACK[0]:
-            return no_data("too few generation rows yet")
-        return [self._judge(name, part) for name, part in self.parts.items()]
+        self.blocks.take(total, keys, scores_of(record, keys))
+        return SILENT if len(self.blocks.total.values) < self.rows else self._block()
+
+    def _block(self) -> Iterable[Reading]:
+        self.blocks.close()
+        if len(self.blocks.total.kept) <= BACK[0] or self.blocks.sums.wrong:
+            return no_data(UNKNOWN if self.blocks.sums.wrong else "too few generation rows yet")
+        return [self._judge(name, part) for name, part in self.blocks.parts.items()]
 
     def _judge(self, name: str, part: Blocks) -> Reading:
-        if len(part.kept) == len(self.total.kept):
-            for back in BACK:
-                if len(part.kept) > back and self._trade(part.kept[-1 - back], part.kept[-1], back):
-                    related = correlation(self.total.middles(back), part.middles(back))
-                    if related <= self.correlation:
-                        return self._breach(name, part.middles(back), self.total.middles(back), related)
+        for back in BACK if self.blocks.whole(name) else ():
+            if len(part.kept) > back and self._trade(part.kept[-1 - back], part.kept[-1], back):
+                total = self.blocks.total.middles(back)
+                related = correlation(total, part.middles(back))
+                if related <= self.correlation:
+                    return self._breach(name, part.middles(back), total, related)
         return Reading(Verdict.OK, name)
 
     def _trade(self, part: Block, now: Block, back: int) -> bool:
         lost_much = part.middle - now.middle >= self.fall * (part.middle - part.floor)
-        return (
-            lost_much
-            and part.above(now, self.noise)
-            and self.total.kept[-1].above(self.total.kept[-1 - back], self.noise)
-        )
+        total = self.blocks.total.kept
+        return lost_much and part.above(now, self.noise) and total[-1].above(total[-1 - back], self.noise)
 
-    @staticmethod
-    def _breach(name: str, part: list[float], total: list[float], related: float) -> Reading:
+    def _breach(self, name: str, part: list[float], total: list[float], related: float) -> Reading:
+        before, now, change = self.blocks.change(name, part)
         return Reading(
             Verdict.BREACH,
             name,
-            value=part[-1],
-            message=f"the total reward rises while {name} fell from {part[0]:.3g} to {part[-1]:.3g}",
+            value=now,
+            message=f"the total reward rises while {change}",
             evidence={
                 "component": name,
-                "component_before": part[0],
-                "component_now": part[-1],
+                "component_before": before,
+                "component_now": now,
                 "total_before": total[0],
                 "total_now": total[-1],
                 "correlation": round(related, 3),

@@ -38,9 +38,9 @@ class RewardMisaligned(Detector):
         self.new = NewBatches()
         self.streak = self.first_step = self.uncentred = 0
 
-    def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
+    def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge one batch."""
-        groups = self.new.take(record)
+        groups = run.functions.weighed(self.new.take(record))
         if not groups:
             return SILENT
         return (_lengths(record), *self._order(groups, record.step))

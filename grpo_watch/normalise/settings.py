@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from grpo_watch.core.credentials import masked
 from grpo_watch.core.names import SETTINGS
 from grpo_watch.core.records import Scalar, Setting
+from grpo_watch.core.reward_weights import spelled
 from grpo_watch.normalise.tables import frameworks
 
 MAX_DEPTH = 12
@@ -49,9 +50,9 @@ def canonical_settings(raw: Mapping[str, object], framework: str, origin: str) -
         origin: where it was read, told with each setting.
 
     Returns:
-        Canonical name to setting. Null, lists, texts longer than 300 characters, references (``${…}``) and numbers
-        below 0 (-1 stands for "not set" everywhere) say nothing. Where two keys mean one setting, the one further up in
-        the data file wins.
+        Canonical name to setting. Null, lists other than weights, texts longer than 300 characters, references
+        (``${…}``) and numbers below 0 (-1 stands for "not set" everywhere) say nothing. Where two keys mean one
+        setting, the one further up in the data file wins.
     """
     table = frameworks().get(framework)
     if table is None:
@@ -62,7 +63,8 @@ def canonical_settings(raw: Mapping[str, object], framework: str, origin: str) -
         value = leaves.get(key)
         if (terms := table.terms.get(key)) is not None:
             value = terms.read(value, leaves)
-        if name not in found and (scalar := _scalar(value)) is not None:
+        scalar = spelled(value) if name == "reward_weights" else _scalar(value)
+        if name not in found and scalar is not None:
             found[name] = Setting(scalar, f"{origin}: {key}" if key != name else origin)
     return found
 

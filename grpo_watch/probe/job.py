@@ -47,8 +47,11 @@ def rank_and_ranks() -> tuple[int, int]:
 
 
 def settings(arguments: Any) -> dict[str, Any]:
-    """The known arguments of a trainer that have a plain value."""
-    return _plain(arguments, SETTINGS)
+    """The known arguments of a trainer that have a plain value, and the list of its rewards' weights."""
+    found, weights = _plain(arguments, SETTINGS), getattr(arguments, "reward_weights", None)
+    if isinstance(weights, (list, tuple)) and all(isinstance(weight, (int, float)) for weight in weights):
+        found["reward_weights"] = list(weights)
+    return found
 
 
 def sampling(model: Any, arguments: Any, trainer: Any = None) -> dict[str, Any]:

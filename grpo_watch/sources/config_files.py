@@ -14,6 +14,7 @@ import yaml
 from grpo_watch.core.credentials import masked
 from grpo_watch.core.names import SETTINGS
 from grpo_watch.core.records import Scalar, Setting
+from grpo_watch.core.reward_weights import spelled
 
 MAX_DEPTH = 30
 LONGEST_NUMBER = 400
@@ -247,6 +248,8 @@ def _put(found: dict[str, Setting], name: str, value: object, origin: str) -> No
         return
     if name == "scale_rewards" and isinstance(value, bool):
         scalar = "group" if value else "none"
+    elif name == "reward_weights":
+        scalar = spelled(value)
     elif name in INTEGERS:
         whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value)
         scalar = int(value) if whole and isinstance(value, (int, float)) and value >= 0 else None
