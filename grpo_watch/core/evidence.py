@@ -35,9 +35,11 @@ def no_signal_ratio(row: MetricRow) -> float | None:
 
     Prefers the framework's own share of zero-spread groups; a mean spread inside groups of (nearly) zero means every
     group; verl's advantages that are all zero mean the same. The batch's spread says nothing about the groups unless
-    it is zero itself.
+    it is zero itself. Where the total is no number, spreads are none either, which TRL 1.16.0 counts as "not zero".
     """
     values = row.values
+    if "reward_mean" in values and number(row, "reward_mean") is None:
+        return None
     batch = values.get("reward_batch_std")
     group = values.get("reward_group_std")
     if (batch is not None and batch < FLOAT_NOISE) or (group is not None and group < FLOAT_NOISE):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import comb, factorial, log10
 from statistics import median
 
 from grpo_watch.core.copies import totals
@@ -27,9 +28,11 @@ class Repeats:
     Solved groups, of which each text earns the best reward of the run, are left out, but no more than half of all: what
     is left of a batch when nearly all is solved are the few prompts of which a policy is sure and wrong.
 
-    ``whole`` counts groups of ``DIFFERENT`` texts or more, no two equal, that come again in their order: a sampler that
-    begins with the same random numbers, or a cache. ``groups`` are those that came again, ``last`` is the newest step
-    at which one was seen before.
+    Both count groups of long texts only; the rest counts those of short answers too. ``whole`` groups of ``DIFFERENT``
+    texts or more, no two equal, come again in their order: a sampler that begins with the same random numbers, or a
+    cache. ``luck`` is the decimal logarithm of the chance that so many do if their texts are drawn independently: then
+    each order is equally likely, however few the answers are. ``groups`` are those that came again, ``last`` is the
+    newest step at which one was seen before.
     """
 
     completions: int
@@ -37,6 +40,7 @@ class Repeats:
     groups: int
     whole: int
     last: int
+    luck: float = 0.0
 
 
 class Repeated:
@@ -54,7 +58,7 @@ class Repeated:
     def take(self, groups: Sequence[GroupSummary], step: int) -> Repeats | None:
         """Compare a batch with earlier ones and remember it; None where no prompt came again."""
         self._batch += 1
-        judged = [group for group in groups if group.prompts == 1 and group.marks and _long(group, self._min)]
+        judged = [group for group in groups if group.prompts == 1 and group.marks]
         before = [(group, self._seen[group.prompt_id]) for group in judged if group.prompt_id in self._seen]
         again = [(group, step_, marks) for group, (batch, step_, marks) in before if self._batch - batch >= APART]
         rewards = [reward for group in groups for reward in totals(group)]
@@ -67,14 +71,16 @@ class Repeated:
             self._seen.popitem(last=False)
         if not again:
             return None
-        size = sum(group.size for group, _, _ in again)
-        unsolved = [(group, marks) for group, _, marks in again if not self._solved(group)]
+        long = [(group, marks) for group, _, marks in again if _long(group, self._min)]
+        unsolved = [(group, marks) for group, marks in long if not self._solved(group)]
+        whole = [g for g, _, marks in again if g.unique == g.size >= DIFFERENT and marks == g.marks]
         return Repeats(
-            completions=max(sum(group.size for group, _ in unsolved), -(-size // 2)),
+            completions=max(_size(unsolved), -(-_size(long) // 2)),
             repeated=sum(_repeated(group, marks) for group, marks in unsolved),
             groups=len(again),
-            whole=sum(group.unique == group.size >= DIFFERENT and marks == group.marks for group, _, marks in again),
+            whole=len(whole),
             last=max(earlier for _, earlier, _ in again),
+            luck=min(0.0, log10(comb(len(again), len(whole))) - sum(log10(factorial(len(g.marks))) for g in whole)),
         )
 
     def _solved(self, group: GroupSummary) -> bool:
@@ -83,6 +89,10 @@ class Repeated:
         if len(rewards) != group.size:
             return False
         return min(rewards) == max(rewards) if self.doubtful else min(rewards) >= self.best
+
+
+def _size(groups: Sequence[tuple[GroupSummary, tuple[int, ...]]]) -> int:
+    return sum(group.size for group, _ in groups)
 
 
 def _repeated(group: GroupSummary, marks: tuple[int, ...]) -> int:

@@ -1,12 +1,16 @@
-"""Counts the completions of a dumped table that a reward function left without a finite score."""
+"""Which completions a reward function left without a finite score, and which function never gave one."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
 
-from grpo_watch.core.records import CompletionSummary
+from grpo_watch.core.records import CompletionSummary, Reading, Scalar, Verdict
+from grpo_watch.core.reward_weights import names_of
+
+SAID = "the framework says that all reward functions returned None (or NaN) for a completion"
 
 
 def finite(value: float | None) -> bool:
@@ -29,17 +33,44 @@ class Gaps:
 
 
 def worst_gaps(summary: CompletionSummary) -> Gaps | None:
-    """The worst function of a table; None where no function scored anything.
+    """The worst function of a table; None where no scores were dumped.
 
-    A group that one of several functions leaves out as a whole belongs to another task and does not count.
+    A group that one function leaves out as a whole, and another one scores, belongs to another task and does not count.
     """
     unscored: Counter[str] = Counter()
     asked: Counter[str] = Counter()
     for group in summary.groups:
-        for name, scores in group.rewards.items():
+        columns = {name: group.rewards[name] for name in names_of(group)}
+        scored = any(finite(score) for scores in columns.values() for score in scores)
+        for name, scores in columns.items():
             missing = sum(not finite(score) for score in scores)
-            if missing < len(scores) or len(group.rewards) == 1:
+            if missing < len(scores) or not scored:
                 unscored[name] += missing
                 asked[name] += len(scores)
     found = [Gaps(name, unscored[name], asked[name]) for name in asked if asked[name]]
     return max(found, key=lambda gaps: gaps.share, default=None)
+
+
+class Unheard:
+    """Counts, for each function that never gave a score, the rows on which it gave none: ``rows`` of them are told."""
+
+    def __init__(self, rows: int) -> None:
+        self._told_at, self._rows = rows, Counter[str]()
+
+    def heard(self, names: Iterable[str]) -> list[Reading]:
+        """Functions that gave a score: what was told of them is over."""
+        return [Reading(Verdict.OK, name) for name in names if self._rows.pop(name, 0) >= self._told_at]
+
+    def missing(self, names: Iterable[str]) -> list[Reading]:
+        """Functions that gave none, on this row as on all before."""
+        return [self._reading(name) for name in names]
+
+    def _reading(self, name: str) -> Reading:
+        self._rows[name] += 1
+        rows = self._rows[name]
+        if rows < self._told_at:
+            return Reading(Verdict.NO_DATA, name, message=f"{name} has not given a single score yet")
+        why = "it returns None or NaN, or the completions that it is for never come"
+        message = f"{name} gave no score for any completion on {rows} rows: {why}"
+        evidence: dict[str, Scalar] = {"function": name, "rows": rows}
+        return Reading(Verdict.BREACH, name, message=message, evidence=evidence, immediate=True)

@@ -8,7 +8,7 @@ from math import copysign, inf, nextafter
 from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Bounds, Detector, Param, RunView
-from grpo_watch.core.evidence import FLOAT_NOISE
+from grpo_watch.core.evidence import FLOAT_NOISE, number
 from grpo_watch.core.functions import FunctionKeys
 from grpo_watch.core.records import MetricRow, Reading, Scalar, Severity, Verdict
 
@@ -49,10 +49,11 @@ class DeadRewardComponent(Detector):
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries reward functions."""
         keys = run.functions.of(record)
-        if not keys:
+        scored = [key for key in keys if number(record, key.mean) is not None]
+        if not scored:
             return SILENT
         readings: list[Reading] = []
-        for key in keys:
+        for key in scored:
             self._follow(key, record, len(keys), readings)
         self.quiet_while = None if readings else self._bounds(keys)
         return readings or QUIET
@@ -68,9 +69,7 @@ class DeadRewardComponent(Detector):
         return bounds
 
     def _follow(self, key: FunctionKeys, row: MetricRow, functions: int, readings: list[Reading]) -> None:
-        value, std = row.values[key.mean], row.values.get(key.std)
-        if value is None or value != value:  # noqa: PLR0124 - NaN is another rule's matter
-            return
+        value, std = row.values[key.mean] or 0.0, row.values.get(key.std)
         known = self.still.get(key.name)
         if known is None:
             known = self.still[key.name] = Still(value, row.step, 0)

@@ -8,12 +8,14 @@ from types import MappingProxyType
 from grpo_watch.core.batches import NewBatches
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.examples import shown
-from grpo_watch.core.records import CompletionSummary, Reading, Verdict
-from grpo_watch.core.repeats import Repeated
+from grpo_watch.core.records import CompletionSummary, GroupSummary, Reading, Verdict
+from grpo_watch.core.repeats import Repeated, Repeats
 from grpo_watch.core.window import Window
 
 WHOLE = 0.5
 """Share of the window's groups that come again as a whole from which random numbers do."""
+CHANCE = -9.0
+"""Decimal logarithm of the chance from which groups in the same order are no luck: two groups of eight are 10^-9.2."""
 SAME_NUMBERS = (
     "Groups of different texts come again as a whole: the engine's seed is set anew at each step, or generations are "
     "taken from a cache. Set no per-request seed, seed once at the start, and look for a cache or a replay buffer."
@@ -39,7 +41,7 @@ class RepeatedCompletions(Detector):
     def setup(self) -> None:
         """Nothing seen."""
         self.new, self.seen = NewBatches(), Repeated(self.min_characters)
-        self.shares, self.wholes = Window(self.batches), Window(self.batches)
+        self.shares, self.wholes, self.luck = Window(self.batches), Window(self.batches), 0.0
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge a batch against those at least two batches before it."""
@@ -49,28 +51,38 @@ class RepeatedCompletions(Detector):
         found = self.seen.take(groups, record.step)
         if found is None:
             return SILENT if self.shares.full else no_data("no prompt came again yet")
-        self.shares.push(found.repeated / found.completions)
         self.wholes.push(found.whole / found.groups)
-        share = self.shares.mean() or 0.0
+        self.luck = self.luck + found.luck if found.whole >= WHOLE * found.groups else 0.0
+        if found.completions:
+            self.shares.push(found.repeated / found.completions)
+        return self._judge(found, groups)
+
+    def _judge(self, found: Repeats, groups: tuple[GroupSummary, ...]) -> Iterable[Reading]:
+        share, whole = self.shares.mean() or 0.0, (self.wholes.mean() or 0.0) >= WHOLE
+        if self.luck <= CHANCE:
+            message = f"{found.whole} of {found.groups} groups come again as they were: the random numbers repeat"
+            return (self._breach(found, groups, message, SAME_NUMBERS),)
         if not self.shares.full:
-            return no_data("prompts came again in too few batches yet")
+            return no_data("prompts with long texts came again in too few batches yet")
         if share < self.repeated:
             return QUIET
-        whole = (self.wholes.mean() or 0.0) >= WHOLE
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=share,
-                threshold=self.repeated,
-                message=f"{share:.0%} of the completions of prompts that came again are texts of an earlier step"
-                + (": whole groups repeat, so the random numbers do" if whole else ": the policy says the same again"),
-                evidence={
-                    "repeated_ratio": round(share, 4),
-                    "groups_again": found.groups,
-                    "whole_groups": found.whole,
-                    "earlier_step": found.last,
-                    **shown(groups),
-                },
-                hint=SAME_NUMBERS if whole else "",
-            ),
+        why = "whole groups repeat, so the random numbers do" if whole else "the policy says the same again"
+        message = f"{share:.0%} of the completions of prompts that came again are texts of an earlier step: {why}"
+        return (self._breach(found, groups, message, SAME_NUMBERS if whole else ""),)
+
+    def _breach(self, found: Repeats, groups: tuple[GroupSummary, ...], message: str, hint: str) -> Reading:
+        share = self.shares.mean()
+        return Reading(
+            Verdict.BREACH,
+            value=share,
+            threshold=self.repeated,
+            message=message,
+            evidence={
+                "repeated_ratio": None if share is None else round(share, 4),
+                "groups_again": found.groups,
+                "whole_groups": found.whole,
+                "earlier_step": found.last,
+                **shown(groups),
+            },
+            hint=hint,
         )

@@ -20,7 +20,7 @@ from grpo_watch.core.records import (
     Stream,
     Verdict,
 )
-from grpo_watch.core.scores import finite, worst_gaps
+from grpo_watch.core.scores import SAID, Unheard, finite, worst_gaps
 
 TABLE = "completions"
 """Key of the alert that speaks of the completions table; the rows' alert has none."""
@@ -36,16 +36,19 @@ class RewardNotFinite(Detector):
         {
             "rows": Param(2, "rows in a row that are a warning; fewer are an info", minimum=1),
             "used_to": Param(10, "finite rows after which a single function's NaN is no multi-task gap", minimum=1),
+            "never": Param(20, "rows on which a function never gave a number that are a warning", minimum=3),
             "share": Param(0.1, "share of a table's completions without a score that is a warning", 0, 1),
         }
     )
     rows: int
     used_to: int
+    never: int
     share: float
 
     def setup(self) -> None:
         """No streak."""
         self.finite: Counter[str] = Counter()
+        self.unheard = Unheard(self.never)
         self.ragged: set[str] = set()
         self.streak = 0
 
@@ -57,13 +60,11 @@ class RewardNotFinite(Detector):
             return self._table(record) if record.stream is Stream.TRAIN else SILENT
         if record.kind is not EventKind.REWARD_NONE:
             return SILENT
-        message = "the framework says that all reward functions returned None (or NaN) for a completion"
-        said: dict[str, Scalar] = {"log": record.text[:200]}
         severity = Severity.INFO if self.streak + 1 < self.rows else None
         self.quiet_while = None
         self.streak += self.streak == 0
-        step = (record.step or 0) + 1
-        return (Reading(Verdict.BREACH, "", severity=severity, message=message, evidence=said, step=step),)
+        step, said = (record.step or 0) + 1, {"log": record.text[:200]}
+        return (Reading(Verdict.BREACH, "", severity=severity, message=SAID, evidence=said, step=step),)
 
     def _row(self, row: MetricRow, run: RunView) -> Iterable[Reading]:
         values = row.values
@@ -71,25 +72,25 @@ class RewardNotFinite(Detector):
         if not keys and "reward_mean" not in values:
             return SILENT
         broken = {key.name: values[key.mean] for key in keys if not finite(values[key.mean])}
-        for key in keys:
-            if key.name not in broken:
-                self.finite[key.name] += 1
+        heard = [key.name for key in keys if key.name not in broken]
+        self.finite.update(heard)
+        ended = self.unheard.heard(heard)
         if "reward_mean" in values and not finite(values["reward_mean"]):
             broken["the total"] = values["reward_mean"]
         if not broken:
             self.streak = 0
             known = all(self.finite[key.name] >= self.used_to for key in keys)
             self.quiet_while = ANY if known else None
-            return QUIET
+            return [*QUIET, *ended]
         self.quiet_while = None
         if number(row, "reward_mean") is not None and self._multi_task(broken, len(keys)):
-            return SILENT
+            return [*ended, *self.unheard.missing(name for name in broken if not self.finite[name])]
         self.streak += 1
         said: dict[str, Scalar] = {name: "null" if value is None else str(value) for name, value in broken.items()}
-        names = ", ".join(f"{name} is {value}" for name, value in said.items())
+        message = "reward: " + ", ".join(f"{name} is {value}" for name, value in said.items())
         severity = Severity.INFO if self.streak < self.rows else None
-        evidence = {**said, "rows": self.streak}
-        return (Reading(Verdict.BREACH, severity=severity, message=f"reward: {names}", evidence=evidence),)
+        said["rows"] = self.streak
+        return (Reading(Verdict.BREACH, severity=severity, message=message, evidence=said),)
 
     def _multi_task(self, broken: dict[str, float | None], functions: int) -> bool:
         """Single functions that leave samples of other tasks out do so from the start, and by turns."""
