@@ -12,6 +12,7 @@ from grpo_watch.core.evidence import no_signal_ratio
 from grpo_watch.core.functions import RewardFunctions
 from grpo_watch.core.learning import LearningSoFar
 from grpo_watch.core.monitor import Monitor
+from grpo_watch.core.names import LABELLED, split_label
 from grpo_watch.core.pace import Pace
 from grpo_watch.core.records import (
     CheckpointDigest,
@@ -104,7 +105,9 @@ class RunState:
         return self.setting(name) is not None
 
     def seen(self, metric: str) -> bool:
-        """Whether the canonical metric was ever logged in this run."""
+        """Whether the canonical metric was ever logged in this run, of any label."""
+        if metric in LABELLED:
+            return any(split_label(key)[0] == metric for key in self.values)
         return metric in self.values
 
     def newest(self, metric: str) -> float | None:

@@ -56,10 +56,11 @@ class Unheard:
 
     def __init__(self, rows: int) -> None:
         self._told_at, self._rows = rows, Counter[str]()
+        self._told: set[str] = set()
 
     def heard(self, names: Iterable[str]) -> list[Reading]:
-        """Functions that gave a score: what was told of them is over."""
-        return [Reading(Verdict.OK, name) for name in names if self._rows.pop(name, 0) >= self._told_at]
+        """Functions that gave a score: what was told of them is over, which has to be said until it is believed."""
+        return [Reading(Verdict.OK, name) for name in names if name in self._told]
 
     def missing(self, names: Iterable[str]) -> list[Reading]:
         """Functions that gave none, on this row as on all before."""
@@ -70,6 +71,7 @@ class Unheard:
         rows = self._rows[name]
         if rows < self._told_at:
             return Reading(Verdict.NO_DATA, name, message=f"{name} has not given a single score yet")
+        self._told.add(name)
         why = "it returns None or NaN, or the completions that it is for never come"
         message = f"{name} gave no score for any completion on {rows} rows: {why}"
         evidence: dict[str, Scalar] = {"function": name, "rows": rows}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import MappingProxyType
+from typing import TypeAlias
 
 from grpo_watch.core.batches import NewBatches
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
@@ -14,6 +15,9 @@ LENGTHS, SUMS = "lengths", "sums"
 """Keys of the alerts that speak of columns of another length and of sums; that on the order has none."""
 WHOLE = 0.5
 """Share of the groups whose advantages do not sum to 0 that is told of: all, or none, is what estimators make."""
+
+Both: TypeAlias = tuple[tuple[GroupSummary, ...], tuple[GroupSummary, ...]]
+"""The groups with weighted scores, and as they were dumped: the columns may lie in another order than the weights."""
 
 
 class RewardMisaligned(Detector):
@@ -40,23 +44,23 @@ class RewardMisaligned(Detector):
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge one batch."""
-        groups = run.functions.weighed(self.new.take(record))
-        if not groups:
+        dumped = self.new.take(record)
+        if not dumped:
             return SILENT
-        return (_lengths(record), *self._order(groups, record.step))
+        return (_lengths(record), *self._order((run.functions.weighed(dumped), dumped), record.step))
 
-    def _order(self, groups: tuple[GroupSummary, ...], step: int) -> Iterable[Reading]:
-        order = order_of(groups)
+    def _order(self, read: Both, step: int) -> Iterable[Reading]:
+        order = order_of(read[0])
         if not order.groups:
             return no_data("no advantages are dumped beside rewards")
         self.uncentred = self.uncentred + 1 if order.off_centre > WHOLE * order.groups else 0
-        return (*self._turned(order, groups, step), self._sums(order))
+        return (*self._turned(order, read, step), self._sums(order))
 
-    def _turned(self, order: Order, groups: tuple[GroupSummary, ...], step: int) -> Iterable[Reading]:
+    def _turned(self, order: Order, read: Both, step: int) -> Iterable[Reading]:
         if order.pairs < self.pairs:
             return SILENT
         share = order.against / order.pairs
-        if share < self.against or explained_by_signs(groups, self.pairs):
+        if share < self.against or any(explained_by_signs(groups, self.pairs) for groups in read):
             self.streak = 0
             return QUIET
         self.first_step = self.first_step if self.streak else step

@@ -80,7 +80,7 @@ class RewardNotFinite(Detector):
         if not broken:
             self.streak = 0
             known = all(self.finite[key.name] >= self.used_to for key in keys)
-            self.quiet_while = ANY if known else None
+            self.quiet_while = ANY if known and not ended else None
             return [*QUIET, *ended]
         self.quiet_while = None
         if number(row, "reward_mean") is not None and self._multi_task(broken, len(keys)):

@@ -25,3 +25,9 @@ def test_a_whole_group_counts_only_for_the_only_function() -> None:
 
 def test_a_table_without_scores_says_nothing() -> None:
     assert worst_gaps(table({})) is None
+
+
+def test_a_group_that_no_function_scored_counts_for_all() -> None:
+    found = worst_gaps(table({"a": (None, None), "b": (None, None), "advantage": (0.0, 0.0)}))
+    assert found is not None
+    assert (found.unscored, found.completions) == (2, 2)

@@ -11,9 +11,9 @@ RULE = "dead-reward-component"
 MEAN, STD, OTHER = "reward_function_mean[f]", "reward_function_std[f]", "reward_function_mean[g]"
 
 
-def fed(means: Iterable[float], std: float | None = None, *, other: bool = True) -> Watched:
+def fed(means: Iterable[float], std: float | None = None, *, other: bool = True, **settings: str) -> Watched:
     """Another function, where there is one, gives another value on every row."""
-    run = Watched(RULE)
+    run = Watched(RULE, **settings)
     for step, mean in enumerate(means, 1):
         values = {MEAN: mean} | ({STD: std} if std is not None else {}) | ({OTHER: step / 7} if other else {})
         run.feed(row(step, **values))
@@ -69,3 +69,22 @@ def test_rows_without_functions_say_nothing() -> None:
 
 def test_nan_is_another_rules_matter() -> None:
     assert fed([float("nan")] * 40).changes == []
+
+
+def test_a_weight_of_zero_only_measures() -> None:
+    run = fed([0.0] * 20, reward_weights="0 1")
+    assert run.changes == [("firing", 20, "info")]
+    assert run.said[-1].reading.message.endswith("its weight is 0")
+
+
+def test_a_penalty_that_stays_away_is_an_info() -> None:
+    """A negative weight: at 0, and at the lowest that it ever was, there is nothing left to take off."""
+    assert fed([0.0] * 20, reward_weights="-1 1").changes == [("firing", 20, "info")]
+    assert fed([0.8, 0.5] + [0.2] * 20, reward_weights="-1 1").changes == [("firing", 22, "info")]
+    assert fed([0.2, 0.5] + [0.8] * 20, reward_weights="-1 1").changes == [("firing", 22, "warning")]
+    assert fed([1.0] * 20, reward_weights="-1 1").changes == [("firing", 20, "warning")]
+
+
+def test_functions_without_any_score_are_not_judged() -> None:
+    run = Watched(RULE).feed_all(row(step, **{MEAN: None}) for step in range(1, 40))
+    assert not run.monitor.evaluated

@@ -101,3 +101,60 @@ def test_a_resumed_run_may_repeat_its_steps() -> None:
     run = Watched(RULE).feed(row(3)).feed_all(first).feed(row(2, attempt=2)).feed_all(again)
     assert run.said == []
     assert "no prompt came again" in run.blind_reason
+
+
+def several(
+    step: int, groups: int, size: int, *, moved: int = 0, lengths: int = 9, solved: int = 0
+) -> CompletionSummary:
+    """Groups of different texts, the same at each step but for their order; so many earn the run's best reward."""
+    marks = tuple(range(moved, size)) + tuple(range(moved))
+    made = [
+        a_group(
+            tuple(range(size)),
+            f"{step}-{at}",
+            prompt_id=f"p{at}",
+            marks=marks,
+            lengths=(lengths,) * size,
+            rewards={"f": (1.0,) * size if at < solved else (0.0,) * size},
+        )
+        for at in range(groups)
+    ]
+    return replace(a_batch(step), groups=tuple(made))
+
+
+def between(batches: list[CompletionSummary]) -> list[CompletionSummary]:
+    """Another prompt's batch before each, as prompts that come again at once are no repeat."""
+    return [each for one in batches for each in (batch(one.step - 1, f"o{one.step}", (91, 92)), one)]
+
+
+def test_short_answers_in_their_order_are_the_random_numbers() -> None:
+    """Two groups of eight are one order of 8! each: a chance of 10^-9.2 for the first batch that comes again."""
+    run = Watched(RULE).feed_all(between([several(step, 2, 8) for step in range(2, 14, 2)]))
+    assert run.changes == [("firing", 8, "warning")]
+    assert run.said[0].first_step == 4
+    assert "2 of 2 groups come again as they were" in run.said[-1].reading.message
+    assert "seed" in run.said[-1].reading.hint
+
+
+def test_short_answers_in_another_order_or_of_few_kinds_are_chance() -> None:
+    moved = [several(step, 2, 8, moved=step % 8) for step in range(2, 40, 2)]
+    assert Watched(RULE).feed_all(between(moved)).changes == []
+    pairs = [several(step, 2, 2) for step in range(2, 80, 2)]
+    assert Watched(RULE).feed_all(between(pairs)).changes == []
+
+
+def test_solved_groups_do_not_hide_the_others() -> None:
+    """Half of the groups are solved, and all texts of the others come again. Of eight, one that fails is no fault."""
+    half = [several(step, 8, 4, lengths=100, solved=4, moved=step % 4) for step in range(2, 16, 2)]
+    assert Watched(RULE).feed_all(between(half)).changes == [("firing", 12, "warning")]
+    most = [several(step, 8, 4, lengths=100, solved=7, moved=step % 4) for step in range(2, 30, 2)]
+    assert Watched(RULE).feed_all(between(most)).changes == []
+
+
+def test_what_is_solved_is_told_by_the_weighted_total() -> None:
+    """A length that is taken off: 1 - 0.01 x 40 is the best there is, though the longest text has the highest sum."""
+    scores = {"right": (1.0,) * 4, "length": (40.0,) * 4, "advantage": (0.0,) * 4}
+    first = {"right": (0.0, 0.0, 0.0, 1.0), "length": (90.0, 80.0, 70.0, 40.0), "advantage": (-0.6, -0.5, -0.4, 1.5)}
+    for settings in ({"reward_weights": "1 -0.01"}, {}):  # unsaid: the advantages tell that sums are not the total
+        run = Watched(RULE, **settings).feed(batch(0, "z", (1, 2, 3, 4), rewards=first))
+        assert run.feed_all(epochs((7, 8), (7, 8), (7, 8), rewards=scores)).said == []

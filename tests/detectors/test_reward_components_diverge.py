@@ -67,3 +67,36 @@ def test_the_total_goes_against_the_component_block_by_block(totals: tuple[float
         for n, (both, one) in enumerate(blocks, 1)
     )
     assert bool(run.changes) is fires
+
+
+def weighted(*weights: float, part: float, said: bool = True) -> Watched:
+    """A component that counts by its weight moves by so much per 100 rows from 1.0; the total rises by half."""
+    run = Watched(RULE, **({"reward_weights": " ".join(map(str, weights))} if said else {}))
+    for step in range(1, 121):
+        one, both = 1.0 + part * step / 100, 1.0 + 0.5 * step / 100
+        two = (both - weights[0] * one) / weights[1]
+        run.feed(row(step, reward_mean=both, **{"reward_function_mean[one]": one, "reward_function_mean[two]": two}))
+    return run
+
+
+def test_a_penalty_that_falls_is_what_its_negative_weight_asks_for() -> None:
+    """``reward_weights`` -0.5 and 1: a length that is taken off. With a weight of 0 nothing is lost either."""
+    assert weighted(-0.5, 1.0, part=-0.7).changes == []
+    assert weighted(0.0, 1.0, part=-0.7).changes == []
+    assert [change[0] for change in weighted(2.0, 1.0, part=-0.7).changes] == ["firing"]
+
+
+def test_a_penalty_that_rises_is_told_as_it_is_logged() -> None:
+    run = weighted(-0.5, 1.0, part=0.9)
+    assert [change[0] for change in run.changes] == ["firing"]
+    reading = run.said[-1].reading
+    assert reading.evidence["component_now"] > reading.evidence["component_before"] >= 1.0
+    assert "one, whose weight is negative, rose from" in reading.message
+
+
+def test_a_total_that_is_no_sum_accuses_nobody() -> None:
+    """The same rows without a word on weights: blind, and it says what would help."""
+    run = weighted(-0.5, 1.0, part=-0.7, said=False)
+    assert run.changes == []
+    assert not run.monitor.evaluated
+    assert "--set reward_weights" in run.blind_reason

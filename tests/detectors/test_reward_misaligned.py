@@ -100,3 +100,11 @@ def test_a_wrong_sign_beside_a_constant_reward() -> None:
 def test_all_weights_negative_is_a_wrong_sign() -> None:
     run = Watched(RULE).feed_all(weighted(step, -1.0, -0.5) for step in range(1, 9))
     assert [(state, severity) for state, _, severity in run.changes] == [("firing", "warning")]
+    said = Watched(RULE, reward_weights="-1 -0.5")
+    assert said.feed_all(weighted(step, -1.0, -0.5) for step in range(1, 9)).changes == []
+
+
+def test_an_order_that_is_lost_is_told_whatever_the_weights() -> None:
+    lost = Watched(RULE, reward_weights="1 -0.5 0")
+    lost.feed_all(weighted(step, 1.0, -0.5, 0.0, moved=1) for step in range(1, 30))
+    assert ("firing", "warning") in {(state, severity) for state, _, severity in lost.changes}

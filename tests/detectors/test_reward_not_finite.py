@@ -81,3 +81,23 @@ def test_rows_without_rewards_say_nothing() -> None:
     run = Watched(RULE).feed(row(1, loss=NAN), RunEvent("log", EventKind.FINISHED))
     assert run.said == []
     assert not run.monitor.evaluated
+
+
+def test_a_function_that_never_scored_is_told() -> None:
+    """Each completion gets None from it, and the total, which leaves it out, looks well. Its first score ends it."""
+    run = Watched(RULE).feed_all(row(s, reward_mean=0.3, **{MATH: None, CODE: 0.2}) for s in range(1, 20))
+    assert run.changes == []
+    assert run.blind_reason == "math has not given a single score yet"
+    assert not run.monitor.evaluated
+    run.feed(row(20, reward_mean=0.3, **{MATH: None, CODE: 0.2}))
+    assert run.changes == [("firing", 20, "warning")]
+    assert "math gave no score for any completion on 20 rows" in run.said[-1].reading.message
+    run.feed_all(row(s, reward_mean=0.3, **{MATH: 0.1, CODE: 0.2}) for s in range(21, 40))
+    assert run.changes[-1][0] == "resolved"
+
+
+def test_a_table_that_nobody_scored() -> None:
+    """None from the only function, and advantages of 0 beside it (TRL 1.16.0)."""
+    group = a_group((0, 1), rewards={"math": (None, None), "advantage": (0.0, 0.0)})
+    run = Watched(RULE).feed(CompletionSummary("completions", 3, (group,)))
+    assert run.changes == [("firing", 3, "warning")]

@@ -113,3 +113,20 @@ def test_arguments_that_break_off_hide_nothing(tmp_path: Path) -> None:
     configs, rows = read(path)
     assert configs == []
     assert [row.step for row in rows] == [5]
+
+
+@pytest.mark.parametrize(("printed", "weights"), [("[1.0, -0.5, 0.0]", "1 -0.5 0"), ("None", None)])
+def test_weights_of_rewards_are_printed_as_a_list(tmp_path: Path, printed: str, weights: str | None) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(f"{HEAD}{ARGUMENTS}reward_weights={printed},\n{MORE})\n{ROW}")
+    (config,), _ = read(path)
+    found = config.settings.get("reward_weights")
+    assert (found.value if found else None) == weights
+
+
+def test_weights_of_rewards_in_a_logged_configuration() -> None:
+    """wandb, TensorBoard and trackio keep TRL's arguments as they are."""
+    raw = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "reward_weights": [1.0, -0.5, 0.0]}
+    config = logged_config(raw, "wandb config", "w", 0)
+    assert config is not None
+    assert config.settings["reward_weights"].value == "1 -0.5 0"

@@ -223,3 +223,24 @@ def test_what_the_user_says() -> None:
     assert (config.framework, config.version, config.precedence) == ("trl", "1.0", 0)
     with pytest.raises(UsageError, match="no such setting; did you mean beta"):
         from_user({"betta": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("weights", "read"),
+    [([1.0, -0.5, 0.0], "1 -0.5 0"), ([1e-05], "1e-05"), (None, None), ([], None), ([1.0, None], None), ("auto", None)],
+)
+def test_weights_of_rewards_are_read_as_one_setting(tmp_path: Path, weights: object, read: str | None) -> None:
+    write(tmp_path / "args.json", {**ARGS, "reward_weights": weights})
+    (config,) = read_run_config(tmp_path)
+    assert values(config).get("reward_weights") == read
+
+
+def test_weights_in_the_yaml_of_axolotl(tmp_path: Path) -> None:
+    text = "rl: grpo\nmicro_batch_size: 4\ntrl:\n  num_generations: 4\n  beta: 0.04\n  reward_weights: [1.0, -0.5]\n"
+    write(tmp_path / "config.yaml", text)
+    (config,) = read_run_config(tmp_path)
+    assert (config.framework, values(config)["reward_weights"]) == ("axolotl", "1 -0.5")
+
+
+def test_weights_that_a_user_says() -> None:
+    assert from_user({"reward_weights": "1,-0.5"}).settings["reward_weights"].value == "1,-0.5"
