@@ -16,6 +16,7 @@ from grpo_watch.config.settings import default_state_dir, effective, load_settin
 from grpo_watch.config.sinks import SlackSink, WebhookSink
 from grpo_watch.config.values import BOOLEANS, NUMBERS
 from grpo_watch.core.names import SETTINGS
+from grpo_watch.core.reward_weights import weights_in
 from grpo_watch.errors import ConfigError, UsageError
 from tests.support.receiving import secret_file
 
@@ -280,6 +281,11 @@ def test_state_folder_depends_on_host_and_set_of_paths(tmp_path: Path, monkeypat
     assert default_state_dir(["a"], "h", {"HOME": "/home/u"}).parent == Path("/home/u/.local/state/grpo-watch")
 
 
+@pytest.mark.parametrize("weights", ["1 -0.5 0", "1,-0.5,0", "[1.0, -0.5, 0]"])
+def test_weights_are_said_as_a_command_line_or_a_list_has_them(weights: str) -> None:
+    assert weights_in(parse_assignments([f"reward_weights={weights}"])["reward_weights"]) == (1.0, -0.5, 0.0)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -291,6 +297,10 @@ def test_state_folder_depends_on_host_and_set_of_paths(tmp_path: Path, monkeypat
         ("num_generations=-3", "--set num_generations: -3 is below 1"),
         ("num_generations=0", "--set num_generations: 0 is below 1"),
         ("use_vllm=maybe", "--set use_vllm: 'maybe' is neither true nor false"),
+        (
+            "reward_weights=1 b",
+            r"--set reward_weights: '1 b' is no list of numbers, one for each reward function \(1 -0.5 0\)",
+        ),
     ],
 )
 def test_values_of_the_wrong_kind_are_refused(text: str, message: str) -> None:

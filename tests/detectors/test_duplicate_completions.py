@@ -176,6 +176,30 @@ def test_solved_prompts_stay_quiet() -> None:
     assert Watched(RULE).feed_all(steps(before, *solved)).changes == []
 
 
+def punished(step: int, pattern: tuple[int, ...], right: tuple[float, ...], length: float) -> CompletionSummary:
+    """Right answers count 1, and 0.01 is taken off for each word; the first texts are 10 words longer each."""
+    lengths = tuple(length + 10.0 * number for number in reversed(pattern))
+    totals = [good - 0.01 * long for good, long in zip(right, lengths, strict=True)]
+    advantage = tuple(total - sum(totals) / len(totals) for total in totals)
+    made = a_batch(step, pattern, pattern)
+    scores = {"right": right, "length": lengths, "advantage": advantage}
+    return replace(made, groups=tuple(replace(group, rewards=scores) for group in made.groups))
+
+
+@pytest.mark.parametrize(
+    ("weights", "right", "fires"),
+    [("1 -0.01", 1.0, False), (None, 1.0, False), ("1 -0.01", 0.0, True)],
+    ids=["solved", "solved, as the advantages show", "wrong"],
+)
+def test_what_is_solved_is_told_by_the_weighted_total(weights: str | None, right: float, *, fires: bool) -> None:
+    """1 - 0.01 x 40 is the best there is, though the longest text has the highest sum."""
+    before = punished(1, DISTINCT, (0.0,) * 5 + (1.0,), 40.0)
+    later = [punished(step, ONE, (right,) * 6, 40.0) for step in range(2, 8)]
+    run = Watched(RULE, **({} if weights is None else {"reward_weights": weights}))
+    run.feed_all(each for batch in (before, *later) for each in (batch, row(batch.step, loss=0.0)))
+    assert bool(run.changes) is fires
+
+
 def test_one_text_that_earns_less_than_before_is_no_success() -> None:
     """The same without a logged entropy, but at half the best reward: a collapse, told after three batches."""
     before = scored(a_batch(1, DISTINCT, DISTINCT), 0.0, 1.0)

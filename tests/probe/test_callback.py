@@ -351,10 +351,11 @@ def test_the_start_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     trainer.request_config = SimpleNamespace(temperature=0.9, seed=5)
     for step in (1, 2):
         state = SimpleNamespace(global_step=step, max_steps=99)
-        one.on_step_end(arguments(tmp_path, beta=0.04, report_to="elsewhere"), state, None, model=SimpleNamespace())
+        told = arguments(tmp_path, beta=0.04, report_to="elsewhere", reward_weights=[1.0, -0.5])
+        one.on_step_end(told, state, None, model=SimpleNamespace())
     (line,) = [line for line in read(tmp_path) if line["kind"] == "start"]
     assert (line["rank"], line["ranks"], line["seed"]) == (0, 1, 77)
-    assert line["settings"] == {"beta": 0.04, "steps_printed": 99}
+    assert line["settings"] == {"beta": 0.04, "steps_printed": 99, "reward_weights": [1.0, -0.5]}
     assert line["sampling"] == {"temperature": 0.9, "seed": 5}
 
 
