@@ -42,8 +42,10 @@ def terminate(daemon: Process) -> int:
 
 def children(daemon: Process) -> list[int]:
     """The processes that multiprocessing started for work."""
-    listed = Path(f"/proc/{daemon.child.pid}/task").glob("*/children")
-    found = [int(pid) for each in listed for pid in each.read_text().split()]
+    found: list[int] = []
+    for each in Path(f"/proc/{daemon.child.pid}/task").glob("*/children"):
+        with suppress(OSError):  # a thread that has ended meanwhile
+            found.extend(map(int, each.read_text().split()))
     return [pid for pid in found if "spawn_main" in command_of(pid)]
 
 
