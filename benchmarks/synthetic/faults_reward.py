@@ -37,9 +37,9 @@ def dead_component(signals: Signals, rng: Generator, start: int, strength: float
     signals.parts["format"][:] = 0.0
 
 
-@fault("reward-components-diverge", reward="components", prompts=8, steps=200, every=1)
+@fault("reward-components-diverge", reward="components", prompts=8, steps=200, every=1, configured=True)
 def component_sacrificed(signals: Signals, rng: Generator, start: int, strength: float) -> None:
-    """Style is bought with accuracy."""
+    """Style is bought with accuracy; the run's configuration says what each counts, without which nobody is accused."""
     traded = course(signals, start, 60.0)
     kept = 0.3 * (1.0 - strength)
     accuracy, style = signals.parts["accuracy"], signals.parts["style"]

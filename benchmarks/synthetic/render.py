@@ -108,6 +108,7 @@ def _config(signals: Signals) -> RunConfig:
         "warmup_steps": shape.warmup,
         "logging_steps": shape.logging_steps,
         "max_completion_length": signals.limit,
+        "reward_weights": " ".join(str(signals.weights[name]) for name in signals.parts),
         "adapter": shape.adapter,
         "temperature": 1.0,
         **signals.settings,
