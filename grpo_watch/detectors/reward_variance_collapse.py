@@ -12,6 +12,7 @@ from grpo_watch.core.course import Sign, named
 from grpo_watch.core.detector import NEVER, QUIET, SILENT, Bounds, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import FLOAT_NOISE, no_signal_ratio, number
 from grpo_watch.core.records import CompletionSummary, MetricRow, Reading, Severity, Tick, Verdict
+from grpo_watch.core.silent_rows import SilentRows
 from grpo_watch.core.spreadless import COPIES, why
 from grpo_watch.core.window import Window
 
@@ -41,13 +42,14 @@ class RewardVarianceCollapse(Detector):
     def setup(self) -> None:
         """Empty windows."""
         self.silent, self.rewards, self.batches = Window(self.rows), Window(self.rows), SpreadOfBatches()
-        self.dead = self.dead_since = 0
+        self.rows_told, self.dead, self.dead_since = SilentRows(), 0, 0
         self.alive = self.several = False
         self.lowest, self.highest = float("inf"), float("-inf")
 
     def observe(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> Iterable[Reading]:
         """Judge one train row that tells about groups, or dumped batches while no row does."""
-        if isinstance(record, MetricRow) and (ratio := no_signal_ratio(record)) is not None:
+        if isinstance(record, MetricRow) and (ratio := self.rows_told.take(record, run)) is not None:
+            self.alive = self.alive or self.rows_told.spread
             return self._judge(record, ratio, run)
         if run.course.silent.first is not None:
             return SILENT
@@ -91,8 +93,7 @@ class RewardVarianceCollapse(Detector):
     def _breach(self, row: MetricRow, reward: float | None, since: int | None, run: RunView) -> Reading:
         mean = self.silent.mean() or 0.0
         agrees = frozenset() if run.course.reward.gained() else run.course.signs() & AGREES
-        copies = run.course.repeated.mean
-        repeated = copies is not None and copies >= REPEATED
+        repeated = (run.course.repeated.mean or 0.0) >= REPEATED
         dead, rewards = mean >= 1.0 - FLOAT_NOISE, tuple(self.rewards.values)
         reason = COPIES if repeated else why(row, rewards, self.lowest, self.highest, dead=dead)
         also = f"; {named(agrees)}" if agrees else ""

@@ -45,6 +45,15 @@ def test_rows_of_a_single_group_are_judged_by_their_mean_once_one_was_alive() ->
     assert run.changes == [("firing", 5, "warning"), ("resolved", 15, "warning")]
 
 
+def test_where_only_the_batch_has_a_spread_rows_with_some_are_alive() -> None:
+    """A single group each, alive every third time: never nine of ten dead. Then all dead: nine of ten at 28."""
+    luck = [0.4 if step % 3 == 0 else 0.0 for step in range(1, 19)]
+    run = Watched(RULE).feed_all(row(s, reward_batch_std=std) for s, std in enumerate([*[0.4] * 3, *luck], 1))
+    assert run.changes == []
+    run.feed_all(row(s, reward_batch_std=0.0) for s in range(22, 34))
+    assert run.changes == [("firing", 28, "warning")]
+
+
 def test_it_begins_with_the_first_dead_row() -> None:
     """Row 2 is the first without any spread; the fifth of them, row 6, fires."""
     assert [(t.first_step, t.step) for t in fed(0.5, *[1.0] * 8).said] == [(2, 6)]
