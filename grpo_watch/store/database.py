@@ -16,6 +16,9 @@ from grpo_watch.store import deliveries
 FILE = "state.db"
 OWNER_READS = 0o600
 VERSION = 2
+MARK = 0x67_77_00_00
+"""The application's id in SQLite's header is this (``gw``) plus the format: its number a second time, so that a damaged
+number is not taken for that of a newer program, nor for that of an older one, whose upgrade would drop tables."""
 CHECKED_BYTES = 64 * 1024 * 1024
 """Larger databases are not checked page by page at the start (0.3 s for these); damage then shows when it is met …"""
 SUSPECT = "state.suspect"
@@ -130,13 +133,11 @@ def _keep_private(path: Path) -> None:
 
 
 def _prepare(database: sqlite3.Connection, path: Path) -> None:
-    (version,) = database.execute("PRAGMA user_version").fetchone()
+    version = _format(database)
     if version > VERSION:
         raise UsageError(f"{path}: written by a newer grpo-watch (format {version}); upgrade, or give --state-dir")
-    if version < 0:
-        raise sqlite3.DatabaseError(f"there is no format {version}")
     if version == 0:
-        database.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
+        database.executescript(f"BEGIN IMMEDIATE; {SCHEMA} {_numbered(VERSION)}; COMMIT")
     elif path.stat().st_size <= CHECKED_BYTES or path.with_name(SUSPECT).exists():
         (found,) = database.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
@@ -144,10 +145,24 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
         path.with_name(SUSPECT).unlink(missing_ok=True)
     for older in range(version or VERSION, VERSION):
         script = "; ".join(UPGRADES[older])
-        database.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {older + 1}; COMMIT")
+        database.executescript(f"BEGIN IMMEDIATE; {script} {_numbered(older + 1)}; COMMIT")
     for query in _READ_FIRST:
         deque(database.execute(query), maxlen=0)
-    database.execute(f"PRAGMA user_version = {VERSION}")  # a read-only or full disk shows here, at the start
+    database.executescript(f"BEGIN IMMEDIATE; {_numbered(VERSION)}; COMMIT")  # a read-only or full disk shows here
+
+
+def _numbered(version: int) -> str:
+    return f"PRAGMA user_version = {version}; PRAGMA application_id = {MARK + version}"
+
+
+def _format(database: sqlite3.Connection) -> int:
+    """The format's number, 0 for an empty file; a ``DatabaseError`` where it can't be right."""
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    (mark,) = database.execute("PRAGMA application_id").fetchone()
+    unmarked = mark == 0 and 0 <= version <= VERSION  # it is new, or made before there was a mark
+    if not unmarked and mark != MARK + version:
+        raise sqlite3.DatabaseError(f"the header says format {version}, and {mark:#x}, which is not the same")
+    return int(version)
 
 
 def _put_aside(path: Path, now: float) -> Path:

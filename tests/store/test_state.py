@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -263,7 +264,9 @@ def spoilt(whole: bytes, chance: random.Random) -> bytes:
         one, two = (4096 * chance.randrange(len(data) // 4096) for _ in range(2))
         data[one : one + 4096], data[two : two + 4096] = data[two : two + 4096], data[one : one + 4096]
     else:
-        data[60:64] = chance.choice((bytes(4), b"\0\0\0\1", b"\xff\0\0\0"))  # user_version: 0, 1, or less than that
+        numbers = (bytes(4), b"\0\0\0\1", b"\0\0\0\3", b"\0\0\7\x02", b"\xff\0\0\0")  # from 0 to newer, and less than 0
+        at = chance.choice((60, 60, 68))  # user_version, or the application's id
+        data[at : at + 4] = chance.choice(numbers)
     return bytes(data)
 
 
@@ -325,12 +328,39 @@ def test_a_damaged_block_is_told(store: Store) -> None:
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    """Its number stands in two places of the header."""
     Store(tmp_path, 0.0).close()
-    with sqlite3.connect(tmp_path / "state.db") as database:
-        database.execute("PRAGMA user_version = 99")
-    database.close()
+    with closing(sqlite3.connect(tmp_path / "state.db")) as db:
+        db.executescript(f"PRAGMA user_version = 99; PRAGMA application_id = {database.MARK + 99}")
     with pytest.raises(UsageError, match="newer grpo-watch"):
         Store(tmp_path, 0.0)
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, 99])
+def test_a_damaged_number_of_the_format_is_no_other_version(tmp_path: Path, number: int) -> None:
+    """Neither a newer one, which is refused, nor an older one, whose upgrade drops what was queued."""
+    store = Store(tmp_path, 0.0)
+    store.register("/runs/r", "r", 1.0)
+    store.commit([batch(1)], Changes(queued=[Queued("hook", "waits", 1, "r", 1.0, b"x")]))
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "state.db")) as db:
+        db.execute(f"PRAGMA user_version = {number}")
+    store = Store(tmp_path, 7.0)
+    assert (tmp_path / "state.db.damaged-7").exists()
+    assert [kept.id for kept in store.messages().queued] == ["waits"]
+    store.close()
+
+
+def test_a_state_from_before_its_number_stood_twice(tmp_path: Path) -> None:
+    store = Store(tmp_path, 0.0)
+    store.register("/runs/r", "r", 1.0)
+    store.close()
+    for number in (0, database.MARK + database.VERSION):
+        with closing(sqlite3.connect(tmp_path / "state.db")) as db:
+            db.execute(f"PRAGMA application_id = {number}")
+        store = Store(tmp_path, 1.0)
+        assert [run.name for run in store.runs()] == ["r"]
+        store.close()
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

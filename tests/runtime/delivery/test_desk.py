@@ -364,7 +364,8 @@ def test_a_state_of_the_version_before_is_taken_over(frozen: Watched) -> None:
     path = frozen.folder / "state" / "state.db"
     with sqlite3.connect(path) as database:
         database.executescript(
-            "DROP TABLE deliveries; DROP TABLE told; ALTER TABLE runs DROP COLUMN looked; PRAGMA user_version = 1;"
+            "DROP TABLE deliveries; DROP TABLE told; ALTER TABLE runs DROP COLUMN looked;"
+            "PRAGMA user_version = 1; PRAGMA application_id = 0;"
             "CREATE TABLE deliveries (sink TEXT NOT NULL, transition TEXT NOT NULL, outcome TEXT NOT NULL,"
             " tries INTEGER NOT NULL, due REAL, PRIMARY KEY (sink, transition));"
         )
