@@ -53,6 +53,18 @@ HOMES = {
 EVERYWHERE = {"numpy", "grpo_watch", *sys.stdlib_module_names} - {"sqlite3"}
 HEAVY = {"numpy", "pandas", "pyarrow", "wandb", "rich", "starlette", "uvicorn", "pydantic", "prometheus_client"}
 HEAVY |= {"httpx", "apprise"}
+PURE = {"__future__", "abc", "ast", "bisect", "collections", "dataclasses", "difflib", "enum", "fnmatch", "functools"}
+PURE |= {"grpo_watch", "hashlib", "itertools", "math", "numpy", "operator", "re", "shlex", "statistics", "types"}
+PURE |= {"typing", "warnings"}
+"""What ``core`` and ``detectors`` may import: nothing that reads a clock, draws a number or touches a file."""
+CATALOGUE = {"core/detector.py": {"importlib", "inspect", "pkgutil"}, "core/plugins.py": {"importlib"}}
+"""Finding the detectors loads their modules, once, before the first record."""
+EDGES = ("cli/*", "probe/*", "web/app.py", "sources/throttle.py")
+"""Where a clock may be named: commands hand it down, a job's own callback stamps its lines, and a brake on reading
+slows without changing what is read."""
+CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time"}
+EMPTY = {"deque", "defaultdict", "Counter", "OrderedDict", "list", "dict", "set", "Lock", "RLock", "Event"}
+"""Calls that make something to be filled, or a lock that guards it."""
 MODULE_LINES = 400
 FUNCTION_LINES = 60
 
@@ -88,6 +100,72 @@ def test_the_scan_sees_imports_in_functions() -> None:
     """The test above would pass on anything if this walk missed them."""
     code = "import a.b\ndef f():\n    from c.d import e\n    from . import g\n"
     assert list(imports(ast.parse(code))) == ["a", "c"]
+
+
+def clocks(tree: ast.AST) -> Iterator[str]:
+    """Every mention of a clock, called or only handed on: ``time.time``, ``datetime.now``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id == "time" and node.attr in CLOCKS:
+                yield f"time.{node.attr}"
+            elif node.value.id in {"datetime", "date"} and node.attr in {"now", "utcnow", "today"}:
+                yield f"{node.value.id}.{node.attr}"
+        elif isinstance(node, ast.ImportFrom) and node.module == "time":
+            yield from (f"time.{alias.name}" for alias in node.names)
+
+
+def test_the_core_imports_nothing_that_could_make_a_replay_differ() -> None:
+    """A list of what is allowed: the import contract names the worst that is not, and can't name everything."""
+    strays: list[str] = []
+    for path in MODULES:
+        name = path.relative_to(PACKAGE).as_posix()
+        if name.startswith(("core/", "detectors/")):
+            others = set(imports(ast.parse(path.read_text()))) - PURE - CATALOGUE.get(name, set())
+            strays += [f"{name} imports {other}" for other in sorted(others)]
+    assert strays == []
+
+
+def test_the_core_opens_no_file() -> None:
+    calls = [
+        f"{path.relative_to(PACKAGE).as_posix()}:{node.lineno}: {node.func.id}"
+        for folder in ("core", "detectors")
+        for path in sorted((PACKAGE / folder).glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        if node.func.id in {"open", "print", "input", "exec", "eval", "__import__"}
+    ]
+    assert calls == []
+
+
+def test_time_is_passed_in() -> None:
+    """Only the edges know a clock; everything else is given one, or the time itself."""
+    found = {
+        path.relative_to(PACKAGE).as_posix(): sorted(set(clocks(ast.parse(path.read_text()))))
+        for path in MODULES
+        if not any(fnmatch(path.relative_to(PACKAGE).as_posix(), edge) for edge in EDGES)
+    }
+    assert {name: named for name, named in found.items() if named} == {}
+
+
+def test_the_scan_sees_clocks_that_are_only_handed_on() -> None:
+    code = "import time\nfrom time import perf_counter\ndef f(clock=time.monotonic): return datetime.now() - time.x\n"
+    assert sorted(clocks(ast.parse(code))) == ["datetime.now", "time.monotonic", "time.perf_counter"]
+
+
+def test_no_module_keeps_state() -> None:
+    """Everything is constructed and passed down; what a module holds is a constant."""
+    kept: list[str] = []
+    for path in MODULES:
+        tree = ast.parse(path.read_text())
+        kept += [f"{path.name}:{n.lineno}: global" for n in ast.walk(tree) if isinstance(n, ast.Global)]
+        for node in tree.body:
+            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+            made = isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in EMPTY
+            bare = isinstance(value, ast.List | ast.Dict) and not ast.unparse(value).strip("[]{}")
+            if (made or bare) and not (isinstance(target, ast.Name) and target.id == "__all__"):
+                kept.append(f"{path.name}:{node.lineno}: {ast.unparse(node)}")
+    assert kept == []
 
 
 def test_the_command_line_starts_without_anything_heavy() -> None:

@@ -128,11 +128,6 @@ class RunState:
             )
         return found
 
-    @property
-    def sleeping(self) -> Sleepers:
-        """The monitors that usual rows are not shown to."""
-        return self._sleepers
-
     def awake(self, row: MetricRow) -> tuple[Monitor, ...]:
         """The monitors that a train row with nothing but finite values is shown to."""
         if self._sleepers.woken_by(row) or self._awake is None:

@@ -46,7 +46,6 @@ KINDS: tuple[type, ...] = (
 
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 _ENCODER = msgspec.msgpack.Encoder()
-_OTHERS: tuple[type, ...] = (Cursor, Transition, Alert, RunSnapshot)
 _DECODERS: dict[type, msgspec.msgpack.Decoder[Any]] = {
     kind: msgspec.msgpack.Decoder(kind) for kind in (*KINDS, Cursor, Transition, Alert, RunSnapshot)
 }

@@ -155,7 +155,7 @@ def test_any_run_is_judged_the_same(seed: int) -> None:
     slept = 0
     for record in wander(random.Random(seed), 300):
         assert napping.feed(RUN, record) == sleepless.feed(RUN, record), record
-        slept += len(napping.run(RUN).sleeping)
+        slept += len(napping.run(RUN)._sleepers)
     assert told(napping.run(RUN)) == told(sleepless.run(RUN))
     assert slept > 0
 
@@ -168,4 +168,4 @@ def test_most_rules_sleep_while_a_run_is_healthy() -> None:
         engine.feed(RUN, MetricRow(RUN, Stream.TRAIN, 1, step, {n: v for n, v in values.items() if n not in ALONE}))
     state = engine.run(RUN)
     readers = state.readers(MetricRow(RUN, Stream.TRAIN, 1, 101, {}))
-    assert len(state.sleeping) >= 0.5 * len(readers)
+    assert len(state._sleepers) >= 0.5 * len(readers)

@@ -127,9 +127,7 @@ def _unwrap(words: tuple[Argument, ...], options: dict[str, Mapping[str, Argumen
         rest = split_options(words[1:], WRAPPERS[head])[1]
         return rest[1:] if head == "timeout" else rest
     if head in RUNNERS:
-        return split_options(words[2:], frozenset({"no_sync", "frozen", "locked", "no_capture_output", "live_stream"}))[
-            1
-        ]
+        return split_options(words[2:], RUNNER_SWITCHES)[1]
     if head == "ray" and any(word.text == "--" for word in words):
         return words[[word.text for word in words].index("--") + 1 :]
     if head in LAUNCHERS:
