@@ -19,8 +19,8 @@ from typing import Any
 
 from grpo_watch.cli.check import check_runs
 from grpo_watch.config.rules import load_rules
-from grpo_watch.core.detector import Rule
 from grpo_watch.core.records import Tick
+from grpo_watch.core.rule import Rule
 from grpo_watch.report.collect import document
 from grpo_watch.report.score import REPORTED, Label, read_label
 from grpo_watch.sources.discover import Discoverer, FoundChannel, What, discover

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from make_run import CLIP, SWIFT_KEYS, rows
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.config.rules import load_rules
-from grpo_watch.core.detector import catalogue
 from grpo_watch.core.records import ChannelKind, ChannelOpened, MetricRow, RawRow, RunConfig, Setting, Tick
 from grpo_watch.runtime.open import open_run
 from grpo_watch.runtime.pipeline import Pipeline

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.config.rules import load_rules
-from grpo_watch.core.detector import catalogue
 from grpo_watch.core.records import RunState, Severity, Tick
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.runtime.open import open_run

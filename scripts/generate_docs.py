@@ -12,8 +12,9 @@ import grafana_dashboards
 import prometheus_rules
 import rules_pages
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.config.rules import load_rules
-from grpo_watch.core.detector import Rule, catalogue
+from grpo_watch.core.rule import Rule
 from grpo_watch.preflight.catalogue import catalogue as preflight_checks
 from grpo_watch.runtime.runbook import parameter_table, runbook_of
 from grpo_watch.sinks.prometheus import METRIC_TABLE

@@ -7,9 +7,10 @@ from typing import Any
 
 import yaml
 
-from grpo_watch.core.detector import Rule, catalogue
+from grpo_watch.catalogue import catalogue
 from grpo_watch.core.names import LABELLED, METRICS, prometheus_name
 from grpo_watch.core.records import Severity
+from grpo_watch.core.rule import Rule
 
 ALERT = "GrpoRunAlert"
 TOLD = "run:grpo_alert_firing:told"

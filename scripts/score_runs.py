@@ -14,8 +14,8 @@ sys.path.insert(0, str(ROOT))
 
 from grpo_watch.cli.check import check_runs, find_runs  # noqa: E402  the checkout, not an installed copy
 from grpo_watch.config.rules import load_rules  # noqa: E402
-from grpo_watch.core.detector import Rule  # noqa: E402
 from grpo_watch.core.records import Tick  # noqa: E402
+from grpo_watch.core.rule import Rule  # noqa: E402
 from grpo_watch.report.collect import document  # noqa: E402
 from grpo_watch.report.score import Judged, Label, as_text, judge, read_label, summary  # noqa: E402
 from tests.support.bundles import labelled_set  # noqa: E402

@@ -57,8 +57,6 @@ PURE = {"__future__", "abc", "ast", "bisect", "collections", "dataclasses", "dif
 PURE |= {"grpo_watch", "hashlib", "itertools", "math", "numpy", "operator", "re", "shlex", "statistics", "types"}
 PURE |= {"typing", "warnings"}
 """What ``core`` and ``detectors`` may import: nothing that reads a clock, draws a number or touches a file."""
-CATALOGUE = {"core/detector.py": {"importlib", "inspect", "pkgutil"}, "core/plugins.py": {"importlib"}}
-"""Finding the detectors loads their modules, once, before the first record."""
 EDGES = ("cli/*", "probe/*", "web/app.py", "sources/throttle.py")
 """Where a clock may be named: commands hand it down, a job's own callback stamps its lines, and a brake on reading
 slows without changing what is read."""
@@ -120,7 +118,7 @@ def test_the_core_imports_nothing_that_could_make_a_replay_differ() -> None:
     for path in MODULES:
         name = path.relative_to(PACKAGE).as_posix()
         if name.startswith(("core/", "detectors/")):
-            others = set(imports(ast.parse(path.read_text()))) - PURE - CATALOGUE.get(name, set())
+            others = set(imports(ast.parse(path.read_text()))) - PURE
             strays += [f"{name} imports {other}" for other in sorted(others)]
     assert strays == []
 

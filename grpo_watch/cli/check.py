@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from grpo_watch import __version__
+from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.check_output import command_line, rendered, write
 from grpo_watch.cli.piped import taken_in
 from grpo_watch.cli.remote import discovering, local_paths
@@ -15,8 +16,8 @@ from grpo_watch.config.entries import entry_for
 from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
-from grpo_watch.core.detector import Rule, catalogue
 from grpo_watch.core.records import RunState, Scalar, Severity, Tick
+from grpo_watch.core.rule import Rule
 from grpo_watch.errors import UsageError
 from grpo_watch.report.collect import ChannelReport, Provenance, RunReport, exit_code
 from grpo_watch.report.series import RecordingEngine

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings
-from grpo_watch.core.detector import catalogue
 from grpo_watch.runtime.reconcile import RuleSet, rule_set
 
 NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "wandb", "allow_roots", "sinks")

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.check import find_runs
 from grpo_watch.cli.rules_list import table
 from grpo_watch.config.rules import entries_of, load_rules
-from grpo_watch.core.detector import catalogue
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.told import episode, evidence
 from grpo_watch.errors import UsageError

@@ -6,8 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.config.rules import load_rules
-from grpo_watch.core.detector import catalogue
 from grpo_watch.errors import UsageError
 from grpo_watch.runtime.rule_tests import problem, read_tests
 

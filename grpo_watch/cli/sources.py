@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.remote import discovering, local_paths
 from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings
-from grpo_watch.core.detector import catalogue
 from grpo_watch.core.records import Tick
 from grpo_watch.core.snapshot import RuleStatus, RunSnapshot
 from grpo_watch.core.told import strict

@@ -5,11 +5,13 @@ from __future__ import annotations
 import fnmatch
 from typing import TYPE_CHECKING
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.config.document import nearest, read_document
 from grpo_watch.config.rules import Written, apply_entry, load_rules, read_entry, rules_in
-from grpo_watch.core.detector import Detector, Rule, catalogue
+from grpo_watch.core.detector import Detector
 from grpo_watch.core.expression import compile_expression
 from grpo_watch.core.names import split_label
+from grpo_watch.core.rule import Rule
 from grpo_watch.core.satisfiable import problems_of
 from grpo_watch.errors import RuleError
 

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 import grpo_watch
+from grpo_watch.catalogue import catalogue, third_party
 from grpo_watch.config.document import Document, Path_, first_problem, nearest, read_document
-from grpo_watch.core.detector import LABEL, Detector, Override, Param, Rule, catalogue, third_party
+from grpo_watch.core.detector import Detector, Param
 from grpo_watch.core.expression import compile_expression
 from grpo_watch.core.records import Severity
+from grpo_watch.core.rule import LABEL, Override, Rule
 from grpo_watch.errors import Place, RuleError
 
 if TYPE_CHECKING:

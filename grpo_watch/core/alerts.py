@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
-from grpo_watch.core.detector import Rule
 from grpo_watch.core.records import AlertState, Reading, Severity, Verdict
+from grpo_watch.core.rule import Rule
 
 _NOTHING = Reading(Verdict.NO_DATA)
 

@@ -1,15 +1,10 @@
-"""What a detector is, and how the catalogue is found: by folder and by entry point, with no list to edit."""
+"""What a detector is: the readings it answers with, what it may know of the run, its parameters."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
-import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -18,8 +13,7 @@ from grpo_watch.core.course import Course
 from grpo_watch.core.functions import RewardFunctions
 from grpo_watch.core.learning import LearningSoFar
 from grpo_watch.core.pace import Pace
-from grpo_watch.core.plugins import Plugin, plugins
-from grpo_watch.core.records import MetricRow, Reading, Record, Scalar, Setting, Severity, Stream, Verdict
+from grpo_watch.core.records import MetricRow, Reading, Scalar, Stream, Verdict
 
 OK = Reading(Verdict.OK)
 SILENT: tuple[Reading, ...] = ()
@@ -149,167 +143,3 @@ class Detector:
     def name(cls) -> str:
         """The rule id that this detector is made for, e.g. ``kl-stuck-at-zero``."""
         return cls.stem().replace("_", "-")
-
-
-LABEL = "label:"
-"""What a label of the user's is called in ``Override.match``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Override:
-    """What an overlay changes of a rule for some runs only.
-
-    ``match`` holds patterns (``*``, ``?``) for ``run``, ``framework`` and the user's labels (``label:team``), all of
-    which must fit; a run whose framework is not known (yet), or without the label, fits no pattern of it. ``changes``
-    are checked values of the rule's fields, ``params`` whole.
-    """
-
-    match: Mapping[str, str]
-    changes: Mapping[str, Any]
-    where: str = ""
-
-    def fits(self, run: str, framework: str | None, labels: Mapping[str, str]) -> bool:
-        """Whether the run is meant."""
-        known = {"run": run, "framework": framework, **{f"{LABEL}{name}": value for name, value in labels.items()}}
-        return all(
-            (said := known.get(key)) is not None and fnmatchcase(said, wanted) for key, wanted in self.match.items()
-        )
-
-
-_BY_KEY = frozenset({"params", "labels", "hints"})
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A detector (or a ``when`` expression) with parameters, distances and a severity.
-
-    Fires when ``step - first_step >= for_steps`` and at least ``min_observations`` records breach; resolves after
-    ``keep_firing_steps`` without a breach. ``where`` is ``file:line`` of its definition. ``hints`` say what to do in a
-    framework for which ``hint`` is not right.
-    """
-
-    name: str
-    detector: str | None = None
-    when: str | None = None
-    params: Mapping[str, Any] = field(default_factory=dict)
-    for_steps: int = 0
-    keep_firing_steps: int = 0
-    min_observations: int = 3
-    severity: Severity = Severity.WARNING
-    summary: str = ""
-    hint: str = ""
-    hints: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    where: str = ""
-    enabled: bool = True
-    overrides: tuple[Override, ...] = ()
-
-    @property
-    def anywhere(self) -> bool:
-        """Whether the rule is enabled for any run at all."""
-        return self.enabled or any(override.changes.get("enabled") for override in self.overrides)
-
-    def on(self, run: str, framework: str | None, labels: Mapping[str, str] = MappingProxyType({})) -> Rule:
-        """The rule as it is for one run: itself with every override that fits, the later ones over the earlier."""
-        rule = self
-        for override in self.overrides:
-            if override.fits(run, framework, labels):
-                rule = rule.changed(override.changes, override.where)
-        return rule
-
-    def changed(self, changes: Mapping[str, Any], where: str) -> Rule:
-        """The rule with some of its fields changed; mappings key by key. A new ``hint`` stands for all frameworks."""
-        before = replace(self, hints={}) if "hint" in changes else self
-        merged = {key: {**getattr(before, key), **changes[key]} for key in changes.keys() & _BY_KEY}
-        changes = {"hints": before.hints, **changes}
-        return replace(self, **{**changes, **merged}, where=where)
-
-    def advice(self, framework: str | None) -> str:
-        """What to do, in the words of the run's framework where the rule has some."""
-        return self.hints.get(framework or "", self.hint)
-
-
-GROUP = "grpo_watch.detectors"
-"""The entry point group under which packages offer detectors: a detector class, or a module that holds some."""
-
-
-@dataclass(frozen=True, slots=True)
-class ThirdParty:
-    """Detectors of installed packages by name, the package and version of each, and what could not be used."""
-
-    detectors: Mapping[str, type[Detector]]
-    origins: Mapping[str, str]
-    problems: tuple[str, ...]
-
-
-def catalogue(package: str = GROUP) -> dict[str, type[Detector]]:
-    """Every detector by name, sorted: the package's, found by scanning its folder, and those of third parties."""
-    return dict(sorted({**third_party(package).detectors, **_own(package)}.items()))
-
-
-def third_party(package: str = GROUP) -> ThirdParty:
-    """What installed packages offer under the entry point group of that name. None of it replaces an own detector."""
-    own, found, origins, problems = _own(package), {}, {}, []
-    for plugin in plugins(package):
-        for name, each in _offered(plugin):
-            if plugin.problem:
-                problems.append(plugin.problem)
-            elif not (inspect.isclass(each) and issubclass(each, Detector)):
-                problems.append(f"{plugin.origin}: {plugin.name} is no detector")
-            elif name in own or name in found:
-                problems.append(f"{plugin.origin}: there is already a detector {name}")
-            else:
-                found[name], origins[name] = each, plugin.origin
-    return ThirdParty(found, origins, tuple(problems))
-
-
-def _offered(plugin: Plugin) -> list[tuple[str, Any]]:
-    """What an entry point offers, each with its rule id.
-
-    A class has the entry point's name, as has the only one of a module; of several each has its own, ``LowReward`` is
-    ``low-reward``.
-    """
-    if not inspect.ismodule(plugin.loaded):
-        return [(plugin.name.replace("_", "-"), plugin.loaded)]
-    classes = list(_detectors_in(plugin.loaded))
-    if len(classes) == 1:
-        return [(plugin.name.replace("_", "-"), classes[0])]
-    return [(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", each.__name__).lower(), each) for each in classes]
-
-
-def _own(package: str) -> dict[str, type[Detector]]:
-    modules = map(importlib.import_module, _modules(package))
-    return {detector.name(): detector for module in modules for detector in _detectors_in(module)}
-
-
-def _modules(package: str) -> Iterator[str]:
-    root = importlib.import_module(package)
-    for info in pkgutil.iter_modules(root.__path__, f"{package}."):
-        yield info.name
-
-
-def _detectors_in(module: Any) -> Iterator[type[Detector]]:
-    for _, member in inspect.getmembers(module, inspect.isclass):
-        if issubclass(member, Detector) and member.__module__ == module.__name__ and not inspect.isabstract(member):
-            yield member
-
-
-__all__ = [
-    "ANY",
-    "NEVER",
-    "OK",
-    "QUIET",
-    "SILENT",
-    "Bounds",
-    "Detector",
-    "Override",
-    "Param",
-    "Record",
-    "Rule",
-    "RunView",
-    "Setting",
-    "ThirdParty",
-    "catalogue",
-    "no_data",
-    "third_party",
-]

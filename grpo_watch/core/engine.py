@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from grpo_watch.core.alerts import transition_id
-from grpo_watch.core.detector import Detector, Rule
+from grpo_watch.core.detector import Detector
 from grpo_watch.core.monitor import BROKE, Judged, Monitor
 from grpo_watch.core.records import (
     CheckpointDigest,
@@ -21,6 +21,7 @@ from grpo_watch.core.records import (
     Tick,
     Transition,
 )
+from grpo_watch.core.rule import Rule
 from grpo_watch.core.runstate import RunState
 
 

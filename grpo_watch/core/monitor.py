@@ -8,8 +8,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from grpo_watch.core.alerts import Alert, Change, advance, rewind
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Rule
+from grpo_watch.core.detector import QUIET, SILENT, Detector
 from grpo_watch.core.records import AlertState, MetricRow, Reading, Record, Severity, Stream, Verdict
+from grpo_watch.core.rule import Rule
 from grpo_watch.core.when import WhenDetector
 
 if TYPE_CHECKING:

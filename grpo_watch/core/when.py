@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from grpo_watch.core.detector import QUIET, SILENT, Detector, Rule, RunView, no_data
+from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView, no_data
 from grpo_watch.core.expression import Expression, compile_expression
 from grpo_watch.core.records import MetricRow, Reading, Verdict
+from grpo_watch.core.rule import Rule
 
 
 class WhenDetector(Detector):

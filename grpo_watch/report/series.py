@@ -10,9 +10,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from grpo_watch.core.detector import Detector, Rule
+from grpo_watch.core.detector import Detector
 from grpo_watch.core.engine import Engine
 from grpo_watch.core.records import MetricRow, Record, Stream, Transition
+from grpo_watch.core.rule import Rule
 from grpo_watch.report.thin import Flags, Floats, Integers, telling_rows
 from grpo_watch.runtime.charts import Picked, superseded
 

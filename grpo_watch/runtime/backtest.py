@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from grpo_watch.core.detector import Detector, Rule
+from grpo_watch.core.detector import Detector
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Tick
+from grpo_watch.core.rule import Rule
 from grpo_watch.core.snapshot import RuleStatus, RunSnapshot
 from grpo_watch.runtime.open import open_run
 from grpo_watch.runtime.pipeline import Pipeline

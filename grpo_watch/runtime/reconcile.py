@@ -10,8 +10,9 @@ from pathlib import Path
 
 from grpo_watch import __version__
 from grpo_watch.core.alerts import Alert, transition_id
-from grpo_watch.core.detector import Detector, Rule
+from grpo_watch.core.detector import Detector
 from grpo_watch.core.records import AlertState, Transition
+from grpo_watch.core.rule import Rule
 
 Key = tuple[str, str]
 """Rule and key of an alert."""

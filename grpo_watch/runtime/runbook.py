@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_watch.core.detector import Detector, Param, Rule
+from grpo_watch.core.detector import Detector, Param
+from grpo_watch.core.rule import Rule
 from grpo_watch.errors import Place, RuleError
 
 HEADINGS = (

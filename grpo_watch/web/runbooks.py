@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from grpo_watch.core.detector import Rule
+from grpo_watch.core.rule import Rule
 from grpo_watch.runtime.reconcile import RuleSet
 from grpo_watch.runtime.runbook import bounds, runbook_for
 

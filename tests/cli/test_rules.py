@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from grpo_watch.catalogue import third_party
 from grpo_watch.cli.main import run_cli
-from grpo_watch.core.detector import third_party
 from tests.support.bundles import unpack
 
 DETECTOR = '''
-from grpo_watch.core.detector import QUIET, Detector
+from grpo_watch.core.detector import Detector, QUIET
 from grpo_watch.core.records import Reading, Verdict
 
 

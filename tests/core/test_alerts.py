@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.core.alerts import Alert, Change, advance, rewind, transition_id
-from grpo_watch.core.detector import Rule
 from grpo_watch.core.records import AlertState, Reading, Severity, Verdict
+from grpo_watch.core.rule import Rule
 from tests.support.records import BREACH, NO_DATA, OK, a_rule, an_alert
 
 INACTIVE, PENDING, FIRING, RESOLVED = AlertState

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.core.cause import release
 from grpo_watch.core.causes import MOST, TABLE, likely, with_causes
-from grpo_watch.core.detector import catalogue
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.names import SETTINGS
 from grpo_watch.core.records import RunConfig, Scalar, Setting, Severity

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_watch.core.detector import catalogue
+from grpo_watch.catalogue import catalogue
 from grpo_watch.core.diagnosis import CAUSES, ONE_COLLAPSE, WITHDRAWN, Finding, diagnose
 from grpo_watch.core.monitor import Episode, Monitor
 from grpo_watch.core.records import Reading, Severity, Verdict

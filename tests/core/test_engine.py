@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from grpo_watch.core.detector import QUIET, Detector, Rule
+from grpo_watch.core.detector import QUIET, Detector
 from grpo_watch.core.engine import Engine
 from grpo_watch.core.records import (
     AlertState,
@@ -22,6 +22,7 @@ from grpo_watch.core.records import (
     Transition,
     Verdict,
 )
+from grpo_watch.core.rule import Rule
 from tests.support.records import Scripted, a_batch, a_checkpoint, a_rule, row
 
 PENDING, FIRING, RESOLVED = AlertState.PENDING, AlertState.FIRING, AlertState.RESOLVED

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from grpo_watch.core.detector import QUIET, Detector, Rule
+from grpo_watch.core.detector import QUIET, Detector
 from grpo_watch.core.monitor import BROKE, Monitor
 from grpo_watch.core.records import AlertState, MetricRow, Reading, Severity, Verdict
+from grpo_watch.core.rule import Rule
 from grpo_watch.core.runstate import RunState
 from tests.support.records import Scripted, a_rule, an_alert, row
 

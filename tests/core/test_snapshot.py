@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from grpo_watch.core.detector import catalogue
+from grpo_watch.catalogue import catalogue
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.engine import Engine
 from grpo_watch.core.records import (

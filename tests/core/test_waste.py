@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.core.causes import with_causes
-from grpo_watch.core.detector import catalogue
 from grpo_watch.core.diagnosis import Finding, Waste
 from grpo_watch.core.records import RunConfig, Setting, Severity
 from grpo_watch.core.runstate import RunState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from grpo_watch.core.detector import catalogue
+from grpo_watch.catalogue import catalogue
 from tests.support.markdown import ROOT
 
 

@@ -14,8 +14,8 @@ import pytest
 from tensorboardX import SummaryWriter
 
 from benchmarks.channels import CHANNELS, NOW, judged
+from grpo_watch.catalogue import catalogue
 from grpo_watch.config.rules import load_rules
-from grpo_watch.core.detector import catalogue
 from grpo_watch.core.records import RawRow, Tick
 from grpo_watch.report.score import Label, read_label
 from grpo_watch.runtime.open import open_run

@@ -42,7 +42,7 @@ FLIPS = 0.15
 """Share of the rows at which the alert fires or resolves: about as many alerts as the receiver takes."""
 WARM = (
     "import sys, grpo_watch.cli.run, grpo_watch.sinks.client; from grpo_watch.cli.main import main; "
-    "from grpo_watch.core.detector import catalogue; catalogue(); sys.stdin.readline(); main()"
+    "from grpo_watch.catalogue import catalogue; catalogue(); sys.stdin.readline(); main()"
 )
 """A process that has its modules and waits for a line: the next daemon imports while this one lives."""
 PROGRESS = 25

@@ -22,8 +22,9 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from grpo_watch.core.detector import Rule, catalogue
+from grpo_watch.catalogue import catalogue
 from grpo_watch.core.records import RawRow, Severity
+from grpo_watch.core.rule import Rule
 from grpo_watch.errors import RuleError
 from grpo_watch.runtime.clock import SteadyClock
 from grpo_watch.runtime.daemon import Daemon

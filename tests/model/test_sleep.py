@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.core.detector import Rule
 from grpo_watch.core.engine import Engine
 from grpo_watch.core.records import (
     EventKind,
@@ -23,6 +22,7 @@ from grpo_watch.core.records import (
     Stream,
     Tick,
 )
+from grpo_watch.core.rule import Rule
 from grpo_watch.core.runstate import RunState
 from grpo_watch.core.snapshot import take_snapshot
 from grpo_watch.runtime.pipeline import Pipeline

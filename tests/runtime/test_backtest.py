@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.main import run_cli
-from grpo_watch.core.detector import Rule, catalogue
+from grpo_watch.core.rule import Rule
 from grpo_watch.report.firing_plot import LEFT, WIDTH, firing_plot
 from grpo_watch.runtime.backtest import Replayed, backtest
 from grpo_watch.sources.discover import discover

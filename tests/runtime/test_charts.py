@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.core.detector import catalogue
+from grpo_watch.catalogue import catalogue
 from grpo_watch.core.names import METRICS
 from grpo_watch.core.records import MetricRow, Severity, Stream
 from grpo_watch.report import series as series_module

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from grpo_watch.core.detector import QUIET, Detector, Rule, RunView
+from grpo_watch.core.detector import QUIET, Detector, RunView
 from grpo_watch.core.engine import Engine
 from grpo_watch.core.records import EventKind, Item, MetricRow, Reading, RunEvent, RunState, Stream, Tick
+from grpo_watch.core.rule import Rule
 from grpo_watch.core.snapshot import RuleStatus, moved_by_time, take_snapshot
 from grpo_watch.runtime.ingest import Ingest
 from grpo_watch.runtime.reconcile import rule_set

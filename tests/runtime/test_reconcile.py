@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.core.alerts import Alert
-from grpo_watch.core.detector import Rule
 from grpo_watch.core.records import AlertState, ChannelKind, ChannelOpened, Item, RawRow, Severity, Transition
+from grpo_watch.core.rule import Rule
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.runtime.reconcile import Key, RuleSet, fingerprint, reconcile, rule_set
 

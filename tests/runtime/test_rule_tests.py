@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.main import run_cli
 from grpo_watch.config.rules import load_rules, packs_folder
-from grpo_watch.core.detector import Rule, catalogue
 from grpo_watch.core.records import Severity
+from grpo_watch.core.rule import Rule
 from grpo_watch.errors import RuleError
 from grpo_watch.runtime.rule_tests import RuleTest, TestFile, problem, read_tests
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.config.rules import load_rules
-from grpo_watch.core.detector import catalogue
 from grpo_watch.core.engine import Engine
 from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.records import Record, RunConfig, Scalar, Setting, Transition

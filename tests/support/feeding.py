@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.config.rules import load_rules
-from grpo_watch.core.detector import catalogue
 from grpo_watch.core.records import Item, Tick, Transition
 from grpo_watch.runtime.open import OpenedRun, open_run
 from grpo_watch.runtime.pipeline import Pipeline

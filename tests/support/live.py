@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.config.rules import load_rules
-from grpo_watch.core.detector import catalogue
 from grpo_watch.core.records import Transition
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.errors import GrpoWatchError

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from grpo_watch.core.alerts import Alert
-from grpo_watch.core.detector import Detector, Rule
+from grpo_watch.core.detector import Detector
 from grpo_watch.core.names import split_label
 from grpo_watch.core.records import (
     AlertState,
@@ -23,6 +23,7 @@ from grpo_watch.core.records import (
     TensorDigest,
     Verdict,
 )
+from grpo_watch.core.rule import Rule
 
 OK = Reading(Verdict.OK)
 BREACH = Reading(Verdict.BREACH)

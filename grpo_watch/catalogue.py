@@ -1,0 +1,105 @@
+"""Finds every detector: those of this package by looking into its folder, those of others by their entry points.
+
+There is no list to edit. This loads modules, so it stands outside the core, which is given what was found.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from grpo_watch.core.detector import Detector
+
+GROUP = "grpo_watch.detectors"
+"""The entry point group under which packages offer detectors: a detector class, or a module that holds some."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThirdParty:
+    """Detectors of installed packages by name, the package and version of each, and what could not be used."""
+
+    detectors: Mapping[str, type[Detector]]
+    origins: Mapping[str, str]
+    problems: tuple[str, ...]
+
+
+def catalogue(package: str = GROUP) -> dict[str, type[Detector]]:
+    """Every detector by name, sorted: the package's, found by scanning its folder, and those of third parties."""
+    return dict(sorted({**third_party(package).detectors, **_own(package)}.items()))
+
+
+def third_party(package: str = GROUP) -> ThirdParty:
+    """What installed packages offer under the entry point group of that name. None of it replaces an own detector."""
+    own, found, origins, problems = _own(package), {}, {}, []
+    for plugin in _plugins(package):
+        for name, each in _offered(plugin):
+            if plugin.problem:
+                problems.append(plugin.problem)
+            elif not (inspect.isclass(each) and issubclass(each, Detector)):
+                problems.append(f"{plugin.origin}: {plugin.name} is no detector")
+            elif name in own or name in found:
+                problems.append(f"{plugin.origin}: there is already a detector {name}")
+            else:
+                found[name], origins[name] = each, plugin.origin
+    return ThirdParty(found, origins, tuple(problems))
+
+
+def _offered(plugin: _Plugin) -> list[tuple[str, Any]]:
+    """What an entry point offers, each with its rule id.
+
+    A class has the entry point's name, as has the only one of a module; of several each has its own, ``LowReward`` is
+    ``low-reward``.
+    """
+    if not inspect.ismodule(plugin.loaded):
+        return [(plugin.name.replace("_", "-"), plugin.loaded)]
+    classes = list(_detectors_in(plugin.loaded))
+    if len(classes) == 1:
+        return [(plugin.name.replace("_", "-"), classes[0])]
+    return [(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", each.__name__).lower(), each) for each in classes]
+
+
+def _own(package: str) -> dict[str, type[Detector]]:
+    modules = map(importlib.import_module, _modules(package))
+    return {detector.name(): detector for module in modules for detector in _detectors_in(module)}
+
+
+def _modules(package: str) -> Iterator[str]:
+    root = importlib.import_module(package)
+    for info in pkgutil.iter_modules(root.__path__, f"{package}."):
+        yield info.name
+
+
+def _detectors_in(module: Any) -> Iterator[type[Detector]]:
+    for _, member in inspect.getmembers(module, inspect.isclass):
+        if issubclass(member, Detector) and member.__module__ == module.__name__ and not inspect.isabstract(member):
+            yield member
+
+
+@dataclass(frozen=True, slots=True)
+class _Plugin:
+    """What one entry point gave: the loaded object, or the one-line problem why it can't be used."""
+
+    name: str
+    origin: str
+    loaded: Any = None
+    problem: str = ""
+
+
+def _plugins(group: str) -> tuple[_Plugin, ...]:
+    """Every entry point of the group, sorted by name. A package that fails to import is a problem, never an error."""
+    found = sorted(metadata.entry_points(group=group), key=lambda point: (point.name, point.value))
+    return tuple(_load(point) for point in found)
+
+
+def _load(point: metadata.EntryPoint) -> _Plugin:
+    origin = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+    try:
+        return _Plugin(point.name, origin, point.load())
+    except Exception as error:  # noqa: BLE001  a broken package must not stop the watch
+        return _Plugin(point.name, origin, problem=f"{origin}: {point.value} can't be loaded: {error}")
