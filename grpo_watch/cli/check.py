@@ -10,6 +10,7 @@ from pathlib import Path
 from grpo_watch import __version__
 from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.check_output import command_line, rendered, write
+from grpo_watch.cli.options import parse_time
 from grpo_watch.cli.piped import taken_in
 from grpo_watch.cli.remote import discovering, local_paths
 from grpo_watch.config.entries import entry_for
@@ -149,6 +150,4 @@ def _dumped(runs: Sequence[FoundRun]) -> int:
 
 
 def _moment(now: str | None) -> float:
-    from grpo_watch.cli.main import parse_time  # noqa: PLC0415  main imports the commands lazily
-
     return time.time() if now is None else parse_time(now)

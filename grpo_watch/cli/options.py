@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from typing import Annotated
 import typer
 
 from grpo_watch import __version__
+from grpo_watch.errors import UsageError
 
 
 class LogFormat(str, Enum):
@@ -82,3 +84,15 @@ def begin(verbose: int, no_color: bool, log_format: LogFormat) -> bool:
     start_logging(verbose, log_format.value)
     plain = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     return not plain and sys.stdout.isatty()
+
+
+def parse_time(text: str) -> float:
+    """An ISO 8601 time (local where it names no zone) as Unix seconds.
+
+    Raises:
+        UsageError: it is not one.
+    """
+    try:
+        return datetime.fromisoformat(text.removesuffix("Z") + ("+00:00" if text.endswith("Z") else "")).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"--now {text!r} is not an ISO 8601 time (e.g. 2026-11-21T10:00:00Z)") from None

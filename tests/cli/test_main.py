@@ -14,7 +14,8 @@ import pytest
 
 from grpo_watch import __version__
 from grpo_watch.cli.logs import start_logging
-from grpo_watch.cli.main import parse_time, run_cli
+from grpo_watch.cli.main import run_cli
+from grpo_watch.cli.options import parse_time
 from grpo_watch.errors import RuleError, SourceError, StateInUseError, UsageError
 
 COMMANDS = ("run", "check", "sources", "digest", "explain", "config", "demo")

@@ -1,0 +1,247 @@
+"""The commands and their options; each imports its own module when it runs, so that nothing heavy is imported here."""
+
+# ruff: noqa: PLC0415, PLR0917  commands import their module when they run; a command has as many options as it has
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from grpo_watch.cli import notify as notify_commands
+from grpo_watch.cli import push as push_commands
+from grpo_watch.cli import rules as rules_commands
+from grpo_watch.cli.launching import TAKES_ALL, preflight
+from grpo_watch.cli.options import (
+    HELP,
+    Config,
+    Format,
+    LogFormat,
+    Logs,
+    NoColor,
+    NoExamples,
+    OutputFormat,
+    Paths,
+    ReportFormat,
+    Rules,
+    Sets,
+    StateDir,
+    Verbose,
+    Version,
+    begin,
+    parse_time,
+)
+from grpo_watch.errors import UsageError
+
+app = typer.Typer(
+    name="grpo-watch",
+    help="Says within a few steps that a GRPO run is silently dead, why, and what to do.",
+    add_completion=False,
+    rich_markup_mode=None,  # plain help: greppable, and no import of rich
+    pretty_exceptions_enable=False,
+    context_settings=dict(HELP),
+)
+
+
+class FailOn(str, Enum):
+    """From which severity on ``check`` ends with 1."""
+
+    WARNING = "warning"
+    CRITICAL = "critical"
+    NEVER = "never"
+
+
+app.add_typer(rules_commands.app, name="rules")
+app.add_typer(notify_commands.app, name="notify")
+app.add_typer(push_commands.app, name="push")
+app.command(context_settings=TAKES_ALL)(preflight)
+
+
+@app.callback()
+def _root(_version: Version = False) -> None:
+    """Say within a few steps that a GRPO run is silently dead, why, and what to do."""
+
+
+@app.command()
+def run(
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="PATH...", help="What to watch; may appear later.")
+    ] = None,
+    config: Config = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Default 127.0.0.1:9853; `:0` picks a port.")
+    ] = None,
+    state_dir: StateDir = None,
+    rules: Rules = [],  # noqa: B006  typer copies it
+    exit_when_done: Annotated[bool, typer.Option("--exit-when-done", help="End when every run has ended.")] = False,
+    io_limit: Annotated[str | None, typer.Option(metavar="RATE", help="Read weights no faster: 200MB.")] = None,
+    no_examples: NoExamples = False,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Watch runs live: a status page, /metrics and alerts."""
+    from grpo_watch.cli.run import run_command
+
+    color = begin(verbose, no_color, log_format)
+    given = (config, listen, state_dir, rules, exit_when_done, log_format.value, verbose, color)
+    return run_command(paths or [], *given, io_limit, False if no_examples else None)
+
+
+@app.command()
+def check(
+    paths: Paths,
+    output_format: Annotated[ReportFormat, typer.Option("--format", help="Output format.")] = ReportFormat.TEXT,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Write here instead of stdout.")
+    ] = None,
+    fail_on: Annotated[
+        FailOn, typer.Option("--fail-on", help="From which severity on to end with 1.")
+    ] = FailOn.WARNING,
+    rules: Rules = [],  # noqa: B006  typer copies it
+    config: Config = None,
+    settings: Sets = [],  # noqa: B006  typer copies it
+    now: Annotated[str | None, typer.Option("--now", metavar="TIME", help="ISO 8601 time to judge silence by.")] = None,
+    running: Annotated[
+        bool, typer.Option("--running", help="The run is still going, whatever the clock says.")
+    ] = False,
+    ended: Annotated[bool, typer.Option("--ended", help="The run is over, whatever the clock says.")] = False,
+    no_examples: NoExamples = False,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Judge what runs wrote, finished or not. Ends with 1 on findings."""
+    from grpo_watch.cli.check import check_command
+
+    if (now is not None) + running + ended > 1:
+        raise UsageError("--now, --running and --ended exclude each other")
+    if now is not None:
+        parse_time(now)
+    state = "running" if running else "ended" if ended else "unknown"
+    color = begin(verbose, no_color, log_format)
+    examples = False if no_examples else None
+    given = (rules, config, settings, now, state, color, examples)
+    return check_command(paths, output_format.value, output, fail_on.value, *given)
+
+
+@app.command()
+def sources(
+    paths: Paths,
+    output_format: Format = OutputFormat.TEXT,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Show what was found in PATH and which rules are blind, and why."""
+    from grpo_watch.cli.sources import sources_command
+
+    return sources_command(paths, output_format.value, begin(verbose, no_color, log_format))
+
+
+@app.command()
+def status(
+    config: Config = None,
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where the daemon listens.")] = None,
+    output_format: Format = OutputFormat.TEXT,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Ask the running daemon what fires and what is blind, and why."""
+    from grpo_watch.cli.status import status_command
+
+    begin(verbose, no_color, log_format)
+    return status_command(config, listen, output_format.value)
+
+
+@app.command()
+def digest(
+    first: Annotated[str, typer.Argument(metavar="A", help="A checkpoint folder or weight file.")],
+    second: Annotated[str | None, typer.Argument(metavar="[B]", help="Another one to compare with.")] = None,
+    elements: Annotated[bool, typer.Option("--elements", help="Say how much of each tensor changed.")] = False,
+    threads: Annotated[int, typer.Option("--threads", min=1, max=64, help="Tensors read side by side.")] = 1,
+    io_limit: Annotated[str, typer.Option("--io-limit", metavar="RATE", help="Most bytes per second: 200MB.")] = "",
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Read files again that were read before.")] = False,
+    output_format: Format = OutputFormat.TEXT,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Show a checkpoint's checksums, or what changed between two."""
+    from grpo_watch.cli.digest import digest_command
+
+    color = begin(verbose, no_color, log_format)
+    return digest_command(first, second, output_format.value, color, elements, threads, io_limit, not no_cache)
+
+
+@app.command()
+def diff(
+    first: Annotated[str, typer.Argument(metavar="RUN", help="A run: its output folder or log file.")],
+    second: Annotated[str, typer.Argument(metavar="RUN", help="The run to compare it with.")],
+    output_format: Format = OutputFormat.TEXT,
+    rules: Rules = [],  # noqa: B006  typer copies it
+    config: Config = None,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Say where two runs parted. Ends with 0: nowhere, 1: parted, 3: can't be said."""
+    from grpo_watch.cli.diff import diff_command
+
+    color = begin(verbose, no_color, log_format)
+    return diff_command(first, second, output_format.value, rules, config, color)
+
+
+@app.command()
+def explain(
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="A rule id, e.g. kl-stuck-at-zero.")],
+    output_format: Format = OutputFormat.TEXT,
+    rules: Rules = [],  # noqa: B006  typer copies it
+    config: Config = None,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Show a rule's runbook. What it detects, how, when it is wrong, what to do."""
+    from grpo_watch.cli.explain import explain_command
+
+    return explain_command(rule, output_format.value, rules, config, begin(verbose, no_color, log_format))
+
+
+@app.command("config")
+def config_(
+    config: Config = None,
+    output_format: Format = OutputFormat.TEXT,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Show the settings in force and where each comes from. Secrets are masked."""
+    from grpo_watch.cli.config import config_command
+
+    return config_command(config, output_format.value, begin(verbose, no_color, log_format))
+
+
+@app.command()
+def demo(
+    stay: Annotated[bool, typer.Option("--stay", help="Stay up after the replay even without a terminal.")] = False,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Replay a real run with a real fault through the real daemon."""
+    from grpo_watch.cli.demo import demo_command
+
+    return demo_command(stay, begin(verbose, no_color, log_format))
