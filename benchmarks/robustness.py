@@ -190,8 +190,9 @@ LIMITS = """## What these figures do not cover
 - Faults are made to be visible: what a fault is about is logged, batches of faults of the reward hold four to eight
   groups, and the run goes on long enough after its start. A fault in an unlogged metric, in a batch of one group, or
   in its first rows before a run has a past is found late or not at all. So is one whose run ends first: lengths that
-  explode over 20 steps in a run of 61 steps and 16 generation rows were reported as a lost reward only. Rewards that
-  are never above zero have no natural scale: their fall is told where it doubles the best or loses what was gained.
+  explode over 20 steps in a run of 61 steps and 16 generation rows were reported as a lost reward only. Rewards
+  that are never above zero and come without any spread (`reward_std`) have no scale: their fall is told where it
+  doubles the best or loses what was gained.
 - Faults come one at a time, and each run has one primary channel that reads without loss: the sources' own errors are
   tested elsewhere.
 - Weights of reward functions stand in the run's configuration wherever a component is sacrificed: where they are not

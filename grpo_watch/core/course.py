@@ -9,7 +9,8 @@ from collections import deque
 from enum import Enum
 from math import isfinite, sqrt
 
-from grpo_watch.core.long_mean import NOISE_FACTOR, LongMean, scale_of
+from grpo_watch.core.evidence import spread_of_completions
+from grpo_watch.core.long_mean import NOISE_FACTOR, LongMean, lost
 from grpo_watch.core.records import CompletionSummary, MetricRow
 from grpo_watch.core.window import ROWS_AHEAD, History
 
@@ -94,13 +95,15 @@ class RewardTrack(Track):
     """A track that knows its noise: the standard deviation of a row, from the steps between rows.
 
     Steps are taken instead of distances from a mean, so that a trend hardly counts; squared, because sparse rewards
-    come in rare large steps.
+    come in rare large steps. ``spread`` follows how far the rewards of single completions lie apart, which is the
+    same whatever constant is added to them.
     """
 
-    __slots__ = ("_before", "_squares", "_steps")
+    __slots__ = ("_before", "_squares", "_steps", "spread")
 
     def __init__(self) -> None:
         super().__init__()
+        self.spread = Track()
         self._before: float | None = None
         self._steps = 0
         self._squares = 0.0
@@ -127,17 +130,23 @@ class RewardTrack(Track):
         """Whether the newest mean and median both lie ``share`` of the best level (or of the gain) below the best."""
         if self.mean is None or self.start is None or self._steps < LEAST_STEPS:
             return False
-        scale = scale_of(self.highest, self.highest - self.start, share)
+        scale = self.scale(share)
         if scale <= 0.0 or self.highest - self.mean < scale:
             return False
         return self.highest - max(self.mean, sorted(self.newest)[WIDTH // 2]) >= max(scale, self.beyond_noise)
+
+    def scale(self, share: float) -> float:
+        """How far below the best ``share`` of it is lost; 0 while there is no best."""
+        if self.start is None:
+            return 0.0
+        return lost(self.highest, self.highest - self.start, share, self.spread.highest)
 
     def safe(self, share: float) -> tuple[float, float] | None:
         """Bounds of rewards that can't make ``fell`` true, even if the best rises to the upper one."""
         if self.start is None:
             return None
-        high = self.highest + max(abs(self.highest), self.highest - self.start) / 2
-        scale = scale_of(high, high - self.start, share)
+        high = self.highest + self.scale(share) / 2
+        scale = lost(high, high - self.start, share, max(self.spread.highest, 0.0))
         return (high - scale + 1e-9 * abs(high), high) if scale > 0.0 else None
 
     def gained(self) -> bool:
@@ -150,6 +159,7 @@ class RewardTrack(Track):
     def rewind(self) -> None:
         """A new attempt; the noise stays known."""
         super().rewind()
+        self.spread.rewind()
         self._before = None
 
 
@@ -189,6 +199,9 @@ class Course:
         if reward is not None and (finite or isfinite(reward)):
             self.reward.push(reward)
             self.long_reward.push(reward)
+        spread = spread_of_completions(row)
+        if spread is not None:
+            self.reward.spread.push(spread)
         if silent is not None:
             self.silent.push(silent)
         if self._rows < WIDTH:

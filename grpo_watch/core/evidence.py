@@ -52,6 +52,23 @@ def no_signal_ratio(row: MetricRow) -> float | None:
     return _from_advantages(row) if "advantage_max" in values else None
 
 
+def spread_of_completions(row: MetricRow) -> float | None:
+    """Standard deviation of the rewards of single completions; None where the row does not tell.
+
+    Of the batch where it is logged, else of a group whose rewards differ (groups without a spread make the logged mean
+    smaller by their share).
+    """
+    values = row.values
+    batch = values.get("reward_batch_std")
+    if batch is not None:
+        return batch if isfinite(batch) else None
+    group = values.get("reward_group_std")
+    if group is None or not isfinite(group):
+        return None
+    live = 1.0 - (values.get("reward_zero_std_ratio") or 0.0)
+    return group / live if live > 0.0 else None
+
+
 def _from_advantages(row: MetricRow) -> float | None:
     high, low = number(row, "advantage_max"), number(row, "advantage_min")
     if high is None or low is None:

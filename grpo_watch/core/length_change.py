@@ -11,7 +11,6 @@ from typing import ClassVar
 from grpo_watch.core.course import MOST, WIDTH, Course, RewardTrack, Sign, Track, named, shown
 from grpo_watch.core.detector import QUIET, SILENT, Bounds, Detector, RunView, no_data
 from grpo_watch.core.evidence import number
-from grpo_watch.core.long_mean import scale_of
 from grpo_watch.core.records import MetricRow, Reading, Verdict
 
 ERRORS = 4.0
@@ -81,7 +80,7 @@ def reward_fell(reward: RewardTrack, *, extreme: bool) -> frozenset[Sign]:
         return frozenset({Sign.REWARD_FELL})
     if not extreme or reward.mean is None or reward.start is None:
         return frozenset()
-    scale = scale_of(reward.highest, reward.highest - reward.start, MOST)
+    scale = reward.scale(MOST)
     lost = reward.highest - max(reward.mean, median(reward.newest))
     clear = scale > 0.0 and lost >= max(scale, ERRORS * reward.noise * sqrt(2.0 / WIDTH))
     return frozenset({Sign.REWARD_FELL}) if clear else frozenset()

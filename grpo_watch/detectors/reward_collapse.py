@@ -43,7 +43,7 @@ class RewardCollapse(Detector):
             return no_data("too few rows with a reward yet")
         if reward.fell(self.share):
             return self._breach(run, reward.mean, reward.highest, 3)
-        if long.mean is not None and long.fell(self.share, reward.noise, reward.mean):
+        if long.mean is not None and long.fell(self.share, reward.noise, reward.mean, reward.spread.highest):
             return self._breach(run, long.mean, long.highest, ROWS - int((1 - self.share) * (ROWS - 1)))
         return QUIET
 
@@ -52,7 +52,7 @@ class RewardCollapse(Detector):
         bounds = reward.safe(self.share)
         if bounds is None or not reward.within(*bounds):
             return None
-        low = long.safe(self.share, bounds[1])
+        low = long.safe(self.share, bounds[1], reward.spread.highest)
         return None if low is None else {"reward_mean": (max(low, bounds[0]), bounds[1])}
 
     @staticmethod
@@ -70,7 +70,7 @@ class RewardCollapse(Detector):
                 value=now,
                 threshold=best,
                 severity=Severity.CRITICAL if signs or broken else Severity.WARNING,
-                message=f"reward fell from {best:.3g} to {now:.3g}{also}",
+                message=f"reward fell from {_apart(best, now)}{also}",
                 evidence={
                     "reward_mean": shown(now),
                     "best": shown(best),
@@ -80,6 +80,12 @@ class RewardCollapse(Detector):
                 first_step=_step_of_row(run, rows),
             ),
         )
+
+
+def _apart(best: float, now: float) -> str:
+    """Both means, with more digits where a large constant in them would hide the fall: ``100.9 to 100.004``."""
+    digits = 3 if best - now >= max(abs(best), abs(now)) / 10 else 6
+    return f"{best:.{digits}g} to {now:.{digits}g}"
 
 
 def _step_of_row(run: RunView, number: int) -> int:

@@ -99,6 +99,40 @@ def test_a_reward_below_zero_has_no_scale() -> None:
     assert fed([-0.3] * 30 + [-0.9] * 30).changes == [("firing", 41, "warning")]
 
 
+@pytest.mark.parametrize("spread", ["reward_batch_std", "reward_group_std"])
+@pytest.mark.parametrize("constant", [-10.0, -1.0, 0.0, 100.0])
+def test_a_constant_in_every_reward_changes_nothing(constant: float, spread: str) -> None:
+    """0.9 with a deviation of 0.3, then 0: at row 33 the mean has fallen by 0.54 of 0.45 needed, whatever is added."""
+    run = fed([constant + 0.9] * 30 + [constant] * 30, **{spread: (0.3, 0.1)})
+    assert run.changes == [("firing", 41, "warning")]
+    assert run.said[-1].first_step == 31
+
+
+def test_shifted_rewards_must_fall_by_more_than_completions_lay_apart() -> None:
+    """From 101 to 100.35 with a deviation of 0.3 is told (0.45 is needed), with one of 0.5 it is not (0.75)."""
+    assert fed([101.0] * 30 + [100.35] * 30, reward_batch_std=(0.3, 0.3)).changes != []
+    assert fed([101.0] * 30 + [100.35] * 30, reward_batch_std=(0.5, 0.1)).changes == []
+
+
+def test_shifted_rewards_that_keep_what_was_gained_have_not_collapsed() -> None:
+    """From 100 up to 104 and back to 102: ten deviations down, half of the gain is kept."""
+    rise = [100.0] * 10 + [104.0] * 20
+    assert fed([*rise, *[102.0] * 30], reward_batch_std=(0.2, 0.2)).changes == []
+    assert fed([*rise, *[101.0] * 30], reward_batch_std=(0.2, 0.2)).changes != []
+
+
+def test_shifted_rewards_of_one_group_per_row_are_compared_by_means_of_many_rows() -> None:
+    """As in a run of single groups above, 100 higher; completions lie 0.5 apart, so 0.75 are needed."""
+    rewards = [100.0 + value for value in [1.0, 0.4, 1.6, 0.8, 1.3] * 12 + [0.0] * 40]
+    run = Watched(RULE).feed_all(row(n, reward_mean=r, reward_group_std=0.5) for n, r in enumerate(rewards, 1))
+    assert run.changes == [("firing", 80, "warning")]
+
+
+def test_a_large_constant_does_not_hide_the_fall_in_the_message() -> None:
+    run = fed([100.9] * 30 + [100.0] * 30, reward_batch_std=(0.3, 0.1))
+    assert run.said[-1].reading.message == "reward fell from 100.9 to 100"
+
+
 def test_a_run_of_single_groups_is_told_by_means_of_many_rows() -> None:
     """Rewards of 0.4 to 1.6 around 1.02, then 0: a row's noise is 0.5, so that five rows can't tell.
 
