@@ -11,7 +11,8 @@ from pathlib import Path
 
 from grpo_watch.core.records import CompletionSummary, Item
 from grpo_watch.runtime.crew import crew, size_of
-from grpo_watch.sources.completions import CompletionsJsonlSource, CompletionsParquetSource
+from grpo_watch.sources.completions import CompletionsJsonlSource
+from grpo_watch.sources.completions_parquet import CompletionsParquetSource
 from grpo_watch.sources.deferred import Submit
 
 GROUP = 8

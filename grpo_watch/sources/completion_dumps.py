@@ -9,7 +9,7 @@ from grpo_watch.core.records import Cursor, Item, Stream
 from grpo_watch.errors import SourceError
 from grpo_watch.extract.completions import Grouping
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.completions_parquet import CompletionsParquetSource, Reading
+from grpo_watch.sources.completion_folder import CompletionFolder, Reading
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.dump_dialects import Dialect, may_be_dump
 from grpo_watch.sources.dump_file import dialect_at, read_rollouts
@@ -19,7 +19,7 @@ TRIED = 20
 """Files that are looked at for the dialect: the first of a folder may be empty or cut off."""
 
 
-class CompletionDumpsSource(CompletionsParquetSource):
+class CompletionDumpsSource(CompletionFolder):
     """Reads the files of a folder by rising step; its dialect is that of the first whole file.
 
     Nothing marks the end of a file that grows line by line, so a file is read once it stayed as it was between two

@@ -12,11 +12,8 @@ from grpo_watch.extract.completions import Grouping, group
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.completion_line import Read, piece_of, read_line, read_piece
 from grpo_watch.sources.completion_table import Table
-from grpo_watch.sources.completions_parquet import CompletionsParquetSource
 from grpo_watch.sources.deferred import Deferred, Submit
 from grpo_watch.sources.tail import Line, Tail
-
-__all__ = ["CompletionsJsonlSource", "CompletionsParquetSource"]
 
 MAX_LINE = 32 << 20
 """Bytes of a line; 512 completions of 8,000 tokens are about 16 MB."""

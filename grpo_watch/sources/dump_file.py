@@ -7,15 +7,13 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from grpo_watch.errors import SourceError
 from grpo_watch.extract.collected import Collected
 from grpo_watch.extract.completions import Grouping, group
 from grpo_watch.extract.scattered import group_by_key
-from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completion_line import decode
-from grpo_watch.sources.completions_parquet import Dump
+from grpo_watch.sources.dump import BadDumpError, Dump, read_unchanged
 from grpo_watch.sources.dump_dialects import DIALECTS, Dialect, DumpRow, dialect_of
-from grpo_watch.sources.files import inside, open_regular
+from grpo_watch.sources.files import open_regular
 
 MAX_LINE = 64 << 20
 """Bytes of a line; rows of NeMo-RL hold their token lists."""
@@ -23,29 +21,10 @@ MAX_ROWS = 65_536
 """Completions of one step."""
 
 
-class BadDumpError(Exception):
-    """A dump that can't be used as it is; the message names the line."""
-
-
 def read_rollouts(path: Path, roots: Sequence[Path], name: str, group_size: int | None, examples: bool) -> Dump:  # noqa: FBT001  sent to a worker
     """Read one file; a top-level function of plain values, so that a worker process can run it. Never raises."""
-    try:
-        descriptor = open_regular(path, roots)
-    except FileNotFoundError:
-        return Dump(gone=True)
-    except (SourceError, OSError) as error:
-        return Dump(skip=Skip.UNREADABLE if inside(path, roots) else Skip.OUTSIDE, failure=str(error))
     dialect = next(one for one in DIALECTS if one.name == name)
-    with os.fdopen(descriptor, "rb") as file:
-        before = _signature(file)
-        try:
-            grouping = _Batch(dialect, examples=examples).read(file).grouping(group_size)
-        except BadDumpError as error:
-            return Dump(signature=before, skip=Skip.TRUNCATED, failure=f"{path.name}: {error}")
-        after = _signature(file)
-    if before != after:
-        return Dump(signature=after, skip=Skip.TRUNCATED, failure=f"{path.name}: changed while it was read")
-    return Dump(grouping, before, size=before[0])
+    return read_unchanged(path, roots, lambda file: _Batch(dialect, examples=examples).read(file).grouping(group_size))
 
 
 class _Batch:
@@ -110,11 +89,6 @@ class _Batch:
             return group(self._taken, columns, group_size, examples=self._examples)
         keys = self._groups if self._groups and None not in self._groups else None
         return group_by_key(self._taken, keys, columns, group_size, examples=self._examples)
-
-
-def _signature(file: BinaryIO) -> tuple[int, int]:
-    info = os.fstat(file.fileno())
-    return info.st_size, info.st_mtime_ns
 
 
 def dialect_at(path: Path, roots: Sequence[Path]) -> Dialect | None:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from grpo_watch.core.records import CompletionSummary, Cursor, Stream
 from grpo_watch.sources.base import Skip, Source
-from grpo_watch.sources.completions import MAX_LINE, CompletionsJsonlSource, CompletionsParquetSource
+from grpo_watch.sources.completions import MAX_LINE, CompletionsJsonlSource
+from grpo_watch.sources.completions_parquet import CompletionsParquetSource
 from grpo_watch.sources.discover import discover
 from grpo_watch.sources.sniff import What
 

@@ -16,7 +16,8 @@ import pytest
 
 from grpo_watch.core.records import CompletionSummary
 from grpo_watch.sources.base import SourceStats
-from grpo_watch.sources.completions import WORTH, CompletionsJsonlSource, CompletionsParquetSource
+from grpo_watch.sources.completions import WORTH, CompletionsJsonlSource
+from grpo_watch.sources.completions_parquet import CompletionsParquetSource
 
 STEPS = range(1, 9)
 KINDS = {"completions.jsonl": CompletionsJsonlSource, "completions": CompletionsParquetSource}
