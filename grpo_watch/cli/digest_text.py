@@ -9,7 +9,7 @@ from typing import Any
 from grpo_watch.core.records import TensorDigest
 
 SHOWN = 40
-"""Names listed per kind of change."""
+"""Names listed per kind of change, and problems."""
 
 
 def as_text(told: dict[str, Any], tensors: Mapping[str, TensorDigest], *, color: bool) -> str:
@@ -22,19 +22,25 @@ def as_text(told: dict[str, Any], tensors: Mapping[str, TensorDigest], *, color:
         for name, one in sorted(tensors.items()):
             shape = "×".join(map(str, one.shape)) or "scalar"
             zero = "  all zero" if one.zero else ""
-            console.print(f"{one.checksum}  {one.dtype} {shape}  {_safe(name)}{zero}", markup=False, soft_wrap=True)
+            file.write(f"{one.checksum}  {one.dtype} {shape}  {_safe(name)}{zero}\n")  # rich takes 0.5 ms a line
         console.print(f"{told['tensors']} tensors", markup=False)
         if "base" in told:
             console.print(_beside_base(told["base"]), markup=False)
     else:
         _compare(told, console)
-    for name in told.get("ranks_apart", [])[:SHOWN]:
-        console.print(f"apart    {_safe(name)}: ranks that must agree hold different bytes", style="red", markup=False)
-    for remark in told.get("remarks", []):
-        console.print(f"note: {_safe(remark)}", style="yellow", markup=False)
-    for problem in told["problems"]:
-        console.print(f"problem: {_safe(problem['file'])}: {_safe(problem['message'])}", style="red", markup=False)
+    apart = told.get("ranks_apart", [])
+    _some(console, "red", [f"apart    {name}: ranks that must agree hold different bytes" for name in apart])
+    _some(console, "yellow", [f"note: {remark}" for remark in told.get("remarks", [])])
+    _some(console, "red", [f"problem: {problem['file']}: {problem['message']}" for problem in told["problems"]])
     return file.getvalue()
+
+
+def _some(console: Any, style: str, lines: list[str]) -> None:
+    """The first of many lines; a model saved ungathered has a problem per tensor."""
+    for line in lines[:SHOWN]:
+        console.print(_safe(line), style=style, markup=False)
+    if len(lines) > SHOWN:
+        console.print(f"… and {len(lines) - SHOWN} more (--format json lists all)", style=style, markup=False)
 
 
 def _beside_base(base: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from grpo_watch.core.checkpoints import CheckpointHistory, changed, comparable, optimizer_between
 from grpo_watch.core.detector import QUIET, SILENT, no_data
+from grpo_watch.core.evidence import is_zero, no_signal_ratio
 from grpo_watch.core.records import CheckpointDigest, MetricRow, Reading, Scalar, Severity, Verdict
 
 OPTIMIZER = "optimizer"
@@ -22,6 +23,13 @@ a trainer saves once more after the last step, whose rate a cosine has brought t
 weights below 2e-5, a thousandth of all where they spread by 0.02."""
 
 
+TOLD_BY_THEN = 10
+"""Rows without a signal after which ``reward-variance-collapse`` has explained that nothing moves: the rows that it
+averages, as shipped. Without that reason a pair of saves two steps apart would be a page for a broken update."""
+IDLE = "no group's rewards differ between these, and nothing tells of a gradient: weights that stay prove nothing yet"
+"""What is said of weights that stood still over fewer such rows."""
+
+
 class Standstill:
     """Compares probes with each other, and with what checkpoints say.
 
@@ -34,8 +42,8 @@ class Standstill:
         self._misled = self._probing = False
         self._moves: deque[tuple[int, int]] = deque(maxlen=MOVES)
 
-    def probe(self, record: CheckpointDigest, least: int) -> Sequence[Reading]:
-        """Compare a probe with the one before it; a standstill must span so many steps."""
+    def probe(self, record: CheckpointDigest, least: int, rows: Iterable[MetricRow]) -> Sequence[Reading]:
+        """Compare a probe with the one before it; a standstill must span so many steps, not all without a signal."""
         if not record.tensors:
             return no_data("the callback finds no parameter that is trained: requires_grad is off for all of its model")
         before = self._history.before(record)
@@ -50,6 +58,8 @@ class Standstill:
         self.since = before.step if self.since is None else self.since
         if self._misled:
             return no_data("checkpoints changed while the probed parameters did not: the probe sees another model")
+        if too_few_without_signal(self.since, record.step, rows):
+            return no_data(IDLE)
         return SILENT if record.step - self.since < least else (still_in_memory(self.since, record.step, len(names)),)
 
     def moved_between(self, before: int, step: int) -> bool:
@@ -93,6 +103,23 @@ def too_little_between(before: CheckpointDigest, after: CheckpointDigest, rows: 
         if row.step > before.step:
             between = max(between, rate)
     return span < FEW_STEPS and span * (between or last) < SLIGHT * largest
+
+
+def too_few_without_signal(since: int, until: int, rows: Iterable[MetricRow]) -> bool:
+    """Whether rows tell that no step after ``since`` and up to ``until`` had a gradient, and are few.
+
+    No update could come of such steps: every group's rewards are equal, so that all advantages are 0, and no
+    ``grad_norm`` is above 0 (KL to a reference pulls all the same). Of the steps the newest attempt's rows count. Rows
+    that don't tell, or none, leave it possible that there was a gradient.
+    """
+    between = [row for row in rows if since < row.step <= until]
+    newest = [row for row in between if row.attempt == between[-1].attempt]
+    return 0 < len(newest) < TOLD_BY_THEN and not any(map(_may_have_gradient, newest))
+
+
+def _may_have_gradient(row: MetricRow) -> bool:
+    norm = row.values.get("grad_norm")
+    return no_signal_ratio(row) != 1.0 or not (norm is None or is_zero(norm, row.resolution))
 
 
 def not_saved(before: CheckpointDigest, after: CheckpointDigest, tensors: int) -> Reading:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from grpo_watch.core.checkpoints import SAVED
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Verdict
+from grpo_watch.core.standstill import IDLE, too_few_without_signal
 
 NON_ZERO_STARTS = ("pissa", "olora", "loftq", "corda")
 """``init_lora_weights`` values of PEFT whose B matrices do not start at zero: a zero or non-zero B proves nothing."""
@@ -48,7 +49,13 @@ class AdapterNeverTrained(Detector):
             return SILENT if probed else no_data("the adapter has no lora_B")
         if not all(record.tensors[name].zero for name in matrices):
             return QUIET
-        evidence: dict[str, Scalar] = {"zero_lora_b": len(matrices), "checkpoint": record.path}
-        where = "in memory at step" if probed else "of checkpoint"
-        message = f"all {len(matrices)} lora_B matrices {where} {record.step} are exactly zero"
+        return self._zero(record, len(matrices), run)
+
+    @staticmethod
+    def _zero(record: CheckpointDigest, matrices: int, run: RunView) -> Iterable[Reading]:
+        if too_few_without_signal(0, record.step, run.recent):
+            return no_data(IDLE)
+        evidence: dict[str, Scalar] = {"zero_lora_b": matrices, "checkpoint": record.path}
+        where = "in memory at step" if record.kind is CheckpointKind.PROBE else "of checkpoint"
+        message = f"all {matrices} lora_B matrices {where} {record.step} are exactly zero"
         return (Reading(Verdict.BREACH, value=0.0, message=message, evidence=evidence, immediate=True),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from types import MappingProxyType
 
 from grpo_watch.core.at_rest import BASE, LAYERS, layers_at_rest, still_the_base
@@ -19,7 +20,14 @@ from grpo_watch.core.checkpoints import (
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Verdict
 from grpo_watch.core.rounding import rounding
-from grpo_watch.core.standstill import Standstill, not_saved, optimizer_still, too_little_between
+from grpo_watch.core.standstill import (
+    IDLE,
+    Standstill,
+    not_saved,
+    optimizer_still,
+    too_few_without_signal,
+    too_little_between,
+)
 
 
 class ParametersUnchanged(Detector):
@@ -43,17 +51,20 @@ class ParametersUnchanged(Detector):
         """No checkpoint yet."""
         self.history, self.movers, self.still = CheckpointHistory(), Movers(), Standstill()
         self.open: set[str] = set()  # keys that breach
+        self.same_since: int | None = None  # step of the first of the identical checkpoints
 
     def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
         """Compare a complete checkpoint, or a probe, with the one before it."""
         if record.kind is CheckpointKind.PROBE:
-            return self.still.probe(record, self.probe_steps)
+            return self.still.probe(record, self.probe_steps, run.recent)
         if record.kind not in SAVED:
             return SILENT  # the engine's weights and frozen ones are other rules' matter
         if not record.complete or record.problems:
             return no_data("the newest checkpoint is incomplete or unusable")
         before = self.history.before(record)
         if before is None:
+            if record.base and too_few_without_signal(0, record.step, run.recent):
+                return no_data(IDLE)
             return self._told(still_the_base(record)) or no_data("two checkpoints of different steps are needed")
         return self._compare(before, record, run)
 
@@ -70,11 +81,22 @@ class ParametersUnchanged(Detector):
         if not moved and too_little_between(before, record, run.recent):
             return no_data("these checkpoints lie a few steps apart at next to no learning rate")
         if not moved:
-            lost = self.still.moved_between(before.step, record.step)
-            return ((not_saved if lost else self._frozen)(before, record, len(names)),)
+            return self._same(before, record, len(names), run)
+        self.same_since = None
         stopped = layers_at_rest(self.movers, record, self.stopped_layers)
         told = (*optimizer_still(before, record), *stopped, *rounding(before, record, run))
         return (*self.still.acquitted(before.step), *self._told(told))
+
+    def _same(
+        self, before: CheckpointDigest, record: CheckpointDigest, tensors: int, run: RunView
+    ) -> Iterable[Reading]:
+        since = self.same_since if self.same_since is not None and self.same_since < before.step else before.step
+        self.same_since = since
+        if self.still.moved_between(before.step, record.step):
+            return (not_saved(before, record, tensors),)
+        if too_few_without_signal(since, record.step, run.recent):
+            return no_data(IDLE)
+        return (replace(self._frozen(before, record, tensors), first_step=since),)
 
     def _told(self, readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
         """What else is to say of a checkpoint, and the end of what it does not say any more."""

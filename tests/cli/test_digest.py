@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import xxhash
+from rich.console import Console
 from safetensors import numpy as library
 
 from grpo_watch.cli.digest import digest_command, parse_rate
+from grpo_watch.cli.digest_text import as_text
+from grpo_watch.core.records import TensorDigest
 from grpo_watch.errors import UsageError
 from grpo_watch.sources.element_changes import compare_elements
 from grpo_watch.sources.throttle import Throttle
@@ -83,6 +86,27 @@ def test_text_of_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     path = save(tmp_path / "a", w=np.zeros((2, 3))) / "model.safetensors"
     checksum = xxhash.xxh3_128_hexdigest(bytes(24))
     assert text(capsys, path) == (0, f"{checksum}  F32 2×3  w  all zero\n1 tensors\n")
+
+
+def test_text_of_very_many_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tensor is one plain line; rich sees a few lines only, however many tensors and problems there are."""
+    printed: list[str] = []
+    plain = Console.print
+
+    def counted(self: Console, *args: Any, **kwargs: Any) -> None:
+        printed.append(str(args[0]))
+        plain(self, *args, **kwargs)
+
+    monkeypatch.setattr(Console, "print", counted)
+    tensors = {f"experts.{number:06}.w": TensorDigest("BF16", (0,), f"{number:032x}") for number in range(120_000)}
+    problems = [{"file": "a", "message": f"{name}: has no elements"} for name in tensors]
+    told = {"tensors": len(tensors), "checksums": {}, "problems": problems}
+    lines = as_text(told, tensors, color=False).splitlines()
+    assert lines[0] == "00000000000000000000000000000000  BF16 0  experts.000000.w"
+    assert lines[119_999].endswith("experts.119999.w")
+    assert lines[120_000] == "120000 tensors"
+    assert lines[-1] == "… and 119960 more (--format json lists all)"
+    assert len(printed) < 100
 
 
 def test_half_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

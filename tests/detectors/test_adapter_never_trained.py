@@ -8,7 +8,7 @@ import pytest
 
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind, TensorDigest
 from tests.support.detecting import Watched
-from tests.support.records import a_checkpoint
+from tests.support.records import a_checkpoint, row
 
 RULE = "adapter-never-trained"
 FIRE = [("firing", 20, "critical")]
@@ -26,6 +26,16 @@ def test_all_b_zero_is_proof() -> None:
     run = Watched(RULE).feed(adapter(20, "q.lora_B", "v.lora_B"))
     assert run.changes == FIRE
     assert run.said[-1].reading.evidence["zero_lora_b"] == 2
+
+
+def test_first_steps_without_a_signal_prove_nothing() -> None:
+    """No group's rewards differ, so nothing could be learnt; ten such rows are told of, and explained."""
+    dead = [row(step, reward_group_std=0.0, grad_norm=0.0) for step in range(1, 11)]
+    zero = ("q.lora_B", "v.lora_B")
+    assert Watched(RULE).feed(*dead[:4], adapter(4, *zero)).changes == []
+    assert Watched(RULE).feed(*dead, adapter(10, *zero)).changes == [("firing", 10, "critical")]
+    alive = row(4, reward_group_std=0.3, grad_norm=0.0)
+    assert Watched(RULE).feed(*dead[:3], alive, adapter(4, *zero)).changes == [("firing", 4, "critical")]
 
 
 @pytest.mark.parametrize("zeros", [(), ("v.lora_B",), ("q.lora_A", "v.lora_A")], ids=["none", "one B", "both A"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 
 from grpo_watch.core.checkpoints import Movers
+from grpo_watch.core.diagnosis import diagnose
+from grpo_watch.core.engine import Engine
 from grpo_watch.core.movement import Movement
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind, TensorDigest, Verdict
 from grpo_watch.detectors.parameters_unchanged import ParametersUnchanged
-from tests.support.detecting import Watched
+from tests.support.detecting import DETECTORS, SHIPPED, Watched
 from tests.support.records import a_checkpoint, row
 
 RULE = "parameters-unchanged"
@@ -260,6 +263,15 @@ def test_still_the_base_model() -> None:
     assert run.feed(a_checkpoint(40, MOVED)).changes[-1] == ("resolved", 40, "critical")
 
 
+def test_a_base_without_a_signal_since() -> None:
+    """Its first steps had none; only after ten such rows is it told, and explained."""
+    same = a_checkpoint(4, SAME, base="/models/base")
+    assert Watched(RULE).feed(*(row(step, **DEAD) for step in range(1, 5)), same).changes == []
+    later = a_checkpoint(10, SAME, base="/models/base")
+    run = Watched(RULE).feed(*(row(step, **DEAD) for step in range(1, 11)), later)
+    assert run.changes == [("firing", 10, "critical")]
+
+
 @pytest.mark.parametrize("step", [0, 1])
 def test_a_checkpoint_before_any_update_may_be_the_base(step: int) -> None:
     """The first step of a warm-up has a rate of 0."""
@@ -285,6 +297,75 @@ def test_a_last_save_after_a_step_at_no_rate(rates: tuple[float, ...], steps: tu
     assert bool(run.changes) is fires
     if not fires:
         assert "next to no learning rate" in run.blind_reason
+
+
+DEAD = {"reward_zero_std_ratio": 1.0, "grad_norm": 0.0}
+ALIVE = {"reward_zero_std_ratio": 0.5, "grad_norm": 0.4}
+
+
+def saved_every_other(rows: Sequence[Mapping[str, float]], kind: CheckpointKind = CheckpointKind.FULL) -> Watched:
+    """Rows from step 1 on; the same weights at every second step."""
+    run = Watched(RULE)
+    for step, values in enumerate(rows, 1):
+        run.feed(row(step, **values))
+        if step % 2 == 0:
+            run.feed(a_checkpoint(step, SAME, kind=kind))
+    return run
+
+
+@pytest.mark.parametrize("kind", [CheckpointKind.FULL, CheckpointKind.ADAPTER, CheckpointKind.PROBE])
+def test_a_few_steps_without_a_signal_prove_nothing(kind: CheckpointKind) -> None:
+    """No group's rewards differ: what explains the identical weights is told before, at the tenth row at the latest."""
+    assert saved_every_other([DEAD] * 10, kind).changes == []
+    assert "no group's rewards differ" in saved_every_other([DEAD] * 10, kind).blind_reason
+    run = saved_every_other([DEAD] * 12, kind)
+    assert run.changes == [("firing", 12, "critical")]
+    assert run.said[-1].first_step == 2
+
+
+@pytest.mark.parametrize("kind", [CheckpointKind.FULL, CheckpointKind.PROBE])
+def test_rewards_that_never_differ_are_no_page_for_a_broken_update(kind: CheckpointKind) -> None:
+    """Whenever somebody looks, the finding is not there or the missing signal explains it; also after a good start."""
+    names = [RULE, "reward-variance-collapse"]
+    for start in (0, 6):
+        engine = Engine([SHIPPED[name] for name in names], DETECTORS)
+        state = engine.run("run")
+        for step in range(1, 41):
+            engine.feed("run", row(step, **(ALIVE if step <= start else DEAD)))
+            if step % 2 == 0:
+                engine.feed("run", a_checkpoint(step, {"w": str(min(step, start))}, kind=kind))
+            found = {each.rule: each for each in diagnose(state.monitors)}
+            assert RULE not in found or found[RULE].caused_by == "reward-variance-collapse", step
+        assert found[RULE].fired_step == start + 10 + (2 if start == 0 else 0)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [ALIVE, {"reward_zero_std_ratio": 1.0, "grad_norm": 0.1}, {"loss": 0.1}],
+    ids=["a signal", "a gradient all the same", "rows that tell nothing of it"],
+)
+def test_one_step_with_a_gradient_between_is_enough(last: Mapping[str, float]) -> None:
+    """Weights that stand still over it are frozen, as are those of a run that logs nothing of its rewards."""
+    assert saved_every_other([DEAD, DEAD, DEAD, last]).changes == [("firing", 4, "critical")]
+    run = saved_every_other([DEAD] * 5 + [last])
+    assert run.changes == [("firing", 6, "critical")]
+    assert run.said[-1].first_step == 2
+
+
+def test_two_saves_among_groups_that_happen_to_be_solved() -> None:
+    """Between 4 and 6 no group of a small batch has a spread; then the weights move on."""
+    run = Watched(RULE).feed(*(row(step, **ALIVE) for step in range(1, 5)), a_checkpoint(4, SAME))
+    run.feed(row(5, **DEAD), row(6, **DEAD), a_checkpoint(6, SAME))
+    run.feed(row(7, **ALIVE), row(8, **ALIVE), a_checkpoint(8, MOVED), row(9, **DEAD), a_checkpoint(9, MOVED))
+    assert run.changes == []
+
+
+def test_rows_of_an_earlier_attempt_do_not_count() -> None:
+    """Steps that were trained on once are made again without a signal."""
+    rows = [row(step, **ALIVE) for step in range(41, 50)]
+    run = Watched(RULE).feed(a_checkpoint(40, SAME), *rows)
+    run.feed(*(row(step, attempt=2, **DEAD) for step in range(41, 45)), a_checkpoint(44, SAME))
+    assert run.changes == []
 
 
 def test_many_steps_without_a_rate_are_told() -> None:
