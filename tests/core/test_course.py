@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.core.course import Course, RewardTrack, Sign, Track, named, shown
+from grpo_watch.core.course import Course, RewardTrack, Sign, Track, grown, named, shown
 from grpo_watch.core.evidence import no_signal_ratio
 from grpo_watch.core.records import CompletionSummary, MetricRow
 from tests.support.records import a_batch, row
@@ -153,6 +153,14 @@ def test_a_share_that_was_always_high_is_no_sign() -> None:
 
 def test_growing_back_is_no_growth() -> None:
     assert Sign.LENGTH_ROSE not in course(completion_length_mean=[200.0] * 9 + [5.0] * 9 + [150.0] * 9).signs()
+
+
+def test_growth_may_end_where_the_run_began() -> None:
+    """From 100 down to 20 and up again: five times the shortest, and at 100 as long as at the start."""
+    back = [100.0] * 5 + [20.0] * 5
+    assert grown(track(*back, *[100.0] * 5), 5.0)
+    assert not grown(track(*back, *[99.0] * 5), 4.0)
+    assert not grown(track(*back, *[100.0] * 5), 5.1)
 
 
 def test_missing_null_and_nan_are_not_values() -> None:

@@ -50,6 +50,14 @@ def test_a_few_numbers_tell_nothing() -> None:
     assert seen(*[{"reward_mean": None, "grad_norm": float("nan"), "entropy": float("inf")}] * 20) is None
 
 
+def test_eight_fractions_of_three_metrics_are_enough() -> None:
+    """Two rows of three metrics and one more value hold seven; four rows of two metrics hold eight."""
+    rows = three(lambda value: round(value, 3))
+    assert seen(*rows[:2], {"grad_norm": 0.556}) is None
+    assert seen(*rows[:2], {"grad_norm": 0.556, "reward_mean": 0.988}) == 1e-3
+    assert seen(*[{"grad_norm": 0.432, "reward_mean": 1.235}] * 4) is None
+
+
 @given(st.lists(st.tuples(*[st.floats(-1e6, 1e6)] * 3), min_size=3, max_size=20), st.integers(0, 8))
 def test_no_printed_number_lies_below_what_a_log_can_show(printed: list[tuple[float, ...]], decimals: int) -> None:
     """A resolution above a number that was printed would excuse zeros that are real."""

@@ -58,7 +58,9 @@ def test_unchanged_weights_are_another_fault() -> None:
 def test_three_rows_between_are_needed() -> None:
     """Logged every tenth step: 30 and 40 lie between, so the pair stays unjudged; one more row judges it."""
     every_tenth = [r for r in rows(1, 40) if r.step % 10 == 0]
-    assert Watched(RULE, beta=0.04).feed_all(every_tenth).feed(*checkpoints()).changes == []
+    run = Watched(RULE, beta=0.04).feed_all(every_tenth).feed(*checkpoints())
+    assert run.changes == []
+    assert run.blind_reason == "too few telling KL rows lie between two checkpoints"
     every_fifth = [r for r in rows(1, 40) if r.step % 5 == 0]
     assert Watched(RULE, beta=0.04).feed_all(every_fifth).feed(*checkpoints()).changes == FIRE
 
