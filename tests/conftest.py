@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 ALSO_CALLED = {
     "alertmanager": ("prometheus-alertmanager",),
@@ -19,8 +20,17 @@ ALSO_CALLED = {
 }
 NOT_RUN = "not run, not installed: "
 
-settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],  # how fast examples are drawn is a matter of the machine
+)
 settings.load_profile("repeatable")  # what draws at random, and much more of it, is make soak
+
+
+for step in ("connect", "read", "write", "pool"):
+    setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, step, 300.0)  # 5 s are short on a busy machine
 
 
 @pytest.fixture(autouse=True)

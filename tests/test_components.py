@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.process import PATIENCE
+
 TESTS = """
 import pytest
 
@@ -44,7 +46,7 @@ def outcome(project: Path, **variables: str) -> tuple[int, list[str]]:
     env = {name: value for name, value in os.environ.items() if name not in {"CI", "PYTEST_ADDOPTS"}}
     env |= {"PATH": str(project / "tools"), **variables}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
     return done.returncode, done.stdout.splitlines()
 
 

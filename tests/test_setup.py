@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.process import PATIENCE
+
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "scripts"
 SHELL_SCRIPTS = sorted(path for path in SCRIPTS.iterdir() if path.suffix == "" and path.is_file())
@@ -45,7 +47,7 @@ def run(*command: Path | str, **variables: str) -> subprocess.CompletedProcess[s
     """Run with this environment less pip's own settings, plus ``variables``."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "PYTHON"))}
     env = kept | {"PIP_CONFIG_FILE": os.devnull} | variables
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from grpo_watch.cli.run import running
 from grpo_watch.config.schema import RunEntry, Settings
 from grpo_watch.core.snapshot import RunSnapshot
 from tests.support.bundles import unpack
+from tests.support.process import until
 from tests.support.wandb_runs import calls, metrics, wandb_rows
 from tests.support.wandb_server import KEY, ServedRun, WandbServer, served
 
@@ -101,6 +102,7 @@ def watched(settings: Settings, *, places: list[str]) -> tuple[int, RunSnapshot]
 def test_the_daemon_reads_a_run_to_its_end_and_a_second_one_repeats_nothing(
     server: WandbServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    before = set(threading.enumerate())
     folder = unpack("trl-1.16.0-09-frozen-lr0", tmp_path)
     run = server.add("ada/grpo", ServedRun("r1", state="finished", config={"hub_token": KEY}))
     run.rows = wandb_rows(folder, run)
@@ -118,7 +120,7 @@ def test_the_daemon_reads_a_run_to_its_end_and_a_second_one_repeats_nothing(
     kept = b"".join(path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file())
     assert KEY.encode() not in kept
     assert KEY not in caplog.text + said + capsys.readouterr().out
-    assert not [one for one in threading.enumerate() if one.name == "wandb"]
+    until(lambda: not [one for one in set(threading.enumerate()) - before if one.name == "wandb"])
 
 
 def test_a_history_without_numbers_is_told(server: WandbServer, capsys: pytest.CaptureFixture[str]) -> None:

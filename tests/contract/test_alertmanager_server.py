@@ -105,7 +105,7 @@ def test_fires_repeats_and_resolves(start: Start, people: Receiving) -> None:
             "page": "http://127.0.0.1:9853/",
         }
         assert seconds(first["startsAt"]) == pytest.approx(alert.started, abs=0.01)
-        assert seconds(first["endsAt"]) == pytest.approx(time.time() + EXPIRES_SECONDS, abs=15)
+        assert seconds(first["endsAt"]) == pytest.approx(time.time() + EXPIRES_SECONDS, abs=60)
         (call,) = until(lambda: got(people, "/on-call"))
         assert (call["status"], call["alerts"][0]["labels"]["run"]) == ("firing", "v0-run")
         delivered(sink.refresh([alert], Picture(), time.time()))
@@ -314,8 +314,8 @@ def test_a_clock_that_is_wrong_changes_nothing(start: Start, people: Receiving, 
         for _ in range(2):
             (alert,) = of_run(server)
             assert alert["status"]["state"] == "active"
-            assert seconds(alert["startsAt"]) == pytest.approx(time.time() - 30, abs=20)
-            assert seconds(alert["endsAt"]) == pytest.approx(time.time() + EXPIRES_SECONDS, abs=20)
+            assert seconds(alert["startsAt"]) == pytest.approx(time.time() - 30, abs=60)
+            assert seconds(alert["endsAt"]) == pytest.approx(time.time() + EXPIRES_SECONDS, abs=60)
             watcher.repeat()
         (call,) = until(lambda: got(people, "/on-call"))
         assert call["status"] == "firing"
@@ -333,7 +333,7 @@ def test_a_clock_that_is_set_while_the_alert_fires_changes_nothing(start: Start,
         watcher.seconds = 60.0 * minutes
         watcher.repeat()
         (alert,) = of_run(server)
-        assert seconds(alert["endsAt"]) == pytest.approx(time.time() + EXPIRES_SECONDS, abs=20)
+        assert seconds(alert["endsAt"]) == pytest.approx(time.time() + EXPIRES_SECONDS, abs=60)
         watcher.end()
         until(lambda: of_run(server) == [])
 

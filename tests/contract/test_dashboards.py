@@ -24,7 +24,7 @@ from grpo_watch.core.names import METRICS, prometheus_name
 from grpo_watch.sinks.prometheus import METRIC_TABLE
 from tests.conftest import find_program
 from tests.support.bundles import unpack
-from tests.support.process import until, watching
+from tests.support.process import PATIENCE, until, watching
 from tests.support.prometheus import shipped_prometheus
 from tests.support.promql import metrics_of
 from tests.support.receiving import receiving
@@ -128,8 +128,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
         options = ("--config", str(config))
         with (
             watching(tmp_path / "runs", state=tmp_path / "state", options=options) as daemon,
-            shipped_prometheus(program, tmp_path, daemon.url, interval="500ms") as server,
-            httpx.Client(base_url=server.url, timeout=20) as client,
+            shipped_prometheus(program, tmp_path, daemon.url, interval="1s") as server,
+            httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
         ):
 
             def ask(query: str) -> list[Any]:
@@ -139,11 +139,11 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
                 return found
 
             for before in (f'grpo_step{{run="{FROZEN}"}} == 2', *READ):
-                until(partial(ask, before), daemon.child, 60)
+                until(partial(ask, before), daemon.child)
             with log.open("ab", buffering=0) as growing:
                 growing.write(b"".join(rest))
             for after in TOLD:
-                until(partial(ask, after), daemon.child, 60)
+                until(partial(ask, after), daemon.child)
             yield ask
 
 
@@ -179,21 +179,26 @@ def queries(title: str, board: str) -> list[str]:
     return [everything(target["expr"]) for target in panel["targets"]]
 
 
+def agreed(answers: Callable[[str], list[Any]], *queries: str) -> list[Any]:
+    """What the first query finds, once all know the same rules of the same runs: a scrape may lie between them."""
+    found = [answers(query) for query in queries]
+    known = [{(each["metric"]["run"], each["metric"]["rule"]) for each in series} for series in found]
+    return found[0] if all(each == known[0] for each in known) else []
+
+
 @pytest.mark.system("prometheus")
 def test_findings_are_what_is_told_with_a_link_to_the_page(answers: Callable[[str], list[Any]]) -> None:
     """By severity as a number, 2 for critical; the link is that of the watcher, which listens on loopback."""
     for board in ("grpo-fleet", "grpo-run"):
         severity, since = queries("Findings", board)
-        found = until(partial(answers, severity))
-        told = until(partial(answers, "run:grpo_alert_firing:told"))
-        rules = {(each["metric"]["run"], each["metric"]["rule"]) for each in told}
-        assert {(each["metric"]["run"], each["metric"]["rule"]) for each in found} == rules
-        assert {(each["metric"]["run"], each["metric"]["rule"]) for each in answers(since)} == rules
+
+        found = until(partial(agreed, answers, severity, since, "run:grpo_alert_firing:told"))
         for each in found:
             assert each["value"][1] == {"critical": "2", "warning": "1"}[each["metric"]["severity"]]
             assert each["metric"]["page"] == f"http://{each['metric']['instance']}/#/rule/{each['metric']['rule']}"
     (runs, *_) = queries("Runs", "grpo-fleet")
-    assert all(each["metric"]["page"].endswith(f"/#/run/{each['metric']['run']}") for each in answers(runs))
+    shown = until(partial(answers, runs))
+    assert all(each["metric"]["page"].endswith(f"/#/run/{each['metric']['run']}") for each in shown)
 
 
 def test_links_to_a_page_go_by_what_its_watcher_tells() -> None:

@@ -40,7 +40,7 @@ def test_the_agent_writes_to_the_server(tmp_path: Path, program: Callable[[str],
     query = {"query": 'grpo_alert_firing{rule="kl-stuck-at-zero"} == 1'}
     with watching(run, state=tmp_path / "state") as daemon, serving(server, server_port, "/-/ready") as stored:
         text = SHIPPED.read_text().replace("127.0.0.1:9853", daemon.url.removeprefix("http://"))
-        text = text.replace("127.0.0.1:9090", f"127.0.0.1:{server_port}").replace("15s", "200ms")
+        text = text.replace("127.0.0.1:9090", f"127.0.0.1:{server_port}").replace("15s", "1s")
         (tmp_path / "agent.yml").write_text(text)
         with serving(agent, agent_port, "/-/ready"):
             (firing,) = until(

@@ -72,7 +72,12 @@ def test_both_ways_are_one_alert(tmp_path: Path, program: Callable[[str], str]) 
         } < labels
         with shipped_prometheus(program("prometheus"), tmp_path, daemon.url, url, namespace="lab") as server:
             asked = f"{server.url}/api/v1/alerts"
-            scraped = until(lambda: labels_of(httpx.get(asked).json()["data"]["alerts"]), daemon.child)
+
+            def scraped() -> list[dict[str, Any]]:
+                found: list[dict[str, Any]] = httpx.get(asked).json()["data"]["alerts"]
+                return found
+
+            assert until(lambda: labels_of(scraped()), daemon.child) == direct
             until(
                 lambda: any(
                     "/graph" in alert["generatorURL"]
@@ -81,7 +86,6 @@ def test_both_ways_are_one_alert(tmp_path: Path, program: Callable[[str], str]) 
                 ),
                 daemon.child,
             )
-            assert scraped == direct
-            notes = [alert["annotations"] for alert in httpx.get(asked).json()["data"]["alerts"]]
-            assert {note["page"] for note in notes if "page" in note} == {f"{daemon.url}/#/run/{FROZEN}"}
+            pages = until(lambda: {a["annotations"]["page"] for a in scraped() if "page" in a["annotations"]})
+            assert pages == {f"{daemon.url}/#/run/{FROZEN}"}
             assert labels_of(here()) == direct

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.support.bundles import unpack
-from tests.support.process import until
+from tests.support.process import PATIENCE, UNHURRIED, until
 from tests.support.servers import Served, free_port, serving
 
 FOLDER = Path("deploy/slurm").resolve()
@@ -44,7 +44,7 @@ def executable(path: Path, text: str) -> Path:
 @pytest.fixture
 def job(tmp_path: Path) -> dict[str, str]:
     """The environment of a job's first task, with our program on its PATH."""
-    executable(tmp_path / "bin" / "grpo-watch", f'#!/bin/sh\nexec {sys.executable} -m grpo_watch "$@"\n')
+    executable(tmp_path / "bin" / "grpo-watch", f'#!/bin/sh\nexec {shlex.join(UNHURRIED)} "$@"\n')
     return {
         "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
         "PYTHONPATH": str(Path.cwd()),
@@ -63,7 +63,8 @@ def place(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / ".local" / "state" / "grpo-watch" / "slurm-17"
     yield folder
     if (folder / "pid").exists():
-        os.kill(watcher(folder), 9)
+        with suppress(ProcessLookupError):
+            os.kill(watcher(folder), 9)
 
 
 @pytest.fixture
@@ -79,10 +80,10 @@ def gateway(tmp_path: Path, program: Callable[[str], str], job: dict[str, str]) 
 
 def call(script: str, job: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(FOLDER / script), *arguments]
-    return subprocess.run(command, env=job, capture_output=True, text=True, check=False, timeout=90)
+    return subprocess.run(command, env=job, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
 
-def by_slurmstepd(script: str, job: dict[str, str], seconds: float = 90) -> str | None:
+def by_slurmstepd(script: str, job: dict[str, str], seconds: float = PATIENCE) -> str | None:
     """What the script wrote to stdout, run as slurmstepd runs it; None if it had to be killed.
 
     With stdin and stderr closed and in a process group of its own, of which nothing is left afterwards: Slurm's
@@ -219,7 +220,7 @@ def test_a_cancelled_job_stops_its_tasks_and_its_watcher(tmp_path: Path, job: di
         pid = watcher(place)
         until(lambda: "metrics: " in (place / "log").read_text(), wrapper)
         wrapper.terminate()
-        assert wrapper.wait(60) == 143
+        assert wrapper.wait(PATIENCE) == 143
         assert not runs(pid)
     finally:
         wrapper.kill()

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.bundles import unpack
 from tests.support.image import DOCKERFILE, contained, read_image
-from tests.support.process import until
+from tests.support.process import PATIENCE, until
 from tests.support.sandbox import LIBRARIES, assert_powerless, status_of
 from tests.support.servers import free_port
 
@@ -65,7 +65,7 @@ def test_the_container_starts_is_healthy_finds_the_fault_and_stops(place: Path, 
         assert 'grpo_run_active{run="' in metrics
         assert_powerless(status_of(Path(f"/proc/{child.pid}/status").read_text()), image.user)
         child.send_signal(signal.SIGTERM)
-        assert child.wait(10) == 0
+        assert child.wait(PATIENCE) == 0
         assert not healthy()
     finally:
         child.kill()

@@ -15,6 +15,7 @@ import pytest
 from tests.support.bundles import unpack
 from tests.support.process import PROGRAM, Process, until, watching
 from tests.support.receiving import Answer, Receiving, receiving, secret_file
+from tests.support.servers import free_port
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 KL = "kl-stuck-at-zero"
@@ -73,8 +74,7 @@ def address(listener: socket.socket) -> str:
 def test_an_alert_arrives_and_is_counted(run: Run, tmp_path: Path) -> None:
     with receiving() as hook, pushing(run, tmp_path, f"type: webhook, url: '{hook.url}'") as daemon:
         run.write(40)
-        until(lambda: told(hook), daemon.child)
-        assert told(hook) == [("firing", KL)]
+        assert until(lambda: told(hook), daemon.child) == [("firing", KL)]
         sample = 'grpo_watch_deliveries_total{outcome="delivered",sink="webhook:127.0.0.1'
         until(lambda: sample in daemon.get("/metrics"), daemon.child)
 
@@ -163,8 +163,7 @@ def row(step: int, reward: float) -> str:
 
 def test_a_dead_receiver_is_told_while_nothing_fires(tmp_path: Path) -> None:
     """A Pushgateway, an Alertmanager's heartbeat and a ping that nobody answers: before there is an alert to lose."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     (tmp_path / "runs").mkdir()
     ping = secret_file(tmp_path / "ping", f"http://127.0.0.1:{port}/ping")
     sinks = [
@@ -177,8 +176,8 @@ def test_a_dead_receiver_is_told_while_nothing_fires(tmp_path: Path) -> None:
     with watching(tmp_path / "runs", state=tmp_path / "state", options=("--config", str(settings))) as daemon:
         for sink in ("pager", "gateway", "ping"):
             until(lambda sink=sink: f"{sink} gets nothing: the connection is refused" in daemon.get("/api/v1/runs"))
-            assert f'grpo_watch_receiver_up{{sink="{sink}"}} 0.0' in daemon.get("/metrics")
-        assert daemon.said().count("a receiver gets nothing") == 3
+            until(lambda sink=sink: f'grpo_watch_receiver_up{{sink="{sink}"}} 0.0' in daemon.get("/metrics"))
+        until(lambda: daemon.said().count("a receiver gets nothing") == 3, daemon.child)
         status = subprocess.run(
             [*PROGRAM, "status", "--listen", daemon.url.removeprefix("http://")],
             capture_output=True,

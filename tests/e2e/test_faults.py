@@ -17,6 +17,7 @@ from tests.support.high import Run, options, ready, told
 from tests.support.process import PROGRAM, Process, until, watching
 from tests.support.receiving import receiving
 
+DELIVERED = 'grpo_watch_deliveries_total{outcome="delivered",sink="hook"} 1.0'
 ROOM = "1m"
 """Of the file system that is filled; an empty state takes a tenth of it."""
 
@@ -89,9 +90,10 @@ def test_a_disk_that_fills_up(run: Run, disk: Disk, tmp_path: Path) -> None:
             disk.fill()
             run.write(*[0.2] * 400)
             until(lambda: "state can't be written" in daemon.said(), daemon.child)
-            assert "State can't be written" in daemon.get("/api/v1/runs")
+            until(lambda: "State can't be written" in daemon.get("/api/v1/runs"), daemon.child)
             run.write(0.9)
             until(lambda: len(told(hook)) == 1, daemon.child)
+            until(lambda: DELIVERED in daemon.get("/metrics"), daemon.child)  # the answer was heard
             disk.free()
             until(lambda: "state is written again" in daemon.said(), daemon.child)
             daemon.child.send_signal(signal.SIGKILL)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ from tests.support.servers import alertmanager_command, free_port, serving
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 RULE = "kl-stuck-at-zero"
-SOON = 10.0
-"""Seconds in which an alert must have arrived (how fast on a machine at rest: ``make bench``)."""
 
 
 @pytest.fixture
@@ -57,10 +54,13 @@ def documents(server: Receiving) -> list[dict[str, Any]]:
 
 
 @pytest.mark.system("alertmanager")
-def test_alertmanager_has_the_alert_soon_and_after_kill_minus_nine(
+def test_alertmanager_has_the_alert_and_has_it_after_kill_minus_nine(
     tmp_path: Path, lines: list[bytes], program: Callable[[str], str]
 ) -> None:
-    """One alert, before and after: a restarted watcher tells Alertmanager of it again, as the same."""
+    """One alert, before and after: a restarted watcher tells Alertmanager of it again, as the same.
+
+    How fast: ``make bench``.
+    """
     port = free_port()
     quiet = tmp_path / "am.yml"
     quiet.write_text("route: {receiver: nobody}\nreceivers: [{name: nobody}]\n")
@@ -81,9 +81,7 @@ def test_alertmanager_has_the_alert_soon_and_after_kill_minus_nine(
     with serving(command, port, "/-/ready"):
         with watching(run, state=state, options=options) as daemon:
             grow(tmp_path / "runs", lines[2:40], daemon)
-            began = time.monotonic()
             (alert,) = until(alerts, daemon.child)
-            assert time.monotonic() - began < SOON
             own = {"alertname": "GrpoRunAlert", "rule": RULE, "run": FROZEN, "severity": "critical", "team": "math"}
             assert alert["labels"] == own
             assert "kl_reference 0" in alert["annotations"]["evidence"]
@@ -112,10 +110,10 @@ def test_a_dead_run_is_asked_to_stop_and_people_are_told(tmp_path: Path, lines: 
             (file,) = until(lambda: list(tmp_path.rglob("grpo-watch.stop")), daemon.child)
             assert file.parent == tmp_path / "runs" / FROZEN
             until(lambda: any(told["rule"] == "stop-asked" for told in documents(people)), daemon.child)
+            labels = f'{{rule="stop-asked",run="{FROZEN}",severity="warning"}}'
+            until(lambda: f"grpo_alert_firing{labels} 1.0" in daemon.get("/metrics"), daemon.child)
             listed = json.loads(daemon.get("/api/v1/alerts"))["alerts"]
             assert [alert["key"] for alert in listed if alert["rule"] == "stop-asked"] == ["stop"]
-            labels = f'{{rule="stop-asked",run="{FROZEN}",severity="warning"}}'
-            assert f"grpo_alert_firing{labels} 1.0" in daemon.get("/metrics")
             daemon.child.terminate()
             assert daemon.ends() == 0
         told = [(one["status"], one["rule"]) for one in documents(people) if one["rule"] in {RULE, "stop-asked"}]

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.support.bundles import unpack
-from tests.support.process import until
+from tests.support.process import PATIENCE, until
 from tests.support.sandbox import NOBODY, assert_powerless, confined, environment, status_of, unprivileged
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
@@ -38,7 +38,7 @@ def test_starts_answers_and_stops(place: Path, interpreter: str) -> None:
         mounts = Path(f"/proc/{child.pid}/mountinfo").read_text().splitlines()
         assert next(line for line in mounts if line.split()[4] == "/").split()[5].startswith("ro")
         child.send_signal(signal.SIGTERM)
-        assert child.wait(10) == 0
+        assert child.wait(PATIENCE) == 0
     finally:
         child.kill()
         child.wait()

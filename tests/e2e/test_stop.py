@@ -21,7 +21,7 @@ import pytest
 
 from tests.support.dripping import dripping
 from tests.support.high import Run, options, ready, told, told_by
-from tests.support.process import Process, until, watching
+from tests.support.process import UNHURRIED, Process, command_of, until, watching
 from tests.support.receiving import Answer, receiving, secret_file
 
 LEFT_BEHIND = "something hangs and is left behind"
@@ -47,14 +47,6 @@ def children(daemon: Process) -> list[int]:
         with suppress(OSError):  # a thread that has ended meanwhile
             found.extend(map(int, each.read_text().split()))
     return [pid for pid in found if "spawn_main" in command_of(pid)]
-
-
-def command_of(pid: int) -> str:
-    """Its command line; empty once it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
 
 
 def opened(pid: int) -> set[str]:
@@ -124,7 +116,8 @@ def test_a_stop_does_not_wait_for_ten_gigabytes_of_weights(run: Run, tmp_path: P
         file.write(struct.pack("<Q", len(head)) + head)
         file.truncate(file.tell() + CHECKPOINT)
     (weights.parent / "trainer_state.json").write_text('{"global_step": 1, "log_history": []}')
-    with watching(run.path, state=tmp_path / "state", options=("--io-limit", "1MB")) as daemon:
+    slow = ("--io-limit", "1MB")
+    with watching(run.path, state=tmp_path / "state", options=slow, program=UNHURRIED) as daemon:
         child = until(
             lambda: next((pid for pid in children(daemon) if str(weights) in opened(pid)), None), daemon.child
         )

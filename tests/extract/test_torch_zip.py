@@ -22,6 +22,7 @@ from grpo_watch.extract.extents import WHOLE_FILE, Extent
 from grpo_watch.extract.layout import read_layout
 from grpo_watch.extract.zip_members import MAX_MEMBERS
 from tests.support import torch_file as torch
+from tests.support.process import PATIENCE
 from tests.support.tensors import digest, refusal
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -308,7 +309,7 @@ def test_nothing_at_all_is_run_imported_or_written(tmp_path: Path) -> None:
         [sys.executable, "-c", WATCHED, tmp_path, str(len(bodies) - len(LEFT_ALONE) + 2)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.stdout, done.stderr) == (f"{len(bodies) + 2} []\n", "")

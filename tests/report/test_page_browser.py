@@ -12,6 +12,7 @@ import pytest
 
 from grpo_watch.core.records import Severity
 from grpo_watch.report.page import page
+from tests.support.process import PATIENCE
 from tests.support.reports import PROVENANCE, a_finding, a_hostile_report, a_report
 
 CLICKS = "<script>for (const each of document.querySelectorAll('button')) each.click();</script>"
@@ -51,7 +52,7 @@ class Browser:
             "--host-resolver-rules=MAP * ~NOTFOUND",
             "--virtual-time-budget=3000", f"--window-size={width},2000", "--dump-dom", file.as_uri(),
         ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
         console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
         return done.stdout, console, _asked(log)
 

@@ -10,8 +10,7 @@ from queue import SimpleQueue
 import pytest
 
 from grpo_watch.runtime.deadline import STOP_SECONDS, WORD_SECONDS, Deadline, heeding
-
-PATIENCE = 60.0
+from tests.support.process import PATIENCE
 
 
 class Told:

@@ -14,6 +14,7 @@ from grpo_watch.core.records import CheckpointDigest
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.checkpoints import CheckpointSource
 from tests.support import torch_file as torch
+from tests.support.process import PATIENCE
 
 WEIGHTS = (
     "checkpoint-20/pytorch_model.bin",
@@ -102,5 +103,5 @@ def test_the_same_file_is_dangerous_to_those_who_load_it(tmp_path: Path) -> None
     path = tmp_path / "m.pt"
     malicious(path, canary, zipped=False)
     load = "import pickle, sys; file = open(sys.argv[1], 'rb'); pickle.load(file); pickle.load(file)"
-    subprocess.run([sys.executable, "-c", load, str(path)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", load, str(path)], check=True, timeout=PATIENCE)
     assert canary.exists()

@@ -19,7 +19,8 @@ ARGUMENTS = (
     "--disable-sync",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
-PATIENCE = 20_000
+PATIENCE = 120_000
+"""Milliseconds after which a test gives up waiting for the browser."""
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
 
@@ -58,7 +59,7 @@ class Visit:
 def chromium(program: str) -> Iterator[Browser]:
     """The browser; nothing is downloaded, and no name but this machine's is found."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+        browser = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS), timeout=PATIENCE)
         try:
             yield browser
         finally:
@@ -69,6 +70,7 @@ def chromium(program: str) -> Iterator[Browser]:
 def visit(browser: Browser, base: str, **options: Any) -> Iterator[Visit]:
     """A fresh page of a fresh profile."""
     context = browser.new_context(**{"viewport": DESK, "color_scheme": "light", **options})
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     told = Visit(page, base)
     page.on("console", lambda line: told.complaints.append(line.text) if line.type in {"error", "warning"} else None)

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.markdown import blocks
+from tests.support.process import PATIENCE
 
-PATIENCE = 60.0
-"""Seconds until a command that should have printed something, or ended, is given up."""
 ANY_LINES = "(?s:.*)"
 
 

@@ -17,8 +17,11 @@ from typing import TypeVar
 import httpx
 
 PROGRAM = [sys.executable, "-m", "grpo_watch.cli.main"]
-PATIENCE = 60.0
-"""Seconds after which a test gives up waiting; a busy machine may need many to start a process."""
+_PATIENT = "from grpo_watch.cli import main, run; run.STOP_SECONDS = deadline.STOP_SECONDS = 200.0; main.main()"
+UNHURRIED = [sys.executable, "-c", f"from grpo_watch.runtime import deadline; {_PATIENT}"]
+"""The same, but a stop may take as long as a slow machine needs before something counts as hanging."""
+PATIENCE = 300.0
+"""Seconds after which a test gives up waiting; a slow and busy machine may need many to start a process."""
 T = TypeVar("T")
 
 
@@ -50,13 +53,25 @@ def until(look: Callable[[], T | None], child: subprocess.Popen[bytes] | None = 
     return found
 
 
+def command_of(pid: int) -> str:
+    """The command line of a process; empty once it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
 @contextmanager
 def watching(
-    *paths: Path | str, state: Path, options: tuple[str, ...] = (), wrapped: Sequence[str] = ()
+    *paths: Path | str,
+    state: Path,
+    options: tuple[str, ...] = (),
+    wrapped: Sequence[str] = (),
+    program: Sequence[str] = PROGRAM,
 ) -> Iterator[Process]:
     """A daemon over ``paths`` on a free port, run by ``wrapped`` if given; killed at the end if it still runs."""
     output = state.with_name(f"{state.name}-{time.monotonic_ns()}.log")
-    command = [*wrapped, *PROGRAM, "run", *map(str, paths), "--listen", ":0", "--state-dir", str(state), *options]
+    command = [*wrapped, *program, "run", *map(str, paths), "--listen", ":0", "--state-dir", str(state), *options]
     with output.open("wb") as log:
         environment = {**os.environ, "NO_COLOR": "1", "GRPO_WATCH_CONFIG": ""}
         child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=state.parent, env=environment)

@@ -18,7 +18,7 @@ def shipped_prometheus(
     folder: Path,
     watcher: str,
     alertmanager: str = "http://127.0.0.1:9",
-    interval: str = "250ms",
+    interval: str = "1s",
     namespace: str = "",
 ) -> Iterator[Served]:
     """Scrapes ``watcher`` and tells ``alertmanager`` (addresses with ``http://``); stores in ``folder``.

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import os
+import random
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import httpx
 
-from tests.support.process import until
+from tests.support.process import PATIENCE, until
+
+PORTS = range(12_000, 30_000)
+"""Below those that the kernel gives to connections and to servers without a port of their own."""
+
+
+@cache
+def _ports() -> Iterator[int]:
+    """Those of this worker of pytest-xdist, each once."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    mine = PORTS[worker::workers]
+    return iter(random.SystemRandom().sample(mine, len(mine)))
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that was free a moment ago, and that no other test is given."""
+    for port in _ports():
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 def alertmanager_command(program: str, config: Path, folder: Path, port: int) -> list[str]:
@@ -60,7 +77,7 @@ def serving(command: Sequence[str], port: int, ready: str) -> Iterator[Served]:
 
     def answers() -> bool:
         try:
-            return httpx.get(f"{url}{ready}", timeout=5).is_success
+            return httpx.get(f"{url}{ready}", timeout=PATIENCE).is_success
         except httpx.TransportError:
             return False
 

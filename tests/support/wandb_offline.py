@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.process import PATIENCE
+
 JOB = """
 import json, sys
 import wandb
@@ -53,7 +55,7 @@ class Job:
     def finish(self, code: int = 0) -> None:
         """End the run with an exit code, and wait until the client wrote everything."""
         self._order({"exit": code})
-        assert self._process.wait(timeout=60) == 0
+        assert self._process.wait(timeout=PATIENCE) == 0
 
     def _order(self, order: dict[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -71,6 +73,7 @@ def job(folder: Path, step: str = "train/global_step", **config: Any) -> Iterato
     """A running job that logs below ``folder / "wandb"``; ``step`` is the metric that it counts by, as transformers."""
     command = [sys.executable, "-c", JOB, str(folder), json.dumps(config), step]
     quiet = {**os.environ, "WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "WANDB_X_DISABLE_STATS": "true"}
+    quiet |= {"WANDB_X_SERVICE_WAIT": "300", "WANDB_INIT_TIMEOUT": "300"}  # a busy machine starts its processes slowly
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=quiet
     )

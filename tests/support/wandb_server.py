@@ -144,7 +144,7 @@ class WandbServer:
         fault = self._fault(name)
         if fault is not None:
             if fault.hang:
-                self.released.wait(30)
+                self.released.wait(300)
             return fault.status, fault.body, fault.headers
         return 200, json.dumps({"data": self._data(name, variables)}).encode(), {}
 

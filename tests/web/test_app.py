@@ -293,7 +293,7 @@ def test_a_real_server_on_a_free_port_and_a_taken_one() -> None:
     server.start()
     try:
         where = address(listener)
-        assert httpx.get(f"http://{where}/api/v1/runs", timeout=5).status_code == 200
+        assert httpx.get(f"http://{where}/api/v1/runs").status_code == 200
         port = int(where.rpartition(":")[2])
         with pytest.raises(UsageError, match=rf"--listen 127\.0\.0\.1:{port}: .*in use"):
             bind("127.0.0.1", port)

@@ -18,6 +18,7 @@ from grpo_watch.web import server
 from grpo_watch.web.access import Keys
 from grpo_watch.web.app import make_app
 from grpo_watch.web.server import SECURITY_HEADERS
+from tests.support.process import PATIENCE
 from tests.support.receiving import secret_file
 from tests.support.serving import web
 from tests.web.test_app import PEOPLE, Fake
@@ -109,7 +110,7 @@ def test_what_is_answered_before_a_request_is_understood_is_safe(
     monkeypatch.setattr(server, "MAX_CONNECTIONS", most)
     with web(Fake()) as place:
         host, _, port = place.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=60) as connection:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
             connection.sendall(request_)
             answer = HTTPResponse(connection)
             answer.begin()

@@ -17,7 +17,7 @@ from grpo_watch.cli.run import running
 from grpo_watch.config.schema import Settings
 from grpo_watch.web.assets import FOLDER, Assets
 from tests.support.bundles import unpack
-from tests.support.process import until
+from tests.support.process import PATIENCE, until
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 NESTED = f"a%2f..%2fb/{FROZEN}"
@@ -50,7 +50,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
 
 def asked(place: str, target: str) -> tuple[int, bytes]:
     """Status and all of the answer to a target that no client tidies up."""
-    connection = HTTPConnection(place, timeout=30)
+    connection = HTTPConnection(place, timeout=PATIENCE)
     try:
         connection.putrequest("GET", "/", skip_host=True)
         connection._buffer[0] = b"GET " + target.encode("latin-1") + b" HTTP/1.1"  # type: ignore[attr-defined]

@@ -20,6 +20,7 @@ from tests.support.bundles import unpack
 from tests.support.process import Process, until, watching
 from tests.support.receiving import secret_file
 from tests.support.reports import EVIL, a_finding, a_report
+from tests.support.servers import free_port
 from tests.support.serving import web
 from tests.support.watches import Shown, a_closeup, a_hostile_watch, a_picture, a_thousand_runs
 
@@ -304,13 +305,14 @@ def test_pages_that_find_no_place_ask_instead(opened: Callable[..., Visit], monk
 
 def test_it_says_that_it_is_cut_off_and_finds_back(browser: Browser) -> None:
     """The daemon goes away and another one comes to the same address: without a reload it shows that one's runs."""
+    port = free_port()
     with ExitStack() as stack:
-        with web(a_critical_run()) as place:
+        with web(a_critical_run(), port=port) as place:
             seen = stack.enter_context(visit(browser, f"http://{place}"))
             seen.open()
             seen.until("document.getElementById('link').textContent === 'live'")
         seen.until("document.getElementById('link').textContent.startsWith('not connected')")
-        with web(a_critical_run(run="another run"), port=int(place.rpartition(":")[2])):
+        with web(a_critical_run(run="another run"), port=port):
             seen.sees("another run")
             seen.until("document.getElementById('link').textContent === 'live'")
         assert [line for line in seen.complaints if "ERR_" not in line] == []

@@ -13,6 +13,7 @@ import trustme
 from grpo_watch.config.schema import Web
 from grpo_watch.errors import ConfigError
 from grpo_watch.web.protection import Protection, protection_of
+from tests.support.process import PATIENCE
 from tests.support.receiving import secret_file
 from tests.support.serving import web
 from tests.web.test_app import Fake
@@ -45,7 +46,7 @@ def serial(place: str, folder: Path, name: str | None = "localhost") -> int:
     context.check_hostname = name is not None
     host, _, port = place.rpartition(":")
     with (
-        socket.create_connection((host, int(port)), timeout=10) as plain,
+        socket.create_connection((host, int(port)), timeout=PATIENCE) as plain,
         context.wrap_socket(plain, server_hostname=name) as connection,
     ):
         shown = connection.getpeercert()
@@ -79,7 +80,7 @@ def test_old_versions_of_tls_are_refused(folder: Path) -> None:
     with web(Fake(), tls=protection(folder).tls) as place:
         host, _, port = place.rpartition(":")
         with (
-            socket.create_connection((host, int(port)), timeout=10) as plain,
+            socket.create_connection((host, int(port)), timeout=PATIENCE) as plain,
             pytest.raises(ssl.SSLError),
         ):
             context.wrap_socket(plain, server_hostname="localhost")

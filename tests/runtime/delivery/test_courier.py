@@ -13,6 +13,7 @@ from grpo_watch.runtime.delivery.outbox import Outbox
 from grpo_watch.sinks.base import Picture
 from grpo_watch.sinks.notification import Notification, Outcome, Result
 from grpo_watch.sinks.route import Routed
+from tests.support.process import PATIENCE
 from tests.support.receiving import told
 
 
@@ -112,7 +113,7 @@ def test_it_ends_when_told_to_and_says_a_last_time_how_things_are() -> None:
     thread = threading.Thread(target=turned.courier.run)
     thread.start()
     turned.courier.stop()
-    thread.join(5.0)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert receiver.closed
     assert receiver.refreshed

@@ -67,9 +67,9 @@ def test_the_table_of_answers_is_what_the_code_does() -> None:
     said, silence = documented()
     done = {status: outcome_of(status) for status in said}
     assert {status: (one.result, most_tries(one)) for status, one in done.items()} == said
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    outcome = Http(Access({}, None), lambda: 0.0).send("POST", f"http://127.0.0.1:{port}/")
+    with socket.socket() as silent:  # its port is taken, so that nobody else listens there, and refuses
+        silent.bind(("127.0.0.1", 0))
+        outcome = Http(Access({}, None), lambda: 0.0).send("POST", f"http://127.0.0.1:{silent.getsockname()[1]}/")
     assert (outcome.result, most_tries(outcome)) == silence
 
 

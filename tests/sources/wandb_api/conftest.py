@@ -15,7 +15,7 @@ def _running() -> Iterator[tuple[WandbServer, ClientProcess]]:
     with served() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_API_KEY", KEY)
         patch.setenv("WANDB_MODE", "disabled")  # of the training job's shell: must not stop the watcher
-        client = ClientProcess(server.url, http_seconds=(1, 8))
+        client = ClientProcess(server.url, http_seconds=(20, 60))
         yield server, client
         client.close()
 

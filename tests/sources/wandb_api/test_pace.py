@@ -20,6 +20,7 @@ from grpo_watch.sources.wandb_api.remote import (
     TableSummary,
     Trouble,
 )
+from tests.support.process import PATIENCE
 from tests.support.wandb_runs import PLACE, Reading
 
 
@@ -137,6 +138,6 @@ def test_a_mistake_in_the_thread_ends_it_so_that_the_daemon_ends() -> None:
     hub = Hub(Broken(), timer=lambda: 0.0, chance=random.Random(1))
     hub.follow(PLACE, 0, -1, examples=False)
     hub.start()
-    hub.thread.join(10)
+    hub.thread.join(PATIENCE)
     assert not hub.thread.is_alive()
     hub.close()
