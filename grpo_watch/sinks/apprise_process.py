@@ -17,8 +17,8 @@ from typing import Any
 from grpo_watch.errors import ConfigError
 from grpo_watch.sinks.apprise_answers import Answer, ear_of
 
-START_SECONDS, TOTAL_SECONDS = 30.0, 9.0
-"""Until the process has read apprise, and for one message from then on."""
+START_SECONDS, TOTAL_SECONDS = 120.0, 9.0
+"""Until the process has read apprise and all its services, and for one message from then on."""
 IDLE_SECONDS = 60.0
 """After so long without a message the process ends; the next message starts one."""
 INSTALL = "apprise is not installed: pip install 'grpo-watch[apprise]'"
@@ -102,8 +102,8 @@ def serve(pipe: Connection) -> None:
     if parent is not None:
         threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
     keep_quiet()
-    import apprise  # noqa: F401, PLC0415  slow: what follows is bounded in time
-
+    with suppress(ConfigError):
+        service_of("json://localhost")  # the first address reads every service, slowly: what follows is bounded in time
     pipe.send("ready")
     with suppress(EOFError, OSError):
         while pipe.poll(IDLE_SECONDS):

@@ -96,7 +96,12 @@ def make_app(
     }
     guarded = {path: _guarded(endpoint, guard) for path, endpoint in for_people.items()}
     routes = [Route(path, endpoint) for path, endpoint in {**for_machines, **guarded}.items()]
-    return Fence(Starlette(routes=routes))
+    return Fence(Starlette(routes=routes, exception_handlers={Exception: _failed}))
+
+
+def _failed(_: Request, __: Exception) -> Response:
+    """The server ends the connection then: a client that is not told so asks again on it, and may get no answer."""
+    return PlainTextResponse("Internal Server Error", 500, {"Connection": "close"})
 
 
 class _Site:

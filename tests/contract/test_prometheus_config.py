@@ -72,7 +72,7 @@ def test_a_pod_is_one_target(tmp_path: Path, program: Callable[[str], str]) -> N
     static = f"    static_configs: {json.dumps(pods)}\n"
     config.write_text(PODS.sub(static, text).replace("../../rules", str(Path("rules").resolve())))
     promtool(program, "check", "config", config)
-    found = json.loads(promtool(program, "check", "service-discovery", "--timeout=300s", config, "grpo-watch"))
+    found = json.loads(promtool(program, "check", "service-discovery", "--timeout=5s", config, "grpo-watch"))
     kept = [target["labels"] for target in found if target["labels"]]
     assert {(one["__address__"], one["namespace"], one["pod"]) for one in kept} == {("10.0.0.7:9853", "ml", "job-1")}
     assert all(one["instance"] == "10.0.0.7:9853" for one in kept)

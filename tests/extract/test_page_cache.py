@@ -120,9 +120,9 @@ def test_what_came_from_the_disk_goes_from_memory_again(evicted: Path) -> None:
 
 def test_what_was_in_memory_stays_there(evicted: Path) -> None:
     evicted.read_bytes()
-    assert resident(evicted) == 1
+    assert resident(evicted) > 0.9  # all but what others need the memory for
     descriptor = os.open(evicted, os.O_RDONLY)
     digest_file(descriptor, evicted.name)
     digest_file(descriptor, evicted.name, expendable=True)
     os.close(descriptor)
-    assert resident(evicted) == 1
+    assert resident(evicted) > 0.9  # all but what others need the memory for

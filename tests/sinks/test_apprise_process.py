@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +30,17 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[AppriseProcess]:
 
 def letter(url: str) -> Letter:
     return Letter(f"json://{url.removeprefix('http://')}/", "title", "text", "info")
+
+
+def test_what_is_slow_to_read_is_read_before_a_message_is_timed() -> None:
+    """Or each message would be given up, and its process with it, where the services take longer than a message may."""
+    script = (
+        "import sys; from grpo_watch.sinks.apprise_process import serve; "
+        "told = lambda _, word: print(word, 'apprise.plugins.custom_json' in sys.modules); "
+        "serve(type('Pipe', (), {'send': told, 'poll': lambda *_: False})())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "ready True\n"
 
 
 def test_an_answer_that_drips_is_given_up_and_the_next_message_goes(

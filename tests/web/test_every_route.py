@@ -93,6 +93,7 @@ def test_every_answer_is_safe(how: str, statuses: set[int], tmp_path: Path, capl
         assert not {"server", "x-powered-by", "set-cookie"} & set(answer.headers)
         assert "geheim" not in answer.text
         assert "Traceback" not in answer.text
+        assert (answer.headers.get("connection") == "close") == (answer.status_code in {413, 500})
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,7 @@ from tests.support.wandb_server import KEY, WandbServer, served
 
 @pytest.fixture(scope="session")
 def _running() -> Iterator[tuple[WandbServer, ClientProcess]]:
-    with served() as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WANDB_API_KEY", KEY)
-        patch.setenv("WANDB_MODE", "disabled")  # of the training job's shell: must not stop the watcher
+    with served() as server:
         client = ClientProcess(server.url, http_seconds=(20, 60))
         yield server, client
         client.close()
@@ -32,5 +30,8 @@ def server(_running: tuple[WandbServer, ClientProcess]) -> WandbServer:
 
 
 @pytest.fixture
-def client(_running: tuple[WandbServer, ClientProcess]) -> ClientProcess:
+def client(_running: tuple[WandbServer, ClientProcess], monkeypatch: pytest.MonkeyPatch) -> ClientProcess:
+    """Started at its first question; the environment is this test's, as other tests come between."""
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    monkeypatch.setenv("WANDB_MODE", "disabled")  # of the training job's shell: must not stop the watcher
     return _running[1]
