@@ -10,8 +10,14 @@ from typing import Any, TypeAlias
 
 from grpo_watch.errors import NotUnderstoodError, TensorFileError
 
-MAX_OPCODES = 5_000_000
-"""Opcodes of one pickle; a tensor takes about 40 (a sharded one 100), so this is 50,000 of them at least."""
+MAX_OPCODES = 6_000_000
+"""Opcodes of one pickle, whatever it comes with. torch 2.13 takes 32 for a tensor and 42 for a parameter."""
+BASE_OPCODES = 300_000
+"""Opcodes that need no storage of their own: settings, names, views (7,000 of them). Read in about a second …"""
+PER_STORAGE = 150
+"""… and those that come with each storage beside the pickle; a sharded tensor takes about 100."""
+MAX_NAME = 500
+"""Characters of a module or of a name in it; each is joined anew whenever it is asked for."""
 
 
 NAMELESS = "a method"
@@ -64,24 +70,29 @@ class _Mark:
     """Where a group of stack items begins."""
 
 
-def read_pickle(raw: bytes, name: str, refused: Callable[[str], bool]) -> Node:
+def read_pickle(raw: bytes, name: str, refused: Callable[[str], bool], storages: int = 0) -> Node:
     """What a pickle describes, as nodes.
+
+    An opcode of one byte can make an object of a hundred: how many there may be depends on what lies beside.
 
     Args:
         raw: the whole pickle; protocols 0 to 5.
         name: how errors call it.
         refused: whether a dotted name may not occur at all; the first such name ends the reading. Every other name
             stands for itself.
+        storages: members of the archive, of which each tensor needs one.
 
     Raises:
         NotUnderstoodError: opcodes that no file of torch is known to need, or too many.
         TensorFileError: damaged or refused.
     """
     reader = _Reader(name, refused)
+    most = min(MAX_OPCODES, BASE_OPCODES + PER_STORAGE * storages)
     try:
         for count, (opcode, argument, _) in enumerate(_opcodes(raw)):
-            if count >= MAX_OPCODES:
-                raise NotUnderstoodError(f"{name}: not read: more than {MAX_OPCODES} pickle opcodes")
+            if count >= most:
+                told = f"{most:,} pickle opcodes beside {storages:,} members"
+                raise NotUnderstoodError(f"{name}: not read: more than {told}")
             if opcode == "STOP":
                 return reader.pop()
             reader.step(opcode, argument)
@@ -156,6 +167,8 @@ class _Reader:
             module, what = argument.split(" ", 1)
         if not (isinstance(module, str) and isinstance(what, str)):
             raise TypeError
+        if max(len(module), len(what)) > MAX_NAME:
+            raise ValueError
         path = f"{module}.{what}"
         if self._refused(path):
             shown = "".join(char if char.isprintable() else "?" for char in path[:100])

@@ -13,6 +13,12 @@ from grpo_watch.extract.pickle_opcodes import Call, Foreign, Name, Node, Pairs, 
 
 MAX_NAME = 500
 """Characters of a tensor's name, the path of keys that leads to it."""
+MAX_FIELDS = 64
+"""Attributes of a DTensor or of its spec, and dimensions of its mesh; torch 2.13 has 6. The parts of a pickle can be
+shared, so that whatever is looked through for each tensor must be small."""
+
+
+CONTAINERS = (Call, Pairs, Sequence, tuple)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +55,11 @@ class StoredTensor:
         return True
 
 
-def read_tensors(raw: bytes, name: str) -> tuple[list[StoredTensor], list[str]]:
+def read_tensors(raw: bytes, name: str, storages: int) -> tuple[list[StoredTensor], list[str]]:
     """The tensors that a pickle of ``torch.save`` describes, in its order; named by their keys, joined with dots.
 
-    The second list holds the names of what lies beside them and is not understood, each once.
+    The second list holds the names of what lies beside them and is not understood, each once. ``storages`` are the
+    members of its archive.
 
     Raises:
         NotUnderstoodError: something that is not understood holds tensors, or is one.
@@ -61,7 +68,7 @@ def read_tensors(raw: bytes, name: str) -> tuple[list[StoredTensor], list[str]]:
     found: dict[str, StoredTensor] = {}
     beside: dict[str, None] = {}
     try:
-        for path, tensor in _walk(read_pickle(raw, name, known.is_refused), name, beside):
+        for path, tensor in _walk(read_pickle(raw, name, known.is_refused, storages), name, beside):
             if path in found:
                 raise TensorFileError(f"{name}: the pickle names a tensor twice, {path[:80]!r}")
             found[path] = replace(tensor, name=path)
@@ -72,35 +79,37 @@ def read_tensors(raw: bytes, name: str) -> tuple[list[StoredTensor], list[str]]:
 
 def _walk(root: Node, file: str, beside: dict[str, None]) -> Iterator[tuple[str, StoredTensor]]:
     """Every tensor below a node; each container once, so that neither a loop nor shared parts take for ever."""
-    waiting: list[tuple[str, Node]] = [("", root)]
+    waiting: list[tuple[str, tuple[Node, ...], Node]] = [("", (), root)] if isinstance(root, CONTAINERS) else []
     seen: set[int] = set()
+    without: set[int] = set()
     while waiting:
-        path, node = waiting.pop()
+        path, keys, node = waiting.pop()
+        for key in keys:  # joined only now: that of each child that waits would take 500 bytes
+            path = _joined(path, key)
         if isinstance(node, Call) and (tensor := _tensor(node, file)) is not None:
             yield path or "tensor", tensor
             continue
-        if not isinstance(node, (Call, Pairs, Sequence, tuple)) or id(node) in seen:
+        if id(node) in seen:
             continue
         seen.add(id(node))
         if isinstance(node, Call) and (node.function in known.WRAPPERS or not known.may_occur(node.function)):
-            if _holds_storage(node):
+            if _holds_storage(node, without):
                 shown = _printable(node.function)
                 raise NotUnderstoodError(f"{file}: not read: {shown} holds tensors and is not understood")
             beside[_printable(node.function)] = None
             continue
-        below = [(_joined(path, key), inner) for key, inner in _children(node)]
+        below = [(path, keys, inner) for keys, inner in _children(node) if isinstance(inner, CONTAINERS)]
         waiting.extend(reversed(below))
 
 
-def _holds_storage(root: Call) -> bool:
-    """Whether a storage lies anywhere in it."""
+def _holds_storage(root: Call, seen: set[int]) -> bool:
+    """Whether a storage lies anywhere in it; not looked into are the nodes ``seen``, which then grow."""
     waiting: list[Node] = [root]
-    seen: set[int] = set()
     while waiting:
         node = waiting.pop()
         if isinstance(node, Foreign):
             return True
-        if not isinstance(node, (Call, Pairs, Sequence, tuple)) or id(node) in seen:
+        if not isinstance(node, CONTAINERS) or id(node) in seen:
             continue
         seen.add(id(node))
         if isinstance(node, Call):
@@ -113,19 +122,18 @@ def _printable(path: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in path[:80])
 
 
-def _children(node: Call | Pairs | Sequence | tuple[Node, ...]) -> Iterator[tuple[Any, Node]]:
+def _children(node: Call | Pairs | Sequence | tuple[Node, ...]) -> Iterator[tuple[tuple[Node, ...], Node]]:
+    """What a container holds, and the key that leads to each: none for the pairs that an OrderedDict is made of."""
     if isinstance(node, Call):
-        for argument in node.arguments if node.function == known.ORDERED else ():
-            yield from _children(argument) if isinstance(argument, (Pairs, Sequence)) else ()
-        yield from node.items
-    elif isinstance(node, Pairs):
-        yield from node.items
+        yield from (((), argument) for argument in node.arguments if node.function == known.ORDERED)
+    if isinstance(node, (Call, Pairs)):
+        yield from (((key,), inner) for key, inner in node.items)
     else:
-        yield from enumerate(node.items if isinstance(node, Sequence) else node)
+        yield from (((key,), inner) for key, inner in enumerate(node.items if isinstance(node, Sequence) else node))
 
 
 def _joined(path: str, key: Node) -> str:
-    last = key if isinstance(key, str) else str(key) if naturals((key,)) else "?"
+    last = key[:MAX_NAME] if isinstance(key, str) else str(key) if naturals((key,)) else "?"
     last = last.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair can be pickled, but not printed
     return (f"{path}.{last}" if path else last)[:MAX_NAME]
 
@@ -203,7 +211,7 @@ def _of_type(call: Call, file: str) -> StoredTensor | None:
 def _replicated(spec: Node) -> bool:
     """Whether a DTensorSpec places the whole tensor on every rank."""
     placements = _fields(spec.state).get("placements") if isinstance(spec, Call) else None
-    if not isinstance(placements, tuple) or not placements:
+    if not isinstance(placements, tuple) or not 0 < len(placements) <= MAX_FIELDS:
         return False
     return all(isinstance(one, Call) and one.function.endswith(".Replicate") for one in placements)
 
@@ -211,5 +219,5 @@ def _replicated(spec: Node) -> bool:
 def _fields(state: Node) -> dict[str, Node]:
     """The attributes that a state sets: a dictionary, or a pair of one and of slots."""
     parts = state if isinstance(state, tuple) else (state,)
-    pairs = [pair for part in parts if isinstance(part, Pairs) for pair in part.items]
+    pairs = [pair for part in parts[:2] if isinstance(part, Pairs) for pair in part.items[:MAX_FIELDS]]
     return {key: value for key, value in pairs if isinstance(key, str)}

@@ -355,6 +355,58 @@ def test_containers_that_contain_themselves(tmp_path: Path) -> None:
     assert digest(path).keys() == {"0.w"}
 
 
+def test_parts_that_many_objects_share_are_looked_through_once(tmp_path: Path) -> None:
+    """1,000 objects and 1,000 dictionaries that are made of one list of 1,000 parts."""
+    texts = b"](" + b"K\x01\x85" * 1_000 + b"eq\x00"
+    objects = torch.named("argparse.Namespace") + b"h\x00\x85R"
+    ordered = torch.named("collections.OrderedDict") + b"h\x00\x85R"
+    pickle = torch.whole(torch.group(texts, *[objects] * 1_000, *[ordered] * 1_000, torch.tensor("0", WEIGHT)))
+    path = torch.archive(tmp_path / "m.bin", pickle, {"0": WEIGHT.tobytes()})
+    calls = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event == "c_call"
+
+    sys.setprofile(count)
+    try:
+        tensors = layout(path)
+    finally:
+        sys.setprofile(None)
+    assert [tensor.name for tensor in tensors] == ["2001"]
+    assert calls < 400_000  # of built-in functions, for 15,000 opcodes; a million at least where each looks itself
+
+
+def many_settings(count: int) -> bytes:
+    return torch.whole(torch.mapping({"args": b"](" + b"}" * count + b"e", "w": torch.tensor("0", WEIGHT)}))
+
+
+def test_a_pickle_has_opcodes_in_proportion_to_its_storages(tmp_path: Path) -> None:
+    """A byte each, and an object of a hundred: 400,000 beside one storage are no checkpoint."""
+    few = torch.archive(tmp_path / "few.bin", many_settings(1_000), {"0": WEIGHT.tobytes()})
+    assert [tensor.name for tensor in layout(few)] == ["w"]
+    path = torch.archive(tmp_path / "m.bin", many_settings(400_000), {"0": WEIGHT.tobytes()})
+    assert [tensor.dtype for tensor in layout(path)] == [WHOLE_FILE]
+    assert remarks(path) == ["m.bin: not read: more than 300,600 pickle opcodes beside 4 members; hashed as one piece"]
+
+
+@pytest.mark.parametrize("placements", [(), ("Shard",), ("Shard", "Replicate")])
+def test_what_a_tensor_takes_is_granted_to_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, placements: tuple[str, ...]
+) -> None:
+    """With next to nothing granted to all of them together."""
+    monkeypatch.setattr("grpo_watch.extract.pickle_opcodes.BASE_OPCODES", 10)
+    tensors = {f"layers.{number}.w": WEIGHT for number in range(200)}
+    assert len(layout(torch.state_dict(tmp_path / "m.pt", tensors, placements))) == 200
+
+
+def test_a_name_without_end_is_not_joined_again_and_again(tmp_path: Path) -> None:
+    """A module's name of a megabyte, remembered once and asked for a thousand times."""
+    again = b"h\x00" + torch.text("x") + b"\x93"
+    pickle = b"\x80\x04" + torch.text("m" * 1_000_000) + b"q\x00" + torch.text("x") + b"\x93" + again * 1000 + b"."
+    assert "the pickle is damaged" in refusal(torch.archive(tmp_path / "m.bin", pickle, {}))
+
+
 def test_parameters_nested_without_end(tmp_path: Path) -> None:
     opening = torch.named("torch._utils._rebuild_parameter")
     body = (opening + torch.MARK) * 5000 + b"N" + b"tR" * 5000
