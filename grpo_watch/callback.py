@@ -55,17 +55,31 @@ def _probe(model: Any, step: int, path: Folder, *, frozen: bool, writers: int, f
         if rank < writers:
             write_weights(journal, model, "policy", what, file_mb)
             if frozen:
-                write_weights(journal, model, "frozen", what, file_mb)
+                _write_frozen(journal, model, what, file_mb)
 
     return attempt(path, lambda: FILE.format(rank=job.rank_and_ranks()[0]), step, work)
+
+
+class FrozenUnreadError(Exception):
+    """The parameters that are not trained can't be read; the trained ones were."""
+
+
+def _write_frozen(journal: Journal, model: Any, what: dict[str, Any], file_mb: int) -> None:
+    try:
+        write_weights(journal, model, "frozen", what, file_mb)
+    except OSError:
+        raise
+    except Exception as error:
+        told = f"parameters that are not trained are left out from now on: {type(error).__name__}: {error}"
+        raise FrozenUnreadError(told) from error
 
 
 class GrpoWatchCallback:
     """Probes every ``every`` optimizer steps: ``trainer.add_callback(GrpoWatchCallback())`` on every process.
 
     An error is written as a line and ends the probing, not the job; an error of the disk does so after ``TRIES`` in a
-    row. It may be constructed with the arguments that ms-swift gives its callbacks,
-    ``GrpoWatchCallback(args, trainer)``.
+    row, and one with parameters that are not trained ends the reading of those alone. It may be constructed with the
+    arguments that ms-swift gives its callbacks, ``GrpoWatchCallback(args, trainer)``.
 
     Args:
         every: optimizer steps between two probes; the first one follows the first step.
@@ -120,6 +134,8 @@ class GrpoWatchCallback:
         due = step % self._every == 0 or (frozen_every > 0 and step % frozen_every == 0)
         if (due or not self._begun) and model is not None and self._failures < TRIES:
             wrong = self._probe(args, state, model, step)
+            if isinstance(wrong, FrozenUnreadError):
+                self._frozen_every, wrong = 0, None
             transient = isinstance(wrong, OSError)
             self._failures = 0 if wrong is None else self._failures + 1 if transient else TRIES
 

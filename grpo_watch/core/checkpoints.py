@@ -20,8 +20,10 @@ TRAINED_BESIDE = (
     "trainable_tokens",
     "bias",
     "score.",
+    ".safetensors",
 )
-"""Parts of names that an adapter run may train; all others are its frozen base."""
+"""Parts of names that an adapter run may train, the last of those read from a file of their own beside the adapter; all
+others are its frozen base."""
 WRAPPED = ".base_layer."
 """Part of the names that PEFT gives to the weights of modules with an adapter, which alone merging changes."""
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grpo_watch.core.records import CheckpointKind
@@ -34,6 +34,8 @@ OPTIMIZER_STATES = re.compile(
 WHOLE = re.compile(r"(?:.*/)?(?:[\w.-]+\.distcp|mp_rank_\d{2,5}(?:_\d{3})?/[\w.-]+\.pt)")
 """torch's and Megatron's distributed checkpoints: hashed file by file."""
 SHARDED_SAFETENSORS = re.compile(r"(?:model/)?(?!optim)[\w.-]{1,100}\.safetensors")
+BESIDE_ADAPTER = re.compile(r"(?!adapter_model|model[-_.]|pytorch_model|optim)[\w-]{1,100}\.safetensors")
+"""What is trained as a whole beside an adapter, in a file of its own: ms-swift's ``vit.safetensors``."""
 
 _SINGLE: tuple[tuple[str, CheckpointKind], ...] = (
     ("adapter_model.safetensors", ADAPTER),
@@ -53,7 +55,7 @@ _OPTIMIZERS = ("optimizer.pt", "optimizer.bin")
 
 @dataclass(frozen=True, slots=True)
 class WeightFile:
-    """One file; ``label`` is put behind its tensors' names where several ranks saved the same names."""
+    """One file; ``label`` is put behind its tensors' names where several ranks saved the same names, or of a part."""
 
     name: str
     label: str = ""
@@ -123,7 +125,17 @@ def choose(names: Collection[str]) -> Found | None:
 def known_by_name(names: Collection[str]) -> Found | None:
     """The adapter or model under a name that its framework gives to it and to nothing else."""
     found = _one_file(names, _SINGLE) or _indexed(names) or _one_file(names, _SINGLE_TORCH) or _ranked(names)
+    if found is not None and found.kind is ADAPTER:
+        return _with_parts(found, names)
     return found or _deepspeed(names) or _replicas(names)
+
+
+def _with_parts(adapter: Found, names: Collection[str]) -> Found:
+    """An adapter, and the files of parts of the model in its folder; their tensors are called by their file too."""
+    folder = adapter.files[0].name.rpartition("/")[0]
+    own = {name.rpartition("/")[2]: name for name in names if name.rpartition("/")[0] == folder}
+    parts = tuple(WeightFile(own[name], f"@{name}") for name in sorted(filter(BESIDE_ADAPTER.fullmatch, own)))
+    return replace(adapter, files=adapter.files + parts)
 
 
 def _one_file(names: Collection[str], known: tuple[tuple[str, CheckpointKind], ...]) -> Found | None:

@@ -123,7 +123,7 @@ def _base_beside(
 ) -> list[str]:
     """Add the frozen base that is saved with an adapter (verl's shards of a LoRA run); what is wrong with it.
 
-    Files under other names beside it are trained as well (ms-swift's ``vit.safetensors``), or shards of the adapter.
+    Files under other names beside it are trained as well (ms-swift's ``vit.safetensors``).
     """
     own = {file.name for file in adapter.files}
     base = known_by_name([name for name in names if name not in own])

@@ -245,6 +245,30 @@ def test_a_disk_that_fails_for_a_moment_is_tried_again(
     assert attempts == tried
 
 
+@pytest.mark.parametrize(
+    ("error", "trained", "frozen"),
+    [(RuntimeError("no tensor can be read: 4 of 4"), 5, 1), (OSError(28, "No space left on device"), 3, 3)],
+    ids=["can't be read", "the disk"],
+)
+def test_frozen_parameters_that_fail_alone_end_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, trained: int, frozen: int
+) -> None:
+    """The trained ones go on; it is said once, with the reason."""
+    asked: list[str] = []
+
+    def weights(_journal: Any, _model: Any, of: str, _what: dict[str, Any], _file_mb: int) -> None:
+        asked.append(of)
+        if of == "frozen":
+            raise error
+
+    monkeypatch.setattr(callback, "write_weights", weights)
+    steps(GrpoWatchCallback(every=1, frozen_every=1), tmp_path, 5)
+    assert (asked.count("policy"), asked.count("frozen")) == (trained, frozen)
+    said = [line["text"] for line in read(tmp_path) if line["kind"] == "error"]
+    assert len(said) == frozen
+    assert str(error) in said[0]
+
+
 class Hostile:
     """Whose every attribute fails."""
 

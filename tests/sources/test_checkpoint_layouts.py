@@ -15,6 +15,7 @@ from safetensors import numpy as library
 
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind
 from grpo_watch.sources.base import Skip
+from grpo_watch.sources.checkpoint_folder import list_checkpoints
 from grpo_watch.sources.checkpoints import CheckpointSource
 from grpo_watch.sources.discover import discover
 from grpo_watch.sources.sniff import What
@@ -170,17 +171,45 @@ def test_base_beside_an_adapter_that_drifts(tmp_path: Path, severity: str, *, ot
     assert watcher.said[-1].reading.evidence["changed"] == 1 + other
 
 
-def test_what_is_trained_in_full_beside_an_adapter_is_no_base(tmp_path: Path) -> None:
+ADAPTER, TOWER = "base_model.model.q.lora_B.weight", "base_model.model.visual.blocks.0.weight"
+
+
+def with_tower(folder: Path, steps: Mapping[int, tuple[float, float]], base: bool = False) -> None:  # noqa: FBT001, FBT002
     """ms-swift's ``lora_llm``: an adapter of the language model, and the vision tower, which is trained as a whole."""
-    for step in (10, 20):
-        folder = tmp_path / f"checkpoint-{step}"
-        folder.mkdir()
-        library.save_file({"base_model.model.q.lora_B.weight": full(step)}, folder / "adapter_model.safetensors")
-        library.save_file({"base_model.model.visual.patch.weight": full(step)}, folder / "vit.safetensors")
-        (folder / "trainer_state.json").write_text("{\n}\n")
+    for step, (adapter, tower) in steps.items():
+        path = folder / f"checkpoint-{step}"
+        path.mkdir()
+        library.save_file({ADAPTER: full(adapter)}, path / "adapter_model.safetensors")
+        library.save_file({TOWER: full(tower)}, path / "vit.safetensors")
+        if base:
+            library.save_file({"q.weight": full(1)}, path / "model.safetensors")
+        library.save_file({"state.0.exp_avg": full(step)}, path / "optimizer.safetensors")
+        (path / "trainer_state.json").write_text("{\n}\n")
+
+
+@pytest.mark.parametrize("base", [False, True])
+def test_what_is_trained_in_full_beside_an_adapter_is_no_base(tmp_path: Path, base: bool) -> None:  # noqa: FBT001
+    """It is read as a part of the run's weights, and moves as it likes."""
+    with_tower(tmp_path, {10: (1.0, 1.0), 20: (2.0, 2.0)}, base)
     found = watched(tmp_path)[0]
-    assert [list(one.tensors) for one in found] == [["base_model.model.q.lora_B.weight"]] * 2
+    names = {ADAPTER, f"{TOWER}@vit.safetensors"} | ({"q.weight"} if base else set())
+    assert [one.tensors.keys() for one in found] == [names] * 2
     assert Watched("base-weights-drift").feed(*found).changes == []
+    assert Watched("parameters-unchanged").feed(*found).changes == []
+
+
+def test_a_part_beside_an_adapter_that_alone_moves_is_training(tmp_path: Path) -> None:
+    with_tower(tmp_path, {10: (1.0, 1.0), 20: (1.0, 2.0), 30: (1.0, 2.0)})
+    watcher = Watched("parameters-unchanged").feed(*watched(tmp_path)[0])
+    assert watcher.changes == [("firing", 30, "critical")]
+    assert watcher.said[-1].reading.evidence["identical_tensors"] == 2
+
+
+def test_a_part_beside_an_adapter_that_is_written_late_is_waited_for(tmp_path: Path) -> None:
+    """Its file counts where a folder is asked whether it still changes."""
+    with_tower(tmp_path, {10: (1.0, 1.0)})
+    (found,) = list_checkpoints(tmp_path, (tmp_path,)).folders
+    assert [name for name, _, _ in found.weights] == ["adapter_model.safetensors", "vit.safetensors"]
 
 
 def test_skyrl(tmp_path: Path) -> None:
