@@ -1,145 +1,34 @@
-"""Turns a ``series`` block of a runbook into the records that it stands for.
-
-A block is YAML; only ``expect`` is required::
-
-    config: {beta: 0.04}                  # settings of the run; framework: and version: stand beside it
-    series: {kl_reference: "0x30", learning_rate: "1e-6x30"}     # notation of core/series.py
-    start: 1                              # step of the first sample, then every: steps further
-    seconds: 30                           # the producer's time between rows (none without it); the first is at 30
-    resume: {after: 20, at: 15}           # the row after step 20 begins attempt 2 at step 15
-    events:                               # after the row of their step; without a step: at the end, in order
-      - {step: 20, completions: [[0, 1, 0, 1], [0, 1, 2, 3]], length: 80}
-      - {step: 20, checkpoint: {model.w: aa, model.b: bb}}
-      - {step: 20, event: traceback, text: "ValueError: boom", seen: 600}
-      - {tick: 9999}
-    expect: {fires: 10, severity: critical}      # or {quiet: true}; with resolves: STEP when it ends
-"""
+"""Turns a ``series`` block of a runbook (``runtime.example_grammar``) into the records that it stands for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-from grpo_watch.config.document import Document, first_problem, nearest, parse_document
+from grpo_watch.config.document import Document, nearest, parse_document
 from grpo_watch.core.names import METRICS, SETTINGS, split_label
 from grpo_watch.core.records import (
     Activity,
     CheckpointDigest,
     CheckpointKind,
     CompletionSummary,
-    EventKind,
     GroupSummary,
     MetricRow,
     Progress,
     Record,
     RunConfig,
     RunEvent,
-    RunState,
     Setting,
-    Severity,
     Stream,
     TensorDigest,
     Tick,
 )
 from grpo_watch.core.series import MISSING, parse_series
 from grpo_watch.errors import Place, RuleError
+from grpo_watch.runtime.example_grammar import Block, Event, Expectation, block_in
 
 RUN = "example"
 _CHANNEL = "example"
-_Scalar = bool | int | float | str | None
-_Step = Annotated[int, Field(ge=0)]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Expectation(_Model):
-    """What the rule must do: fire at a step, perhaps resolve at a later one, or stay quiet."""
-
-    quiet: Literal[True] | None = None
-    fires: _Step | None = None
-    first_step: _Step | None = None
-    severity: Severity | None = None
-    resolves: _Step | None = None
-
-    @model_validator(mode="after")
-    def _one_verdict(self) -> Expectation:
-        if (self.quiet is None) == (self.fires is None and self.resolves is None):
-            raise ValueError("expect either `quiet: true` or `fires:`/`resolves:` with a step")
-        return self
-
-
-class _Event(_Model):
-    """One record that is not a metric row; exactly one of the keys in ``_KINDS`` says which."""
-
-    step: _Step | None = None
-    completions: list[list[int]] | None = None
-    length: int = 100
-    empty: int = 0
-    prompts: int = 1
-    prompt_ids: list[str] | None = None
-    near_unique: int | None = None
-    looping: int = 0
-    scattered: int = 0
-    openings: list[list[int]] | None = None
-    marks: list[list[int]] | None = None
-    odd: list[str] = []
-    batch: str | None = None
-    rewards: dict[str, list[list[float | None]]] = {}
-    checkpoint: dict[str, str] | None = None
-    adapter: dict[str, _Scalar] | None = None
-    kind: CheckpointKind | None = None
-    zero: list[str] = []
-    nonfinite: list[str] = []
-    no_elements: list[str] = []
-    problems: list[str] = []
-    rank: int | None = None
-    synced: bool = False
-    event: EventKind | None = None
-    text: str = ""
-    seen: float | None = None
-    tick: float | None = None
-    live: bool = True
-    state: RunState = RunState.UNKNOWN
-    activity: float | None = None
-    progress: tuple[int, int] | None = None
-    eval: dict[str, float | None] | None = None
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> _Event:
-        if sum(getattr(self, kind) is not None for kind in _KINDS) != 1:
-            raise ValueError(f"an event has exactly one of {', '.join(_KINDS)}")
-        return self
-
-
-_KINDS = ("completions", "checkpoint", "event", "tick", "activity", "progress", "eval")
-
-
-class _Resume(_Model):
-    """A new attempt begins after the row of one step, at another."""
-
-    after: _Step
-    at: _Step
-
-
-class _Block(_Model):
-    expect: Expectation
-    config: dict[str, _Scalar] = {}
-    framework: str | None = None
-    version: str | None = None
-    series: dict[str, str] = {}
-    start: _Step = 1
-    every: Annotated[int, Field(ge=1)] = 1
-    seconds: float | None = None
-    resume: _Resume | None = None
-    resolution: float | None = None
-    shows_end: bool = True
-    in_folder: bool = True
-    events: list[_Event] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,16 +58,12 @@ def example_in(document: Document, place: Place) -> Example:
     Raises:
         RuleError: naming file and line of what can't be read.
     """
-    try:
-        block = _Block.model_validate(document.value)
-    except ValidationError as invalid:
-        known = {*_Block.model_fields, *_Event.model_fields, *Expectation.model_fields, *_Resume.model_fields}
-        raise first_problem(invalid, document, RuleError, known) from None
+    block = block_in(document)
     records = tuple(_records(block, document))
     return Example(place, records, block.expect, block.shows_end, block.in_folder)
 
 
-def _records(block: _Block, document: Document) -> Iterator[Record]:
+def _records(block: Block, document: Document) -> Iterator[Record]:
     for name in block.config:
         if name not in SETTINGS:
             place = document.place_of(("config", name), key=True)
@@ -197,7 +82,7 @@ def _records(block: _Block, document: Document) -> Iterator[Record]:
         yield _record(event)
 
 
-def _rows(block: _Block, document: Document) -> Iterator[MetricRow]:
+def _rows(block: Block, document: Document) -> Iterator[MetricRow]:
     columns = {}
     for key, text in block.series.items():
         if split_label(key)[0] not in METRICS and not key.startswith("raw:"):
@@ -211,7 +96,7 @@ def _rows(block: _Block, document: Document) -> Iterator[MetricRow]:
             yield _row(block, index, logged)
 
 
-def _position(block: _Block, index: int) -> tuple[int, int]:
+def _position(block: Block, index: int) -> tuple[int, int]:
     """Attempt and step of a sample."""
     step = block.start + index * block.every
     if block.resume is None or step <= block.resume.after:
@@ -220,7 +105,7 @@ def _position(block: _Block, index: int) -> tuple[int, int]:
     return 2, block.resume.at + (index - in_first) * block.every
 
 
-def _row(block: _Block, index: int, logged: Mapping[str, float | None]) -> MetricRow:
+def _row(block: Block, index: int, logged: Mapping[str, float | None]) -> MetricRow:
     attempt, step = _position(block, index)
     time = None if block.seconds is None else block.seconds * (index + 1)
     return MetricRow(
@@ -236,7 +121,7 @@ def _row(block: _Block, index: int, logged: Mapping[str, float | None]) -> Metri
     )
 
 
-def _record(event: _Event) -> Record:
+def _record(event: Event) -> Record:
     step = event.step or 0
     made: Record
     if event.completions is not None:
@@ -256,7 +141,7 @@ def _record(event: _Event) -> Record:
     return made
 
 
-def _completions(event: _Event, patterns: list[list[int]], step: int) -> CompletionSummary:
+def _completions(event: Event, patterns: list[list[int]], step: int) -> CompletionSummary:
     batch = event.batch or str(step)
     groups = tuple(
         GroupSummary(
@@ -281,7 +166,7 @@ def _completions(event: _Event, patterns: list[list[int]], step: int) -> Complet
     return CompletionSummary(_CHANNEL, step, groups, seen=event.seen, odd=tuple(event.odd))
 
 
-def _checkpoint(event: _Event, checksums: dict[str, str], step: int) -> CheckpointDigest:
+def _checkpoint(event: Event, checksums: dict[str, str], step: int) -> CheckpointDigest:
     tensors = {
         name: TensorDigest(
             dtype="F32",

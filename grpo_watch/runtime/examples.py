@@ -9,7 +9,8 @@ from grpo_watch.core.engine import Engine
 from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.records import AlertState, Transition
 from grpo_watch.core.rule import Rule
-from grpo_watch.runtime.example_blocks import RUN, Example, Expectation, read_example
+from grpo_watch.runtime.example_blocks import RUN, Example, read_example
+from grpo_watch.runtime.example_grammar import Expectation
 from grpo_watch.runtime.runbook import Runbook
 
 

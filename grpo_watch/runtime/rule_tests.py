@@ -1,6 +1,6 @@
 """Turns a file of rule tests (``rules/tests/*.yaml``) into tests, and runs them.
 
-A test is the block of a runbook example (see ``example_blocks.py``) with the rule it is for::
+A test is the block of a runbook example (see ``example_grammar.py``) with the rule it is for::
 
     tests:
       - rule: kl-stuck-at-zero

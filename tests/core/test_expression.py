@@ -156,6 +156,8 @@ def test_mistakes_name_place_and_fix(text: str, message: str) -> None:
         f"{'-' * 25}step > 1",
         f"{'not ' * 25}step > 1",
         f"step{' + 1' * 25} > 1",
+        f"{'1 + (' * 25}step{')' * 25} > 1",
+        f"{'step > 1 and (' * 25}step > 1{')' * 25}",
         f"{'(' * 240}step{')' * 240} > 1",
     ],
 )
