@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
-from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, blind_to_frozen_policy
+from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, caveats
 
 
 def summary(snapshot: RunSnapshot) -> Iterator[str]:
@@ -27,8 +27,8 @@ def summary(snapshot: RunSnapshot) -> Iterator[str]:
     for finding in snapshot.findings:
         if finding.resolved_step is None:
             yield f"  {finding.severity.value}: {finding.rule} since step {finding.first_step}: {finding.summary}"
-    if blind_to_frozen_policy(snapshot):
-        yield f"  {SEE_FROZEN}"
+    for caveat in caveats(snapshot):
+        yield f"  {caveat}"
 
 
 def verdict(snapshot: RunSnapshot) -> Iterator[str]:

@@ -28,6 +28,8 @@ FROZEN_POLICY = frozenset(
 """The rules of which at least one must see, or a frozen policy stays unseen."""
 ROWS = "rows"
 """What stands for every metric where nothing was logged that could be read."""
+LEAST_ROWS = 3
+"""Rows from which a rule alarms at all (``min_observations`` is 3 unless a rule says otherwise)."""
 SEE_FROZEN = "nothing would show a frozen policy in this run: set save_steps, or beta above 0"
 
 
@@ -153,6 +155,20 @@ def blind_to_frozen_policy(snapshot: RunSnapshot) -> bool:
     seeing = {rule.rule for rule in snapshot.rules if rule.status in (RuleStatus.OK, RuleStatus.FIRING)}
     telling = FROZEN_POLICY & {rule.rule for rule in snapshot.rules}
     return snapshot.rows > 0 and bool(telling) and not telling & seeing
+
+
+def too_few_rows(snapshot: RunSnapshot) -> bool:
+    """Whether the run is called healthy on so few rows that hardly a rule could have alarmed."""
+    return snapshot.verdict is RunVerdict.HEALTHY and 0 < snapshot.rows < LEAST_ROWS
+
+
+def caveats(snapshot: RunSnapshot) -> tuple[str, ...]:
+    """What the verdict must not be read without: whole sentences that begin small and lack their full stop."""
+    told = [SEE_FROZEN] if blind_to_frozen_policy(snapshot) else []
+    if too_few_rows(snapshot):
+        rows = "one row is" if snapshot.rows == 1 else f"{snapshot.rows} rows are"
+        told.append(f"{rows} too little to judge a run: most rules compare rows and need at least three")
+    return tuple(told)
 
 
 def _rule_view(monitor: Monitor, state: RunState) -> RuleView:

@@ -9,7 +9,7 @@ from typing import Any
 
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Severity
-from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, RunVerdict
+from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, RunVerdict, caveats
 from grpo_watch.core.told import in_full
 from grpo_watch.report.series import Series
 
@@ -71,6 +71,7 @@ def _run(report: RunReport) -> dict[str, Any]:
         "max_steps": snapshot.max_steps,
         "rows": snapshot.rows,
         "attempts": snapshot.attempt,
+        "caveats": list(caveats(snapshot)),
         "findings": [in_full(finding, snapshot.findings) for finding in snapshot.findings],
         "rules": [
             {"rule": rule.rule, "status": rule.status.value, "reason": rule.reason or None} for rule in snapshot.rules

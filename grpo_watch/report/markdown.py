@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Scalar, Severity
-from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, RunVerdict, blind_to_frozen_policy
+from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, RunVerdict, caveats
 from grpo_watch.core.waste import wasted_text
 from grpo_watch.report.collect import Provenance, RunReport, blind, first_cause, judged
 from grpo_watch.report.markdown_text import code, fenced, prose, table
@@ -39,8 +39,8 @@ def _run(report: RunReport) -> Iterator[str]:
         yield ""
     if len(snapshot.findings) > 1:
         yield from _timeline(snapshot.findings)
-    if blind_to_frozen_policy(snapshot):
-        yield f"**{SEE_FROZEN[0].upper()}{SEE_FROZEN[1:]}.**"
+    for caveat in caveats(snapshot):
+        yield f"**{caveat[0].upper()}{caveat[1:]}.**"
         yield ""
     yield from _unjudged(snapshot)
     yield from _also(report)

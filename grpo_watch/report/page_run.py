@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Scalar, Severity
-from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, RunVerdict, blind_to_frozen_policy
+from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, RunVerdict, caveats
 from grpo_watch.core.waste import wasted_text
 from grpo_watch.report.collect import ChannelReport, RunReport, blind, first_cause, judged
 from grpo_watch.report.markup import Html, joined, prose, tag
@@ -37,8 +37,8 @@ def _parts(report: RunReport, index: int) -> Iterator[Html]:
     snapshot = report.snapshot
     yield tag("h2", verdict_mark(snapshot.verdict), " ", snapshot.run)
     yield tag("p", facts_line(snapshot), class_="dim")
-    if blind_to_frozen_policy(snapshot):
-        yield tag("p", SEE_FROZEN[0].upper(), SEE_FROZEN[1:], ".", class_="note")
+    for caveat in caveats(snapshot):
+        yield tag("p", caveat[0].upper(), caveat[1:], ".", class_="note")
     cause = first_cause(snapshot)
     if cause is not None:
         yield _finding(cause, sign(cause, snapshot.findings), "First cause: ")

@@ -12,7 +12,7 @@ from rich.text import Text
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.first_sign import earlier_sign
 from grpo_watch.core.records import Scalar, Severity
-from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, RunVerdict, blind_to_frozen_policy
+from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, RunVerdict, caveats, too_few_rows
 from grpo_watch.core.waste import wasted_text
 from grpo_watch.report.collect import RunReport, blind, judged
 
@@ -70,6 +70,8 @@ def _run(report: RunReport) -> Iterator[tuple[Text, int]]:
 def _headline(snapshot: RunSnapshot) -> Text:
     verdict = snapshot.verdict.value
     line = Text(verdict.upper().replace("-", " "), style=STYLES.get(verdict, "bold"))
+    if too_few_rows(snapshot):
+        line = Text(f"{verdict.upper()} SO FAR", style="bold")
     line.append(f"  {printable(snapshot.run)}", style="bold")
     line.append("  " + printable(" · ".join(facts(snapshot))), style="dim")
     return line
@@ -151,8 +153,8 @@ def _footer(report: RunReport) -> Iterator[tuple[Text, int]]:
     snapshot = report.snapshot
     if judged(snapshot) and snapshot.verdict is not RunVerdict.NOT_EVALUABLE:
         yield Text(f"{judged(snapshot)} rules judged", style="dim"), 2
-    if blind_to_frozen_policy(snapshot):
-        yield Text(SEE_FROZEN, style="yellow"), 2
+    for caveat in caveats(snapshot):
+        yield Text(caveat, style="yellow"), 2
     unseeing = blind(snapshot)
     if snapshot.rows == 0 and unseeing:
         yield Text(f"{sum(map(len, unseeing.values()))} rules had no row to judge", style="dim"), 2

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.records import Severity
-from grpo_watch.core.snapshot import SEE_FROZEN, RuleStatus, RunSnapshot, blind_to_frozen_policy
+from grpo_watch.core.snapshot import RuleStatus, RunSnapshot, caveats
 from grpo_watch.core.told import in_full
 from grpo_watch.core.waste import wasted_text
 from grpo_watch.sinks.base import RunPicture
@@ -80,7 +80,7 @@ def brief_document(run: RunPicture) -> dict[str, Any]:
         "watching": statuses[RuleStatus.OK] + statuses[RuleStatus.FIRING],
         "blind": statuses[RuleStatus.BLIND],
         "broken": statuses[RuleStatus.BROKEN],
-        "unseen": SEE_FROZEN if blind_to_frozen_policy(snapshot) else "",
+        "unseen": "; ".join(caveats(snapshot)),
         "sources_down": [channel.source for channel in run.channels if not channel.up],
     }
 

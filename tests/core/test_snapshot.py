@@ -7,6 +7,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from grpo_watch.catalogue import catalogue
+from grpo_watch.config.rules import load_rules
 from grpo_watch.core.diagnosis import Finding
 from grpo_watch.core.engine import Engine
 from grpo_watch.core.records import (
@@ -20,7 +21,7 @@ from grpo_watch.core.records import (
     Severity,
     Tick,
 )
-from grpo_watch.core.snapshot import RuleStatus, RuleView, RunSnapshot, RunVerdict, take_snapshot, verdict_of
+from grpo_watch.core.snapshot import RuleStatus, RuleView, RunSnapshot, RunVerdict, caveats, take_snapshot, verdict_of
 from tests.support.records import Scripted, a_rule, row
 
 INFO, WARNING, CRITICAL = Severity
@@ -41,6 +42,28 @@ def watched(*rules: str, records: list[Record]) -> RunSnapshot:
 def status(snapshot: RunSnapshot) -> dict[str, tuple[RuleStatus, str]]:
     """Status and reason by rule."""
     return {view.rule: (view.status, view.reason) for view in snapshot.rules}
+
+
+@pytest.mark.parametrize(("rows", "told"), [(1, ["one row is"]), (2, ["2 rows are"]), (3, [])])
+def test_few_rows_are_too_little_to_judge(rows: int, told: list[str]) -> None:
+    """Rules need three rows before they alarm: that nothing was found in fewer says little, and is said."""
+    engine = Engine(load_rules(), DETECTORS)
+    for step in range(1, rows + 1):
+        engine.feed("run", row(step, reward_mean=0.5, kl_reference=0.001, grad_norm=1.0))
+    snapshot = take_snapshot(engine.run("run"))
+    assert snapshot.verdict is RunVerdict.HEALTHY
+    assert [each.partition(" too little")[0] for each in caveats(snapshot) if "too little" in each] == told
+
+
+def test_few_rows_with_a_finding_are_judged() -> None:
+    """Groups of one completion teach nothing, whatever comes: one row is enough to say so."""
+    engine = Engine(load_rules(), DETECTORS)
+    engine.feed("run", RunConfig("trl", None, {"num_generations": Setting(1, "test")}))
+    engine.feed("run", row(1, reward_mean=0.5))
+    snapshot = take_snapshot(engine.run("run"))
+    assert "group-size-one" in {finding.rule for finding in snapshot.findings}
+    assert snapshot.verdict is RunVerdict.CRITICAL
+    assert not [caveat for caveat in caveats(snapshot) if "too little" in caveat]
 
 
 def a_finding(**changes: object) -> Finding:

@@ -7,8 +7,9 @@ from io import StringIO
 from rich.console import Console
 
 from grpo_watch.report.collect import document
+from grpo_watch.report.markdown import markdown
 from grpo_watch.report.text import render
-from tests.support.reports import a_report, frozen
+from tests.support.reports import PROVENANCE, a_report, frozen
 
 
 def test_the_first_sign_and_what_was_told_stay() -> None:
@@ -38,3 +39,17 @@ def test_several_runs_are_counted_worst_first() -> None:
     told = StringIO()
     render(reports[:1], Console(file=told, width=200))
     assert "runs:" not in told.getvalue()
+
+
+def test_few_rows_are_no_healthy_run() -> None:
+    """The verdict keeps its word for scripts; people read at once that it rests on two rows."""
+    report = a_report(verdict="healthy", rows=2)
+    told = StringIO()
+    render([report], Console(file=told, width=200))
+    assert told.getvalue().startswith("HEALTHY SO FAR")
+    (run,) = document([report])["runs"]
+    assert run["verdict"] == "healthy"
+    (caveat,) = run["caveats"]
+    assert caveat.startswith("2 rows are too little to judge a run")
+    assert caveat in told.getvalue()
+    assert caveat[1:] in markdown([report], [], PROVENANCE)
