@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from grpo_watch.core.checkpoints import REMEMBERED, CheckpointHistory, changed, comparable
+from grpo_watch.core.checkpoints import REMEMBERED, CheckpointHistory, changed, comparable, trained_by_adapter
 from grpo_watch.core.records import CheckpointKind, TensorDigest
 from tests.support.records import a_checkpoint
 
@@ -59,3 +59,11 @@ def test_only_common_tensors_with_elements_are_compared() -> None:
     assert comparable(one, a_checkpoint(60, {"a": "1"})) == ["a"]
     hollow = replace(a_checkpoint(40, {}), tensors={"a": TensorDigest("F32", (0, 4), "0")})
     assert comparable(one, hollow) == []
+
+
+def test_what_an_adapter_trains_is_told_only_beside_a_base() -> None:
+    base, low, head = "layers.0.q.weight", "layers.0.q.lora_A.weight", "score.weight"
+    assert trained_by_adapter([base, low], {}) == {low}
+    assert trained_by_adapter([base, low, head], {"modules_to_save": "score"}) == {low, head}
+    assert trained_by_adapter([low], {}) is None
+    assert trained_by_adapter([base, head], {"modules_to_save": "score"}) is None

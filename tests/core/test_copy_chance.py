@@ -9,7 +9,7 @@ from math import log10, prod
 import pytest
 
 from grpo_watch.core.copies import ORDERLY, layout
-from grpo_watch.core.copy_chance import laid_alike
+from grpo_watch.core.copy_chance import counted_alike, laid_alike
 
 Pattern = tuple[int, ...]
 
@@ -53,3 +53,19 @@ def test_of_many_groups_some_may_lie_otherwise() -> None:
     assert laid_alike((0, 0, 1, 2), 9, 9, None) == pytest.approx(-8 * log10(6))
     assert laid_alike((0, 0, 0, 0), 5, 5) == 0.0
     assert laid_alike((0, 1, 0, 1), 1, 10) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("counts", "chance"),
+    [((2, 2), 6 / 16), ((3, 1), 8 / 16), ((1, 1), 1.0), ((2, 1, 1), 360 / 625), ((4,), 1.0)],
+    ids=str,
+)
+def test_how_often_texts_come_is_weighed_by_the_policy_that_gives_it_most(
+    counts: tuple[int, ...], chance: float
+) -> None:
+    """Two equally likely texts give 2+2 in 6 of 16 draws of four and 3+1 in 8.
+
+    Of more of them, five give 2+1+1 most often: 10 choices of the texts, 3 of the one that comes twice and 12 orders.
+    """
+    assert counted_alike(counts, 1, 1) == pytest.approx(log10(chance))
+    assert counted_alike(counts, 10, 9) == pytest.approx(min(0.0, log10(10) + 9 * log10(chance)))

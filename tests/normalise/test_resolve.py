@@ -129,6 +129,15 @@ def test_meaning_by_version(version: str, meaning: str) -> None:
     }
 
 
+def test_a_configuration_without_a_version_takes_none_away() -> None:
+    """A console that names only the framework, after the file that knew its version: old TRL logs the groups' mean."""
+    resolver = Resolver()
+    resolver.set_config(RunConfig("trl", "0.24.0", {}))
+    resolver.set_config(RunConfig("trl", None, {}))
+    first = next(rows("trl-0.24.0"))
+    assert "reward_group_std" in resolver.resolve(first).values
+
+
 def test_scaling_by_batch_changes_what_ms_swift_logs() -> None:
     """scale_rewards=batch: the batch's spread, in ms-swift as in TRL 0.23 to 0.26."""
     resolver = Resolver()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_watch.core.names import LABELLED, METRICS
-from grpo_watch.normalise.tables import frameworks, recognise, version_key
+from grpo_watch.normalise.tables import Terms, frameworks, recognise, version_key
 
 
 def test_every_metric_of_every_file_is_canonical() -> None:
@@ -53,3 +53,22 @@ def test_versions_compare_as_numbers() -> None:
     """0.9 is older than 0.27; suffixes don't count; nonsense is no version."""
     assert version_key("0.9.0") < version_key("0.27.0.dev0") < version_key("v1.16.0")  # type: ignore[operator]
     assert version_key("main") is None
+
+
+@pytest.mark.parametrize(
+    ("terms", "value", "leaves", "read"),
+    [
+        (Terms(positive=True), 0, {}, False),  # a LoRA rank of 0 is no adapter
+        (Terms(positive=True), 1, {}, True),
+        (Terms(times="n"), 8, {"n": 4}, 32),
+        (Terms(times="n"), 8, {}, None),
+        (Terms(when="on", otherwise=0.0), 0.1, {"on": True}, 0.1),
+        (Terms(when="on", otherwise=0.0), 0.1, {"on": False}, 0.0),
+        (Terms(when="on", otherwise=0.0), 0.1, {}, None),
+        (Terms(), 0.1, {}, 0.1),
+    ],
+)
+def test_terms_of_a_setting(terms: Terms, value: object, leaves: dict[str, object], read: object) -> None:
+    """What is absent says nothing: it is not the value under the other terms."""
+    assert terms.read(value, leaves) == read
+    assert (terms.read(value, leaves) is None) == (read is None)
