@@ -41,6 +41,10 @@ class Episodes:
             self._open[episode_of(notification)] = (stored.state, notification)
             self._muted += stored.state == MUTED
 
+    def follow(self, route: Route) -> None:
+        """The receiver has other wishes; of what it was told it is told the end."""
+        self._route = route
+
     def news(self, told: Notification, muted: Mute) -> Notification | None:
         """What the receiver is told of this; None: nothing."""
         if told.status == RESOLVED:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from grpo_watch.runtime.delivery.backoff import wait_before
+from grpo_watch.runtime.delivery.bundles import Bundles
 from grpo_watch.runtime.delivery.episodes import Episodes, Mute
+from grpo_watch.runtime.delivery.ledger import Ledger
 from grpo_watch.runtime.delivery.making import digest
-from grpo_watch.runtime.delivery.packing import pack, unpack
+from grpo_watch.runtime.delivery.packing import unpack
 from grpo_watch.runtime.delivery.trouble import Report, Trouble
 from grpo_watch.runtime.delivery.waiting import Queue, Row, without_news
 from grpo_watch.sinks.notification import Notification, Outcome, Result
 from grpo_watch.sinks.route import Routed
-from grpo_watch.store.deliveries import Changes, Kept, Queued
+from grpo_watch.store.deliveries import Changes, Kept
 
 MOST_WAITING = 10_000
 """Messages that wait for one receiver; beyond that the oldest is dropped, counted and told."""
-MOST_IDS = 50_000
-"""Ids of finished messages that are remembered, so that none is sent again."""
 DIGEST_FROM, MOST_PARTS = 6, 500
 """So many waiting messages become one, where the receiver takes digests; and at most so many."""
 SPLIT_TRIES = 10
@@ -52,31 +51,29 @@ class Outbox:
     """
 
     def __init__(self, routed: Routed, chance: Callable[[], float]) -> None:
-        self.name, self.pace, self._route = routed.receiver.name, routed.receiver.pace, routed.route
-        if self._route.per_minute is not None:
-            self.pace = max(self.pace, MINUTE / self._route.per_minute)
+        self.name = routed.receiver.name
+        self._follow(routed)
         self._chance = chance
-        self._queue, self._bundles = Queue(), deque[list[Row]]()
+        self._ledger, self._queue = Ledger(self.name), Queue()
+        self._bundles = Bundles(self._queue, self._ledger.note)
         self._held: list[Row] = []
         self._gathering: list[Row] = []
         self._flying: tuple[Row, ...] = ()
         self._episodes = Episodes(self.name, self._route)
         self._trouble = Trouble(self.name)
-        self._ids: dict[str, None] = {}
         self._next = 1
-        self._changes = Changes()
-        self._version = self._handed = self._stored = 0
         self._failures, self._free_at, self._full = 0, 0.0, False
-        self.counts: Counter[str] = Counter()
+        self.carried = threading.Lock()
+        """Held by the thread that carries the messages: another one begins when that has ended."""
         self.moved = threading.Condition(threading.RLock())
 
     def __len__(self) -> int:
         with self.moved:
-            return len(self._queue) + sum(map(len, self._bundles)) + len(self._held) + len(self._gathering)
+            return len(self._queue) + len(self._bundles) + len(self._held) + len(self._gathering)
 
     def load(self, kept: Kept) -> None:
         """Go on from what was stored."""
-        self._ids |= dict.fromkeys(name for sink, name in kept.finished[-MOST_IDS:] if sink == self.name)
+        self._ledger.load(kept.finished)
         for told in kept.told:
             if told.sink == self.name:
                 self._episodes.load(told)
@@ -85,13 +82,23 @@ class Outbox:
             if stored.sink != self.name:
                 continue
             self._next = max(self._next, stored.number + 1)
-            self._ids[stored.id] = None
+            self._ledger.waits(stored.id)
             if notification is None:
-                self._finish([stored.id], "damaged", 0.0)
+                self._ledger.finish([stored.id], "damaged", 0.0)
             else:
                 self._load(Row(stored.number, notification, stored.tries, stored.bundle, stored.together))
 
     # the engine
+
+    def follow(self, routed: Routed) -> None:
+        """Take another receiver of the same name, and other wishes; what waits is tried at once."""
+        with self.moved:
+            self._follow(routed)
+            self._episodes.follow(self._route)
+            self._failures, self._free_at = 0, 0.0
+            self._bundles.hurry()
+            self._queue.hurry()
+            self.moved.notify_all()
 
     def put(self, told: Sequence[Notification], now: float, muted: Mute) -> None:
         """Take news of alerts at ``now`` (Unix seconds)."""
@@ -120,18 +127,20 @@ class Outbox:
     def changes(self) -> Changes:
         """What is to be stored; handed out once."""
         with self.moved:
-            changes, self._changes = self._changes, Changes()
-            changes.told |= self._episodes.changed
-            self._episodes.changed = {}
-            self._handed = self._version
-            return changes
+            told, self._episodes.changed = self._episodes.changed, {}
+            return self._ledger.changes(told)
 
     def committed(self) -> None:
         """What ``changes`` gave is stored, or can't be now."""
         with self.moved:
-            if self._stored != self._handed:
-                self._stored = self._handed
+            if self._ledger.committed():
                 self.moved.notify_all()
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many messages ended how, since the start."""
+        with self.moved:
+            return self._ledger.counts.copy()
 
     def reports(self) -> list[Report]:
         """What is to be said of the receiver itself; handed out once."""
@@ -154,7 +163,7 @@ class Outbox:
             firing = list(self._episodes.firing())
             if self._route.quiet is None:
                 return firing
-            waiting = (*self._held, *self._gathering, *self._queue, *chain.from_iterable(self._bundles))
+            waiting = (*self._held, *self._gathering, *self._queue, *self._bundles)
             return without_news(firing, [row for row in waiting if self._holds(row, wall)])
 
     # the receiver's thread
@@ -162,19 +171,20 @@ class Outbox:
     def take(self, now: float, wall: float) -> Job | float:
         """What is to be sent, or how many seconds to wait (monotonic and Unix seconds)."""
         with self.moved:
-            if self._stored != self._version:
+            if not self._ledger.stored:
                 return IDLE_SECONDS
             self._release(wall)
-            self._part_for_the_night(wall)
+            if self._route.quiet is not None:  # a digest that did not arrive before the night waits for the morning
+                self._bundles.part(lambda row: self._holds(row, wall))
             if now < self._free_at:
                 return self._free_at - now
             head = self._next_unheld(wall)
-            if self._bundles and (head is None or self._bundles[0][0].due <= head.due):
-                rows = tuple(self._bundles[0])
+            rows = tuple(self._bundles.first)
+            if rows and (head is None or rows[0].due <= head.due):
                 return self._fly(digest([row.notification for row in rows], wall), rows, now)
             if head is None:
                 return IDLE_SECONDS
-            if not self._bundles and self._wants_digest() and self._bundle(wall):
+            if not rows and self._wants_digest() and self._bundle(wall):
                 return 0.0
             return self._fly(head.notification, (head,), now)
 
@@ -188,21 +198,21 @@ class Outbox:
                 return
             self._remove(job.rows)
             if outcome.result is Result.DELIVERED:
-                self._end(job.rows, "delivered" if outcome.reached else "passed", wall)
+                self._ledger.end(job.rows, "delivered" if outcome.reached else "passed", wall)
                 if outcome.reached:
                     self._failures = 0
                     self._well()
             elif len(job.rows) > 1:
-                self._separate(job.rows, alone=True)
+                self._bundles.separate(job.rows, alone=True)
             else:
-                self._end(job.rows, "refused", wall)
+                self._ledger.end(job.rows, "refused", wall)
                 self._trouble.begins(outcome.detail, [job.notification.run, *self._runs()])
 
     def refreshed(self, outcome: Outcome) -> None:
         """Take what became of telling again all that fires."""
         with self.moved:
             arrived = outcome.result is Result.DELIVERED
-            self.counts["refreshed" if arrived else "refresh-failed"] += 1
+            self._ledger.counts["refreshed" if arrived else "refresh-failed"] += 1
             if not arrived:
                 self._trouble.tried(outcome.detail, [told.run for told in self._episodes.firing()])
             elif outcome.reached and not len(self):
@@ -210,30 +220,25 @@ class Outbox:
 
     # parts of these
 
+    def _follow(self, routed: Routed) -> None:
+        self.receiver, self._route, self.pace = routed.receiver, routed.route, routed.receiver.pace
+        if self._route.per_minute is not None:
+            self.pace = max(self.pace, MINUTE / self._route.per_minute)
+
     def _load(self, row: Row) -> None:
-        if row.bundle and self._bundles and self._bundles[-1][0].bundle == row.bundle:
-            self._bundles[-1].append(row)
-            self._keep_order()
-        elif row.bundle:
-            self._bundles.append([row])
-            self._keep_order()
+        if row.bundle:
+            self._bundles.load(row)
         elif row.together:
             self._gathering.append(row)
         else:
             self._queue.add(row)
 
     def _take_in(self, told: Notification | None, now: float, *, together: bool = False) -> None:
-        if told is None or told.id in self._ids:
+        if told is None or self._ledger.known(told.id):
             return
         row = Row(self._next, told, together=together)
         self._next += 1
-        self._ids[told.id] = None
-        if len(self._ids) > MOST_IDS:
-            del self._ids[next(iter(self._ids))]
-        self._changes.queued.append(
-            Queued(self.name, told.id, row.number, told.run, now, pack(told), together=together)
-        )
-        self._version += 1
+        self._ledger.queue(row, now)
         if together:
             self._gathering.append(row)
             self._drop(now)
@@ -256,7 +261,7 @@ class Outbox:
                 self._gathering.remove(row)
             else:
                 self._queue.remove(row)
-            self._end([row], "dropped", now)
+            self._ledger.end([row], "dropped", now)
             self._full = True
             concerned = [row.notification.run, *self._runs()]
             self._trouble.begins(f"more than {MOST_WAITING} messages wait; the oldest are dropped", concerned)
@@ -280,14 +285,6 @@ class Outbox:
             for row in free:
                 row.together = True
             self._queue.insert(free)
-
-    def _part_for_the_night(self, wall: float) -> None:
-        """A digest that did not arrive before quiet hours goes back into the queue: they hold for each part."""
-        for rows in list(self._bundles) if self._route.quiet is not None else ():
-            if any(self._holds(row, wall) for row in rows):
-                self._bundles.remove(rows)
-                self._separate(rows, alone=False)
-                self._keep_order()
 
     def _next_unheld(self, wall: float) -> Row | None:
         """The first row that quiet hours don't keep back; what was kept back of its episode goes before it."""
@@ -315,34 +312,9 @@ class Outbox:
         rows = waiting[:MOST_PARTS]
         if len(rows) < 2:  # noqa: PLR2004  one is no digest
             return False
-        self._remove(rows)
-        for row in rows:
-            row.bundle = rows[0].number
-            self._note(row)
-        self._bundles.append(rows)
-        self._keep_order()
-        self._version += 1
+        self._bundles.make(rows)
+        self._ledger.hold()
         return True
-
-    def _halve(self, rows: Sequence[Row]) -> None:
-        """Leave the first half of a digest together; the rest, or both of two, go by themselves or with what comes."""
-        half = len(rows) // 2
-        self._remove(rows)
-        if half > 1:
-            self._bundles.append(list(rows[:half]))
-        self._separate(rows[half if half > 1 else 0 :], alone=half <= 1)
-        self._keep_order()
-        self._version += 1
-
-    def _separate(self, rows: Sequence[Row], *, alone: bool) -> None:
-        for row in rows:
-            row.bundle, row.together, row.alone = 0, False, alone
-            self._note(row)
-        self._queue.insert(rows)
-
-    def _keep_order(self) -> None:
-        """A run's news wait for what a digest says of it; those of other runs may pass one that does not arrive."""
-        self._queue.hold_back(frozenset(row.notification.run for rows in self._bundles for row in rows))
 
     def _fly(self, notification: Notification, rows: tuple[Row, ...], now: float) -> Job | float:
         if rows[0].due > now:
@@ -351,40 +323,28 @@ class Outbox:
         return Job(notification, rows)
 
     def _put_off(self, rows: Sequence[Row], outcome: Outcome, now: float, wall: float) -> None:
-        self.counts["retried"] += 1
+        self._ledger.counts["retried"] += 1
         self._failures += 1
         self._free_at = max(self._free_at, now + wait_before(self._failures, self._chance, outcome.retry_after))
         due = now + wait_before(rows[0].tries + 1, self._chance, outcome.retry_after)
         for row in rows:
             row.tries, row.due = row.tries + 1, due
-            self._note(row)
+            self._ledger.note(row)
         self._trouble.tried(outcome.detail, [row.notification.run for row in rows] + self._runs())
         if rows[0].tries >= min(GIVE_UP_TRIES, outcome.most_tries or GIVE_UP_TRIES):
             self._remove(rows)
-            self._end(rows, "expired", wall)
+            self._ledger.end(rows, "expired", wall)
         elif not rows[0].bundle:
             self._queue.put_off(rows[0], due)
         elif rows[0].tries % SPLIT_TRIES == 0:
-            self._halve(rows)
+            self._bundles.halve(rows)
+            self._ledger.hold()
 
-    def _remove(self, rows: Iterable[Row]) -> None:
-        for row in rows:
-            if not row.bundle:
-                self._queue.remove(row)
-            elif self._bundles and self._bundles[0][0].bundle == row.bundle:
-                self._bundles.popleft()
-                self._keep_order()
-
-    def _note(self, row: Row) -> None:
-        self._changes.changed[self.name, row.notification.id] = (row.tries, row.bundle)
-
-    def _end(self, rows: Iterable[Row], outcome: str, wall: float) -> None:
-        names = [row.notification.id for row in rows]
-        self.counts[outcome] += len(names)
-        self._finish(names, outcome, wall)
-
-    def _finish(self, names: Iterable[str], outcome: str, wall: float) -> None:
-        self._changes.finished.update(((self.name, name), (outcome, wall)) for name in names)
+    def _remove(self, rows: Sequence[Row]) -> None:
+        if rows[0].bundle:
+            self._bundles.remove(rows)
+        else:
+            self._queue.remove(rows[0])
 
     def _runs(self) -> list[str]:
         return self._queue.runs()

@@ -118,6 +118,13 @@ class Queue:
         row.due = due
         self._offer(row)
 
+    def hurry(self) -> None:
+        """Try every row at once."""
+        for row in self._rows.values():
+            row.due = 0.0
+        for line in self._runs.values():
+            self._offer(line[0])
+
     def remove(self, row: Row) -> None:
         """Take a row out."""
         del self._rows[row.number]
