@@ -10,27 +10,33 @@ from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings
 from grpo_watch.runtime.reconcile import RuleSet, rule_set
 
-NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "wandb", "allow_roots", "sinks")
-"""Settings that a reload does not change; rules, labels and settings of runs it does."""
+NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "wandb", "allow_roots")
+"""Settings that a reload does not change; receivers, rules, labels and settings of runs it does."""
 
 log = logging.getLogger("grpo_watch.run")
 
 
 class Current:
-    """The settings in force; SIGHUP replaces them when the whole file and its rules load, and not at all otherwise."""
+    """The settings in force; SIGHUP replaces them when the whole file and its rules load, and not at all otherwise.
 
-    def __init__(self, load: Callable[[], Settings]) -> None:
-        self._load = load
+    Args:
+        load: reads the settings.
+        prepare: makes what the settings ask for, to be taken after the reload; may raise ``ConfigError``.
+    """
+
+    def __init__(self, load: Callable[[], Settings], prepare: Callable[[Settings], None] = lambda _: None) -> None:
+        self._load, self._prepare = load, prepare
         self.settings = load()
 
     def reload(self) -> RuleSet:
         """Take the settings anew; answers with their rules.
 
         Raises:
-            ConfigError, RuleError: a file can't be used; the old settings stay.
+            ConfigError, RuleError: a file can't be used, or a receiver can't be made; the old settings stay.
         """
         fresh = self._load()
         rules = rules_in_force(fresh)
+        self._prepare(fresh)
         waiting = [name for name in NEED_A_RESTART if getattr(fresh, name) != getattr(self.settings, name)]
         if [entry.path for entry in fresh.runs] != [entry.path for entry in self.settings.runs]:
             waiting.append("runs: path")

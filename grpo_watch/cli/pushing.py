@@ -5,37 +5,24 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from queue import SimpleQueue
 
 from grpo_watch.config.schema import Mute, Settings
+from grpo_watch.config.sinks import Sink
 from grpo_watch.core.records import RunEvent
 from grpo_watch.runtime.daemon import Daemon
-from grpo_watch.runtime.delivery.courier import Around, Courier
+from grpo_watch.runtime.delivery.courier import Around
+from grpo_watch.runtime.delivery.couriers import Couriers
 from grpo_watch.runtime.delivery.desk import Desk, Wishes
 from grpo_watch.runtime.receivers import Around as Given
-from grpo_watch.runtime.receivers import build
+from grpo_watch.runtime.receivers import build, names_of
 from grpo_watch.sinks.base import Standing
 from grpo_watch.sinks.route import Muted, Routed
 
 
-@dataclass(frozen=True, slots=True)
 class Pushing:
-    """The desk of a daemon and its receivers, in the order of the settings."""
-
-    desk: Desk
-    routed: Sequence[Routed]
-
-    def couriers(self, daemon: Daemon, ring: Callable[[], None]) -> list[Courier]:
-        """A courier for each receiver; ``ring`` wakes the engine."""
-        around = Around(daemon.picture, time.time, time.monotonic, random.random, ring)
-        pairs = zip(self.desk.outboxes, self.routed, strict=True)
-        return [Courier(outbox, routed.receiver, around) for outbox, routed in pairs]
-
-
-def pushing(settings: Callable[[], Settings], page: str, instance: str, daemon: Callable[[], Daemon | None]) -> Pushing:
-    """What is pushed under these settings.
+    """The desk of a daemon and its receivers.
 
     Args:
         settings: those in force; mutes and the backlog's are asked again each time.
@@ -46,25 +33,61 @@ def pushing(settings: Callable[[], Settings], page: str, instance: str, daemon: 
     Raises:
         ConfigError: a receiver can't be made (a secret that can't be read, a missing library).
     """
-    said: SimpleQueue[tuple[str, RunEvent]] = SimpleQueue()
 
-    def late() -> float | None:
-        running = daemon()
-        return running.late() if running else None
+    def __init__(
+        self, settings: Callable[[], Settings], page: str, instance: str, daemon: Callable[[], Daemon | None]
+    ) -> None:
+        said: SimpleQueue[tuple[str, RunEvent]] = SimpleQueue()
 
-    def standing(run: str) -> Standing | None:
-        running = daemon()
-        return running.standing(run) if running else None
+        def late() -> float | None:
+            running = daemon()
+            return running.late() if running else None
 
-    given = Given(time.time, instance, late, standing, lambda run, event: said.put((run, event)))
-    routed = build(settings().sinks, given)
-    wishes = Wishes(
-        mutes=lambda: muted(settings().mute),
-        backlog=lambda: settings().notify_backlog,
-        page=page,
-        runbook=lambda: settings().runbook_url,
-    )
-    return Pushing(Desk(routed, wishes, random.random, said), routed)
+        def standing(run: str) -> Standing | None:
+            running = daemon()
+            return running.standing(run) if running else None
+
+        self._given = Given(time.time, instance, late, standing, lambda run, event: said.put((run, event)))
+        self._sinks, self._routed = self._made(settings().sinks)
+        self._prepared: Sequence[Routed] | None = None
+        wishes = Wishes(
+            mutes=lambda: muted(settings().mute),
+            backlog=lambda: settings().notify_backlog,
+            page=page,
+            runbook=lambda: settings().runbook_url,
+        )
+        self.desk = Desk(list(self._routed.values()), wishes, random.random, said)
+
+    def couriers(self, daemon: Daemon, ring: Callable[[], None]) -> Couriers:
+        """The couriers of the receivers; ``ring`` wakes the engine."""
+        return Couriers(self.desk, Around(daemon.picture, time.time, time.monotonic, random.random, ring))
+
+    def prepare(self, fresh: Settings) -> None:
+        """Make the receivers of other settings, all of them, so that a mistake in one leaves the old ones in force.
+
+        One whose settings did not change stays as it is: its secrets are read for each request anyway.
+
+        Raises:
+            ConfigError: a receiver can't be made.
+        """
+        sinks, routed = self._made(fresh.sinks)
+        same = {name for name, sink in sinks.items() if self._sinks.get(name) == sink}
+        for name in same:
+            routed[name].receiver.close()
+            routed[name] = self._routed[name]
+        if list(sinks.items()) != list(self._sinks.items()):
+            self._prepared = list(routed.values())
+        self._sinks, self._routed = sinks, routed
+
+    def prepared(self) -> Sequence[Routed] | None:
+        """The receivers that were prepared since this was last asked; None where they are as before."""
+        prepared, self._prepared = self._prepared, None
+        return prepared
+
+    def _made(self, sinks: Sequence[Sink]) -> tuple[dict[str, Sink], dict[str, Routed]]:
+        names = names_of(sinks)
+        routed = build(sinks, self._given)
+        return dict(zip(names, sinks, strict=True)), dict(zip(names, routed, strict=True))
 
 
 def muted(mutes: Sequence[Mute]) -> list[Muted]:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from grpo_watch.cli.current import Current, rules_in_force
 from grpo_watch.cli.front import Front
 from grpo_watch.cli.piped import Followed, followed
-from grpo_watch.cli.pushing import pushing
+from grpo_watch.cli.pushing import Pushing
 from grpo_watch.cli.remote import Poller, local_paths
 from grpo_watch.cli.spoken import say, summary, verdict
 from grpo_watch.config.entries import entry_for
@@ -125,7 +125,8 @@ def running(
         told: what is said of a run once it was read.
         inbox: where signals are put.
     """
-    current = Current(load)
+    pushed: Pushing | None = None
+    current = Current(load, lambda fresh: pushed.prepare(fresh) if pushed else None)
     settings = current.settings
     given = given if isinstance(given, Followed) else Followed(list(given))
     places = watched_paths(given.paths, settings)
@@ -133,7 +134,7 @@ def running(
     rules_in_force(settings)  # a mistake in a rule file is told before anything is opened
     front, daemons = Front(settings), list[Daemon]()
     try:
-        pushed = pushing(lambda: current.settings, front.page, folder.name, lambda: daemons[0] if daemons else None)
+        pushed = Pushing(lambda: current.settings, front.page, folder.name, lambda: daemons[0] if daemons else None)
         keeper = Keeper(Store(folder, time.time()))
     except BaseException:
         front.close()
@@ -150,6 +151,7 @@ def running(
         plan=plan_of(settings, exit_when_done=exit_when_done),
         report=lambda snapshot: say(*told(snapshot)),
         desk=pushed.desk,
+        receivers=pushed.prepared,
     )
     daemons.append(daemon)
     poller = Poller(places, settings, bell.ring)

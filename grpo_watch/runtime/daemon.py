@@ -10,7 +10,7 @@ from pathlib import Path
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.runtime.clock import Jumps
 from grpo_watch.runtime.closeup import Closeup
-from grpo_watch.runtime.delivery.desk import Desk
+from grpo_watch.runtime.delivery.desk import ABANDON_SECONDS, Desk
 from grpo_watch.runtime.keeper import Keeper
 from grpo_watch.runtime.options import Options
 from grpo_watch.runtime.reconcile import RuleSet
@@ -18,6 +18,7 @@ from grpo_watch.runtime.reload import RulesInForce
 from grpo_watch.runtime.roster import Roster
 from grpo_watch.runtime.sparks import Spark
 from grpo_watch.sinks.base import Histogram, Picture, Standing
+from grpo_watch.sinks.route import Routed
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discover import FoundRun
 
@@ -61,6 +62,7 @@ class Daemon:
         plan: how to behave.
         report: told once of each run when it was first read (for people at a terminal).
         desk: takes what is to be sent.
+        receivers: those that the last loading of the rules brought; None where they are as before.
     """
 
     def __init__(  # noqa: PLR0913  what it is connected to
@@ -75,9 +77,10 @@ class Daemon:
         plan: Plan = DEFAULT,
         report: Callable[[RunSnapshot], None] = lambda _: None,
         desk: Desk | None = None,
+        receivers: Callable[[], Sequence[Routed] | None] = lambda: None,
     ) -> None:
         self._keeper, self._clock, self._timer, self._plan = keeper, clock, timer, plan
-        self._desk = desk or Desk()
+        self._desk, self._receivers = desk or Desk(), receivers
         self._desk.load(keeper.messages())
         self._rules = RulesInForce(rules)
         self._roster = Roster(keeper, submit, self._rules.now, options=options, linger=plan.linger, report=report)
@@ -132,7 +135,7 @@ class Daemon:
         return self._roster.get(run).standing()
 
     def reload(self) -> None:
-        """Load the rules anew at the next turn."""
+        """Load rules and receivers anew at the next turn."""
         self._rules.want()
 
     # the engine
@@ -164,8 +167,15 @@ class Daemon:
         self._keeper.close(now)
 
     def _reload(self, now: float) -> None:
-        if self._rules.reload():
+        changed, routed = self._rules.reload(), self._receivers()
+        if changed or routed is not None:
             self._store(now)
+        if routed is not None:
+            self._desk.follow(routed, self._keeper.messages())
+            log.warning(
+                "receivers reloaded", extra={"fields": {"sinks": ", ".join(one.receiver.name for one in routed)}}
+            )
+        if changed:
             self._roster.judge_anew(self._rules.now, now)
             log.warning("rules reloaded", extra={"fields": {"rules": len(self._rules.now.rules)}})
 
@@ -218,6 +228,7 @@ class Daemon:
         if now - self._kept_at >= HOUSEKEEPING_SECONDS:
             self._kept_at = now
             self._keeper.prune(now, self._plan.retention_days, self._plan.retention_bytes)
+            self._desk.abandoned(self._keeper.abandon(self._desk.names, now - ABANDON_SECONDS, now))
             self._state_bytes = self._keeper.size()
 
     def _paint(self) -> Picture:

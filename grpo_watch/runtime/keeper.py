@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from grpo_watch.core.alerts import Alert
@@ -185,6 +185,14 @@ class Keeper:
         except StoreError as error:
             self._failed(error, now)
             return []
+
+    def abandon(self, names: Iterable[str], before: float, now: float) -> dict[str, int]:
+        """Give up messages that wait for receivers of no such name (see ``Store.abandon``)."""
+        try:
+            return self._store.abandon(names, before, now) if self.ok else {}
+        except StoreError as error:
+            self._failed(error, now)
+            return {}
 
     def size(self) -> int:
         """Bytes of state on disk."""

@@ -67,7 +67,7 @@ def build(sinks: Sequence[Sink], around: Around) -> list[Routed]:
     Raises:
         ConfigError: a secret can't be read, or a library that the sink needs is not installed.
     """
-    names = _names(sinks)
+    names = names_of(sinks)
     return [Routed(_receiver(sink, name, around), route_of(sink)) for sink, name in zip(sinks, names, strict=True)]
 
 
@@ -93,7 +93,7 @@ def pushed_groups(sinks: Sequence[Sink]) -> list[PushedGroup]:
     """
     return [
         PushedGroup(name, sink.url.reveal(), sink.instance, _access(sink))
-        for sink, name in zip(sinks, _names(sinks), strict=True)
+        for sink, name in zip(sinks, names_of(sinks), strict=True)
         if isinstance(sink, PushgatewaySink)
     ]
 
@@ -114,7 +114,7 @@ def route_of(routing: Routing) -> Route:
     )
 
 
-def _names(sinks: Sequence[Sink]) -> list[str]:
+def names_of(sinks: Sequence[Sink]) -> list[str]:
     """A name for each, unique: what the settings call it, else its type and address, numbered from the second on."""
     seen: Counter[str] = Counter()
     names = []

@@ -11,7 +11,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from grpo_watch.runtime.daemon import Daemon
-from grpo_watch.runtime.delivery.courier import Courier
+from grpo_watch.runtime.delivery.couriers import Couriers
 from grpo_watch.runtime.waker import Doorbell, Waker
 from grpo_watch.runtime.worker import Worker
 from grpo_watch.sources.discover import Discoverer
@@ -40,7 +40,7 @@ class Service:
         paths: what to watch; may appear later.
         discoverer: finds the runs.
         timer: monotonic seconds.
-        couriers: one for each receiver.
+        couriers: those of the receivers.
         inbox: takes signal numbers; a new one by default.
     """
 
@@ -53,7 +53,7 @@ class Service:
         paths: Sequence[Path],
         discoverer: Discoverer | RemoteDiscoverer,
         timer: Callable[[], float],
-        couriers: Sequence[Courier] = (),
+        couriers: Couriers | None = None,
         inbox: SimpleQueue[int] | None = None,
     ) -> None:
         self._daemon, self._worker, self._waker, self._timer = daemon, worker, waker, timer
@@ -61,22 +61,22 @@ class Service:
         self._doorbell = Doorbell(waker)
         self._stopping = threading.Event()
         self._threads = [self._thread("engine", self._engine), self._thread("discovery", self._discovery)]
-        self._couriers = tuple(couriers)
-        self._threads += [self._thread(f"sink {courier.outbox.name}", courier.run) for courier in couriers]
+        self._couriers = couriers
         self.inbox = inbox or SimpleQueue[int]()
         self.failed = False
 
     def start(self) -> None:
         """Start all threads."""
         self._doorbell.start()
+        self._follow()
         for thread in self._threads:
             thread.start()
 
     def wait(self, others: Sequence[threading.Thread] = (), each: Callable[[], None] = lambda: None) -> None:
         """Return when told to by a signal number in ``inbox``, when done, or when a thread (also of ``others``) died.
 
-        SIGHUP loads the rules anew. Signal handlers may put into the inbox at any time. ``each`` is called twice a
-        second and oftener.
+        SIGHUP loads rules and receivers anew. Signal handlers may put into the inbox at any time. ``each`` is called
+        twice a second and oftener.
         """
         while not self._stopping.is_set():
             each()
@@ -87,10 +87,11 @@ class Service:
                     self._waker.ring()
                 else:
                     return
-            dead = next((thread.name for thread in (*self._threads, *others) if not thread.is_alive()), None)
-            # A thread that ended because all is done said so before it died.
-            if dead is not None and self.inbox.empty() and not self._stopping.is_set():
-                self._fail(dead)
+            dead = next((thread for thread in (*self._all(), *others) if not thread.is_alive()), None)
+            # A thread that ended because all is done, or its receiver was removed, was let go before it died.
+            let_go = self._stopping.is_set() or dead not in (*self._all(), *others)
+            if dead is not None and self.inbox.empty() and not let_go:
+                self._fail(dead.name)
 
     def close(self) -> None:
         """End the threads and store what is left; a few seconds at most, even if a read hangs.
@@ -99,10 +100,10 @@ class Service:
         """
         self._stopping.set()
         self._waker.ring()
-        for courier in self._couriers:
-            courier.stop()
+        if self._couriers is not None:
+            self._couriers.stop()
         until = self._timer() + STOP_SECONDS
-        for thread in self._threads:
+        for thread in self._all():
             thread.join(max(0.0, until - self._timer()))
         if not self._threads[0].is_alive():
             self._daemon.close()
@@ -112,12 +113,20 @@ class Service:
     def _engine(self) -> None:
         while not self._stopping.is_set():
             pause = self._daemon.turn()
+            self._follow()
             self._worker.rest()
             if self._daemon.done:
                 self.inbox.put(DONE)
                 return
             if pause:
                 self._waker.wait(pause)
+
+    def _follow(self) -> None:
+        if self._couriers is not None:
+            self._couriers.follow(self._thread)
+
+    def _all(self) -> tuple[threading.Thread, ...]:
+        return (*self._threads, *(self._couriers.threads if self._couriers is not None else ()))
 
     def _discovery(self) -> None:
         pause = 0.0

@@ -14,6 +14,8 @@ FIRING, RESOLVED = "firing", "resolved"
 """Values of ``Notification.status``."""
 STOP_RULE = "stop-asked"
 """The alert of a run that is asked to stop; its key is the receiver that asks."""
+OWN_RULE = "delivery-failing"
+"""The alert of a receiver that gets nothing; its key is the receiver."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -121,6 +121,19 @@ def read(database: sqlite3.Connection) -> Kept:
 def prune(database: sqlite3.Connection, before: float) -> None:
     """Forget the ids of messages that became final before that time (Unix seconds)."""
     database.execute("DELETE FROM deliveries WHERE outcome <> 'waiting' AND at < ?", (before,))
+
+
+def abandon(database: sqlite3.Connection, names: Iterable[str], before: float, now: float) -> dict[str, int]:
+    """Give up what was queued before that time (Unix seconds) for none of these receivers; how much, by name."""
+    query = "SELECT sink, COUNT(*) FROM deliveries WHERE outcome = 'waiting' AND at < ? GROUP BY sink"
+    known = frozenset(names)
+    found = {sink: count for sink, count in database.execute(query, (before,)).fetchall() if sink not in known}
+    database.executemany(
+        "UPDATE deliveries SET outcome = 'abandoned', at = ?, data = NULL "
+        "WHERE outcome = 'waiting' AND at < ? AND sink = ?",
+        [(now, before, sink) for sink in found],
+    )
+    return found
 
 
 def forget(database: sqlite3.Connection, run: str) -> None:

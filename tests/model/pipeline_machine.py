@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime, time, timezone
 from pathlib import Path
@@ -145,8 +145,8 @@ class PipelineMachine(RuleBasedStateMachine):
         """A process begins, and reads what is stored; a receiver may take a message before discovery has looked."""
         self.store = Store(self.folder / "state", self.wall)
         self._commit = self.store.commit
-        routed = [Routed(self.wires[name].receiver(), route) for name, route in ROUTES.items()]
-        self.desk = Desk(routed)
+        self.desk = Desk(self.routed(ROUTES))
+        self.brought: list[Routed] | None = None
         self.daemon = Daemon(
             Keeper(self.store),
             self.load,
@@ -154,12 +154,9 @@ class PipelineMachine(RuleBasedStateMachine):
             clock=SteadyClock(lambda: self.wall, lambda: self.timer),
             timer=lambda: self.timer,
             desk=self.desk,
+            receivers=self.take_brought,
         )
-        around = Around(self.daemon.picture, lambda: self.wall, lambda: self.timer, lambda: 1.0, lambda: None)
-        self.couriers = {
-            each.receiver.name: Courier(outbox, each.receiver, around)
-            for outbox, each in zip(self.desk.outboxes, routed, strict=True)
-        }
+        self.take_on_couriers()
         self.discoverer = Discoverer()
         self.store.commit = self.commit  # type: ignore[method-assign]
         self.dies = ""
@@ -167,6 +164,20 @@ class PipelineMachine(RuleBasedStateMachine):
             self.send(early, ["200"])
             self.daemon.turn()
         self.look()
+
+    def take_on_couriers(self) -> None:
+        """A courier for each receiver."""
+        around = Around(self.daemon.picture, lambda: self.wall, lambda: self.timer, lambda: 1.0, lambda: None)
+        self.couriers = {outbox.name: Courier(outbox, around) for outbox in self.desk.outboxes}
+
+    def routed(self, names: Iterable[str]) -> list[Routed]:
+        """These receivers, in their order."""
+        return [Routed(self.wires[name].receiver(), route) for name, route in ROUTES.items() if name in names]
+
+    def take_brought(self) -> list[Routed] | None:
+        """What a SIGHUP brought."""
+        brought, self.brought = self.brought, None
+        return brought
 
     def load(self) -> RuleSet:
         """The rules as their files are now."""
@@ -242,6 +253,17 @@ class PipelineMachine(RuleBasedStateMachine):
         self.daemon.reload()
         self.daemon.turn()
         self.broken = False
+
+    @rule(name=st.sampled_from(["plain", "digests", "critical"]), while_away=st.integers(0, 3))
+    def receivers_change(self, name: str, while_away: int) -> None:
+        """SIGHUP takes a receiver out, the engine turns, and another SIGHUP brings it back."""
+        self.brought = self.routed({*ROUTES} - {name})
+        self.daemon.turn()
+        for _ in range(while_away):
+            self.wait(1.1)
+        self.brought = self.routed(ROUTES)
+        self.daemon.turn()
+        self.take_on_couriers()
 
     @rule(name=st.sampled_from(list(ROUTES)), answers=st.lists(st.sampled_from(ANSWERS), min_size=1, max_size=6))
     def send(self, name: str, answers: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from grpo_watch.runtime.daemon import Daemon, Plan
 from grpo_watch.runtime.delivery.desk import Desk
 from grpo_watch.runtime.keeper import Keeper
 from grpo_watch.runtime.reconcile import RuleSet, rule_set
+from grpo_watch.sinks.route import Routed
 from grpo_watch.sources.discover import Discoverer
 from grpo_watch.store.state import Store
 
@@ -66,6 +67,7 @@ class Live:
     ) -> None:
         self.now, self.timer, self.path = now, 0.0, path
         self.reported: list[RunSnapshot] = []
+        self._receivers: Sequence[Routed] | None = None
         self.discoverer = Discoverer()
         self.store = Store(state, now)
         self.daemon = Daemon(
@@ -77,7 +79,17 @@ class Live:
             plan=Plan(**plan),
             report=self.reported.append,
             desk=desk,
+            receivers=self._brought,
         )
+
+    def follow(self, *routed: Routed) -> None:
+        """As after a SIGHUP that brought these receivers."""
+        self._receivers = routed
+        self.daemon.turn()
+
+    def _brought(self) -> Sequence[Routed] | None:
+        brought, self._receivers = self._receivers, None
+        return brought
 
     def look(self) -> None:
         """Let discovery look."""

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from grpo_watch.runtime.delivery.backoff import wait_before
 from grpo_watch.runtime.delivery.outbox import Job, Outbox
 from grpo_watch.sinks.base import Picture
-from grpo_watch.sinks.notification import Outcome, Receiver, Result
+from grpo_watch.sinks.notification import Outcome, Result
+
+AFTER_ANOTHER = 0.5
+"""Seconds between two looks whether a courier that waits for another one is to end."""
 
 log = logging.getLogger("grpo_watch.delivery")
 
@@ -29,14 +32,26 @@ class Around:
 class Courier:
     """One receiver's thread; ``run`` returns after ``stop``, at the latest when the call under way ends."""
 
-    def __init__(self, outbox: Outbox, receiver: Receiver, around: Around) -> None:
-        self.outbox, self._receiver, self._around = outbox, receiver, around
+    def __init__(self, outbox: Outbox, around: Around) -> None:
+        self.outbox, self._receiver, self._around = outbox, outbox.receiver, around
         self._stopping = threading.Event()
         self._refresh_at = around.timer()
         self._refresh_failures = 0
 
     def run(self) -> None:
-        """Send until told to stop; then tell a last time what is, and let go of the receiver."""
+        """Send until told to stop; then tell a last time what is, and let go of the receiver.
+
+        Where the messages are still carried by the courier of a receiver that was removed, and is back, begin after it.
+        """
+        while not self.outbox.carried.acquire(timeout=AFTER_ANOTHER):
+            if self._stopping.is_set():
+                return
+        try:
+            self._carry()
+        finally:
+            self.outbox.carried.release()
+
+    def _carry(self) -> None:
         while not self._stopping.is_set():
             pause = self.step()
             if pause:
@@ -56,6 +71,7 @@ class Courier:
     def step(self) -> float:
         """Do what is due; returns for how many seconds there is nothing to do."""
         around = self._around
+        self._take_over()
         every = self._receiver.refresh_every
         if every is not None and around.timer() >= self._refresh_at:
             self._refresh()
@@ -67,6 +83,13 @@ class Courier:
             around.ring()  # a digest is to be stored before it goes
             job = 1.0
         return job if every is None else max(0.001, min(job, self._refresh_at - around.timer()))
+
+    def _take_over(self) -> None:
+        """Go on with the receiver that the settings have by now."""
+        if self._receiver is not self.outbox.receiver:
+            self._receiver.close()
+            self._receiver = self.outbox.receiver
+            self._refresh_at, self._refresh_failures = self._around.timer(), 0
 
     def _send(self, job: Job) -> Outcome:
         try:

@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from grpo_watch.core.records import AlertState, EventKind, RunEvent
-from grpo_watch.runtime.delivery.episodes import OWN_RULE
 from grpo_watch.runtime.delivery.making import Told as Material
-from grpo_watch.runtime.delivery.making import firing, notifications
+from grpo_watch.runtime.delivery.making import firing, notifications, over
 from grpo_watch.runtime.delivery.outbox import Outbox
+from grpo_watch.runtime.delivery.waiting import episode_of
 from grpo_watch.runtime.runwatch import RunWatch
-from grpo_watch.sinks.notification import Notification
+from grpo_watch.sinks.notification import OWN_RULE, Notification
 from grpo_watch.sinks.route import Muted, Routed
 from grpo_watch.store.deliveries import Changes, Kept
 from grpo_watch.store.state import Batch
@@ -24,6 +24,9 @@ log = logging.getLogger("grpo_watch.delivery")
 
 GATHER_SECONDS = 60.0
 """What was found firing at the start waits so long at most for the other runs to be read, to go as one digest."""
+ABANDON_SECONDS = 7 * 86_400.0
+"""A message waits for a receiver that is not configured as long as this: a week, in which somebody sees what the log
+says of it. What still fires is told anew to a receiver that is configured later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +60,16 @@ class Desk:
         chance: Callable[[], float] = lambda: 1.0,
         said: SimpleQueue[tuple[str, RunEvent]] | None = None,
     ) -> None:
-        self.outboxes = [Outbox(each, chance) for each in routed]
-        self._wishes = wishes or Wishes()
+        self.outboxes: Sequence[Outbox] = [Outbox(each, chance) for each in routed]
+        """One for each receiver; another list once the settings brought other receivers."""
+        self._chance, self._wishes = chance, wishes or Wishes()
         self._said = said or SimpleQueue()
         self._gather_until: float | None = 0.0
-        self._arrived: WeakSet[RunWatch] = WeakSet()
+        self._leaving: list[Outbox] = []
+        self._past: Counter[tuple[str, str]] = Counter()
+        self._round = 0
+        self._since: dict[str, int] = {}
+        self._arrived: WeakKeyDictionary[RunWatch, int] = WeakKeyDictionary()
         self._unheard: dict[tuple[str, str], str] = {}
         self._ended: WeakKeyDictionary[RunWatch, dict[str, tuple[int, int]]] = WeakKeyDictionary()
         self.troubled: Mapping[str, str] = {}
@@ -72,9 +80,35 @@ class Desk:
         for outbox in self.outboxes:
             outbox.load(kept)
         names = {outbox.name for outbox in self.outboxes}
-        for sink, count in Counter(queued.sink for queued in kept.queued if queued.sink not in names).items():
-            fields = {"sink": sink, "waiting": count, "fix": f"to have them sent, give a sink this name: {sink}"}
-            log.warning("messages wait for a receiver that is not configured", extra={"fields": fields})
+        _orphaned(Counter(queued.sink for queued in kept.queued if queued.sink not in names))
+
+    def follow(self, routed: Sequence[Routed], kept: Kept) -> None:
+        """Have these receivers from now on; ``kept`` is what is stored by now.
+
+        One that changed keeps its queue. What fires is told to it and to new ones, as far as they don't know of it.
+        What waits for one that is named no more stays stored, and so does the answer to what is under way to it.
+        """
+        before = {outbox.name: outbox for outbox in (*self._leaving, *self.outboxes)}
+        here = {outbox.name for outbox in self.outboxes}
+        self._round += 1
+        after = []
+        for each in routed:
+            name = each.receiver.name
+            outbox = before.pop(name, None)
+            if outbox is None:
+                outbox = Outbox(each, self._chance)
+                outbox.load(kept)
+            elif outbox.receiver is not each.receiver:
+                outbox.follow(each)
+            elif name in here:
+                after.append(outbox)
+                continue
+            self._since[name] = self._round
+            after.append(outbox)
+        removed = [outbox for name, outbox in before.items() if name in here]
+        self.outboxes, self._leaving, self._gather_until = after, list(before.values()), 0.0
+        self.troubled = {sink: why for sink, why in self.troubled.items() if sink not in before}
+        _orphaned({outbox.name: len(outbox) for outbox in removed if len(outbox)})
 
     def take(self, watch: RunWatch, batch: Batch, now: float) -> None:
         """Take what a run's batch says; what was reached before the run was first seen waits for ``arrive``."""
@@ -85,15 +119,25 @@ class Desk:
             outbox.put(told, now, self._muted(now))
 
     def arrive(self, watch: RunWatch, now: float) -> None:
-        """Once a run was read: tell what fires and is not known."""
-        if not self.outboxes or not watch.ready or watch in self._arrived:
+        """Once a run was read: tell what fires and is not known, and the end of what fires no more.
+
+        An end is missed by a receiver that was not configured for a while, and where the state was damaged.
+        """
+        heard = self._arrived.get(watch, -1)
+        if not self.outboxes or not watch.ready or heard == self._round:
             return
-        self._arrived.add(watch)
-        told = notifications(firing(watch.ingest.state), self._material(watch, now))
+        self._arrived[watch] = self._round
+        state = watch.ingest.state
+        fires = list(firing(state))
+        places = {(each.run, each.rule, each.key) for each in fires}
+        told = notifications(fires, self._material(watch, now))
         backlog = self._wishes.backlog()
         tell = backlog == "all" or (backlog == "live" and not watch.over(now))
         for outbox in self.outboxes:
-            outbox.find(told, now, self._muted(now), tell=tell)
+            if self._since.get(outbox.name, 0) > heard:
+                gone = (each for each in outbox.open_of(watch.name) if episode_of(each) not in places)
+                outbox.put([end for each in gone if (end := over(each, state, now))], now, self._muted(now))
+                outbox.find(told, now, self._muted(now), tell=tell)
 
     def turn(self, now: float, timer: float, *, ready: bool) -> None:
         """What time brings: mutes that end, and the end of the gathering (``timer``: monotonic)."""
@@ -129,11 +173,27 @@ class Desk:
         if ready:
             self._unheard.clear()
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The receivers that messages may wait for."""
+        return frozenset(outbox.name for outbox in (*self.outboxes, *self._leaving))
+
+    def abandoned(self, counts: Mapping[str, int]) -> None:
+        """So many messages that waited for receivers that are not configured are given up."""
+        for sink, count in counts.items():
+            self._past[sink, "abandoned"] += count
+            fields = {"sink": sink, "messages": count, "days": round(ABANDON_SECONDS / 86_400)}
+            log.error("messages for a receiver that is not configured are given up", extra={"fields": fields})
+
     def changes(self) -> Changes:
         """What is to be stored together with the batches."""
         changes = Changes()
-        for outbox in self.outboxes:
+        gone = [outbox for outbox in self._leaving if not outbox.carried.locked()]  # nothing is under way any more
+        for outbox in (*self.outboxes, *self._leaving):
             changes.add(outbox.changes())
+        for outbox in gone:
+            self._past.update({(outbox.name, what): count for what, count in outbox.counts.items()})
+            self._leaving.remove(outbox)
         return changes
 
     def committed(self) -> None:
@@ -153,7 +213,10 @@ class Desk:
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """Messages by receiver and what became of them, since the start."""
-        return {(outbox.name, what): count for outbox in self.outboxes for what, count in outbox.counts.copy().items()}
+        counts = self._past.copy()
+        for outbox in (*self.outboxes, *self._leaving):
+            counts.update({(outbox.name, what): count for what, count in outbox.counts.items()})
+        return counts
 
     def lengths(self) -> Mapping[str, int]:
         """Messages that wait, by receiver."""
@@ -197,3 +260,10 @@ class Desk:
             {rule.name: rule.summary for rule in rules},
             self._wishes.runbook(),
         )
+
+
+def _orphaned(waiting: Mapping[str, int]) -> None:
+    """Say what waits for receivers that the settings name no more."""
+    for sink, count in waiting.items():
+        fields = {"sink": sink, "waiting": count, "fix": f"to have them sent, give a sink this name: {sink}"}
+        log.warning("messages wait for a receiver that is not configured", extra={"fields": fields})

@@ -7,13 +7,12 @@ from dataclasses import replace
 
 from grpo_watch.runtime.delivery.packing import pack, unpack
 from grpo_watch.runtime.delivery.waiting import Episode, episode_of
-from grpo_watch.sinks.notification import FIRING, RESOLVED, STOP_RULE, Notification
+from grpo_watch.sinks.notification import FIRING, OWN_RULE, RESOLVED, STOP_RULE, Notification
 from grpo_watch.sinks.route import Route
 from grpo_watch.store.deliveries import Told
 
 TOLD, MUTED, PASSED = "told", "muted", "passed"
 """How a receiver stands to an open episode: it was told, a mute keeps it back, it was passed over as old."""
-OWN_RULE = "delivery-failing"
 
 Mute = Callable[[Notification], bool]
 
@@ -77,6 +76,10 @@ class Episodes:
         for told in free:
             self._put(told, TOLD)
         return free
+
+    def open_of(self, run: str) -> list[Notification]:
+        """What is open of a run, however the receiver stands to it."""
+        return [told for (of, _, _), (_, told) in self._open.items() if of == run]
 
     def firing(self) -> Iterator[Notification]:
         """What the receiver was told and did not end yet, in the order of telling."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
 from typing import TypeAlias
@@ -17,7 +17,7 @@ from grpo_watch.core.records import AlertState, Severity, Transition
 from grpo_watch.core.runstate import RunState
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.runtime.history import History
-from grpo_watch.sinks.notification import FIRING, RESOLVED, Notification
+from grpo_watch.sinks.notification import FIRING, OWN_RULE, RESOLVED, STOP_RULE, Notification
 from grpo_watch.store.state import slug
 
 Recent: TypeAlias = Callable[[str], tuple[float, ...]]
@@ -27,6 +27,8 @@ SERIES, POINTS = 3, 24
 ALWAYS_SHOWN = ("reward_mean", "kl_reference")
 """Shown beside what the evidence names, where there is room."""
 CAUSES = 2
+OF_THE_WATCH = frozenset({OWN_RULE, STOP_RULE})
+"""Rules about what the watch did: no file of a run says that they are over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,34 @@ def firing(state: RunState) -> Iterator[Transition]:
         for key, alert in monitor.alerts.items():
             if alert.state is AlertState.FIRING:
                 yield _fired(state.run, monitor.rule.name, key, alert)
+
+
+def over(told: Notification, state: RunState, at: float) -> Notification | None:
+    """The end of an alert that a receiver was told of and that fires no more, as seen at ``at`` (Unix seconds).
+
+    With the id that its end had in the run, where that is known. None for what only the watch itself can end, which is
+    known as long as the state is.
+    """
+    alert = next(
+        (
+            monitor.alerts[told.key]
+            for monitor in state.monitors
+            if monitor.rule.name == told.rule and told.key in monitor.alerts
+        ),
+        None,
+    )
+    known = alert is not None and alert.state is AlertState.RESOLVED
+    if (
+        alert is not None
+        and known
+        and transition_id(told.run, told.rule, told.key, alert, AlertState.FIRING) == told.id
+    ):
+        name, step = transition_id(told.run, told.rule, told.key, alert, AlertState.RESOLVED), alert.resolved_step
+    elif known or told.rule not in OF_THE_WATCH:
+        name, step = hashlib.blake2b(f"{told.id}\x1fover".encode(), digest_size=16).hexdigest(), None
+    else:
+        return None
+    return replace(told, id=name, status=RESOLVED, step=told.step if step is None else step, ended=at, at=at)
 
 
 def runbook_of(rule: str, template: str) -> str:

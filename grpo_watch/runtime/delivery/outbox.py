@@ -112,6 +112,11 @@ class Outbox:
             for each in told:
                 self._take_in(self._episodes.found(each, muted, tell=tell), now, together=True)
 
+    def open_of(self, run: str) -> list[Notification]:
+        """The alerts of a run that fire as far as the receiver's part of the state knows."""
+        with self.moved:
+            return self._episodes.open_of(run)
+
     def unmute(self, now: float, muted: Mute) -> None:
         """Tell what still fires and is muted no more."""
         with self.moved:

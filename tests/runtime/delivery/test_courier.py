@@ -51,7 +51,7 @@ class Turned:
         self.now = 0.0
         self.outbox = Outbox(Routed(receiver), lambda: 1.0)
         around = Around(Picture, lambda: self.now, lambda: self.now, lambda: 1.0, lambda: None)
-        self.courier = Courier(self.outbox, receiver, around)
+        self.courier = Courier(self.outbox, around)
 
     def put(self, *messages: Notification) -> None:
         self.outbox.put(messages, self.now, lambda _: False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -20,7 +21,7 @@ from grpo_watch.sinks.route import Muted, Route, Routed
 from grpo_watch.store.state import StoreError
 from tests.support.bundles import RECORDED, unpack
 from tests.support.live import Live
-from tests.support.postbox import DELIVERED, REFUSED, Named, ids
+from tests.support.postbox import DELIVERED, REFUSED, RETRY, Named, ids
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 KL = "kl-stuck-at-zero"
@@ -44,6 +45,17 @@ class Watched:
         self.log.write_bytes(b"".join(self.rows[:rows]))
         for path in (self.log, self.log.parent, self.run):
             os.utime(path, (RECORDED, RECORDED))
+
+    def recover(self, live: Live) -> None:
+        """The KL moves from here on."""
+        step = live.run().step
+        row = json.loads(self.rows[10])
+        with self.log.open("a") as log:
+            for number in range(step + 1, step + 21):
+                place = {"global_step/max_steps": f"{number}/100", "kl": 0.01 + number * 1e-4}
+                log.write(json.dumps({**row, **place}) + "\n")
+        live.settle()
+        live.settle()
 
     def start(self, *routed: tuple[str, Route], **wishes: Any) -> tuple[Live, Desk]:
         """A daemon that goes on from what is stored, once it has read what there is."""
@@ -90,6 +102,17 @@ def sent(live: Live, desk: Desk, outcome: Outcome = DELIVERED) -> list[list[Noti
         got.append(messages)
     live.daemon.turn()
     return got
+
+
+def sent_to(live: Live, desk: Desk, name: str) -> list[Notification]:
+    """What one receiver gets now."""
+    (outbox,) = [each for each in desk.outboxes if each.name == name]
+    messages = []
+    while isinstance(job := outbox.take(live.timer, live.now), Job):
+        messages.append(job.notification)
+        outbox.settle(job, DELIVERED, live.timer, live.now)
+    live.daemon.turn()
+    return messages
 
 
 def rules(messages: Sequence[Notification]) -> list[tuple[str, str]]:
@@ -217,6 +240,100 @@ def test_messages_for_a_receiver_that_is_not_configured_any_more_are_told_of(
     assert (warned.fields["sink"], warned.fields["waiting"]) == ("old", 1)  # type: ignore[attr-defined]
     live, desk = frozen.start(("new", Route()), ("old", Route()))
     assert [rules(messages) for messages in sent(live, desk)] == [[], [("firing", KL)]]
+    live.close()
+
+
+def named(*routed: tuple[str, Route]) -> list[Routed]:
+    return [Routed(Named(name), route) for name, route in routed]  # type: ignore[arg-type]
+
+
+def test_receivers_change_while_the_watch_runs(frozen: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """A new one is told what fires; what waits for a removed one is told of, kept, and sent once it is back."""
+    frozen.write(3)
+    live, desk = frozen.start(("stays", Route()), ("old", Route()))
+    frozen.more(live, 40)
+    (fired,) = sent_to(live, desk, "stays")
+    live.follow(*named(("new", Route()), ("stays", Route())))
+    (warned,) = [record for record in caplog.records if "not configured" in record.message]
+    assert (warned.fields["sink"], warned.fields["waiting"]) == ("old", 1)  # type: ignore[attr-defined]
+    assert set(desk.lengths()) == {"new", "stays"}
+    assert [ids(messages) for messages in sent(live, desk)] == [[fired.id], []]
+    live.follow(*named(("stays", Route()), ("old", Route())))
+    assert [ids(messages) for messages in sent(live, desk)] == [[], [fired.id]]
+    live.kill()
+    live, desk = frozen.start(("stays", Route()), ("old", Route()), ("new", Route()))
+    assert sent(live, desk) == [[], [], []]
+    live.close()
+
+
+def test_a_receiver_that_changes_keeps_what_waits_and_hears_what_it_wants_now(frozen: Watched) -> None:
+    """At first it wants nothing of this rule; then it does, and later nothing again."""
+    frozen.write(3)
+    live, desk = frozen.start(("hook", Route(rules=("run-*",))))
+    frozen.more(live, 40)
+    assert sent(live, desk) == [[]]
+    live.follow(*named(("hook", Route())))
+    assert rules(sent(live, desk, RETRY)[0]) == [("firing", KL)]
+    live.follow(*named(("hook", Route(rules=("run-*",)))))
+    assert rules(sent(live, desk)[0]) == [("firing", KL)]
+    live.close()
+
+
+def test_the_answer_to_what_is_under_way_to_a_removed_receiver_is_stored(frozen: Watched) -> None:
+    """Its courier ends by itself; meanwhile what it hears counts, and is not sent again when the receiver is back."""
+    frozen.write(3)
+    live, desk = frozen.start(("hook", Route()))
+    frozen.more(live, 40)
+    (outbox,) = desk.outboxes
+    with outbox.carried:
+        job = outbox.take(live.timer, live.now)
+        assert isinstance(job, Job)
+        live.follow()
+        live.daemon.turn()
+        outbox.settle(job, DELIVERED, live.timer, live.now)
+    live.daemon.turn()
+    assert desk.counts() == {("hook", "delivered"): 1}
+    live.follow(*named(("hook", Route())))
+    assert desk.outboxes[0] is not outbox
+    assert sent(live, desk) == [[]]
+    live.close()
+
+
+def test_what_ended_while_a_receiver_was_not_configured_is_told_once_it_is(frozen: Watched) -> None:
+    """Under the id that others got it with; who was told that it fires would take it for firing for ever."""
+    frozen.write(3)
+    live, desk = frozen.start(("stays", Route()), ("away", Route()))
+    frozen.more(live, 40)
+    assert [rules(messages) for messages in sent(live, desk)] == [[("firing", KL)]] * 2
+    live.follow(*named(("stays", Route())))
+    frozen.recover(live)
+    (ended,) = [message for message in sent(live, desk)[0] if message.rule == KL]
+    assert ended.status == "resolved"
+    live.follow(*named(("stays", Route()), ("away", Route())))
+    nothing, (digest,) = sent(live, desk)
+    assert nothing == []
+    assert [(part.id, part.status) for part in digest.parts if part.rule == KL] == [(ended.id, "resolved")]
+    live.kill()
+    live, desk = frozen.start(("stays", Route()), ("away", Route()))
+    assert sent(live, desk) == [[], []]
+    live.close()
+
+
+def test_what_waits_for_a_removed_receiver_is_given_up_after_a_week(
+    frozen: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a word and a counter; what waits for a receiver that is there is not."""
+    frozen.write(3)
+    live, _ = frozen.start(("stays", Route()), ("old", Route()))
+    frozen.more(live, 40)
+    live.follow(*named(("stays", Route())))
+    for day, waiting in ((6.9, {"old", "stays"}), (7.1, {"stays"})):
+        live.now = RECORDED + day * 86_400.0
+        live.daemon.turn()
+        assert {kept.sink for kept in live.store.messages().queued} == waiting
+    assert live.daemon.picture().deliveries["old", "abandoned"] == 1
+    (told,) = [record for record in caplog.records if "given up" in record.message]
+    assert (told.fields["sink"], told.fields["messages"]) == ("old", 1)  # type: ignore[attr-defined]
     live.close()
 
 
