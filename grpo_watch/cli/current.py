@@ -19,14 +19,18 @@ log = logging.getLogger("grpo_watch.run")
 class Current:
     """The settings in force; SIGHUP replaces them when the whole file and its rules load, and not at all otherwise.
 
+    A mistake in a rule file is told here, before anything is opened.
+
     Args:
         load: reads the settings.
-        prepare: makes what the settings ask for, to be taken after the reload; may raise ``ConfigError``.
     """
 
-    def __init__(self, load: Callable[[], Settings], prepare: Callable[[Settings], None] = lambda _: None) -> None:
-        self._load, self._prepare = load, prepare
+    def __init__(self, load: Callable[[], Settings]) -> None:
+        self._load = load
         self.settings = load()
+        self.prepare: Callable[[Settings], None] = lambda _: None
+        """Makes what other settings ask for, to be taken after the reload; may raise ``ConfigError``."""
+        rules_in_force(self.settings)
 
     def reload(self) -> RuleSet:
         """Take the settings anew; answers with their rules.
@@ -36,7 +40,7 @@ class Current:
         """
         fresh = self._load()
         rules = rules_in_force(fresh)
-        self._prepare(fresh)
+        self.prepare(fresh)
         waiting = [name for name in NEED_A_RESTART if getattr(fresh, name) != getattr(self.settings, name)]
         if [entry.path for entry in fresh.runs] != [entry.path for entry in self.settings.runs]:
             waiting.append("runs: path")

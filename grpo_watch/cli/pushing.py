@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from queue import SimpleQueue
 
+from grpo_watch.cli.current import Current
 from grpo_watch.config.schema import Mute, Settings
 from grpo_watch.config.sinks import Sink
 from grpo_watch.core.records import RunEvent
@@ -25,7 +26,7 @@ class Pushing:
     """The desk of a daemon and its receivers.
 
     Args:
-        settings: those in force; mutes and the backlog's are asked again each time.
+        current: the settings in force; mutes and the backlog's are asked again each time.
         page: address of the status page.
         instance: names this watcher where several push to one place.
         daemon: the daemon, once there is one.
@@ -34,9 +35,7 @@ class Pushing:
         ConfigError: a receiver can't be made (a secret that can't be read, a missing library).
     """
 
-    def __init__(
-        self, settings: Callable[[], Settings], page: str, instance: str, daemon: Callable[[], Daemon | None]
-    ) -> None:
+    def __init__(self, current: Current, page: str, instance: str, daemon: Callable[[], Daemon | None]) -> None:
         said: SimpleQueue[tuple[str, RunEvent]] = SimpleQueue()
 
         def late() -> float | None:
@@ -48,13 +47,14 @@ class Pushing:
             return running.standing(run) if running else None
 
         self._given = Given(time.time, instance, late, standing, lambda run, event: said.put((run, event)))
-        self._sinks, self._routed = self._made(settings().sinks)
+        self._sinks, self._routed = self._made(current.settings.sinks)
         self._prepared: Sequence[Routed] | None = None
+        current.prepare = self.prepare
         wishes = Wishes(
-            mutes=lambda: muted(settings().mute),
-            backlog=lambda: settings().notify_backlog,
+            mutes=lambda: muted(current.settings.mute),
+            backlog=lambda: current.settings.notify_backlog,
             page=page,
-            runbook=lambda: settings().runbook_url,
+            runbook=lambda: current.settings.runbook_url,
         )
         self.desk = Desk(list(self._routed.values()), wishes, random.random, said)
 

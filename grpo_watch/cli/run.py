@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeAlias
 
-from grpo_watch.cli.current import Current, rules_in_force
+from grpo_watch.cli.current import Current
 from grpo_watch.cli.front import Front
 from grpo_watch.cli.piped import Followed, followed
 from grpo_watch.cli.pushing import Pushing
@@ -125,16 +125,14 @@ def running(
         told: what is said of a run once it was read.
         inbox: where signals are put.
     """
-    pushed: Pushing | None = None
-    current = Current(load, lambda fresh: pushed.prepare(fresh) if pushed else None)
+    current = Current(load)
     settings = current.settings
     given = given if isinstance(given, Followed) else Followed(list(given))
     places = watched_paths(given.paths, settings)
     folder = settings.state_dir or given.state or default_state_dir(places, socket.gethostname(), os.environ)
-    rules_in_force(settings)  # a mistake in a rule file is told before anything is opened
     front, daemons = Front(settings), list[Daemon]()
     try:
-        pushed = Pushing(lambda: current.settings, front.page, folder.name, lambda: daemons[0] if daemons else None)
+        pushed = Pushing(current, front.page, folder.name, lambda: daemons[0] if daemons else None)
         keeper = Keeper(Store(folder, time.time()))
     except BaseException:
         front.close()
