@@ -28,7 +28,8 @@ class Notification:
     ``started`` is when the episode fired, ``ended`` when it resolved, ``at`` when this was made (Unix seconds).
     ``labels`` are the user's, ``page`` an absolute address or empty, ``runbook`` the address of the rule's runbook or
     the command that shows it. ``series`` holds at most 3 metrics of at most 24 points each, oldest first, for a
-    sparkline. ``parts`` makes it a digest; a part has none itself.
+    sparkline. ``was`` is the severity that the receiver was told before, where the alert got worse since; else empty.
+    ``parts`` makes it a digest; a part has none itself.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Notification:
     runbook: str = ""
     series: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     parts: tuple[Notification, ...] = ()
+    was: str = ""
 
 
 class Result(Enum):

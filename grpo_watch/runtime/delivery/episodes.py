@@ -50,12 +50,12 @@ class Episodes:
             return self._resolved(told)
         if not self._wanted(told):
             return None
-        state, _ = self._open.get(episode_of(told), (None, told))
+        state, before = self._open.get(episode_of(told), (None, told))
         if muted(told) and not self.own(told):
             self._put(told, state or MUTED)
             return None
         self._put(told, TOLD)
-        return told
+        return replace(told, was=before.severity) if state == TOLD else told
 
     def found(self, told: Notification, muted: Mute, *, tell: bool) -> Notification | None:
         """The same for an alert that was found firing: nothing where the receiver knows of it, or ``tell`` is False."""

@@ -41,13 +41,17 @@ def episode_of(notification: Notification) -> Episode:
 
 
 def without_news(firing: Sequence[Notification], kept: Iterable[Row]) -> list[Notification]:
-    """What fires as a receiver knows it from which these rows are kept: nothing that began in them, all that ended."""
+    """What fires as a receiver knows it from which these rows are kept.
+
+    Nothing that began in them; what ended fires on, and what got worse as it was before.
+    """
     first: dict[Episode, Notification] = {}
     for row in sorted(kept, key=lambda one: one.number):
         first.setdefault(row.episode, row.notification)
     known = [told for told in firing if episode_of(told) not in first]
-    over = [told for told in first.values() if told.status == RESOLVED]
-    return [*known, *(replace(told, status=FIRING, ended=None) for told in over)]
+    over = [replace(told, status=FIRING, ended=None) for told in first.values() if told.status == RESOLVED]
+    worse = [replace(told, severity=told.was, was="") for told in first.values() if told.status == FIRING and told.was]
+    return [*known, *over, *worse]
 
 
 class Queue:

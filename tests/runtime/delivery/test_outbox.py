@@ -406,6 +406,29 @@ def test_who_is_reminded_of_what_fires_hears_no_news_of_the_night() -> None:
     assert {each.run for each in box.outbox.firing(MORNING)} == {"run1", "run3", "run4"}
 
 
+def test_what_gets_worse_at_night_fires_on_as_it_was_until_the_morning() -> None:
+    """For who is reminded of what fires: no end of it while it fires, and no news either, also after a restart."""
+    box = Postbox(replace(NIGHT, min_severity=Severity.INFO))
+    box.now = EVENING - 1
+    box.put(fire(severity="info"))
+    box.send_all()
+    box.now = EVENING
+    box.put(fire(id="worse", severity="warning"), fire(2, severity="info"), fire(2, id="new", severity="warning"))
+    again = Postbox(replace(NIGHT, min_severity=Severity.INFO), kept=box.kept())
+    for each in (box, again):
+        assert [(told.run, told.severity) for told in each.outbox.firing(EVENING)] == [("run1", "info")]
+    box.put(end(severity="warning"))
+    assert [(told.run, told.status, told.severity) for told in box.outbox.firing(EVENING)] == [
+        ("run1", "firing", "info")
+    ]
+    assert [(told.run, told.severity) for told in again.outbox.firing(MORNING)] == [
+        ("run1", "warning"),
+        ("run2", "warning"),
+    ]
+    again.now = MORNING
+    assert ids(again.send_all()) == ["worse", "fire-2", "new"]
+
+
 # bounds and trouble
 
 
