@@ -95,6 +95,8 @@ class ConsoleParser(ConsoleRows):
         elif data.isspace():
             self.steps.wiped = self.steps.wiped or len(data) >= WIPE
         else:
+            if not (self.steps.rows or self._held) and rows.headless(data):
+                self.stats.skip(Skip.TRUNCATED, "the log begins inside a row, which is not read")
             self._text(data)
 
     @property

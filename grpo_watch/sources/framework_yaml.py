@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from grpo_watch.core.records import Setting
+from grpo_watch.core.reward_weights import spelled
 from grpo_watch.normalise.settings import canonical_settings, flatten, framework_of_settings
 from grpo_watch.sources.config_files import Read, RefusedYamlError, plain_yaml
 
+RECIPE = frozenset({"num_generations", "max_completion_length", "reward_funcs"})
+"""Arguments of TRL's GRPO that a recipe for its scripts gives (open-r1's ``recipes/*/grpo/*.yaml`` have all three);
+two of them beside weights are enough."""
+
 
 def framework_yaml(text: str, origin: str) -> Read:
-    """The settings of NeMo-RL, axolotl, ROLL, SkyRL and others; nothing for a YAML of anything else.
+    """The settings of NeMo-RL, axolotl, ROLL, SkyRL and others, and a recipe's weights; nothing for any other YAML.
+
+    A recipe of TRL's arguments may lie beside a run that was made with another one: of all it says only the weights
+    of the reward functions are taken, which the logged totals confirm or refuse.
 
     Files that are no YAML (templates) say nothing either: what lies in a folder may be anyone's.
 
@@ -23,4 +32,7 @@ def framework_yaml(text: str, origin: str) -> Read:
     if not isinstance(raw, dict):
         return Read()
     framework = framework_of_settings({key for key, _ in flatten(raw)})
-    return Read(canonical_settings(raw, framework, origin), framework) if framework is not None else Read()
+    if framework is not None:
+        return Read(canonical_settings(raw, framework, origin), framework)
+    weights = spelled(raw.get("reward_weights")) if len(raw.keys() & RECIPE) > 1 else None
+    return Read({"reward_weights": Setting(weights, f"{origin}: reward_weights")}) if weights is not None else Read()

@@ -18,6 +18,8 @@ TEXTS = frozenset({*PAIRS, "elapsed_time", "remaining_time", "percentage"})
 OWN_OF_TRAINING = frozenset({"loss", "grad_norm", "reward", "train/loss", "train/reward", "train/grad_norm"})
 METRICS = OWN_OF_TRAINING | {"kl", "reward_std", "reward_mean", "learning_rate", "lr", "entropy", "completion_length"}
 LONGEST_NUMBER = 40
+FEW = 4
+"""Pairs on one line that make it the rest of a row (with a reward or a loss), and no end of a printed setting."""
 DURATION = re.compile(r"(?:(\d{1,6})d)? ?(?:(\d{1,6})h)? ?(?:(\d{1,6})m)? ?(?:(\d{1,9})s)?")
 CLOCK = re.compile(r"(?:(\d{1,6}) days?, )?(\d{1,6}):(\d{1,2}):(\d{1,2})")
 
@@ -128,3 +130,10 @@ def _float(value: int) -> float:
         return float(value)
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
+
+
+def headless(line: bytes) -> bool:
+    """Whether a line is the rest of a row whose beginning was cut off: pairs up to a closing brace, no opening one."""
+    if not line.rstrip().endswith(b"}") or b"{" in line:
+        return False
+    return line.count(b"': ") + line.count(b'": ') >= FEW and (b"reward" in line or b"loss" in line)

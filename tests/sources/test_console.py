@@ -468,3 +468,24 @@ def test_the_total_of_nemo_rl_is_that_of_all_epochs(tmp_path: Path, header: str,
     path = tmp_path / "train.log"
     path.write_text((f"{'=' * 25} {header} {'=' * 25}\n" if header else "") + nemo_block(1, 0.1))
     assert [item.max_steps for item in read(path) if isinstance(item, RawRow)] == [total]
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        ("rm': 0.5, 'learning_rate': 1e-06, 'reward': 0.5, 'kl': 0.01, 'epoch': 0.01}", {Skip.TRUNCATED: 1}),
+        ('rm": 0.5, "learning_rate": 1e-06, "reward": 0.5, "kl": 0.01, "epoch": 0.01}', {Skip.TRUNCATED: 1}),
+        ("'reward_weights': [1.0, 0.5]}", {}),
+        ("'a': 1, 'b': 2, 'c': 3, 'd': 4}", {}),
+        ("a brace without a beginning}", {}),
+    ],
+)
+def test_a_log_that_begins_inside_a_row_says_so(tmp_path: Path, first: str, told: dict[Skip, int]) -> None:
+    """What was copied from the middle of a terminal: the rows after it are read, and nothing is silent."""
+    path = tmp_path / "train.log"
+    path.write_text(f"{first}\n{ROW % 2}\n{first}\n{ROW % 3}\n")
+    source = the_source(path)
+    items = [*source.poll(None), *source.finish()]
+    assert len(rows(items)) == 2
+    assert source.stats.skipped == told
+    source.close()

@@ -242,5 +242,25 @@ def test_weights_in_the_yaml_of_axolotl(tmp_path: Path) -> None:
     assert (config.framework, values(config)["reward_weights"]) == ("axolotl", "1 -0.5")
 
 
+RECIPE = "model_name_or_path: Qwen/Qwen2.5-1.5B\nbeta: 0.0\nnum_generations: 16\nreward_funcs:\n- accuracy\n- format\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (RECIPE + "reward_weights:\n- 1.0\n- 0.2\n", {"reward_weights": "1 0.2"}),
+        (RECIPE + "reward_weights: [1.0, -0.5]\nmax_completion_length: 2048\n", {"reward_weights": "1 -0.5"}),
+        (RECIPE + "reward_weights: null\n", None),
+        (RECIPE, None),
+        ("reward_weights: [1.0, 0.5]\nnum_generations: 16\n", None),
+        ("trainer:\n  num_generations: 16\n  reward_funcs: [a]\n  reward_weights: [2.0]\n", None),
+    ],
+)
+def test_weights_in_a_recipe_of_trl(tmp_path: Path, text: str, read: dict[str, str] | None) -> None:
+    """Nothing else is taken: the recipe may be another run's, and only weights are checked by the rows."""
+    write(tmp_path / "config_demo.yaml", text)
+    assert [values(config) for config in read_run_config(tmp_path)] == ([read] if read else [])
+
+
 def test_weights_that_a_user_says() -> None:
     assert from_user({"reward_weights": "1,-0.5"}).settings["reward_weights"].value == "1,-0.5"
