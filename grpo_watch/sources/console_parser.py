@@ -25,7 +25,7 @@ from grpo_watch.sources.literal import dictionaries
 from grpo_watch.sources.printed_arguments import PrintedArguments
 from grpo_watch.sources.printed_config import PrintedConfig
 from grpo_watch.sources.printed_sizes import PRINTED
-from grpo_watch.sources.progress import title_step, training_bar
+from grpo_watch.sources.progress import percent_of_bar, title_step, training_bar
 from grpo_watch.sources.run_config import FROM_ARGUMENTS
 from grpo_watch.sources.told import said
 from grpo_watch.sources.trouble import LONGEST_TRACEBACK, REFUSED, TRACEBACK, exception, readable
@@ -90,7 +90,7 @@ class ConsoleParser(ConsoleRows):
             data = self._join(data)
         if b"{" in data and data[:2] != TABLE:
             self._with_rows(data)
-        elif b"%|" in data:
+        elif percent_of_bar(data) >= 0:
             self._bar_and_text(data)
         elif data.isspace():
             self.steps.wiped = self.steps.wiped or len(data) >= WIPE
@@ -140,7 +140,7 @@ class ConsoleParser(ConsoleRows):
                 self._strange = self._strange or readable(data)[:STRANGE]
             return False
         self._save()
-        if b"%|" in data and (bar := training_bar(data)[0]) is not None:
+        if (bar := training_bar(data)[0]) is not None:
             self._bar(bar)
         elif held and TRACEBACK in data:
             self._text(data)
@@ -205,7 +205,7 @@ class ConsoleParser(ConsoleRows):
 
     def _before(self, data: bytes) -> None:
         """A bar or text that shares its line with a row."""
-        if b"%|" in data:
+        if percent_of_bar(data) >= 0:
             self._bar_and_text(data)
         elif data and not data.isspace():
             self._text(data)

@@ -6,9 +6,15 @@ import re
 from typing import NamedTuple
 
 BAR = re.compile(
-    rb"%\|[^|\r\n]{0,2000}\| {0,20}(\d{1,12})/(\d{1,12}) \[(\d[\d:]{0,20})<([\d:?]{1,20})(?:, ?[^\]\r\n]{0,300})?\]?"
+    rb"%(?:\|[^|\r\n]{0,2000}\|)? {0,20}(\d{1,12})/(\d{1,12})"
+    rb" \[(\d[\d:]{0,20})<([\d:?]{1,20})(?:, ?[^\]\r\n]{0,300})?\]?"
 )
-"""``' 12%|█▎   | 12/100 [00:04<00:29,  3.05it/s]'`` from the percent sign on (tqdm 4)."""
+"""``' 12%|█▎   | 12/100 [00:04<00:29,  3.05it/s]'`` from the percent sign on (tqdm 4).
+
+A terminal that says it has no columns (a notebook's ``!``, a container's ``-t``) gets ``' 12% 12/100 [00:04<…]'``.
+"""
+METER = re.compile(rb"%(?=\|| {1,20}\d{1,12}/\d{1,12} \[\d)")
+"""The percent sign of any bar."""
 LABEL = re.compile(
     rb"(?:\x1b\[[\d;?]{0,10}[A-Za-z]|\[[\w :.-]{1,20}\]:?|\(\w{1,40} pid=\d{1,9}[^)]{0,60}\)|\s){0,99}"
     rb"(Train: |Training Progress: )?\s{0,9}\d{1,3}"
@@ -34,9 +40,17 @@ class Bar(NamedTuple):
     rest: int
 
 
+def percent_of_bar(data: bytes) -> int:
+    """Where the percent sign of the first bar in a piece of text stands; -1 if there is no bar."""
+    if b"%" not in data:
+        return -1
+    found = METER.search(data)
+    return found.start() if found is not None else -1
+
+
 def training_bar(data: bytes) -> tuple[Bar | None, int]:
     """The training bar in a piece of text, if there is one, and the offset behind any bar (0: none at all)."""
-    percent = data.find(b"%|")
+    percent = percent_of_bar(data)
     if percent < 0 or (found := BAR.match(data, percent)) is None:
         return None, 0
     label = LABEL.fullmatch(data, max(0, percent - LONGEST_LABEL), percent) if percent <= LONGEST_LABEL else None

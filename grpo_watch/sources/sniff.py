@@ -72,9 +72,12 @@ ROW = re.compile(
     rb"\"global_step/max_steps\"|\"(?:loss|reward|kl)\": -?[\dNI]"
 )
 MEGATRON = re.compile(rb"iteration {1,20}\d{1,9}/ {0,20}\d{1,9} \|")
-WEAK = re.compile(rb"\d{1,3}%\||Traceback \(most recent call last\)|\*{5} Running training \*{5}|step:\d{1,9} - ")
+WEAK = re.compile(
+    rb"\d{1,3}%(?:\|| {1,3}\d{1,9}/\d{1,9} \[)|Traceback \(most recent call last\)|"
+    rb"\*{5} Running training \*{5}|step:\d{1,9} - "
+)
 PRIME_RL = re.compile(rb'"(?:optim/lr|mismatch_kl/all/|perf/mfu|time/wait_for_batch|kl_ent_ratio/mean)')
-BAR = re.compile(rb"(?:^|[\r\n])[ ]{0,3}\d{1,3}%\|[^|\r\n]{0,200}\| \d{1,9}/\d{1,9} \[")
+BAR = re.compile(rb"(?:^|[\r\n])[ ]{0,3}\d{1,3}%(?:\|[^|\r\n]{0,200}\|)? \d{1,9}/\d{1,9} \[")
 """An unlabelled bar of tqdm, as the Trainer shows; those of downloads and of loading carry a label."""
 NAMES_A_TRAINER = re.compile(rb"grpo|\btrl\b|swift|unsloth|verl", re.IGNORECASE)
 FRAMEWORKS = (

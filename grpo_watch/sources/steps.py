@@ -20,7 +20,8 @@ class Steps:
     row's step (the bar *before* the row may be stale: it is redrawn at most ten times a second). A wipe with a redraw
     but no row between them says that a row sits in a buffer: its step waits in ``slots``, first in, first out, until
     the buffer is flushed. Rows without any wipe are placed by the bar above them, by the title of TRL's table, or, if
-    nothing shows a step, counted.
+    nothing shows a step, counted: ``gap`` steps from row to row, which only two rows in succession whose steps were
+    shown can tell. A piece out of the middle of a log has rows before its first bar, and these tell nothing.
     """
 
     def __init__(self, state: Mapping[str, Scalar]) -> None:
@@ -32,6 +33,8 @@ class Steps:
         self.candidate = whole(state.get("candidate"))
         self.wiped = state.get("wiped") is True
         self.titled = state.get("titled") is True
+        self.guess: int | None = None
+        self.guessed = state.get("guessed") is True
         self.slots = deque((int(slot) for slot in str(state.get("slots") or "").split()), maxlen=SLOTS)
 
     def state(self) -> dict[str, Scalar]:
@@ -45,6 +48,7 @@ class Steps:
             "candidate": self.candidate,
             "wiped": self.wiped,
             "titled": self.titled,
+            "guessed": self.guessed,
             "slots": " ".join(map(str, self.slots)),
         }
 
@@ -57,17 +61,20 @@ class Steps:
         if self.slots:
             return self.slots.popleft()
         if self.bar is not None:
-            return self.bar if self.last is None or self.bar > self.last else self.last + self.gap
-        return None if self.titled or self.last is None else self.last + self.gap
+            return self.bar if self.last is None or self.bar > self.last else self.counted()
+        return None if self.titled or self.last is None else self.counted()
 
     def counted(self) -> int:
         """The step of a row about which nothing is known but the rows before it."""
-        return (self.last or 0) + self.gap
+        self.guess = (self.last or 0) + self.gap
+        return self.guess
 
     def placed(self, step: int) -> None:
         """A train row was placed at this step."""
-        if self.last is not None and step > self.last:
+        guessed, self.guess = step == self.guess, None
+        if self.last is not None and step > self.last and not (guessed or self.guessed):
             self.gap = step - self.last
+        self.guessed = guessed
         self.last = step
         self.rows += 1
 

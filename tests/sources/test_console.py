@@ -217,6 +217,14 @@ def test_rows_without_any_bar_are_counted(tmp_path: Path) -> None:
     assert steps(items_of(tmp_path, "\n".join(ROW % step for step in (1, 2, 3)))) == [1, 2, 3]
 
 
+def test_a_piece_out_of_the_middle_of_a_log(tmp_path: Path) -> None:
+    """How far the first bar is from the rows counted before it is no distance between two rows."""
+    text = "\n".join([ROW % 1, ROW % 2, ROW % 3 + bar(7000, 9000), ROW % 4, ROW % 5, ROW % 6])
+    assert steps(items_of(tmp_path, text)) == [1, 2, 3, 7000, 7001, 7002]
+    later = bar(7010, 9000) + "\n" + ROW % 7 + bar(7020, 9000) + "\n" + ROW % 8 + "\n" + ROW % 9
+    assert steps(items_of(tmp_path, text + later))[-3:] == [7010, 7020, 7030]
+
+
 def test_table_titles_give_the_step_without_bars(tmp_path: Path) -> None:
     """Stdout alone, with log_completions."""
     text = "".join(f"{ROW % step}\n╭─────── Step {step} ───────╮\n│ x │\n" for step in (5, 10, 15))
@@ -227,6 +235,23 @@ def test_a_row_printed_over_the_bar_without_tqdm(tmp_path: Path) -> None:
     """A callback that prints: the bar above is the row's, none is redrawn."""
     text = START + "".join(bar(step) + ROW % step + "\n" for step in (1, 2, 3))
     assert steps(items_of(tmp_path, text)) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("wipe", [WIPE, "\n"], ids=["terminal", "copied out of a notebook"])
+def test_bars_of_a_terminal_without_columns(tmp_path: Path, wipe: str) -> None:
+    """tqdm leaves the meter itself out where it is told that a line has no columns."""
+
+    def narrow(step: int) -> str:
+        return f"\r{step * 100 // 60:3d}% {step}/60 [00:{step:02d}<01:10,  1.17s/it]"
+
+    text = "\r  0% 0/60 [00:00<?, ?it/s]" + "".join(
+        narrow(step - 1) + "saved the adapter\n" + narrow(step) + wipe + ROW % (step // 5) + "\n" + narrow(step)
+        for step in (5, 10, 15)
+    )
+    items = items_of(tmp_path, text)
+    assert steps(items) == [5, 10, 15]
+    assert {item.max_steps for item in items if isinstance(item, Progress)} == {60}
+    assert training_bar(b"kept 40% 4/10 [hard]")[0] is None
 
 
 def test_a_row_cut_by_a_bar_is_put_together(tmp_path: Path) -> None:
