@@ -37,12 +37,14 @@ class SecretFile:
                 content = stream.read(MAX_BYTES + 1)
         except OSError as problem:
             raise ConfigError(f"the secret can't be read: {problem.strerror or problem}", place) from None
+        if len(content) > MAX_BYTES:
+            raise ConfigError(f"the secret is larger than {MAX_BYTES} bytes", place)
         try:
             text = content.decode().strip()
         except UnicodeDecodeError:
             raise ConfigError("the secret is not UTF-8 text", place) from None
-        if not text or len(content) > MAX_BYTES:
-            raise ConfigError("the secret is empty" if not text else f"is larger than {MAX_BYTES} bytes", place)
+        if not text:
+            raise ConfigError("the secret is empty", place)
         return text
 
     def read_url(self) -> Url:
