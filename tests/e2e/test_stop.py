@@ -21,7 +21,7 @@ import pytest
 
 from tests.support.dripping import dripping
 from tests.support.high import Run, options, ready, told, told_by
-from tests.support.process import UNHURRIED, Process, command_of, until, watching
+from tests.support.process import UNHURRIED, Process, changed, command_of, until, watching
 from tests.support.receiving import Answer, receiving, secret_file
 
 LEFT_BEHIND = "something hangs and is left behind"
@@ -66,7 +66,8 @@ def watching_while_apprise_drips(run: Run, folder: Path) -> Iterator[Process]:
     with dripping(b"X", asked) as url:
         file = secret_file(folder / "service", f"json://{url.removeprefix('http://')}/")
         given = told_by(folder, f"type: apprise, url_file: '{file}'")
-        with watching(run.path, state=folder / "state", options=given) as daemon:
+        waiting = changed(sinks__apprise_process__TOTAL_SECONDS=200.0)  # what ends it is the stop
+        with watching(run.path, state=folder / "state", options=given, program=waiting) as daemon:
             ready(daemon)
             run.write(0.9)
             until(asked.is_set, daemon.child)

@@ -17,12 +17,22 @@ from typing import TypeVar
 import httpx
 
 PROGRAM = [sys.executable, "-m", "grpo_watch.cli.main"]
-_PATIENT = "from grpo_watch.cli import main, run; run.STOP_SECONDS = deadline.STOP_SECONDS = 200.0; main.main()"
-UNHURRIED = [sys.executable, "-c", f"from grpo_watch.runtime import deadline; {_PATIENT}"]
-"""The same, but a stop may take as long as a slow machine needs before something counts as hanging."""
 PATIENCE = 300.0
 """Seconds after which a test gives up waiting; a slow and busy machine may need many to start a process."""
 T = TypeVar("T")
+
+
+def changed(**constants: float) -> list[str]:
+    """The program with other values of constants; ``__`` in a name stands for a dot of its path in the package."""
+    code = "from importlib import import_module as get; from grpo_watch.cli.main import main; "
+    for path, value in constants.items():
+        module, _, name = path.replace("__", ".").rpartition(".")
+        code += f"get('grpo_watch.{module}').{name} = {value}; "
+    return [sys.executable, "-c", f"{code}main()"]
+
+
+UNHURRIED = changed(runtime__deadline__STOP_SECONDS=200.0, cli__run__STOP_SECONDS=200.0)
+"""A stop may take as long as a slow machine needs before something counts as hanging."""
 
 
 @dataclass
