@@ -7,11 +7,12 @@ from typing import Any, BinaryIO
 
 from grpo_watch.extract.collected import Collected
 from grpo_watch.extract.completions import Grouping, group
+from grpo_watch.extract.parquet_pages import rows_at_once
 
 MAX_BYTES = 2_000_000_000
 """Uncompressed size of a dump that is still read."""
 BATCH = 512
-"""Rows decoded at once: 16 MB of text where each has 8,000 tokens."""
+"""Rows decoded at once at most: 16 MB of text where each has 8,000 tokens; fewer where values may be long."""
 MAX_ROWS = 65_536
 """Completions of one dump. A value that repeats takes no bytes in a file, so that its size alone bounds nothing."""
 ADVANTAGES = frozenset({"advantage", "advantages"})
@@ -43,12 +44,13 @@ def read_dump(file: BinaryIO, group_size: int | None, *, examples: bool) -> Grou
 
     try:
         with pq.ParquetFile(file) as dump:
-            return _read(dump, pa, group_size, examples=examples)
+            rows = rows_at_once(file, dump.metadata, TEXT_COLUMNS, BATCH)
+            return _read(dump, pa, group_size, rows, examples=examples)
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise DumpError(" ".join(str(error).split())[:160] or type(error).__name__) from None
 
 
-def _read(dump: Any, pa: Any, group_size: int | None, *, examples: bool) -> Grouping:
+def _read(dump: Any, pa: Any, group_size: int | None, at_once: int, *, examples: bool) -> Grouping:
     size = sum(dump.metadata.row_group(at).total_byte_size for at in range(dump.metadata.num_row_groups))
     if size > MAX_BYTES:
         raise DumpTooLargeError(size)
@@ -59,7 +61,7 @@ def _read(dump: Any, pa: Any, group_size: int | None, *, examples: bool) -> Grou
         field.name: [] for field in dump.schema_arrow if pa.types.is_floating(field.type)
     }
     rows = Collected()
-    for batch in dump.iter_batches(batch_size=BATCH, columns=[*TEXT_COLUMNS, *rewards], use_threads=False):
+    for batch in dump.iter_batches(batch_size=at_once, columns=[*TEXT_COLUMNS, *rewards], use_threads=False):
         prompts, completions = (batch.column(name).to_pylist() for name in TEXT_COLUMNS)
         rows.extend(prompts, completions)
         if len(rows) > MAX_ROWS:
