@@ -196,8 +196,7 @@ LIMITS = """## What these figures do not cover
 - Faults come one at a time, and each run has one primary channel that reads without loss: the sources' own errors are
   tested elsewhere.
 - Weights of reward functions stand in the run's configuration wherever a component is sacrificed: where they are not
-  known and not all 1, components are not compared, and that is said. There copies may be solved prompts too and are
-  an info only: that is why two runs of near copies count as missed.
+  known and not all 1, components are not compared, and that is said.
 - Metrics, tables and checkpoints are drawn independently of each other where real ones are coupled (length and
   entropy, reward and length), and no run is longer than about 1,100 steps.
 """

@@ -12,7 +12,7 @@ from grpo_watch.core.near_copies import different, near_evidence
 from grpo_watch.core.openings import SEED_HINT, shared_openings
 from grpo_watch.core.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict
 from grpo_watch.core.reward_weights import contradicted
-from grpo_watch.core.teaching import Teaching, earned_by
+from grpo_watch.core.teaching import Teaching, barren_scores, earned_by
 from grpo_watch.core.window import Window
 
 OPENINGS = "openings"
@@ -78,7 +78,7 @@ class NearDuplicateCompletions(Detector):
         size = sum(group.size for group in told)
         self.all.push(sum(group.size - different(group) for group in told) / size)
         self.near.push(sum(group.unique - different(group) for group in told) / size)
-        self.teaching.take(earned_by(told), doubtful=contradicted(told))
+        self.teaching.take(earned_by(told), doubtful=contradicted(told), scores=barren_scores(told))
         if not self.all.full:
             return no_data("too few batches yet")
         repeated, nearly = self.all.mean() or 0.0, self.near.mean() or 0.0
