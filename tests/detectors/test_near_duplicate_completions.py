@@ -68,7 +68,7 @@ def test_openings_in_a_pattern_point_at_a_seed() -> None:
 
 
 def near_copies(step: int, *scores: tuple[float, float]) -> CompletionSummary:
-    """One group of four near copies for each pair of scores, and advantages that no sum of scores explains at step 1."""
+    """A group of four near copies for each pair of scores; advantages at step 1 that no sum of scores explains."""
     turned = a_group((0, 1), f"{step}-t", near_unique=2, rewards={"a": (0.0, 1.0), "b": (0.0, 0.0)})
     doubted = replace(turned, rewards={**turned.rewards, "advantage": (1.0, -1.0)})
     alike = [
