@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from grpo_watch.catalogue import catalogue
+from grpo_watch.core.hints import general
 from grpo_watch.core.names import LABELLED, METRICS, prometheus_name
 from grpo_watch.core.records import Severity
 from grpo_watch.core.rule import Rule
@@ -71,7 +72,7 @@ def _shipped(rule: Rule) -> Mapping[str, Any]:
     notes = {
         "summary": _Text(f"{{{{ $labels.run }}}}: {rule.summary}"),
         "evidence": _Text(_evidence(rule)),
-        "fix": _Text(rule.hint),
+        "fix": _Text(general(rule.hint)),
         "runbook": f"grpo-watch explain {rule.name}",
         "page": _Text(PAGE),
     }

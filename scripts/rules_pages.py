@@ -12,6 +12,7 @@ from grpo_watch.catalogue import catalogue
 from grpo_watch.config.rules import load_rules
 from grpo_watch.core.detector import Detector
 from grpo_watch.core.diagnosis import CAUSES
+from grpo_watch.core.hints import general
 from grpo_watch.core.rule import Rule
 from grpo_watch.normalise.tables import frameworks, produced_by
 from grpo_watch.runtime.runbook import runbook_of
@@ -64,7 +65,7 @@ def page(root: Path, rule: Rule, detector: type[Detector]) -> str:
     text = "\n".join(line for line in f"## {body}".splitlines() if not line.startswith("<!--"))
     text = text.replace("## Examples\n", NOTATION, 1)
     note = f"<!-- Written by `make docs` from {source} and rules/{file_of(rule)}: change those. -->"
-    advice = "\n".join((rule.hint, *(f"\nIn {name}: {hint}" for name, hint in rule.hints.items())))
+    advice = "\n".join((general(rule.hint), *(f"\nIn {name}: {general(hint)}" for name, hint in rule.hints.items())))
     shown = [f"# {rule.name}", note, runbook.summary, facts(rule, detector), f"**First aid.** {advice}", text.strip()]
     return linked("\n\n".join(shown), rule.name) + "\n"
 

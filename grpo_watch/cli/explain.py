@@ -14,6 +14,7 @@ from grpo_watch.config.document import nearest
 from grpo_watch.config.rules import load_rules
 from grpo_watch.config.settings import load_settings
 from grpo_watch.core.detector import Param
+from grpo_watch.core.hints import general
 from grpo_watch.core.rule import Rule
 from grpo_watch.errors import UsageError
 from grpo_watch.runtime.runbook import Runbook, bounds, runbook_for
@@ -83,7 +84,9 @@ def _print(rule: Rule, runbook: Runbook, color: bool) -> None:
 
 def _hints(rule: Rule) -> str:
     """What to do, in general and where a framework has other words for it."""
-    return "\n>\n".join([f"> {rule.hint}", *(f"> **{name}**: {hint}" for name, hint in rule.hints.items())])
+    return "\n>\n".join(
+        [f"> {general(rule.hint)}", *(f"> **{name}**: {general(hint)}" for name, hint in rule.hints.items())]
+    )
 
 
 def _shown(rule: Rule, runbook: Runbook) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grpo_watch.core.checkpoints import Movers
 from grpo_watch.core.records import CheckpointDigest, Reading, Scalar, Severity, Verdict
+from grpo_watch.core.standstill import BUILT
 
 LAYERS, BASE = "layers", "base"
 """Keys of the two readings."""
@@ -21,7 +22,7 @@ def still_the_base(record: CheckpointDigest) -> tuple[Reading, ...]:
     count = len(record.tensors)
     message = f"all {count} tensors of checkpoint {record.step} are those of the base model {record.base}"
     evidence: dict[str, Scalar] = {"identical_tensors": count, "base": record.base}
-    return (Reading(Verdict.BREACH, BASE, 0.0, None, message, evidence, first_step=0, immediate=True),)
+    return (Reading(Verdict.BREACH, BASE, 0.0, None, message, evidence, first_step=0, immediate=True, hint=BUILT),)
 
 
 def layers_at_rest(movers: Movers, record: CheckpointDigest, least: int) -> tuple[Reading, ...]:

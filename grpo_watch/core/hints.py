@@ -11,6 +11,11 @@ from grpo_watch.core.records import Scalar
 _PLACE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
+def general(hint: str) -> str:
+    """The hint where no finding is at hand: what a finding would fill in stands in capitals, as in a command's usage."""
+    return _PLACE.sub(lambda place: place[1].upper(), hint)
+
+
 def filled(hint: str, evidence: Mapping[str, Scalar]) -> str:
     """The hint with each ``{key}`` of the evidence replaced by its value; what the evidence lacks stays as it is.
 

@@ -16,6 +16,15 @@ SAVED = "saved"
 """Key of the reading that speaks of what is saved, where the weights in memory do move."""
 MOVES = 256
 """Pairs of probes that are remembered: a checkpoint of gigabytes is hashed minutes after it was saved."""
+BUILT = (
+    "Stop. Check that the optimizer was built from the model that is trained (not from a copy, nor before the adapter was "
+    "added), learning_rate > 0, and that weights are fp32 or have fp32 masters."
+)
+"""What to do where there are no two checkpoints to compare."""
+LOST_STATE = (
+    "Don't count on resuming from these checkpoints: look which optimizer object the script saves; it must be the one that "
+    "steps, after the model and it were prepared (accelerate, DeepSpeed, FSDP)."
+)
 FEW_STEPS, SLIGHT = 5, 0.1
 """Steps between two saves, and updates at the largest rate that they are worth, below which equal bytes prove nothing:
 a trainer saves once more after the last step, whose rate a cosine has brought to a millionth (transformers: for N steps
@@ -86,7 +95,7 @@ def still_in_memory(since: int, step: int, tensors: int) -> Reading:
         "from": "the callback's probe",
     }
     message = f"all {tensors} trainable tensors in memory are the same at steps {since} and {step}"
-    return Reading(Verdict.BREACH, "", 0.0, None, message, evidence, first_step=since, immediate=True)
+    return Reading(Verdict.BREACH, "", 0.0, None, message, evidence, first_step=since, immediate=True, hint=BUILT)
 
 
 def too_little_between(before: CheckpointDigest, after: CheckpointDigest, rows: Iterable[MetricRow]) -> bool:
@@ -152,5 +161,6 @@ def optimizer_still(before: CheckpointDigest, after: CheckpointDigest) -> tuple[
             severity=Severity.WARNING,
             first_step=before.step,
             immediate=True,
+            hint=LOST_STATE,
         ),
     )

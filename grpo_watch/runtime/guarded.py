@@ -24,6 +24,11 @@ class Guarded:
         """Whether what a server holds of the run is still being fetched for the first time."""
         return bool(getattr(self._source, "behind", False)) and not self._failed
 
+    @property
+    def settling(self) -> bool:
+        """Whether something is there that is read once it has kept still for a while."""
+        return bool(getattr(self._source, "settling", False)) and not self._failed
+
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield everything new."""
         return self._guard(lambda: self._source.poll(seen))

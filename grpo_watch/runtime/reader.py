@@ -64,6 +64,11 @@ class Reader:
         self._futures = [future for future in self._futures if not future.done()]
         return bool(self._futures) or any(getattr(one.source, "behind", False) for one in self.opened.sources)
 
+    @property
+    def settling(self) -> bool:
+        """Whether a channel holds something that it reads once it has kept still for a while."""
+        return any(getattr(one.source, "settling", False) for one in self.opened.sources)
+
     def open(self, pipeline: Pipeline) -> Sequence[Item]:
         """Open the channels that are not open yet; returns the items that announce them."""
         pipeline.engine.run(self._name).refused = refused_evidence(self.found.problems)

@@ -131,8 +131,8 @@ class RunWatch:
 
     @property
     def waiting(self) -> bool:
-        """Whether work for this run is being done elsewhere."""
-        return self.reader.waiting
+        """Whether something of this run is still to be read: it is being read elsewhere, or has to keep still first."""
+        return self.reader.waiting or self.reader.settling
 
     def finish(self) -> None:
         """The input has ended: take what sources held back."""

@@ -126,10 +126,14 @@ class CheckpointSource:
         self._refusal = ""
         self._under_way: dict[int, CheckpointFolder] = {}
         self._no_markers = False
+        self.settling = False
+        """Whether a checkpoint was there at the last poll that is judged once it has kept still for long enough."""
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield a digest per checkpoint that became complete."""
-        self._sweep.plan(self._ready(seen))
+        self.settling = False
+        planned = self._sweep.plan(self._ready(seen))
+        self.settling |= not planned
         yield from self._advance(seen, wait=False)
 
     def finish(self) -> Iterator[Item]:
@@ -179,7 +183,9 @@ class CheckpointSource:
             return self._no_markers
         if found.state is not None and not marker_is_whole(found.state, self._roots):
             return False
-        return seen is None or self._is_settled(found, seen)
+        settled = seen is None or self._is_settled(found, seen)
+        self.settling |= not settled
+        return settled
 
     def _is_settled(self, found: CheckpointFolder, seen: float) -> bool:
         """Whether an earlier poll saw the same files; long enough ago where the marker is older than the weights."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.core.hints import filled
+from grpo_watch.core.hints import filled, general
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,10 @@ from grpo_watch.core.hints import filled
 )
 def test_places_are_filled(hint: str, evidence: dict[str, str | float | None], shown: str) -> None:
     assert filled(hint, evidence) == shown
+
+
+def test_without_a_finding_places_read_like_a_commands_usage() -> None:
+    assert general('run `digest {a_b} {c}`, not {"beta": 0.04}') == 'run `digest A_B C`, not {"beta": 0.04}'
 
 
 @given(st.text(min_size=1))

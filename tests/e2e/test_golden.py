@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ def test_label(name: str, tmp_path: Path) -> None:
     wanted = {rule for alternatives in label["must"] for rule in alternatives}
 
     assert not [rule for rule in run["rules"] if rule["status"] == "broken"]
+    assert not [finding["hint"] for finding in run["findings"] if re.search(r"\{[a-z]\w*\}", finding["hint"])]
     for alternatives in label["must"]:
         fired = [finding["fired_step"] for finding in loud if finding["rule"] in alternatives]
         assert fired, f"none of {alternatives} in {said}"

@@ -20,6 +20,7 @@ from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.runtime.reconcile import RuleSet, rule_set
 from grpo_watch.runtime.replay import replay
 from grpo_watch.sinks.base import Picture
+from grpo_watch.sources.checkpoints import SETTLED
 from grpo_watch.sources.discover import Discoverer
 from tests.support.bundles import RECORDED, bundled_runs, unpack
 from tests.support.live import SHIPPED, Live, each_time
@@ -316,6 +317,25 @@ def test_an_ended_run_lingers_and_goes(frozen: Path, tmp_path: Path) -> None:
     assert [past.snapshot.run for past in live.daemon.picture().past] == [run.snapshot.run]
     live.settle()
     assert [past.snapshot.run for past in live.daemon.picture().past] == [run.snapshot.run]
+    live.close()
+
+
+def test_checkpoints_of_an_ended_run_that_was_copied_are_read_before_it_is_let_go(tmp_path: Path) -> None:
+    """The copy left the weights newer than the marker, as in a save that is under way; both must keep still first."""
+    run = unpack("ms-swift-4.6.0-21-late-freeze-full", tmp_path / "runs")
+    for weights in run.rglob("model.safetensors"):
+        os.utime(weights, (RECORDED + 5, RECORDED + 5))
+    os.utime(run, (RECORDED, RECORDED))
+    live = Live(run, tmp_path / "state", now=RECORDED + 70, linger=3_600.0, exit_when_done=True)
+    for _ in range(4):
+        live.settle()
+    assert [(run.active, findings(run.snapshot)) for run in live.daemon.picture().runs] == [(False, [])]
+    assert not live.daemon.done
+    live.settle(SETTLED)
+    for _ in range(4):
+        live.settle()
+    assert [found[0] for found in findings(live.run())] == ["parameters-unchanged"]
+    assert live.daemon.done
     live.close()
 
 
