@@ -164,7 +164,7 @@ def traps(document: Mapping[str, Any]) -> Iterator[str]:
         )
     if document.get("learning_rate") == "next":
         yield "The learning rate is logged after the scheduler stepped: a row shows the rate of the next step."
-    if not document.get("spread_key", "based"):
+    if not document.get("spread_key", "based") and "reward_group_std" not in document["metrics"]:
         yield "No spread of rewards inside groups is logged; groups without any are told by other keys, or not at all."
 
 

@@ -30,6 +30,8 @@ from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discover import Discoverer, FoundRun
 from grpo_watch.sources.wandb_projects import RemoteDiscoverer
 
+NOTHING = "nothing there looks like a training log, a metrics file or a checkpoint"
+
 
 def check_command(  # noqa: PLR0917  one parameter per option
     paths: list[str],
@@ -54,6 +56,8 @@ def check_command(  # noqa: PLR0917  one parameter per option
     said = parse_assignments(settings)
     with taken_in(paths) as places, discovering(places, chosen) as discoverer:
         found, problems = find_runs(places, chosen, discoverer)
+        if not found and not problems:
+            problems = tuple(f"{path}: {NOTHING}" for path in paths)
         drawn = output_format == "html"
         with crew(_dumped(found)) as readers:
             reports = check_runs(found, load_rules(chosen.rules), said, tick, chosen, recording=drawn, readers=readers)

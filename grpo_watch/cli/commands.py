@@ -75,6 +75,7 @@ def run(
     ] = None,
     state_dir: StateDir = None,
     rules: Rules = [],  # noqa: B006  typer copies it
+    settings: Sets = [],  # noqa: B006  typer copies it
     exit_when_done: Annotated[bool, typer.Option("--exit-when-done", help="End when every run has ended.")] = False,
     io_limit: Annotated[str | None, typer.Option(metavar="RATE", help="Read weights no faster: 200MB.")] = None,
     no_examples: NoExamples = False,
@@ -88,7 +89,7 @@ def run(
 
     color = begin(verbose, no_color, log_format)
     given = (config, listen, state_dir, rules, exit_when_done, log_format.value, verbose, color)
-    return run_command(paths or [], *given, io_limit, False if no_examples else None)
+    return run_command(paths or [], *given, io_limit, False if no_examples else None, settings)
 
 
 @app.command()
@@ -133,6 +134,8 @@ def check(
 def sources(
     paths: Paths,
     output_format: Format = OutputFormat.TEXT,
+    config: Config = None,
+    settings: Sets = [],  # noqa: B006  typer copies it
     verbose: Verbose = 0,
     no_color: NoColor = False,
     log_format: Logs = LogFormat.LOGFMT,
@@ -141,7 +144,7 @@ def sources(
     """Show what was found in PATH and which rules are blind, and why."""
     from grpo_watch.cli.sources import sources_command
 
-    return sources_command(paths, output_format.value, begin(verbose, no_color, log_format))
+    return sources_command(paths, output_format.value, begin(verbose, no_color, log_format), config, settings)
 
 
 @app.command()

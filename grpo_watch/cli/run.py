@@ -7,12 +7,13 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from types import MappingProxyType
 from typing import TypeAlias
 
 from grpo_watch.cli.current import Current
@@ -24,7 +25,8 @@ from grpo_watch.cli.spoken import say, summary, verdict
 from grpo_watch.config.entries import entry_for
 from grpo_watch.config.rate import bytes_per_second
 from grpo_watch.config.schema import Settings
-from grpo_watch.config.settings import default_state_dir, load_settings
+from grpo_watch.config.settings import default_state_dir, load_settings, parse_assignments
+from grpo_watch.core.records import Scalar
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.errors import UsageError
 from grpo_watch.runtime.clock import SteadyClock
@@ -48,6 +50,7 @@ Given: TypeAlias = Followed | Sequence[str]
 Load: TypeAlias = Callable[[], Settings]
 Told: TypeAlias = Callable[[RunSnapshot], Iterable[str]]
 Inbox: TypeAlias = SimpleQueue[int] | None
+Said: TypeAlias = Mapping[str, Scalar]
 STOPPED, FAILED = 0, 1
 
 
@@ -79,6 +82,7 @@ def run_command(  # noqa: PLR0917
     color: bool,  # noqa: ARG001  what is said here is plain
     io_limit: str | None = None,
     examples: bool | None = None,
+    settings: Sequence[str] = (),
 ) -> int:
     """Watch runs; returns when stopped or done (0), or when a part of the daemon died (1).
 
@@ -94,6 +98,8 @@ def run_command(  # noqa: PLR0917
         "privacy.examples": examples,
     }
 
+    said = parse_assignments(settings)
+
     def load() -> Settings:
         return load_settings(flags, config=config).settings
 
@@ -101,7 +107,7 @@ def run_command(  # noqa: PLR0917
     with (
         followed(paths) as given,
         heeding(deadline) as inbox,
-        running(given, load, exit_when_done=exit_when_done, inbox=inbox) as watch,
+        running(given, load, exit_when_done=exit_when_done, inbox=inbox, said=said) as watch,
     ):
         manager, daemon = Manager(os.environ, os.getpid(), time.monotonic), watch.daemon
         code = watch.wait(lambda: manager.tell(daemon.picture(), ready=daemon.ready(), late=daemon.late()))
@@ -114,7 +120,13 @@ def run_command(  # noqa: PLR0917
 
 @contextmanager
 def running(
-    given: Given, load: Load, *, exit_when_done: bool = False, told: Told = summary, inbox: Inbox = None
+    given: Given,
+    load: Load,
+    *,
+    exit_when_done: bool = False,
+    told: Told = summary,
+    inbox: Inbox = None,
+    said: Said = MappingProxyType({}),
 ) -> Iterator[Running]:
     """A daemon that runs inside the ``with`` block.
 
@@ -124,6 +136,7 @@ def running(
         exit_when_done: end when every run has ended.
         told: what is said of a run once it was read.
         inbox: where signals are put.
+        said: settings of every run (``--set``), over those of the file.
     """
     current = Current(load)
     settings = current.settings
@@ -143,7 +156,7 @@ def running(
         keeper,
         current.reload,
         worker.submit,
-        options=lambda found: options_for(found, current.settings, given.ended, folder / "digests"),
+        options=lambda found: options_for(found, current.settings, given.ended, folder / "digests", said),
         clock=SteadyClock(time.time, time.monotonic),
         timer=time.monotonic,
         plan=plan_of(settings, exit_when_done=exit_when_done),
@@ -190,14 +203,17 @@ def options_for(
     settings: Settings,
     ended: Callable[[Path], bool] = lambda _: False,
     digests: Path | None = None,
+    said: Said = MappingProxyType({}),
 ) -> Options:
-    """What the settings file says of a run, and whether its input has ended; ``digests`` keeps what was read."""
+    """What the file and ``--set`` say of a run, and whether its input has ended; ``digests`` keeps what was read."""
     over = partial(ended, found.root)
     entry = entry_for(found.root, settings.runs, found.files, found.remote)
     care = Care(bytes_per_second(settings.io_limit) if settings.io_limit else 0.0, digests)
     if entry is None:
-        return Options(examples=settings.privacy.examples, ended=over, care=care)
-    return Options(entry.name, entry.settings, entry.labels, settings.privacy.examples, entry.columns, over, care)
+        return Options(settings=said, examples=settings.privacy.examples, ended=over, care=care)
+    return Options(
+        entry.name, {**entry.settings, **said}, entry.labels, settings.privacy.examples, entry.columns, over, care
+    )
 
 
 def watched_paths(paths: Sequence[str], settings: Settings) -> list[str]:
@@ -215,9 +231,19 @@ def watched_paths(paths: Sequence[str], settings: Settings) -> list[str]:
     return [str(parse_place(path)) if is_remote(path) else str(Path(path).expanduser().absolute()) for path in named]
 
 
-def _missing(places: Sequence[str]) -> list[str]:
-    return [
-        f"waiting for {place}"
-        for place in places
-        if not is_remote(place) and not any(char in place for char in "*?[") and not Path(place).exists()
-    ]
+def _missing(places: Sequence[str]) -> Iterator[str]:
+    """What is waited for: paths that are not there yet, and folders that hold nothing."""
+    for place in places:
+        if is_remote(place) or any(char in place for char in "*?["):
+            continue
+        if not Path(place).exists():
+            yield f"waiting for {place}"
+        elif Path(place).is_dir() and _is_empty(Path(place)):
+            yield f"waiting for a run in {place}, which is empty"
+
+
+def _is_empty(folder: Path) -> bool:
+    try:
+        return next(folder.iterdir(), None) is None
+    except OSError:
+        return False  # discovery says what is wrong with it

@@ -16,10 +16,14 @@ from rich.padding import Padding
 from rich.text import Text
 
 from grpo_watch.catalogue import catalogue
+from grpo_watch.cli.check import NOTHING
 from grpo_watch.cli.remote import discovering, local_paths
+from grpo_watch.config.entries import entry_for
 from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings
-from grpo_watch.core.records import Tick
+from grpo_watch.config.settings import load_settings, parse_assignments
+from grpo_watch.core.records import Scalar, Tick
+from grpo_watch.core.rule import Rule
 from grpo_watch.core.snapshot import RuleStatus, RunSnapshot
 from grpo_watch.core.told import strict
 from grpo_watch.errors import UsageError
@@ -70,31 +74,37 @@ class Examined:
     notes: tuple[str, ...] = ()
 
 
-def sources_command(paths: list[str], output_format: str, color: bool) -> int:
+def sources_command(
+    paths: list[str], output_format: str, color: bool, config: Path | None = None, settings: Sequence[str] = ()
+) -> int:
     """Print what ``paths`` hold; 0 when a run was found, 3 when none was.
 
     Raises:
-        UsageError: a path does not exist.
+        UsageError: a path does not exist, or an option, the settings file or a rule file can't be used.
     """
+    chosen, said = load_settings(config=config).settings, parse_assignments(settings)
     local = local_paths(paths)
     for path in local:
         if not any(char in path for char in "*?[") and not Path(path).exists():
             raise UsageError(f"{path}: no such file or folder")
-    with discovering(paths, Settings()) as discoverer:
-        examined = [examine(found) for found in discoverer.discover(*map(Path, local))]
+    rules = load_rules(chosen.rules)
+    with discovering(paths, chosen) as discoverer:
+        examined = [examine(found, chosen, said, rules) for found in discoverer.discover(*map(Path, local))]
     if output_format == "json":
         encoded = msgspec.json.encode(document(examined, discoverer.problems))
         sys.stdout.write(msgspec.json.format(encoded, indent=1).decode() + "\n")
     else:
-        sys.stdout.write(_as_text(examined, discoverer.problems, color=color))
+        sys.stdout.write(_as_text(examined, discoverer.problems, paths, color=color))
     return FOUND if examined else NOTHING_FOUND
 
 
-def examine(found: FoundRun) -> Examined:
-    """Read a run once, as ``check`` does, and keep what its channels gave."""
-    pipeline = Pipeline(load_rules([]), catalogue())
+def examine(found: FoundRun, chosen: Settings, said: Mapping[str, Scalar], rules: Sequence[Rule]) -> Examined:
+    """Read a run once, as ``check`` does with the same settings, and keep what its channels gave."""
+    entry = entry_for(found.root, chosen.runs, found.files, found.remote)
+    pipeline = Pipeline(rules, catalogue(), entry.labels if entry else {})
     pipeline.engine.run(found.name)
-    opened = open_run(found=found, pipeline=pipeline)
+    settings = {**(entry.settings if entry else {}), **said}
+    opened = open_run(found, pipeline, settings, columns=entry.columns if entry else None)
     for _ in replay(opened, pipeline, Tick(time.time(), live=False)):
         pass
     stats = {source.name: source.source.stats for source in opened.sources}
@@ -168,7 +178,7 @@ def _channel(channel: FoundChannel, stats: SourceStats | None) -> dict[str, Any]
     }
 
 
-def _as_text(examined: Sequence[Examined], problems: Sequence[str], *, color: bool) -> str:
+def _as_text(examined: Sequence[Examined], problems: Sequence[str], paths: Sequence[str], *, color: bool) -> str:
     width = Console().width if sys.stdout.isatty() else 120
     written = StringIO()
     console = Console(
@@ -183,8 +193,8 @@ def _as_text(examined: Sequence[Examined], problems: Sequence[str], *, color: bo
     for problem in problems:
         console.print(printable(problem), style="yellow")
     if not examined:
-        nothing = "no run was found: nothing here looks like a training log, a metrics file or a checkpoint"
-        console.print("no run was found" if problems else nothing)
+        nothing = "" if problems else f": {NOTHING}"
+        console.print(f"no run was found in {printable(', '.join(paths))}{nothing}")
     return "\n".join(line.rstrip(" ") for line in written.getvalue().split("\n"))
 
 

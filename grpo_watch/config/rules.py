@@ -173,7 +173,8 @@ def rules_in(document: Document) -> list[Any]:
         raise RuleError("a rule file holds a list under the key `rules:`", document.place_of(()))
     for key in document.value:
         if key not in _TOP_KEYS:
-            raise RuleError(f"unknown key {key!r}", document.place_of((key,), key=True), nearest(key, _TOP_KEYS))
+            fix = "tests stand in a file of their own" if key == "tests" else nearest(key, _TOP_KEYS)
+            raise RuleError(f"unknown key {key!r}", document.place_of((key,), key=True), fix)
     found: list[Any] = document.value["rules"]
     return found
 

@@ -12,7 +12,7 @@ _PLACE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
 def general(hint: str) -> str:
-    """The hint where no finding is at hand: what a finding would fill in stands in capitals, as in a command's usage."""
+    """The hint where no finding is at hand: what a finding would fill in stands in capitals, as in a usage line."""
     return _PLACE.sub(lambda place: place[1].upper(), hint)
 
 

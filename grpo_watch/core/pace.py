@@ -62,4 +62,4 @@ def duration(seconds: float) -> str:
     for unit, size in (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} seconds"
+    return f"{seconds:.0f} second{'' if f'{seconds:.0f}' == '1' else 's'}"

@@ -17,13 +17,13 @@ SAVED = "saved"
 MOVES = 256
 """Pairs of probes that are remembered: a checkpoint of gigabytes is hashed minutes after it was saved."""
 BUILT = (
-    "Stop. Check that the optimizer was built from the model that is trained (not from a copy, nor before the adapter was "
-    "added), learning_rate > 0, and that weights are fp32 or have fp32 masters."
+    "Stop. Check that the optimizer was built from the model that is trained (not from a copy, nor before the adapter "
+    "was added), learning_rate > 0, and that weights are fp32 or have fp32 masters."
 )
 """What to do where there are no two checkpoints to compare."""
 LOST_STATE = (
-    "Don't count on resuming from these checkpoints: look which optimizer object the script saves; it must be the one that "
-    "steps, after the model and it were prepared (accelerate, DeepSpeed, FSDP)."
+    "Don't count on resuming from these checkpoints: look which optimizer object the script saves; it must be the one "
+    "that steps, after the model and it were prepared (accelerate, DeepSpeed, FSDP)."
 )
 FEW_STEPS, SLIGHT = 5, 0.1
 """Steps between two saves, and updates at the largest rate that they are worth, below which equal bytes prove nothing:

@@ -21,7 +21,7 @@ START_SECONDS, TOTAL_SECONDS = 120.0, 9.0
 """Until the process has read apprise and all its services, and for one message from then on."""
 IDLE_SECONDS = 60.0
 """After so long without a message the process ends; the next message starts one."""
-INSTALL = "apprise is not installed: pip install 'grpo-watch[apprise]'"
+INSTALL = "apprise is not installed: pip install 'apprise>=2.2'"
 
 
 @dataclass(frozen=True, slots=True)

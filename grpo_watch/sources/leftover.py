@@ -54,6 +54,8 @@ class Leftovers:
             grew = held is not None and held[0][0] == state[0] and held[0][1] <= state[1]
             if held is None or not grew or (held[0] != state and not held[1]):
                 held = (state, _said(path, _begin(path, roots)))
+        except PermissionError:
+            return "can't be read: Permission denied"
         except (OSError, SourceError):
             return ""
         self._seen[path] = held

@@ -13,6 +13,9 @@ import pytest
 import trustme
 
 from grpo_watch.cli.main import run_cli
+from grpo_watch.cli.run import options_for
+from grpo_watch.config.schema import Settings
+from grpo_watch.sources.discover import FoundRun
 from grpo_watch.store.state import Store
 from tests.support.bundles import unpack
 from tests.support.process import PATIENCE, Process, until, watching
@@ -228,6 +231,22 @@ def test_a_missing_path_is_waited_for(tmp_path: Path) -> None:
         until(lambda: f"waiting for {later}" in daemon.said(), daemon.child)
         unpack(FROZEN, later.parent).rename(later)
         until(lambda: FIRING.search(daemon.get("/metrics")), daemon.child)
+
+
+def test_an_empty_folder_is_waited_for(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    with watching(folder, state=tmp_path / "state") as daemon:
+        until(lambda: daemon.get("/readyz") == "ready\n", daemon.child)
+        assert f"waiting for a run in {folder}, which is empty" in daemon.said()
+
+
+def test_what_is_set_on_the_command_line_lies_over_the_file(tmp_path: Path) -> None:
+    found = FoundRun(tmp_path, "a", None, ())
+    settings = Settings.model_validate({"runs": [{"path": str(tmp_path), "settings": {"beta": 0.1, "world_size": 8}}]})
+    assert options_for(found, settings, said={"beta": 0.04}).settings == {"beta": 0.04, "world_size": 8}
+    assert options_for(found, Settings(), said={"beta": 0.04}).settings == {"beta": 0.04}
+    assert run_cli(["run", str(tmp_path), "--set", "bta=1"]) == 2
 
 
 def test_no_thread_outlives_a_refusal(frozen: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.cli import sources
+from grpo_watch.cli.check import NOTHING
 from grpo_watch.cli.main import run_cli
 from grpo_watch.cli.sources import GIVES, _gave
 from grpo_watch.sources.base import Skip, SourceStats
@@ -96,9 +97,31 @@ def test_a_network_file_system_is_told(
 def test_nothing_and_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An empty folder ends with 3 and a sentence, a missing path with 2."""
     assert run_cli(["sources", str(tmp_path)]) == 3
-    assert "no run was found" in capsys.readouterr().out
+    told = " ".join(capsys.readouterr().out.split())
+    assert told == f"no run was found in {tmp_path}: {NOTHING}"
+    assert run_cli(["check", str(tmp_path)]) == 3
+    told = " ".join(capsys.readouterr().out.split())
+    assert told == f"nothing to judge: no run was found not read: {tmp_path}: {NOTHING}"
     assert run_cli(["sources", str(tmp_path / "missing")]) == 2
     assert "no such file or folder" in capsys.readouterr().err
+
+
+def test_settings_hold_as_for_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table whose columns the settings explain is read; what they and ``--set`` say is a setting of the run."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.csv").write_text("iter,avg_r\n1,0.25\n2,0.5\n")
+    Path("grpo-watch.yaml").write_text(
+        "runs: [{path: mine.csv, columns: {step: iter, reward_mean: avg_r}, settings: {beta: 0.04}}]\n"
+    )
+    assert run_cli(["sources", "mine.csv", "--format", "json", "--set", "num_generations=8"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["runs"]
+    assert found["steps"] == 2
+    assert [found["settings"][name]["value"] for name in ("beta", "num_generations")] == [0.04, 8]
+    Path("other.yaml").write_text("rules: [gone.yaml]\n")
+    assert run_cli(["sources", "mine.csv", "--config", "other.yaml"]) == 2
+    assert "gone.yaml" in capsys.readouterr().err
 
 
 def test_every_kind_of_channel_is_explained() -> None:

@@ -149,6 +149,7 @@ def test_mistakes_name_file_line_column_and_fix(packs: Path, entry: str, message
     [
         ("[]", "mine0.yaml:1:1: a rule file holds a list under the key `rules:`"),
         ("rules: {}", "mine0.yaml:1:1: a rule file holds a list under the key `rules:`"),
+        ("rules: []\ntests: []", "mine0.yaml:2:1: unknown key 'tests' (tests stand in a file of their own)"),
         ("rules: []\nrulez: []", "mine0.yaml:2:1: unknown key 'rulez' (did you mean rules?)"),
         ("a: " + "x" * 1_000_000, "mine0.yaml: is larger than 1000000 bytes"),
     ],

@@ -161,6 +161,7 @@ def test_the_cost_in_words_and_as_json() -> None:
     """Half an hour on 8 processes; what is not known is left out of the words and null in JSON."""
     assert wasted_text(Waste(80, 0.5, 4.0)) == "80 steps · about 30 minutes · 4 GPU-hours"
     assert wasted_text(Waste(1)) == "1 step"
+    assert wasted_text(Waste(1, 1 / 3600)) == "1 step · about 1 second"
     assert wasted_text(Waste(20, 0.01, 0.01)) == "20 steps · about 36 seconds"
     (told, unmeasured) = with_waste((a_finding(), a_finding(rule="step-time-regression")), a_run(seconds=None))
     assert (wasted(told), wasted(unmeasured)) == ({"steps": 80, "hours": None, "gpu_hours": None}, None)

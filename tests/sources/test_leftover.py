@@ -114,6 +114,17 @@ def test_what_can_not_be_opened_is_passed_over(tmp_path: Path) -> None:
     assert [line.split(": ")[0] for line in problems(tmp_path)] == [str(tmp_path / "b.log")]
 
 
+def test_a_log_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests may run as root, whom no mode keeps out."""
+    (tmp_path / "train.log").write_text(ROWS)
+
+    def refused(path: Path, roots: object) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(leftover, "open_regular", refused)
+    assert problems(tmp_path) == [f"{tmp_path / 'train.log'}: can't be read: Permission denied"]
+
+
 def test_sources_and_check_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.log").write_text(ROWS)
     said = f"{tmp_path / 'x.log'}: {UNREAD}line 1: loss=0.0, reward=0.5, kl=0.01"
@@ -121,7 +132,7 @@ def test_sources_and_check_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert run_cli([command, str(tmp_path), "--format", "json"]) == code
         assert json.loads(capsys.readouterr().out)["problems"] == [said]
     run_cli(["sources", str(tmp_path)])
-    assert capsys.readouterr().out.splitlines()[-1] == "no run was found"
+    assert capsys.readouterr().out.splitlines()[-1] == f"no run was found in {tmp_path}"
 
 
 def test_the_daemon_tells_it_on_its_page_and_once_in_its_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

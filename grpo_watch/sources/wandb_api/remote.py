@@ -60,7 +60,7 @@ class Trouble(str, Enum):
 
 
 SAID: Mapping[Trouble, str] = {
-    Trouble.NO_CLIENT: "wandb's client is not installed: pip install 'grpo-watch[wandb]'",
+    Trouble.NO_CLIENT: "wandb's client is not installed: pip install 'wandb>=0.31'",
     Trouble.NO_KEY: "no API key for this server: set WANDB_API_KEY, or put the key into ~/.netrc (wandb login does)",
     Trouble.REFUSED: "the server refuses the API key: it expired, was revoked, or may not read this project",
     Trouble.GONE: "no such run or project, or it was deleted, or this key can't see it",
