@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from grpo_watch.core.records import Scalar
 from grpo_watch.errors import UsageError
 from grpo_watch.sources.stdin import ROTATE_BYTES, Spool
 
@@ -19,11 +20,15 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What to watch; whether the input of the run in a folder has ended; where state lies that nobody goes on from."""
+    """What to watch; whether the input of the run in a folder has ended; where state lies that nobody goes on from.
+
+    ``said`` are settings of every run (``--set``), over those of the file.
+    """
 
     paths: list[str]
     ended: Callable[[Path], bool] = lambda _: False
     state: Path | None = None
+    said: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 @contextmanager

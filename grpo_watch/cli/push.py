@@ -43,7 +43,7 @@ def clean_command(paths: list[str], config: Path | None, state_dir: Path | None)
     import socket
     import time
 
-    from grpo_watch.cli.run import watched_paths
+    from grpo_watch.cli.places import watched_paths
     from grpo_watch.cli.spoken import say
     from grpo_watch.config.settings import default_state_dir, load_settings
     from grpo_watch.runtime.receivers import pushed_groups

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,6 +19,7 @@ from typing import TypeAlias
 from grpo_watch.cli.current import Current
 from grpo_watch.cli.front import Front
 from grpo_watch.cli.piped import Followed, followed
+from grpo_watch.cli.places import missing, watched_paths
 from grpo_watch.cli.pushing import Pushing
 from grpo_watch.cli.remote import Poller, local_paths
 from grpo_watch.cli.spoken import say, summary, verdict
@@ -28,7 +29,6 @@ from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import default_state_dir, load_settings, parse_assignments
 from grpo_watch.core.records import Scalar
 from grpo_watch.core.snapshot import RunSnapshot
-from grpo_watch.errors import UsageError
 from grpo_watch.runtime.clock import SteadyClock
 from grpo_watch.runtime.daemon import Daemon, Plan
 from grpo_watch.runtime.deadline import DONE_SECONDS, STOP_SECONDS, Deadline, heeding
@@ -39,7 +39,6 @@ from grpo_watch.runtime.service import Service
 from grpo_watch.runtime.waker import Bell
 from grpo_watch.runtime.worker import Worker
 from grpo_watch.sources.discover import FoundRun
-from grpo_watch.sources.wandb_api.remote import is_remote, parse_place
 from grpo_watch.sources.weights import Care
 from grpo_watch.store.state import Store
 from grpo_watch.web.server import Server
@@ -51,6 +50,7 @@ Load: TypeAlias = Callable[[], Settings]
 Told: TypeAlias = Callable[[RunSnapshot], Iterable[str]]
 Inbox: TypeAlias = SimpleQueue[int] | None
 Said: TypeAlias = Mapping[str, Scalar]
+NIL: Said = MappingProxyType({})
 STOPPED, FAILED = 0, 1
 
 
@@ -107,7 +107,7 @@ def run_command(  # noqa: PLR0917
     with (
         followed(paths) as given,
         heeding(deadline) as inbox,
-        running(given, load, exit_when_done=exit_when_done, inbox=inbox, said=said) as watch,
+        running(replace(given, said=said), load, exit_when_done=exit_when_done, inbox=inbox) as watch,
     ):
         manager, daemon = Manager(os.environ, os.getpid(), time.monotonic), watch.daemon
         code = watch.wait(lambda: manager.tell(daemon.picture(), ready=daemon.ready(), late=daemon.late()))
@@ -120,13 +120,7 @@ def run_command(  # noqa: PLR0917
 
 @contextmanager
 def running(
-    given: Given,
-    load: Load,
-    *,
-    exit_when_done: bool = False,
-    told: Told = summary,
-    inbox: Inbox = None,
-    said: Said = MappingProxyType({}),
+    given: Given, load: Load, *, exit_when_done: bool = False, told: Told = summary, inbox: Inbox = None
 ) -> Iterator[Running]:
     """A daemon that runs inside the ``with`` block.
 
@@ -136,7 +130,6 @@ def running(
         exit_when_done: end when every run has ended.
         told: what is said of a run once it was read.
         inbox: where signals are put.
-        said: settings of every run (``--set``), over those of the file.
     """
     current = Current(load)
     settings = current.settings
@@ -156,7 +149,7 @@ def running(
         keeper,
         current.reload,
         worker.submit,
-        options=lambda found: options_for(found, current.settings, given.ended, folder / "digests", said),
+        options=lambda found: options_for(found, current.settings, given.ended, folder / "digests", given.said),
         clock=SteadyClock(time.time, time.monotonic),
         timer=time.monotonic,
         plan=plan_of(settings, exit_when_done=exit_when_done),
@@ -177,7 +170,7 @@ def running(
         inbox=inbox,
     )
     server = front.serve(daemon)
-    say(*front.told(), *_missing(places if given.state is None else ()))
+    say(*front.told(), *missing(places if given.state is None else ()))
     server.start()
     poller.start()
     service.start()
@@ -203,7 +196,7 @@ def options_for(
     settings: Settings,
     ended: Callable[[Path], bool] = lambda _: False,
     digests: Path | None = None,
-    said: Said = MappingProxyType({}),
+    said: Said = NIL,
 ) -> Options:
     """What the file and ``--set`` say of a run, and whether its input has ended; ``digests`` keeps what was read."""
     over = partial(ended, found.root)
@@ -214,36 +207,3 @@ def options_for(
     return Options(
         entry.name, {**entry.settings, **said}, entry.labels, settings.privacy.examples, entry.columns, over, care
     )
-
-
-def watched_paths(paths: Sequence[str], settings: Settings) -> list[str]:
-    """The paths of the command line, else those of the settings file, as absolute ones.
-
-    Raises:
-        UsageError: there are none, or one is of a kind that is not watched.
-    """
-    named = list(paths) or [entry.path for entry in settings.runs]
-    if not named:
-        raise UsageError("nothing to watch: name the run's output folder, or list it under runs: in grpo-watch.yaml")
-    for path in named:
-        if path == "-" or ("://" in path and not is_remote(path)):
-            raise UsageError(f"{path}: only folders, globs, files and wandb://ENTITY/PROJECT[/RUN] can be watched")
-    return [str(parse_place(path)) if is_remote(path) else str(Path(path).expanduser().absolute()) for path in named]
-
-
-def _missing(places: Sequence[str]) -> Iterator[str]:
-    """What is waited for: paths that are not there yet, and folders that hold nothing."""
-    for place in places:
-        if is_remote(place) or any(char in place for char in "*?["):
-            continue
-        if not Path(place).exists():
-            yield f"waiting for {place}"
-        elif Path(place).is_dir() and _is_empty(Path(place)):
-            yield f"waiting for a run in {place}, which is empty"
-
-
-def _is_empty(folder: Path) -> bool:
-    try:
-        return next(folder.iterdir(), None) is None
-    except OSError:
-        return False  # discovery says what is wrong with it

@@ -90,17 +90,17 @@ def test_check_defaults(calls: list[tuple[Any, ...]]) -> None:
 def test_the_other_commands_hand_over_their_options(calls: list[tuple[Any, ...]]) -> None:
     """Positions are the contract between main and the commands."""
     run_cli(["run", "a", "--listen", ":0", "--state-dir", "s", "--exit-when-done", "-v", "-v", "--log-format", "json"])
-    run_cli(["run", "--io-limit", "9MB", "--no-examples"])
-    run_cli(["sources", "a", "b"])
+    run_cli(["run", "--io-limit", "9MB", "--no-examples", "--set", "beta=0.04"])
+    run_cli(["sources", "a", "b", "--config", "c.yaml", "--set", "beta=0.04"])
     run_cli(["digest", "a"])
     run_cli(["digest", "a", "b", "--format", "json", "--elements", "--threads", "2", "--io-limit", "9MB", "--no-cache"])
     run_cli(["explain", "kl-stuck-at-zero"])
     run_cli(["config", "--config", "c.yaml"])
     run_cli(["demo", "--stay"])
     assert calls == [
-        (["a"], None, ":0", Path("s"), [], True, "json", 2, False, None, None),
-        ([], None, None, None, [], False, "logfmt", 0, False, "9MB", False),
-        (["a", "b"], "text", False),
+        (["a"], None, ":0", Path("s"), [], True, "json", 2, False, None, None, []),
+        ([], None, None, None, [], False, "logfmt", 0, False, "9MB", False, ["beta=0.04"]),
+        (["a", "b"], "text", False, Path("c.yaml"), ["beta=0.04"]),
         ("a", None, "text", False, False, 1, "", True),
         ("a", "b", "json", False, True, 2, "9MB", False),
         ("kl-stuck-at-zero", "text", [], None, False),
