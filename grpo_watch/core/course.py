@@ -172,7 +172,7 @@ class Course:
         self.length, self.truncated, self.repeated = Track(), Track(), Track()
         self._plain = (
             ("entropy", self.entropy),
-            ("kl_reference", self.kl),
+            ("kl_reference", self.kl),  # the first two are means over the tokens of the loss
             ("completion_length_mean", self.length),
             ("completion_truncated_ratio", self.truncated),
             ("completion_duplicate_ratio", self.repeated),
@@ -181,19 +181,20 @@ class Course:
         self._rows = 0
         self._known_from = 0
 
-    def take(self, row: MetricRow, silent: float | None, *, finite: bool) -> None:
+    def take(self, row: MetricRow, silent: float | None, *, finite: bool, diluted: bool = False) -> None:
         """Account for one train row, supplements included (they carry other keys).
 
         ``silent`` is the share of its groups without a signal (``evidence.no_signal_ratio``); ``finite`` says that all
-        its values are finite numbers.
+        its values are finite numbers, ``diluted`` that its entropy and KL are not those of the policy
+        (``core/masked.py``).
         """
         values = row.values
-        for metric, track in self._plain:
+        for metric, track in self._plain[2:] if diluted else self._plain:
             value = values.get(metric)
             if value is not None and (finite or isfinite(value)):
                 track.push(value)
         entropy = values.get("entropy")
-        if entropy is not None and (finite or isfinite(entropy)):
+        if entropy is not None and not diluted and (finite or isfinite(entropy)):
             self.entropy_by_step.push(row.step, entropy)
         reward = values.get("reward_mean")
         if reward is not None and (finite or isfinite(reward)):

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from grpo_watch.core.course import Course
 from grpo_watch.core.functions import RewardFunctions
 from grpo_watch.core.learning import LearningSoFar
+from grpo_watch.core.masked import MaskedLoss
 from grpo_watch.core.pace import Pace
 from grpo_watch.core.records import MetricRow, Reading, Scalar, Stream, Verdict
 
@@ -37,11 +38,11 @@ def no_data(reason: str, key: str = "") -> tuple[Reading, ...]:
 class RunView(Protocol):
     """What a detector may know of the run besides the record at hand (read-only).
 
-    ``learning`` has taken every train row of the attempt up to and including the one at hand, ``pace`` those of all
-    attempts; ``course`` has taken every train row and dumped batch of the run. ``rows`` counts the train rows of the
-    primary channel and ``recent`` holds the newest 512 of them, whatever their attempt; ``heard`` is the latest time at
-    which one was logged or read (Unix seconds). ``silent`` is the share of the newest train row's groups without a
-    learning signal (None: it can't tell).
+    ``learning`` and ``masked`` have taken every train row of the attempt up to and including the one at hand, ``pace``
+    those of all attempts; ``course`` has taken every train row and dumped batch of the run. ``rows`` counts the train
+    rows of the primary channel and ``recent`` holds the newest 512 of them, whatever their attempt; ``heard`` is the
+    latest time at which one was logged or read (Unix seconds). ``silent`` is the share of the newest train row's groups
+    without a learning signal (None: it can't tell).
     """
 
     run: str
@@ -53,6 +54,7 @@ class RunView(Protocol):
     shows_end: bool
     in_folder: bool
     learning: LearningSoFar
+    masked: MaskedLoss
     pace: Pace
     course: Course
     functions: RewardFunctions

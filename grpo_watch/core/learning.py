@@ -48,10 +48,11 @@ class LearningSoFar:
         self._last_step: int | None = None
         self._decimals = Decimals()
 
-    def take(self, row: MetricRow, silent: float | None) -> None:
+    def take(self, row: MetricRow, silent: float | None, masked: float = 0.0) -> None:
         """Account for one train row (several optimizer steps when ``logging_steps`` > 1).
 
-        ``silent`` is the share of its groups without a signal (``evidence.no_signal_ratio``).
+        ``silent`` is the share of its groups without a signal (``evidence.no_signal_ratio``), ``masked`` that of its
+        steps whose loss held no token (``core/masked.py``).
         """
         self.total += self._pending
         self._pending = 0.0
@@ -69,7 +70,7 @@ class LearningSoFar:
         if rate is None:
             return
         self.rate_known = True
-        moved = rate * (1.0 if self.signal is None else self.signal)
+        moved = rate * (1.0 - masked) * (1.0 if self.signal is None else self.signal)
         self.total += moved * (steps - 1)
         self._pending = moved
 

@@ -11,6 +11,7 @@ from grpo_watch.core.course import Course
 from grpo_watch.core.evidence import no_signal_ratio
 from grpo_watch.core.functions import RewardFunctions
 from grpo_watch.core.learning import LearningSoFar
+from grpo_watch.core.masked import MASKS, MaskedLoss
 from grpo_watch.core.monitor import Monitor
 from grpo_watch.core.names import LABELLED, split_label
 from grpo_watch.core.pace import Pace
@@ -58,6 +59,7 @@ class RunState:
         self.shows_end = False
         self.in_folder = True
         self.learning = LearningSoFar()
+        self.masked = MaskedLoss()
         self.pace = Pace()
         self.course = Course()
         self.functions = RewardFunctions()
@@ -161,11 +163,12 @@ class RunState:
                 self.last_step_time = row.time or row.seen
                 self.heard = max(self.heard or 0.0, row.time or 0.0, row.seen or 0.0)
             self.recent.append(row)
-            self.learning.take(row, silent)
+            self.masked.take(row, self.setting(MASKS), self.number)
+            self.learning.take(row, silent, self.masked.chance)
             self.pace.take(row)
         elif silent is not None:
             self.learning.signal = 1.0 - silent
-        self.course.take(row, silent, finite=finite)
+        self.course.take(row, silent, finite=finite, diluted=self.masked.diluted)
         self.values.update(values)
         return finite and not row.supplement
 
@@ -173,7 +176,7 @@ class RunState:
         """A new attempt begins at ``step``: every monitor rewinds."""
         self.attempt = attempt
         self.saved = step - 1
-        self.learning = LearningSoFar()
+        self.learning, self.masked = LearningSoFar(), MaskedLoss()
         self.course = self.course.resumed(step)
         for monitor in self.monitors:
             monitor.begin_attempt(step)

@@ -8,8 +8,12 @@ from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import number
+from grpo_watch.core.interval import Interval
 from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.core.window import Window
+
+LEAST_ROWS = 4
+"""Rows of which the two halves can be compared; a row that means five generations says as much as five rows."""
 
 
 class CompletionsTruncated(Detector):
@@ -19,7 +23,7 @@ class CompletionsTruncated(Detector):
     params = MappingProxyType(
         {
             "share": Param(0.8, "mean share of completions cut off that is a breach", 0, 1),
-            "rows": Param(10, "generation rows averaged", minimum=4),
+            "rows": Param(10, "generation rows averaged; fewer, but four, where they cover as many steps", minimum=4),
             "falling": Param(0.05, "fall from the first to the second half of these rows that shows recovery", 0, 1),
             "loss": Param(0.5, "share of the best reward whose loss is a second signal", 0, 1),
             "silent": Param(0.9, "share of groups without spread at which nothing can be learnt", 0, 1),
@@ -34,22 +38,24 @@ class CompletionsTruncated(Detector):
 
     def setup(self) -> None:
         """Empty window."""
-        self.cut = Window(self.rows)
+        self.cut, self.interval = Window(self.rows), Interval()
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one generation row."""
+        self.interval.take(record.step)
         cut = number(record, "completion_truncated_ratio")
         if cut is None:
             return SILENT
         self.cut.push(cut)
         mean = self.cut.mean()
-        if not self.cut.full or mean is None:
+        if mean is None or len(self.cut) < LEAST_ROWS or len(self.cut) * self.interval.steps < self.rows:
             return no_data("too few generation rows yet")
         few = self.share - 1e-6
         self.quiet_while = {"completion_truncated_ratio": (-inf, few)} if max(self.cut.values) <= few else None
         if mean < self.share:
             return QUIET
-        values, half = list(self.cut.values), self.rows // 2
+        values = list(self.cut.values)
+        half = len(values) // 2
         if sum(values[-half:]) < sum(values[:half]) - self.falling * half:
             return QUIET
         agrees = self._agrees(run)

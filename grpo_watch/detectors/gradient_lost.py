@@ -48,9 +48,10 @@ class GradientLost(Detector):
             self.quiet_while = {"grad_norm": not_zero(record.resolution)}
             return QUIET
         self.quiet_while = None
-        if self._loss_is_masked(record, run):
+        if run.masked.whole:
             return no_data("every completion is truncated and left out of the loss, so a zero gradient is expected")
-        chance = 1.0 if run.learning.signal is None else 1.0 - run.learning.signal
+        signal = 0.0 if run.learning.signal is None else run.learning.signal
+        chance = 1.0 - signal * (1.0 - run.masked.chance)
         return self._extend(record, norm, chance, hidden=self._hidden(record, run))
 
     @staticmethod
@@ -58,10 +59,6 @@ class GradientLost(Detector):
         """Whether the log rounds so much that a small gradient may print as 0."""
         resolution = run.learning.resolution(row) or 0.0
         return resolution / 2 > LEAST_NORM and run.learning.highest_norm < CLEARLY * resolution
-
-    @staticmethod
-    def _loss_is_masked(row: MetricRow, run: RunView) -> bool:
-        return bool(run.setting("mask_truncated_completions")) and row.values.get("completion_truncated_ratio") == 1.0
 
     def _extend(self, row: MetricRow, norm: float, chance: float, *, hidden: bool) -> Iterable[Reading]:
         self.rows += 1

@@ -10,6 +10,7 @@ from grpo_watch.core.evidence import is_zero, not_zero, number
 from grpo_watch.core.kl_floor import NoiseFloor
 from grpo_watch.core.kl_unjudged import ADAPTER_OPEN, ONLY_UPDATE, ask_for_beta
 from grpo_watch.core.learning import ARITHMETIC_FLOOR
+from grpo_watch.core.masked import RARE
 from grpo_watch.core.offpolicy import steps_off_policy, update_is_zero
 from grpo_watch.core.records import CheckpointDigest, MetricRow, Reading, Severity, Verdict
 
@@ -83,6 +84,8 @@ class KlStuckAtZero(Detector):
             return "no learning rate is logged, so a zero KL may be a warm-up"
         if learning.signal is None:
             return "whether rewards differ inside groups is not known yet"
+        if run.masked.whole or run.masked.chance > RARE:
+            return "completions cut off are left out of the loss, and all are: no token is left whose KL could be seen"
         if learning.signal < self.min_signal:
             return "no group has differing rewards, so nothing is learned and KL 0 is expected"
         least = self.min_cumulative_lr_adapter if adapter else self.min_cumulative_lr

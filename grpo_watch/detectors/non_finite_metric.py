@@ -13,6 +13,10 @@ CORE = ("loss", "grad_norm", "kl_reference", "entropy", "reward_mean", "policy_c
 multi-task rewards leave single functions NaN on purpose (ms-swift#4653). A key logged as null was NaN: TRL >= 1.0 and
 verl's file logger write it so; rows that don't have the metric lack the key."""
 
+MEANS = frozenset({"kl_reference", "entropy", "policy_clip_ratio", "kl_policy_update"})
+"""Means over the tokens of the loss. Where cut completions are left out of it and a micro-batch holds no other, TRL
+before 0.20 divides 0 by 0 there. A real NaN of these spoils the gradient, and the next generation dies of it."""
+
 SEARCH = 16
 """Rows that the search for fp16's loss scale may take: it begins at 65,536 and is halved with each skipped step."""
 
@@ -43,6 +47,8 @@ class NonFiniteMetric(Detector):
             return SILENT
         values = record.values
         broken = {name: value for name in CORE if (value := values.get(name, 0.0)) is None or not math.isfinite(value)}
+        if broken.keys() <= MEANS and run.masked.left_out:
+            broken = {}
         self.searching = self.searching and ("grad_norm" not in values or "grad_norm" in broken)
         if not (broken or self.streak):
             if values.keys().isdisjoint(CORE):

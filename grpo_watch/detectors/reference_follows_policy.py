@@ -10,6 +10,7 @@ from typing import TypeAlias
 from grpo_watch.core.checkpoints import SAVED, CheckpointHistory, changed, comparable
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import is_zero, number
+from grpo_watch.core.masked import RARE
 from grpo_watch.core.records import CheckpointDigest, MetricRow, Reading, Verdict
 from grpo_watch.core.window import BATCHES_AHEAD, ROWS_AHEAD
 
@@ -56,7 +57,7 @@ class ReferenceFollowsPolicy(Detector):
         kl = number(row, "kl_reference")
         if not row.supplement:
             self.last_step = row.step
-        if kl is None:
+        if kl is None or run.masked.whole or run.masked.chance > RARE:
             return
         if not is_zero(kl, row.resolution):
             self.rows.append((row.step, False))

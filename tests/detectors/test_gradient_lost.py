@@ -62,10 +62,11 @@ def test_kl_need_not_be_zero() -> None:
 
 def test_a_masked_loss_has_no_gradient() -> None:
     """Only where every completion is truncated; one that is not makes the zero suspicious again."""
-    run = Watched("gradient-lost", mask_truncated_completions=True)
+    run = Watched("gradient-lost", mask_truncated_completions=True, per_device_train_batch_size=16)
     run.feed_all(r._replace(values={**r.values, "completion_truncated_ratio": 1.0}) for r in zeros(20, 0.0))
     assert run.changes == []
-    run.feed_all(zeros(5, 0.0, start=21))
+    cut = {"completion_truncated_ratio": 0.5}
+    run.feed_all(r._replace(values={**r.values, **cut}) for r in zeros(5, 0.0, start=21))
     assert run.changes == [("firing", 25, "critical")]
 
 

@@ -86,3 +86,11 @@ def test_an_unusable_checkpoint_makes_no_pair() -> None:
         later = a_checkpoint(40, {"w": "b"}, **broken)
         assert Watched(RULE, beta=0.04).feed_all(itertools.chain(rows(1, 40), [first, later])).changes == []
     assert Watched(RULE, beta=0.04).feed_all(itertools.chain(rows(1, 40), [first, second])).changes == FIRE
+
+
+def test_rows_whose_loss_held_no_token_are_no_evidence() -> None:
+    """Cut completions are left out of the loss, and all were cut: KL and entropy are 0 of nothing."""
+    cut = [r._replace(values={**r.values, "entropy": 0.0, "completion_truncated_ratio": 1.0}) for r in rows(1, 40)]
+    first, second = checkpoints()
+    run = Watched(RULE, beta=0.04, mask_truncated_completions=True)
+    assert run.feed_all([*cut[:20], first, *cut[20:], second]).changes == []
