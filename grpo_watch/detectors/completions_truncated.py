@@ -39,6 +39,7 @@ class CompletionsTruncated(Detector):
     def setup(self) -> None:
         """Empty window."""
         self.cut, self.interval = Window(self.rows), Interval()
+        self.enough = False
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one generation row."""
@@ -48,7 +49,9 @@ class CompletionsTruncated(Detector):
             return SILENT
         self.cut.push(cut)
         mean = self.cut.mean()
-        if mean is None or len(self.cut) < LEAST_ROWS or len(self.cut) * self.interval.steps < self.rows:
+        rows = len(self.cut)
+        self.enough = self.enough or (rows >= LEAST_ROWS and rows * self.interval.steps >= self.rows)
+        if mean is None or not self.enough:
             return no_data("too few generation rows yet")
         few = self.share - 1e-6
         self.quiet_while = {"completion_truncated_ratio": (-inf, few)} if max(self.cut.values) <= few else None
