@@ -11,6 +11,7 @@ from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.runtime.clock import Jumps
 from grpo_watch.runtime.closeup import Closeup
 from grpo_watch.runtime.delivery.desk import ABANDON_SECONDS, Desk
+from grpo_watch.runtime.delivery.packing import begins
 from grpo_watch.runtime.keeper import Keeper
 from grpo_watch.runtime.options import Options
 from grpo_watch.runtime.reconcile import RuleSet
@@ -228,7 +229,7 @@ class Daemon:
         if now - self._kept_at >= HOUSEKEEPING_SECONDS:
             self._kept_at = now
             self._keeper.prune(now, self._plan.retention_days, self._plan.retention_bytes)
-            self._desk.abandoned(self._keeper.abandon(self._desk.names, now - ABANDON_SECONDS, now))
+            self._desk.abandoned(self._keeper.abandon(self._desk.names, now - ABANDON_SECONDS, begins, now))
             self._state_bytes = self._keeper.size()
 
     def _paint(self) -> Picture:

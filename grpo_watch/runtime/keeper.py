@@ -10,7 +10,7 @@ from grpo_watch.core.alerts import Alert
 from grpo_watch.core.records import Cursor, Item
 from grpo_watch.core.snapshot import RunSnapshot
 from grpo_watch.store import codec
-from grpo_watch.store.deliveries import Changes, Kept
+from grpo_watch.store.deliveries import Begins, Changes, Kept
 from grpo_watch.store.state import Batch, Store, StoredRun, StoreError
 
 RETRY_SECONDS = 10.0
@@ -143,7 +143,7 @@ class Keeper:
     def messages(self) -> Kept:
         """The messages that wait, the open episodes, and what was sent; nothing where that can't be read."""
         try:
-            return self._store.messages()
+            return self._store.messages().after(self._unsent)
         except StoreError as error:
             log.error("what was sent is not known any more", extra={"fields": {"error": str(error)}})  # noqa: TRY400
             return Kept()
@@ -186,10 +186,10 @@ class Keeper:
             self._failed(error, now)
             return []
 
-    def abandon(self, names: Iterable[str], before: float, now: float) -> dict[str, int]:
+    def abandon(self, names: Iterable[str], before: float, begins: Begins, now: float) -> dict[str, int]:
         """Give up messages that wait for receivers of no such name (see ``Store.abandon``)."""
         try:
-            return self._store.abandon(names, before, now) if self.ok else {}
+            return self._store.abandon(names, before, begins) if self.ok else {}
         except StoreError as error:
             self._failed(error, now)
             return {}

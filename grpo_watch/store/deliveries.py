@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import TypeAlias
 
 SCHEMA = """
 CREATE TABLE deliveries (
@@ -21,6 +23,9 @@ CREATE TABLE told (
 
 Episode = tuple[str, str, str]
 """Run, rule and key of an alert; at most one episode of it is open at a time."""
+Begins: TypeAlias = Callable[[bytes], Episode | None]
+"""The episode that a packed notification is the first news of; None where it is none."""
+_CLOSE = "DELETE FROM told WHERE sink = ? AND run = ? AND rule = ? AND key = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,25 @@ class Kept:
     told: tuple[Told, ...] = ()
     finished: tuple[tuple[str, str], ...] = ()
 
+    def after(self, changes: Changes) -> Kept:
+        """What is kept once these are stored too."""
+        if not changes:
+            return self
+        queued = {(q.sink, q.id): q for q in (*changes.queued, *self.queued)}
+        queued |= {
+            place: replace(queued[place], tries=tries, bundle=bundle)
+            for place, (tries, bundle) in changes.changed.items()
+            if place in queued
+        }
+        finished = dict.fromkeys((*self.finished, *changes.finished))
+        waiting = [one for place, one in queued.items() if place not in finished]
+        told = {(t.sink, (t.run, t.rule, t.key)): t for t in self.told} | changes.told
+        return Kept(
+            tuple(sorted(waiting, key=lambda one: (one.sink, one.number))),
+            tuple(one for one in told.values() if one is not None),
+            tuple(finished),
+        )
+
 
 def write(database: sqlite3.Connection, changes: Changes) -> None:
     """Apply the changes inside the transaction under way; raises ``sqlite3.Error``."""
@@ -103,10 +127,7 @@ def write(database: sqlite3.Connection, changes: Changes) -> None:
         "UPDATE deliveries SET outcome = ?, at = ?, data = NULL WHERE sink = ? AND id = ?",
         [(*end, *place) for place, end in changes.finished.items()],
     )
-    put(
-        "DELETE FROM told WHERE sink = ? AND run = ? AND rule = ? AND key = ?",
-        [(sink, *episode) for (sink, episode), told in changes.told.items() if told is None],
-    )
+    put(_CLOSE, [(sink, *episode) for (sink, episode), told in changes.told.items() if told is None])
     put(
         "INSERT OR REPLACE INTO told VALUES (?, ?, ?, ?, ?, ?)",
         [(t.sink, t.run, t.rule, t.key, t.state, t.data) for t in changes.told.values() if t is not None],
@@ -123,17 +144,18 @@ def prune(database: sqlite3.Connection, before: float) -> None:
     database.execute("DELETE FROM deliveries WHERE outcome <> 'waiting' AND at < ?", (before,))
 
 
-def abandon(database: sqlite3.Connection, names: Iterable[str], before: float, now: float) -> dict[str, int]:
-    """Give up what was queued before that time (Unix seconds) for none of these receivers; how much, by name."""
-    query = "SELECT sink, COUNT(*) FROM deliveries WHERE outcome = 'waiting' AND at < ? GROUP BY sink"
+def abandon(database: sqlite3.Connection, names: Iterable[str], before: float, begins: Begins) -> dict[str, int]:
+    """Forget what was queued before that time (Unix seconds) for none of these receivers; how much, by name.
+
+    An episode whose beginning is among it is not known to its receiver, which is told of it if it is back in time.
+    """
+    query = "SELECT sink, id, data FROM deliveries WHERE outcome = 'waiting' AND at < ?"
     known = frozenset(names)
-    found = {sink: count for sink, count in database.execute(query, (before,)).fetchall() if sink not in known}
-    database.executemany(
-        "UPDATE deliveries SET outcome = 'abandoned', at = ?, data = NULL "
-        "WHERE outcome = 'waiting' AND at < ? AND sink = ?",
-        [(now, before, sink) for sink in found],
-    )
-    return found
+    found = [row for row in database.execute(query, (before,)).fetchall() if row[0] not in known]
+    begun = [(sink, *episode) for sink, _, data in found if (episode := begins(data)) is not None]
+    database.executemany("DELETE FROM deliveries WHERE sink = ? AND id = ?", [row[:2] for row in found])
+    database.executemany(_CLOSE, begun)
+    return Counter(sink for sink, _, _ in found)
 
 
 def forget(database: sqlite3.Connection, run: str) -> None:

@@ -78,9 +78,9 @@ class Outbox:
             if told.sink == self.name:
                 self._episodes.load(told)
         for stored in kept.queued:
-            notification = unpack(stored.data)
             if stored.sink != self.name:
                 continue
+            notification = unpack(stored.data)
             self._next = max(self._next, stored.number + 1)
             self._ledger.waits(stored.id)
             if notification is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from grpo_watch.sinks.notification import Notification
+from grpo_watch.runtime.delivery.waiting import Episode, episode_of
+from grpo_watch.sinks.notification import FIRING, Notification
 from grpo_watch.store.codec import DECODE_ERRORS, storable
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -25,3 +26,9 @@ def unpack(data: bytes) -> Notification | None:
         return _DECODER.decode(data)
     except DECODE_ERRORS:
         return None
+
+
+def begins(data: bytes) -> Episode | None:
+    """The alert whose beginning a packed notification tells; None for its end, for what got worse, or for damage."""
+    told = unpack(data)
+    return episode_of(told) if told is not None and told.status == FIRING and not told.was else None

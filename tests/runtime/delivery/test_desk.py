@@ -337,6 +337,53 @@ def test_what_waits_for_a_removed_receiver_is_given_up_after_a_week(
     live.close()
 
 
+def test_what_was_given_up_and_still_fires_is_told_once_its_receiver_is_back(frozen: Watched) -> None:
+    """Under its id: nobody has it. What was told before the receiver was removed is not told again."""
+    frozen.write(3)
+    every = {"backlog": lambda: "all"}  # the run is silent for a week
+    live, desk = frozen.start(("stays", Route()), ("told", Route()), ("old", Route()), **every)
+    frozen.more(live, 40)
+    (fired,) = sent_to(live, desk, "stays")
+    assert ids(sent_to(live, desk, "told")) == [fired.id]
+    live.follow(*named(("stays", Route(rules=(KL,)))))
+    live.now = RECORDED + 7.1 * 86_400.0
+    live.daemon.turn()
+    assert live.store.messages().queued == ()
+    live.follow(*named(*((name, Route(rules=(KL,))) for name in ("stays", "told", "old"))))
+    assert [ids(messages) for messages in sent(live, desk)] == [[], [], [fired.id]]
+    live.kill()
+    live, desk = frozen.start(("stays", Route()), ("told", Route()), ("old", Route()), **every)
+    assert [[m for m in messages if m.rule == KL] for messages in sent(live, desk)] == [[], [], []]
+    live.close()
+
+
+def test_what_was_sent_while_the_disk_is_full_counts_when_a_receiver_is_back(
+    frozen: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what waits by then is known, though none of it could be stored."""
+    frozen.write(3)
+    live, desk = frozen.start(("stays", Route()), ("heard", Route()), ("deaf", Route()))
+
+    def full(*_: Any) -> None:
+        raise StoreError("database or disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(live.store, "commit", full)
+        frozen.more(live, 40)
+        (fired,) = sent_to(live, desk, "stays")
+        assert ids(sent_to(live, desk, "heard")) == [fired.id]
+        live.follow(*named(("stays", Route())))
+        live.daemon.turn()
+        live.follow(*named(("stays", Route()), ("heard", Route()), ("deaf", Route())))
+        assert desk.lengths() == {"stays": 0, "heard": 0, "deaf": 1}
+        assert [ids(messages) for messages in sent(live, desk)] == [[], [], [fired.id]]
+    live.settle(60.0)
+    live.kill()
+    live, desk = frozen.start(("stays", Route()), ("heard", Route()), ("deaf", Route()))
+    assert sent(live, desk) == [[], [], []]
+    live.close()
+
+
 def test_a_mute_of_the_settings(frozen: Watched) -> None:
     """Told when the mute ends, because it still fires then."""
     mutes = [Muted(rule="kl-*", until=RECORDED + 100.0)]
