@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from grpo_watch.core.records import Severity
 from grpo_watch.runtime.delivery.packing import pack, unpack
 from grpo_watch.runtime.delivery.waiting import Episode, episode_of
 from grpo_watch.sinks.notification import FIRING, OWN_RULE, RESOLVED, STOP_RULE, Notification
@@ -58,8 +59,17 @@ class Episodes:
         return replace(told, was=before.severity) if state == TOLD else told
 
     def found(self, told: Notification, muted: Mute, *, tell: bool) -> Notification | None:
-        """The same for an alert that was found firing: nothing where the receiver knows of it, or ``tell`` is False."""
-        if episode_of(told) in self._open or not self._wanted(told):
+        """The same for an alert that was found firing: nothing where the receiver knows of it, or ``tell`` is False.
+
+        It does not know of it where it was told of less, and was not configured while that got worse.
+        """
+        if not self._wanted(told):
+            return None
+        state, before = self._open.get(episode_of(told), (None, told))
+        worse = told.id != before.id and Severity(told.severity).rank > Severity(before.severity).rank
+        if state == TOLD and worse and tell and not muted(told):
+            return self.news(told, muted)
+        if state is not None:
             return None
         if not tell or muted(told):
             self._put(told, MUTED if tell else PASSED)

@@ -65,6 +65,29 @@ def test_what_gets_worse_is_told_again_and_ends_once() -> None:
     assert [(m.id, m.severity) for m in critical.send_all()] == [("worse", "critical"), ("end-1", "critical")]
 
 
+def test_what_got_worse_while_a_receiver_was_away_is_told_once_it_is_back() -> None:
+    """Once; nothing where it is as bad as before, less bad, muted, or of a run that is over.
+
+    Nor where the same news is called worse: a finding that explains it is over.
+    """
+    worse = fire(id="worse", severity="critical")
+    box = Postbox()
+    box.put(fire(severity="warning"))
+    assert ids(box.send_all()) == ["fire-1"]
+    box.find(fire(id="again", severity="warning"))
+    box.find(fire(severity="critical"))
+    box.find(worse, muted=lambda _: True)
+    box.find(worse, tell=False)
+    box.outbox.gathered()
+    assert box.send_all() == []
+    for found in (worse, worse, fire(id="less", severity="warning")):
+        box.find(found)
+    box.outbox.gathered()
+    assert [(m.id, m.was) for m in box.send_all()] == [("worse", "warning")]
+    box.put(end(severity="critical"))
+    assert ids(box.send_all()) == ["end-1"]
+
+
 def test_a_receiver_is_not_told_of_its_own_failure() -> None:
     box = Postbox()
     box.put(fire(rule="delivery-failing", key="hook"), fire(2, rule="delivery-failing", key="other"))
