@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_watch.core.checkpoints import Movers
+from grpo_watch.core.checkpoints import Movers, optimizer_between
 from grpo_watch.core.records import CheckpointDigest, Reading, Scalar, Severity, Verdict
 from grpo_watch.core.standstill import BUILT
 
@@ -49,3 +49,27 @@ def layers_at_rest(movers: Movers, record: CheckpointDigest, least: int) -> tupl
         hint="look for parameters that lost requires_grad, or an optimizer that was rebuilt from a part of them",
     )
     return (reading,)
+
+
+def byte_identical(before: CheckpointDigest, record: CheckpointDigest, tensors: int, movers: Movers) -> Reading:
+    """That so many tensors of two saved steps are equal, and what the optimizer's own files say of the reason."""
+    evidence: dict[str, Scalar] = {
+        "identical_tensors": tensors,
+        "changed_tensors": 0,
+        "optimizer_steps_between": record.step - before.step,
+        "earlier_checkpoint": before.path,
+        "later_checkpoint": record.path,
+    }
+    message = f"all {tensors} tensors of checkpoints {before.step} and {record.step} are byte-identical"
+    if changed_before := len(movers.ever & record.tensors.keys()):
+        evidence |= {"changed_before": changed_before, "never_changed": max(0, tensors - changed_before)}
+        message += f" ({changed_before} of them had changed before)"
+    optimizer = optimizer_between(before, record)
+    if optimizer.get("masters"):
+        message += "; the float32 copies changed, so the updates are lost in rounding"
+    elif optimizer.get("moments"):
+        message += "; the optimizer's moments changed, so gradients arrive and the updates are lost"
+    elif "moments" in optimizer:
+        message += "; neither did the optimizer's moments change, so it never stepped"
+    evidence |= {f"optimizer_{kind}": "changed" if moved else "unchanged" for kind, moved in optimizer.items()}
+    return Reading(Verdict.BREACH, "", 0.0, None, message, evidence, first_step=before.step, immediate=True)

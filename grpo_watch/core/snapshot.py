@@ -30,6 +30,9 @@ ROWS = "rows"
 """What stands for every metric where nothing was logged that could be read."""
 LEAST_ROWS = 3
 """Rows from which a rule alarms at all (``min_observations`` is 3 unless a rule says otherwise)."""
+REWARDS = "reward"
+"""How the names of all metrics of rewards begin, totals and components."""
+NO_REWARD = "no row has a reward, which GRPO learns from: is this another kind of training, or another of its logs?"
 SEE_FROZEN = "nothing would show a frozen policy in this run: set save_steps, or beta above 0"
 
 
@@ -162,12 +165,20 @@ def too_few_rows(snapshot: RunSnapshot) -> bool:
     return snapshot.verdict is RunVerdict.HEALTHY and 0 < snapshot.rows < LEAST_ROWS
 
 
+def without_reward(snapshot: RunSnapshot) -> bool:
+    """Whether the run is called healthy on rows none of which has a reward, as those of supervised training."""
+    named = any(name.startswith(REWARDS) for name in snapshot.values)
+    return snapshot.verdict is RunVerdict.HEALTHY and snapshot.rows >= LEAST_ROWS and not named
+
+
 def caveats(snapshot: RunSnapshot) -> tuple[str, ...]:
     """What the verdict must not be read without: whole sentences that begin small and lack their full stop."""
     told = [SEE_FROZEN] if blind_to_frozen_policy(snapshot) else []
     if too_few_rows(snapshot):
         rows = "one row is" if snapshot.rows == 1 else f"{snapshot.rows} rows are"
         told.append(f"{rows} too little to judge a run: most rules compare rows and need at least three")
+    elif without_reward(snapshot):
+        told.append(NO_REWARD)
     return tuple(told)
 
 

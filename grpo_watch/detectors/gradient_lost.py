@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.evidence import is_zero, not_zero, number
+from grpo_watch.core.evidence import is_zero, no_signal_ratio, not_zero, number
 from grpo_watch.core.records import MetricRow, Reading, Severity, Verdict
 
 LEAST_NORM = 1e-4
 """Gradient norms below this are rare in health (verl: 5e-3 and up); a log that can't print it may hide a small one."""
+PAIR = 2
+"""Rows that show how many steps lie between them."""
 CLEARLY = 10.0
 """Multiple of what a log can print: a norm that was once so high does not fall below it by chance row after row."""
 
@@ -51,8 +53,24 @@ class GradientLost(Detector):
         if run.masked.whole:
             return no_data("every completion is truncated and left out of the loss, so a zero gradient is expected")
         signal = 0.0 if run.learning.signal is None else run.learning.signal
+        if signal > 0.0 and self._own_groups(run):
+            signal = 1.0
         chance = 1.0 - signal * (1.0 - run.masked.chance)
         return self._extend(record, norm, chance, hidden=self._hidden(record, run))
+
+    @staticmethod
+    def _own_groups(run: RunView) -> bool:
+        """Whether the newest row's groups are those of its one step, so that any that differ give it a gradient.
+
+        So it is where steps follow each other and each has a share of its own: one generation serves one step. Not so
+        where cut completions are left out of the loss (those of the live groups may be all that was cut), nor in fp16:
+        a loss scale that overflows skips the step, and DeepSpeed reports 0 until one was taken.
+        """
+        if len(run.recent) < PAIR or run.masked.left_out or run.setting("fp16") is True:
+            return False
+        before, newest = run.recent[-2], run.recent[-1]
+        follows = newest.step == before.step + 1 and newest.attempt == before.attempt
+        return follows and no_signal_ratio(before) is not None and no_signal_ratio(newest) is not None
 
     @staticmethod
     def _hidden(row: MetricRow, run: RunView) -> bool:

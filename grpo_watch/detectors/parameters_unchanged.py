@@ -6,19 +6,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from types import MappingProxyType
 
-from grpo_watch.core.at_rest import BASE, LAYERS, layers_at_rest, still_the_base
+from grpo_watch.core.at_rest import BASE, LAYERS, byte_identical, layers_at_rest, still_the_base
 from grpo_watch.core.checkpoints import (
     SAVED,
     CheckpointHistory,
     Movers,
     changed,
     comparable,
-    optimizer_between,
     proves_nothing,
     trained_by_adapter,
 )
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Verdict
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Verdict
 from grpo_watch.core.rounding import rounding
 from grpo_watch.core.standstill import (
     IDLE,
@@ -96,7 +95,7 @@ class ParametersUnchanged(Detector):
             return (not_saved(before, record, tensors),)
         if too_few_without_signal(since, record.step, run.recent):
             return no_data(IDLE)
-        return (replace(self._frozen(before, record, tensors), first_step=since),)
+        return (replace(byte_identical(before, record, tensors, self.movers), first_step=since),)
 
     def _told(self, readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
         """What else is to say of a checkpoint, and the end of what it does not say any more."""
@@ -105,25 +104,3 @@ class ParametersUnchanged(Detector):
         over = tuple(Reading(Verdict.OK, key) for key in sorted(self.open & judged - {one.key for one in readings}))
         self.open = (self.open - judged) | breaching
         return (*readings, *over)
-
-    def _frozen(self, before: CheckpointDigest, record: CheckpointDigest, tensors: int) -> Reading:
-        evidence: dict[str, Scalar] = {
-            "identical_tensors": tensors,
-            "changed_tensors": 0,
-            "optimizer_steps_between": record.step - before.step,
-            "earlier_checkpoint": before.path,
-            "later_checkpoint": record.path,
-        }
-        message = f"all {tensors} tensors of checkpoints {before.step} and {record.step} are byte-identical"
-        if changed_before := len(self.movers.ever & record.tensors.keys()):
-            evidence |= {"changed_before": changed_before, "never_changed": max(0, tensors - changed_before)}
-            message += f" ({changed_before} of them had changed before)"
-        optimizer = optimizer_between(before, record)
-        if optimizer.get("masters"):
-            message += "; the float32 copies changed, so the updates are lost in rounding"
-        elif optimizer.get("moments"):
-            message += "; the optimizer's moments changed, so gradients arrive and the updates are lost"
-        elif "moments" in optimizer:
-            message += "; neither did the optimizer's moments change, so it never stepped"
-        evidence |= {f"optimizer_{kind}": "changed" if moved else "unchanged" for kind, moved in optimizer.items()}
-        return Reading(Verdict.BREACH, "", 0.0, None, message, evidence, first_step=before.step, immediate=True)

@@ -6,6 +6,7 @@ from io import StringIO
 
 from rich.console import Console
 
+from grpo_watch.core.snapshot import NO_REWARD
 from grpo_watch.report.collect import document
 from grpo_watch.report.markdown import markdown
 from grpo_watch.report.text import render
@@ -53,3 +54,12 @@ def test_few_rows_are_no_healthy_run() -> None:
     assert caveat.startswith("2 rows are too little to judge a run")
     assert caveat in told.getvalue()
     assert caveat[1:] in markdown([report], [], PROVENANCE)
+
+
+def test_rows_without_a_reward_are_asked_what_they_are() -> None:
+    """The log of supervised training has losses and gradients to judge, which say nothing of GRPO."""
+    plain = a_report(verdict="healthy", rows=40, values={"loss": 1.5, "grad_norm": 1.0})
+    scored = a_report(verdict="healthy", rows=40, values={"loss": 1.5, "reward_component_mean/format": 1.0})
+    asked, clear = ([run["caveats"] for run in document([each])["runs"]] for each in (plain, scored))
+    assert clear == [[]]
+    assert asked == [[NO_REWARD]]
