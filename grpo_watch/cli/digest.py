@@ -16,7 +16,7 @@ from grpo_watch.cli.apart import ChildLostError, in_child
 from grpo_watch.cli.digest_elements import elements_document
 from grpo_watch.cli.digest_text import as_text
 from grpo_watch.config.rate import bytes_per_second
-from grpo_watch.core.checkpoints import WHOLE_FILE
+from grpo_watch.core.checkpoints import WHOLE_FILE, masks
 from grpo_watch.core.records import Scalar, TensorDigest
 from grpo_watch.errors import SourceError, TensorFileError, UsageError
 from grpo_watch.sources.base_model import NAMES, BesideBase, beside_base
@@ -228,7 +228,7 @@ def _unusable(weights: Weights) -> Iterator[str]:
     for name, one in sorted(weights.tensors.items()):
         if not one.elements:
             yield f"{name}: has no elements {list(one.shape)} (ZeRO-3 saved without gathering)"
-        elif one.nonfinite:
+        elif one.nonfinite and not masks(name):
             yield f"{name}: {one.nonfinite} of {one.elements} elements are not finite"
 
 

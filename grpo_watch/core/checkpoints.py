@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Scalar
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Scalar, TensorDigest
 
 LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?)\.(\d{1,6})\.")
 """The number of a transformer layer in a tensor's name."""
@@ -26,6 +26,10 @@ TRAINED_BESIDE = (
 others are its frozen base."""
 WRAPPED = ".base_layer."
 """Part of the names that PEFT gives to the weights of modules with an adapter, which alone merging changes."""
+
+WRAPPERS = frozenset({"base_model", "model", "language_model", "base_layer"})
+"""Parts of module names that say nothing of the place: PEFT's, and those that transformers 4.52 moved in multimodal
+models (``language_model.model.layers`` is saved, ``model.language_model.layers`` is in memory)."""
 
 SAVED = frozenset({CheckpointKind.FULL, CheckpointKind.ADAPTER})
 """What lies on the disk and can be resumed from; the other kinds were read in memory."""
@@ -63,8 +67,19 @@ class CheckpointHistory:
 
 
 def comparable(before: CheckpointDigest, after: CheckpointDigest) -> list[str]:
-    """Names of the tensors that both checkpoints hold with at least one element, sorted."""
-    return sorted(name for name in before.tensors.keys() & after.tensors.keys() if after.tensors[name].elements)
+    """Names of the tensors that both checkpoints hold in the same form with at least one element, sorted.
+
+    A weight that is saved in another type (bf16, then merged in float32) or shape has other bytes without having moved.
+    """
+    both = before.tensors.keys() & after.tensors.keys()
+    return sorted(
+        name for name in both if after.tensors[name].elements and same_form(before.tensors[name], after.tensors[name])
+    )
+
+
+def same_form(one: TensorDigest, other: TensorDigest) -> bool:
+    """Whether type and shape are the same, so that the bytes can be; of whole files only that both are."""
+    return one.dtype == other.dtype and (one.shape == other.shape or one.dtype == WHOLE_FILE)
 
 
 def changed(before: CheckpointDigest, after: CheckpointDigest, names: list[str]) -> list[str]:
@@ -74,6 +89,11 @@ def changed(before: CheckpointDigest, after: CheckpointDigest, names: list[str])
 
 WHOLE_FILE = "FILE"
 """The data type of a file whose tensors can't be told apart."""
+
+
+def masks(name: str) -> bool:
+    """Whether a tensor is an attention mask by its name, which holds infinities on purpose; ``mask_token`` is none."""
+    return name.partition("@")[0].endswith("mask")
 
 
 def proves_nothing(digest: CheckpointDigest, moved: list[str]) -> bool:
@@ -108,9 +128,19 @@ def trained_by_adapter(names: Collection[str], adapter: Mapping[str, Scalar]) ->
 
 def where_adapters_are(changed: Collection[str], names: Collection[str]) -> bool:
     """Whether all these tensors are weights of modules with an adapter, in a model without PEFT's wrappers."""
-    adapted = {name.partition(".lora_")[0].removeprefix("base_model.model.") for name in names if ".lora_" in name}
-    wrapped = any(WRAPPED in name for name in names)
-    return not wrapped and all(name.rpartition(".")[0] in adapted for name in changed)
+    adapted = {_module(name.partition(".lora_")[0]) for name in names if ".lora_" in name} - {()}
+    wrapped = any(WRAPPED in name for name in names if ".lora_" not in name)
+    return not wrapped and all(_within(_module(name), adapted) for name in changed)
+
+
+def _module(name: str) -> tuple[str, ...]:
+    """The parts of a name without those of wrappers, which a model has in another order in memory than when saved."""
+    return tuple(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def _within(parts: tuple[str, ...], modules: Collection[tuple[str, ...]]) -> bool:
+    """Whether a tensor belongs to one of the modules: mixtures of experts are saved expert by expert."""
+    return any(parts[:length] in modules for length in range(1, len(parts)))
 
 
 @dataclass(slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from grpo_watch.core.checkpoints import SAVED, WRAPPED, trained_by_adapter, where_adapters_are
+from grpo_watch.core.checkpoints import SAVED, WRAPPED, same_form, trained_by_adapter, where_adapters_are
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
-from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Severity, Verdict
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Severity, TensorDigest, Verdict
 
 MERGED_FOR_VLLM = "TRL merges the adapter into the base and out again at each sync with vLLM, which rounds bf16 weights"
 SAVED_MERGED = "only those with an adapter: the model saved beside it has it merged in, or they are trained as well"
@@ -26,8 +26,8 @@ class BaseWeightsDrift(Detector):
 
     def setup(self) -> None:
         """No checkpoint seen."""
-        self.first: dict[str, str] = {}
-        self.probed: dict[str, str] = {}
+        self.first: Mapping[str, TensorDigest] = {}
+        self.probed: dict[str, TensorDigest] = {}
         self.probed_at: dict[str, int] = {}
         self.first_step = 0
 
@@ -54,12 +54,12 @@ class BaseWeightsDrift(Detector):
         base = _base(record)
         if base is None:
             return no_data("the checkpoints hold no adapter beside base weights")
-        known = [name for name in base if name in self.first]
+        known = _known(base, self.first)
         if not known:
             self.first, self.first_step = base, record.step
             return no_data("a second checkpoint with base weights is needed")
         told = self._judge(base, self.first, "checkpoint", self.first_step)
-        changed = [name for name in known if base[name] != self.first[name]]
+        changed = [name for name in known if base[name].checksum != self.first[name].checksum]
         merged = len(changed) < len(known) and where_adapters_are(changed, record.tensors)
         return tuple(_explained(one, SAVED_MERGED) for one in told) if merged else told
 
@@ -67,21 +67,24 @@ class BaseWeightsDrift(Detector):
         why_not = self.blind_because(run)
         if why_not is not None:
             return no_data(why_not)
-        frozen = {name: digest.checksum for name, digest in record.tensors.items()}
-        known = self.probed.keys() & frozen.keys()
-        since = min((self.probed_at[name] for name in known if self.probed[name] != frozen[name]), default=0)
-        for name in frozen.keys() - known:
+        frozen = record.tensors
+        known = _known(frozen, self.probed)
+        moved = [name for name in known if self.probed[name].checksum != frozen[name].checksum]
+        since = min((self.probed_at[name] for name in moved), default=0)
+        for name in frozen.keys() - set(known):
             self.probed[name], self.probed_at[name] = frozen[name], record.step
         if not known:
             return no_data("a second probe of the frozen parameters is needed")
         told = self._judge(frozen, {name: self.probed[name] for name in known}, "step", since)
-        wrapped = all(WRAPPED in name for name in known if self.probed[name] != frozen[name])
+        wrapped = all(WRAPPED in name for name in moved)
         merges = run.setting("adapter") and run.setting("use_vllm") and run.setting("vllm_enable_lora") is not True
         return tuple(_explained(one, MERGED_FOR_VLLM) for one in told) if merges and wrapped else told
 
-    def _judge(self, now: dict[str, str], first: dict[str, str], where: str, step: int) -> Iterable[Reading]:
-        known = sorted(now.keys() & first.keys())
-        changed = [name for name in known if now[name] != first[name]]
+    def _judge(
+        self, now: Mapping[str, TensorDigest], first: Mapping[str, TensorDigest], where: str, step: int
+    ) -> Iterable[Reading]:
+        known = _known(now, first)
+        changed = [name for name in known if now[name].checksum != first[name].checksum]
         key = "" if where == "checkpoint" else "in memory"
         if len(changed) < self.tensors:
             return (Reading(Verdict.OK, key),)
@@ -104,9 +107,12 @@ def _explained(reading: Reading, cause: str) -> Reading:
     return replace(reading, message=f"{reading.message}; {cause}", severity=Severity.INFO)
 
 
-def _base(record: CheckpointDigest) -> dict[str, str] | None:
+def _known(now: Mapping[str, TensorDigest], first: Mapping[str, TensorDigest]) -> list[str]:
+    """Names that both hold in the same type and shape, sorted; in another they have other bytes without a change."""
+    return sorted(name for name in now.keys() & first.keys() if same_form(now[name], first[name]))
+
+
+def _base(record: CheckpointDigest) -> Mapping[str, TensorDigest] | None:
     """The base tensors of a checkpoint that holds an adapter too; None where it does not hold both."""
     trained = trained_by_adapter(record.tensors.keys(), record.adapter)
-    return (
-        None if trained is None else {name: one.checksum for name, one in record.tensors.items() if name not in trained}
-    )
+    return None if trained is None else {name: one for name, one in record.tensors.items() if name not in trained}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from grpo_watch.core.checkpoints import SAVED
+from grpo_watch.core.checkpoints import SAVED, masks
 from grpo_watch.core.detector import QUIET, SILENT, Detector, RunView
 from grpo_watch.core.records import CheckpointDigest, Reading, Scalar, Verdict
 
@@ -33,7 +33,7 @@ class CheckpointUnusable(Detector):
         if empty:
             text = f"{len(empty)} of {len(digest.tensors)} tensors of checkpoint {digest.step} are empty"
             return text, {"empty_tensors": len(empty), "first": empty[0]}
-        broken = [name for name, tensor in digest.tensors.items() if tensor.nonfinite]
+        broken = [name for name, tensor in digest.tensors.items() if tensor.nonfinite and not masks(name)]
         if broken:
             count = sum(digest.tensors[name].nonfinite for name in broken)
             text = f"checkpoint {digest.step} holds {count} non-finite weights in {len(broken)} tensors"

@@ -72,7 +72,7 @@ class ParametersUnchanged(Detector):
         trained = trained_by_adapter(names, record.adapter)
         names = names if trained is None else [name for name in names if name in trained]
         if not names:
-            return no_data("consecutive checkpoints have no tensor in common")
+            return no_data("consecutive checkpoints have no tensor in common of the same type and shape")
         moved = changed(before, record, names)
         if proves_nothing(record, moved):
             return no_data("these checkpoints are compared file by file, and files that differ prove nothing")

@@ -32,9 +32,13 @@ FLOATS: Mapping[str, tuple[type[Any], int, int]] = MappingProxyType(
         "F32": (np.uint32, 0x7F80_0000, 0x7FFF_FFFF),
         "F16": (np.uint16, 0x7C00, 0x7FFF),
         "BF16": (np.uint16, 0x7F80, 0x7FFF),
+        "F8_E5M2": (np.uint8, 0x7C, 0x7F),
+        "F8_E4M3": (np.uint8, 0x7F, 0x7F),
     }
 )
-"""How a float looks as an integer: its type, the exponent bits (all set: NaN or infinite), all bits but the sign."""
+"""How a float looks as an integer: its type, the exponent bits (all set: NaN or infinite), all bits but the sign.
+
+E4M3 has no infinity, and one NaN: all its bits set."""
 
 NEVER = -1
 """Exponent bits of a type without numbers that are not finite: no union of elements has them all."""

@@ -55,11 +55,11 @@ class StoredTensor:
         return True
 
 
-def read_tensors(raw: bytes, name: str, storages: int) -> tuple[list[StoredTensor], list[str]]:
+def read_tensors(raw: bytes, name: str, storages: int, held: int) -> tuple[list[StoredTensor], list[str]]:
     """The tensors that a pickle of ``torch.save`` describes, in its order; named by their keys, joined with dots.
 
     The second list holds the names of what lies beside them and is not understood, each once. ``storages`` are the
-    members of its archive.
+    members of its archive, ``held`` their bytes.
 
     Raises:
         NotUnderstoodError: something that is not understood holds tensors, or is one.
@@ -68,7 +68,7 @@ def read_tensors(raw: bytes, name: str, storages: int) -> tuple[list[StoredTenso
     found: dict[str, StoredTensor] = {}
     beside: dict[str, None] = {}
     try:
-        for path, tensor in _walk(read_pickle(raw, name, known.is_refused, storages), name, beside):
+        for path, tensor in _walk(read_pickle(raw, name, known.is_refused, storages, held), name, beside):
             if path in found:
                 raise TensorFileError(f"{name}: the pickle names a tensor twice, {path[:80]!r}")
             found[path] = replace(tensor, name=path)

@@ -40,7 +40,8 @@ def read_archive(descriptor: int, name: str, remarks: list[str] | None = None) -
     if f"{base}constants.pkl" in members or any(path.startswith(f"{base}code/") for path in members):
         raise NotUnderstoodError(f"{name}: not read: a TorchScript archive, which holds code")
     _check_byte_order(descriptor, name, members.get(base + BYTE_ORDER))
-    tensors, beside = read_tensors(_content(descriptor, name, pickles[0], MAX_PICKLE), name, len(members))
+    held = sum(member.end - member.start for member in members.values() if member is not pickles[0])
+    tensors, beside = read_tensors(_content(descriptor, name, pickles[0], MAX_PICKLE), name, len(members), held)
     if beside and remarks is not None:
         more = f" and {len(beside) - SHOWN} more" if len(beside) > SHOWN else ""
         remarks.append(f"{name}: holds more than tensors, left out: {', '.join(beside[:SHOWN])}{more}")

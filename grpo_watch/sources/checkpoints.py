@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,6 +216,8 @@ class CheckpointSource:
         found = self._under_way.pop(step)
         if isinstance(outcome, Exception):
             outcome = Outcome(skip=Skip.UNREADABLE, failure=f"{found.path}: the reader failed: {outcome}")
+        if outcome.weights is not None and outcome.weights.problems and _vanished(found):
+            outcome = Outcome(gone=True)
         before = self._failed.pop(step, None)
         stays = before is not None and before[0] == found
         again = outcome.gone or (outcome.skip is not None and not stays)
@@ -280,6 +283,11 @@ class CheckpointSource:
             self.stats.skip(reason, problem)
         if refused:
             self._refusal = self.stats.problem = problem
+
+
+def _vanished(found: CheckpointFolder) -> bool:
+    """Whether files that were there are not there any more: rotation was deleting them while they were read."""
+    return not all(os.path.lexists(found.path / name) for name, _, _ in found.weights)
 
 
 def _lacks(found: CheckpointFolder) -> str:

@@ -16,7 +16,7 @@ SMALLEST = 1 << 22
 """Bytes of a file whose checksums are worth keeping."""
 MOST = 500
 """Files remembered; the ones that were written longest ago go first."""
-VERSION = 1
+VERSION = 2
 """Goes up when checksums are computed in another way."""
 
 

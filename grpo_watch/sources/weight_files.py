@@ -10,12 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grpo_watch.core.records import CheckpointKind
+from grpo_watch.sources.checkpoint_layouts import layout_of
 
 FULL, ADAPTER = CheckpointKind.FULL, CheckpointKind.ADAPTER
 BELOW = re.compile(
     r"global_step\d{1,12}|pytorch_model_fsdp_\d{1,3}|dist_ckpt|model|iter_\d{7}|lora_adapter|mp_rank_\d{2,5}(?:_\d{3})?"
 )
 """Folders of a checkpoint that are looked into: DeepSpeed's, torch's distributed ones, Megatron's."""
+NAMED_ADAPTER = re.compile(r"(?P<name>(?!lora_adapter/)[^/]{1,100})/adapter_model\.(?:safetensors|bin)")
+"""PEFT saves every adapter but the one called ``default`` in a folder of its name."""
 MOST_FILES = 20_000
 """Files of a checkpoint folder that are listed; 512 ranks leave about 2,000."""
 SHARD = re.compile(r"(?:model|pytorch_model)-\d{1,9}-of-\d{1,9}\.(?:safetensors|bin)")
@@ -97,15 +100,28 @@ def names_in(folder: Path) -> dict[str, os.stat_result]:
         for item in items:
             if len(found) >= MOST_FILES:
                 break
-            if BELOW.fullmatch(item.name) and item.is_dir(follow_symlinks=False):
+            below = item.is_dir(follow_symlinks=False)
+            if below and BELOW.fullmatch(item.name):
                 inner.append(item.name)
-            else:
-                with suppress(OSError):  # a link to nothing; rotation
-                    found[item.name] = item.stat()
+                continue
+            with suppress(OSError):  # a link to nothing; rotation
+                found[item.name] = item.stat()
+            if below:
+                found.update(_named_adapter(folder, item.name))
     for name in inner:
         with suppress(OSError), os.scandir(folder / name) as items:
             found.update((f"{name}/{item.name}", item.stat()) for item in items if item.is_file())
     return found
+
+
+def _named_adapter(folder: Path, name: str) -> dict[str, os.stat_result]:
+    """The adapter in a folder of its name; a checkpoint in the folder of its run is none."""
+    if name.startswith("checkpoint") or layout_of(name) is not None:
+        return {}
+    for file in (f"{name}/adapter_model.safetensors", f"{name}/adapter_model.bin"):
+        with suppress(OSError):
+            return {file: (folder / file).stat()}
+    return {}
 
 
 def choose(names: Collection[str]) -> Found | None:
@@ -126,8 +142,8 @@ def known_by_name(names: Collection[str]) -> Found | None:
     """The adapter or model under a name that its framework gives to it and to nothing else."""
     found = _one_file(names, _SINGLE) or _indexed(names) or _one_file(names, _SINGLE_TORCH) or _ranked(names)
     if found is not None and found.kind is ADAPTER:
-        return _with_parts(found, names)
-    return found or _deepspeed(names) or _replicas(names)
+        return _with_named(_with_parts(found, names), names)
+    return found or _deepspeed(names) or _replicas(names) or _only_named(names)
 
 
 def _with_parts(adapter: Found, names: Collection[str]) -> Found:
@@ -136,6 +152,21 @@ def _with_parts(adapter: Found, names: Collection[str]) -> Found:
     own = {name.rpartition("/")[2]: name for name in names if name.rpartition("/")[0] == folder}
     parts = tuple(WeightFile(own[name], f"@{name}") for name in sorted(filter(BESIDE_ADAPTER.fullmatch, own)))
     return replace(adapter, files=adapter.files + parts)
+
+
+def _with_named(adapter: Found, names: Collection[str]) -> Found:
+    """An adapter and the others of its model; which of them is trained the files don't say."""
+    return replace(adapter, files=adapter.files + _named(names))
+
+
+def _only_named(names: Collection[str]) -> Found | None:
+    files = _named(names)
+    return Found(ADAPTER, files) if files else None
+
+
+def _named(names: Collection[str]) -> tuple[WeightFile, ...]:
+    found = (match for match in map(NAMED_ADAPTER.fullmatch, sorted(names)) if match)
+    return tuple(WeightFile(match[0], f"@{match['name']}") for match in found)
 
 
 def _one_file(names: Collection[str], known: tuple[tuple[str, CheckpointKind], ...]) -> Found | None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from grpo_watch.core.checkpoints import REMEMBERED, CheckpointHistory, changed, comparable, trained_by_adapter
+import pytest
+
+from grpo_watch.core.checkpoints import (
+    REMEMBERED,
+    CheckpointHistory,
+    changed,
+    comparable,
+    trained_by_adapter,
+    where_adapters_are,
+)
 from grpo_watch.core.records import CheckpointKind, TensorDigest
 from tests.support.records import a_checkpoint
 
@@ -59,6 +68,47 @@ def test_only_common_tensors_with_elements_are_compared() -> None:
     assert comparable(one, a_checkpoint(60, {"a": "1"})) == ["a"]
     hollow = replace(a_checkpoint(40, {}), tensors={"a": TensorDigest("F32", (0, 4), "0")})
     assert comparable(one, hollow) == []
+
+
+def test_a_weight_saved_in_another_type_or_shape_is_not_compared() -> None:
+    """bf16 merged in float32, or an adapter of another rank: other bytes, and nothing moved."""
+    first = replace(
+        a_checkpoint(20, {}), tensors={"a": TensorDigest("BF16", (4,), "1"), "b": TensorDigest("F32", (4,), "1")}
+    )
+    later = replace(
+        a_checkpoint(40, {}), tensors={"a": TensorDigest("F32", (4,), "2"), "b": TensorDigest("F32", (8,), "2")}
+    )
+    assert comparable(first, later) == []
+    whole = [replace(a_checkpoint(1, {}), tensors={"f": TensorDigest("FILE", (size,), "1")}) for size in (10, 11)]
+    assert comparable(*whole) == ["f"]
+
+
+@pytest.mark.parametrize(
+    ("changed_name", "merged"),
+    [
+        ("language_model.model.layers.0.q.weight", True),
+        ("model.layers.0.q.weight", True),
+        ("model.language_model.layers.0.q.weight", True),
+        ("model.layers.0.experts.gate_up_proj", True),
+        ("model.layers.0.experts.3.gate_proj.weight", True),
+        ("model.layers.1.q.weight", False),
+        ("model.layers.0.norm.weight", False),
+        ("model.visual.layers.0.q.weight", False),
+    ],
+)
+def test_modules_with_an_adapter_are_known_under_each_of_their_names(
+    changed_name: str,
+    merged: bool,  # noqa: FBT001  pytest passes by name
+) -> None:
+    """Multimodal models are saved with other names than they have in memory; experts may be saved one by one."""
+    inside = "base_model.model.model.language_model.layers.0"
+    names = [
+        f"{inside}.q.lora_A.weight",
+        f"{inside}.experts.lora_A.weight",
+        f"{inside}.experts.base_layer.lora_B.weight",
+    ]
+    assert where_adapters_are([changed_name], [*names, changed_name]) is merged
+    assert not where_adapters_are([changed_name], [*names, changed_name, f"{inside}.q.base_layer.weight"])
 
 
 def test_what_an_adapter_trains_is_told_only_beside_a_base() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from grpo_watch.core.records import CheckpointDigest, CheckpointKind
+from dataclasses import replace
+
+from grpo_watch.core.records import CheckpointDigest, CheckpointKind, TensorDigest
 from tests.support.detecting import Watched
 from tests.support.records import a_checkpoint
 
@@ -55,6 +57,16 @@ def test_it_is_blind_without_base_weights_or_without_an_adapter() -> None:
     full = Watched(RULE, adapter=False).feed(a_checkpoint(20, {"w": "1"}), a_checkpoint(40, {"w": "2"}))
     assert "full model" in full.blind_reason
     assert only.changes == full.changes == []
+
+
+def test_a_base_saved_in_another_type_did_not_move() -> None:
+    """bf16 at first, float32 from then on: compared anew from there."""
+    run = Watched(RULE, adapter=True)
+    for step, dtype, checksum in ((20, "BF16", "a"), (40, "F32", "b"), (60, "F32", "b"), (80, "F32", "c")):
+        tensors = {"w": TensorDigest(dtype, (4,), checksum), LORA: TensorDigest("F32", (4,), str(step))}
+        run.feed(replace(a_checkpoint(step, {}), tensors=tensors))
+    assert run.changes == [("firing", 80, "warning")]
+    assert run.said[-1].first_step == 40
 
 
 def test_unusable_checkpoints_say_nothing() -> None:

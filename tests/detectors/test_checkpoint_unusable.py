@@ -51,6 +51,15 @@ def test_unusual_but_usable(tensor: TensorDigest) -> None:
     assert run.monitor.evaluated
 
 
+def test_an_attention_mask_holds_infinities_on_purpose() -> None:
+    """A buffer that is saved; ``mask_token`` is a weight."""
+    infinite = TensorDigest("F32", (4,), "i", nonfinite=3)
+    mask = Watched(RULE).feed(replace(a_checkpoint(20, {}), tensors={"blocks.0.attn_mask": infinite}))
+    assert mask.changes == []
+    token = Watched(RULE).feed(replace(a_checkpoint(20, {}), tensors={"embeddings.mask_token": infinite}))
+    assert token.changes == FIRE
+
+
 def test_an_incomplete_folder_is_not_judged() -> None:
     """It is still being written."""
     run = Watched(RULE).feed(a_checkpoint(20, {}, complete=False, problems=("cut off",)))

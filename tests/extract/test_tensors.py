@@ -182,6 +182,22 @@ def test_unknown_types_are_hashed_all_the_same(tmp_path: Path) -> None:
     assert digest(path)["x"].checksum == xxhash.xxh3_128_hexdigest(b"\xff\xff\xff\x7f")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "raw", "nonfinite"),
+    [
+        ("F8_E4M3", b"\x7e\xfe\x78\x00", 0),  # ±448, 256, 0: all exponent bits are set in finite numbers
+        ("F8_E4M3", b"\x7f\xff\x7e\x00", 2),  # two NaN
+        ("F8_E5M2", b"\x7b\xfb\x03\x00", 0),  # ±57344, the largest
+        ("F8_E5M2", b"\x7c\xfc\x7f\x00", 3),  # ±infinity, NaN
+        ("U8", b"\x7f\xff\x7c\x00", 0),
+    ],
+)
+def test_numbers_of_eight_bits_that_are_not_finite(tmp_path: Path, dtype: str, raw: bytes, nonfinite: int) -> None:
+    found = digest(raw_file(tmp_path / "m.safetensors", {"x": entry(dtype, [4], 0, 4)}, raw))["x"]
+    assert (found.nonfinite, found.zero) == (nonfinite, False)
+    assert found.checksum == xxhash.xxh3_128_hexdigest(raw)
+
+
 def test_header_that_claims_10_gb(tmp_path: Path) -> None:
     path = raw_file(tmp_path / "model.safetensors", b"{" + b" " * 11_991, length=10_000_000_000)
     assert refusal(path) == "model.safetensors: truncated: header says 10 GB, file has 12 KB"

@@ -317,6 +317,40 @@ def test_adapter_as_torch_file(tmp_path: Path) -> None:
     assert found.tensors["x.lora_B.weight"].zero
 
 
+def test_adapters_with_names_of_their_own(tmp_path: Path) -> None:
+    """PEFT saves all but ``default`` in folders of their names: which of them is trained the files don't say."""
+    for step, moved in ((20, 1.0), (40, 2.0)):
+        path = tmp_path / f"checkpoint-{step}"
+        state_dicts(path, {"adapter_model.bin": {"x.lora_B.weight": full(5.0)}})
+        (path / "grpo").mkdir()
+        library.save_file({"x.lora_B.weight": full(moved)}, path / "grpo" / "adapter_model.safetensors")
+        age(path)
+    found, _ = watched(tmp_path)
+    assert [one.tensors["x.lora_B.weight@grpo"].checksum for one in found] == [checksum(1.0), checksum(2.0)]
+    assert found[0].tensors["x.lora_B.weight"].checksum == checksum(5.0)
+    assert Watched("parameters-unchanged").feed(*found).changes == []
+
+
+def test_an_adapter_that_is_there_under_its_name_alone(tmp_path: Path) -> None:
+    for step in (20, 40):
+        inner = tmp_path / f"checkpoint-{step}" / "policy"
+        inner.mkdir(parents=True)
+        library.save_file({"x.lora_B.weight": full(1.0)}, inner / "adapter_model.safetensors")
+        (inner / "adapter_config.json").write_text('{"r": 8}')
+    found, _ = watched(tmp_path)
+    assert [(one.kind, one.adapter) for one in found] == [(CheckpointKind.ADAPTER, {"r": 8})] * 2
+    assert Watched("parameters-unchanged").feed(*found).changes == [("firing", 40, "critical")]
+
+
+def test_a_run_folder_holds_checkpoints_and_no_adapters_of_their_names(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "checkpoint-20", tmp_path / "global_step_20"):
+        folder.mkdir(exist_ok=True)
+        library.save_file({"x.lora_B.weight": full(1.0)}, folder / "adapter_model.safetensors")
+    found = digest_checkpoint(tmp_path, [tmp_path])
+    assert found is not None
+    assert found.tensors.keys() == {"x.lora_B.weight"}
+
+
 def test_the_whole_model_saved_by_each_rank(tmp_path: Path) -> None:
     """Plain data parallelism: what the ranks saved must be the same."""
     state_dicts(

@@ -294,6 +294,25 @@ def test_checkpoint_that_vanishes_while_it_is_read_is_normal(tmp_path: Path) -> 
     assert one.stats.problem == ""
 
 
+def test_a_shard_that_rotation_deleted_before_the_others_is_no_fault(tmp_path: Path) -> None:
+    """The folder is half gone when its files are opened; it was whole when it was listed."""
+    first, second = tmp_path / "checkpoint-10", tmp_path / "checkpoint-20"
+    shard(first, {"a": ONE, "b": TWO})
+    shard(second, {"a": ONE, "b": TWO})
+
+    def rotate(function: Callable[..., Any], *arguments: Any) -> Any:
+        (first / TWO).unlink(missing_ok=True)
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(function, *arguments)
+
+    one = source(tmp_path, submit=rotate)
+    assert [(found.path, found.problems) for found in digests(one.poll(None))] == [(second.name, ())]
+    assert one.stats.problem == ""
+    ((kept, problems),) = [(found.path, found.problems) for found in drain(one)]
+    assert kept == first.name, "it is still there: a shard is really missing"
+    assert problems == (f"{TWO}: a shard that the index names is missing",)
+
+
 def test_vanished_between_planning_and_reading(tmp_path: Path) -> None:
     """One piece of work at a time: step 20 is planned while step 10 is read, and gone when its turn comes."""
     save(tmp_path, 10)
