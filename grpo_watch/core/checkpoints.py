@@ -71,20 +71,28 @@ def comparable(before: CheckpointDigest, after: CheckpointDigest) -> list[str]:
 
     A weight that is saved in another type (bf16, then merged in float32) or shape has other bytes without having moved.
     """
-    both = before.tensors.keys() & after.tensors.keys()
-    return sorted(
-        name for name in both if after.tensors[name].elements and same_form(before.tensors[name], after.tensors[name])
-    )
+    return [name for name in in_same_form(before.tensors, after.tensors) if after.tensors[name].elements]
 
 
-def same_form(one: TensorDigest, other: TensorDigest) -> bool:
-    """Whether type and shape are the same, so that the bytes can be; of whole files only that both are."""
-    return one.dtype == other.dtype and (one.shape == other.shape or one.dtype == WHOLE_FILE)
+def in_same_form(one: Mapping[str, TensorDigest], other: Mapping[str, TensorDigest]) -> list[str]:
+    """Names that both hold in the same type and shape, sorted; a whole file may have another size."""
+    return sorted(name for name in one.keys() & other.keys() if _form(one[name]) == _form(other[name]))
+
+
+def _form(tensor: TensorDigest) -> tuple[str, tuple[int, ...]]:
+    return tensor.dtype, () if tensor.dtype == WHOLE_FILE else tensor.shape
 
 
 def changed(before: CheckpointDigest, after: CheckpointDigest, names: list[str]) -> list[str]:
     """Which of ``names`` differ in their exact bytes."""
-    return [name for name in names if before.tensors[name].checksum != after.tensors[name].checksum]
+    return moved_names(before.tensors, after.tensors, names)
+
+
+def moved_names(
+    before: Mapping[str, TensorDigest], after: Mapping[str, TensorDigest], names: Collection[str]
+) -> list[str]:
+    """The same of the tensors alone."""
+    return [name for name in names if before[name].checksum != after[name].checksum]
 
 
 WHOLE_FILE = "FILE"

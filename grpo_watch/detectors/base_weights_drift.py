@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import TypeAlias
 
-from grpo_watch.core.checkpoints import SAVED, WRAPPED, same_form, trained_by_adapter, where_adapters_are
+from grpo_watch.core.checkpoints import (
+    SAVED,
+    WRAPPED,
+    in_same_form,
+    moved_names,
+    trained_by_adapter,
+    where_adapters_are,
+)
 from grpo_watch.core.detector import SILENT, Detector, Param, RunView, no_data
 from grpo_watch.core.records import CheckpointDigest, CheckpointKind, Reading, Scalar, Severity, TensorDigest, Verdict
 
 MERGED_FOR_VLLM = "TRL merges the adapter into the base and out again at each sync with vLLM, which rounds bf16 weights"
 SAVED_MERGED = "only those with an adapter: the model saved beside it has it merged in, or they are trained as well"
 """What else than training changes a base."""
+
+Tensors: TypeAlias = Mapping[str, TensorDigest]
 
 
 class BaseWeightsDrift(Detector):
@@ -26,7 +36,7 @@ class BaseWeightsDrift(Detector):
 
     def setup(self) -> None:
         """No checkpoint seen."""
-        self.first: Mapping[str, TensorDigest] = {}
+        self.first: Tensors = {}
         self.probed: dict[str, TensorDigest] = {}
         self.probed_at: dict[str, int] = {}
         self.first_step = 0
@@ -54,12 +64,12 @@ class BaseWeightsDrift(Detector):
         base = _base(record)
         if base is None:
             return no_data("the checkpoints hold no adapter beside base weights")
-        known = _known(base, self.first)
+        known = in_same_form(base, self.first)
         if not known:
             self.first, self.first_step = base, record.step
             return no_data("a second checkpoint with base weights is needed")
         told = self._judge(base, self.first, "checkpoint", self.first_step)
-        changed = [name for name in known if base[name].checksum != self.first[name].checksum]
+        changed = moved_names(self.first, base, known)
         merged = len(changed) < len(known) and where_adapters_are(changed, record.tensors)
         return tuple(_explained(one, SAVED_MERGED) for one in told) if merged else told
 
@@ -68,8 +78,8 @@ class BaseWeightsDrift(Detector):
         if why_not is not None:
             return no_data(why_not)
         frozen = record.tensors
-        known = _known(frozen, self.probed)
-        moved = [name for name in known if self.probed[name].checksum != frozen[name].checksum]
+        known = in_same_form(frozen, self.probed)
+        moved = moved_names(self.probed, frozen, known)
         since = min((self.probed_at[name] for name in moved), default=0)
         for name in frozen.keys() - set(known):
             self.probed[name], self.probed_at[name] = frozen[name], record.step
@@ -80,11 +90,9 @@ class BaseWeightsDrift(Detector):
         merges = run.setting("adapter") and run.setting("use_vllm") and run.setting("vllm_enable_lora") is not True
         return tuple(_explained(one, MERGED_FOR_VLLM) for one in told) if merges and wrapped else told
 
-    def _judge(
-        self, now: Mapping[str, TensorDigest], first: Mapping[str, TensorDigest], where: str, step: int
-    ) -> Iterable[Reading]:
-        known = _known(now, first)
-        changed = [name for name in known if now[name].checksum != first[name].checksum]
+    def _judge(self, now: Tensors, first: Tensors, where: str, step: int) -> Iterable[Reading]:
+        known = in_same_form(now, first)
+        changed = moved_names(first, now, known)
         key = "" if where == "checkpoint" else "in memory"
         if len(changed) < self.tensors:
             return (Reading(Verdict.OK, key),)
@@ -107,12 +115,7 @@ def _explained(reading: Reading, cause: str) -> Reading:
     return replace(reading, message=f"{reading.message}; {cause}", severity=Severity.INFO)
 
 
-def _known(now: Mapping[str, TensorDigest], first: Mapping[str, TensorDigest]) -> list[str]:
-    """Names that both hold in the same type and shape, sorted; in another they have other bytes without a change."""
-    return sorted(name for name in now.keys() & first.keys() if same_form(now[name], first[name]))
-
-
-def _base(record: CheckpointDigest) -> Mapping[str, TensorDigest] | None:
+def _base(record: CheckpointDigest) -> Tensors | None:
     """The base tensors of a checkpoint that holds an adapter too; None where it does not hold both."""
     trained = trained_by_adapter(record.tensors.keys(), record.adapter)
     return None if trained is None else {name: one for name, one in record.tensors.items() if name not in trained}
