@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from grpo_watch.core.detector import RunView
+from grpo_watch.core.offpolicy import steps_per_batch
+from grpo_watch.core.records import MetricRow
+
 
 class Interval:
     """Follows the steps of the rows: the least distance between two of them is what one stands for.
@@ -26,3 +30,26 @@ class Interval:
     def steps(self) -> int:
         """Optimizer steps that a row covers; 1 until two rows have told."""
         return self._least or 1
+
+
+class BatchesPerRow:
+    """How many generation batches a row that tells of them is a mean over (TRL and ms-swift average between two logs).
+
+    One, where rows in between tell nothing of a batch: then several rows use the same one.
+    """
+
+    __slots__ = ("_between", "_interval")
+
+    def __init__(self) -> None:
+        self._interval = Interval()
+        self._between = False
+
+    def take(self, row: MetricRow, *, tells: bool) -> None:
+        """Account for a train row; ``tells``: it carries what is judged."""
+        if not row.supplement:
+            self._interval.take(row.step)
+            self._between |= not tells
+
+    def count(self, run: RunView) -> float:
+        """Batches per row, at least 1; too many where the log does not tell that batches are used again."""
+        return 1.0 if self._between else max(1.0, self._interval.steps / steps_per_batch(run))

@@ -12,9 +12,15 @@ def steps_off_policy(run: RunView) -> bool:
 
     Only then must the policy differ from the one that generated: on-policy a policy-update KL of exactly 0 is healthy.
     """
+    return steps_per_batch(run) > 1
+
+
+def steps_per_batch(run: RunView) -> float:
+    """Optimizer steps that the configuration takes per generation; 1 where it says nothing."""
     iterations = run.number("num_iterations") or 1
     reuse, accumulation = run.number("steps_per_generation"), run.number("gradient_accumulation_steps")
-    return iterations > 1 or (reuse is not None and accumulation is not None and reuse > accumulation)
+    uses = reuse / accumulation if reuse is not None and accumulation else 1.0
+    return max(1.0, iterations) * max(1.0, uses)
 
 
 def update_is_zero(row: MetricRow) -> bool:

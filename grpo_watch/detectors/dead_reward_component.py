@@ -10,7 +10,11 @@ from types import MappingProxyType
 from grpo_watch.core.detector import QUIET, SILENT, Bounds, Detector, Param, RunView
 from grpo_watch.core.evidence import FLOAT_NOISE, number
 from grpo_watch.core.functions import FunctionKeys
+from grpo_watch.core.interval import BatchesPerRow
 from grpo_watch.core.records import MetricRow, Reading, Scalar, Severity, Verdict
+
+LEAST_ROWS = 4
+"""Rows that suffice where they are means over ``rows`` generations together."""
 
 
 @dataclass(slots=True)
@@ -35,7 +39,7 @@ class DeadRewardComponent(Detector):
     needs = (("reward_function_mean",),)
     params = MappingProxyType(
         {
-            "rows": Param(20, "generation rows without any change", minimum=3),
+            "rows": Param(20, "generation rows without any change; four that cover as many generations", minimum=3),
             "tolerance": Param(1e-6, "what still counts as the same value (float noise)", minimum=0),
         }
     )
@@ -45,14 +49,17 @@ class DeadRewardComponent(Detector):
     def setup(self) -> None:
         """No function seen."""
         self.still: dict[str, Still] = {}
+        self.per_row, self.batches = BatchesPerRow(), 1.0
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries reward functions."""
         keys = run.functions.of(record)
         scored = [key for key in keys if number(record, key.mean) is not None]
+        self.per_row.take(record, tells=bool(scored))
         if not scored:
             return SILENT
         readings: list[Reading] = []
+        self.batches = self.per_row.count(run)
         for key in scored:
             self._follow(key, record, len(keys), readings)
         self.quiet_while = None if readings else self._bounds(keys)
@@ -82,7 +89,7 @@ class DeadRewardComponent(Detector):
                 readings.append(Reading(Verdict.OK, key.name))
             return
         known.rows += 1
-        if known.rows >= self.rows:
+        if known.fired or (known.rows >= min(self.rows, LEAST_ROWS) and known.rows * self.batches >= self.rows):
             known.fired = True
             readings.append(self._breach(key, known, functions))
 

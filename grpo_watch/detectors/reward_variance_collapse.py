@@ -11,8 +11,9 @@ from grpo_watch.core.batch_spread import SpreadOfBatches
 from grpo_watch.core.course import Sign, named
 from grpo_watch.core.detector import NEVER, QUIET, SILENT, Bounds, Detector, Param, RunView, no_data
 from grpo_watch.core.evidence import FLOAT_NOISE, no_signal_ratio, number
+from grpo_watch.core.interval import BatchesPerRow
 from grpo_watch.core.records import CompletionSummary, MetricRow, Reading, Severity, Tick, Verdict
-from grpo_watch.core.silent_rows import SilentRows
+from grpo_watch.core.silent_rows import CountedRows, SilentRows
 from grpo_watch.core.spreadless import COPIES, why
 from grpo_watch.core.window import Window
 
@@ -30,8 +31,10 @@ class RewardVarianceCollapse(Detector):
     params = MappingProxyType(
         {
             "share": Param(0.9, "mean share of groups without spread that is a breach", 0, 1),
-            "rows": Param(10, "generation rows averaged", minimum=3),
-            "dead_rows": Param(5, "generation rows without any spread that suffice", minimum=3),
+            "rows": Param(10, "generation rows averaged; fewer, but four, that cover as many generations", minimum=3),
+            "dead_rows": Param(
+                5, "generation rows without any spread that suffice; three that cover `rows` generations", minimum=3
+            ),
         }
     )
     looks_back = 64
@@ -41,57 +44,50 @@ class RewardVarianceCollapse(Detector):
 
     def setup(self) -> None:
         """Empty windows."""
-        self.silent, self.rewards, self.batches = Window(self.rows), Window(self.rows), SpreadOfBatches()
-        self.rows_told, self.dead, self.dead_since = SilentRows(), 0, 0
-        self.alive = self.several = False
+        self.silent, self.rewards = CountedRows(self.rows, self.dead_rows), Window(self.rows)
+        self.rows_told, self.batches, self.per_row = SilentRows(), SpreadOfBatches(), BatchesPerRow()
         self.lowest, self.highest = float("inf"), float("-inf")
 
     def observe(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> Iterable[Reading]:
         """Judge one train row that tells about groups, or dumped batches while no row does."""
-        if isinstance(record, MetricRow) and (ratio := self.rows_told.take(record, run)) is not None:
-            self.alive = self.alive or self.rows_told.spread
-            return self._judge(record, ratio, run)
+        if isinstance(record, MetricRow):
+            ratio = self.rows_told.take(record, run)
+            self.per_row.take(record, tells=ratio is not None)
+            if ratio is not None:
+                self.silent.alive |= self.rows_told.spread
+                return self._judge(record, ratio, run)
         if run.course.silent.first is not None:
             return SILENT
         rows = [(row, no_signal_ratio(row) or 0.0) for row in self.batches.take(record, run)]
         readings = [replace(said, step=row.step) for row, ratio in rows for said in self._judge(row, ratio, run)]
         self.quiet_while = None  # the next row may be the one that a batch waits for
-        if not self.silent and isinstance(record, CompletionSummary):
+        if not self.silent.shares and isinstance(record, CompletionSummary):
             return no_data("neither metrics nor the dumps so far tell the rewards inside groups")
         return readings
 
     def _judge(self, record: MetricRow, ratio: float, run: RunView) -> Iterable[Reading]:
-        self._count(ratio, record.step)
+        silent = self.silent
+        silent.take(ratio, record.step, self.per_row.count(run))
         reward = number(record, "reward_mean")
         if reward is not None:
             self.rewards.push(reward)
             self.lowest, self.highest = min(self.lowest, reward), max(self.highest, reward)
         self.quiet_while = None
-        dead = self.dead >= self.dead_rows and (self.several or not self.alive)
-        if dead or (self.silent.full and self.silent.total >= self.share * self.rows - 1e-9):
-            return (self._breach(record, reward, self.dead_since if dead else None, run),)
+        if silent.all_dead or (silent.enough and silent.shares.total >= self.share * len(silent.shares) - 1e-9):
+            return (self._breach(record, reward, silent.dead_since if silent.all_dead else None, run),)
         self.quiet_while = self._harmless()
-        return QUIET if len(self.silent) >= self.dead_rows else no_data("too few generation rows yet")
+        return QUIET if silent.some else no_data("too few generation rows yet")
 
     def _harmless(self) -> Bounds | None:
         """Rows most of whose groups have spread, after nothing but such rows."""
-        few, spread = self.share - 1e-6 if self.several else 0.0, (nextafter(FLOAT_NOISE, 1.0), inf)
-        if not (self.silent.full and self.alive) or max(self.silent.values) > few:
+        few, spread = self.share - 1e-6 if self.silent.several else 0.0, (nextafter(FLOAT_NOISE, 1.0), inf)
+        if not (self.silent.shares.full and self.silent.alive) or max(self.silent.shares.values) > few:
             return None
         told = {"reward_zero_std_ratio": (-inf, few), "reward_group_std": spread, "reward_batch_std": spread}
         return {**told, "advantage_max": NEVER, "reward_mean": (self.lowest, self.highest)}
 
-    def _count(self, ratio: float, step: int) -> None:
-        """Rows of a single group are dead by luck, and a few in a row too: where some live, only their mean counts."""
-        self.silent.push(ratio)
-        if ratio < 1.0:
-            self.alive, self.several, self.dead = True, self.several or ratio > 0.0, 0
-            return
-        self.dead += 1
-        self.dead_since = step if self.dead == 1 else self.dead_since
-
     def _breach(self, row: MetricRow, reward: float | None, since: int | None, run: RunView) -> Reading:
-        mean = self.silent.mean() or 0.0
+        mean = self.silent.shares.mean() or 0.0
         agrees = frozenset() if run.course.reward.gained() else run.course.signs() & AGREES
         repeated = (run.course.repeated.mean or 0.0) >= REPEATED
         dead, rewards = mean >= 1.0 - FLOAT_NOISE, tuple(self.rewards.values)
@@ -106,7 +102,7 @@ class RewardVarianceCollapse(Detector):
             hint=reason.hint,
             evidence={
                 "reward_zero_std_ratio": round(mean, 6),
-                "rows": len(self.silent),
+                "rows": len(self.silent.shares),
                 "reward_mean": reward,
                 "kind": reason.kind.value,
             },

@@ -27,6 +27,13 @@ def test_twenty_rows_without_change() -> None:
     assert fed([0.0] * 20).said[-1].key == "f"
 
 
+def test_rows_over_several_steps_count_as_so_many() -> None:
+    """Four rows of five steps are twenty generations; where four steps share one, they are five."""
+    rows = [row(5 * n, **{MEAN: 0.0, OTHER: n / 7}) for n in range(1, 6)]
+    assert Watched(RULE).feed_all(rows).changes == [("firing", 20, "warning")]
+    assert Watched(RULE, num_iterations=4).feed_all(rows).changes == []
+
+
 def test_it_ends_with_another_value() -> None:
     assert fed([0.0] * 25 + [0.1]).changes == [("firing", 20, "warning"), ("resolved", 26, "warning")]
 

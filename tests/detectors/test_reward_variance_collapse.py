@@ -25,6 +25,35 @@ def test_five_dead_rows_or_ten_nearly_dead_ones() -> None:
     assert fed(*[1.0] * 4, 0.0, *[1.0] * 4).changes == []
 
 
+def every(steps: int, ratios: list[float], **settings: float) -> Watched:
+    rows = (row(steps * n, reward_zero_std_ratio=ratio) for n, ratio in enumerate(ratios, 1))
+    return Watched(RULE, **settings).feed_all(rows)
+
+
+def test_rows_that_are_means_over_several_steps_count_as_so_many() -> None:
+    """Three dead rows of ten steps are thirty generations; of three steps they are nine, one too few."""
+    assert every(10, [1.0] * 3).changes == [("firing", 30, "warning")]
+    assert every(3, [1.0] * 4).changes == [("firing", 12, "warning")]
+    assert every(10, [0.95] * 4).changes == [("firing", 40, "warning")]
+    assert every(10, [0.89] * 9).changes == []
+
+
+def test_steps_that_use_a_generation_again_are_not_more_of_it() -> None:
+    """Rows of four steps that share a generation are one each: it takes five, whether told or seen."""
+    assert every(4, [1.0] * 6, num_iterations=4).changes == [("firing", 20, "warning")]
+    run = Watched(RULE)
+    for step in range(2, 23, 2):
+        run.feed(row(step, reward_zero_std_ratio=1.0) if step % 4 else row(step, kl_reference=0.1))
+    assert run.changes == [("firing", 18, "warning")]
+
+
+def test_what_was_enough_stays_enough() -> None:
+    """A row out of turn, one step after the third: they now seem to be one step each."""
+    run = every(10, [1.0] * 3)
+    run.feed_all(row(step, reward_zero_std_ratio=1.0) for step in (31, 41, 51, 61))
+    assert run.changes == [("firing", 30, "warning")]
+
+
 def test_rows_without_a_generation_neither_count_nor_clear() -> None:
     """Generation rows are 1, 3, 5, 7, 9."""
     run = Watched(RULE)
