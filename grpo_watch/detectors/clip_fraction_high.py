@@ -12,6 +12,14 @@ from grpo_watch.core.detector import QUIET, SILENT, Detector, Param, RunView, no
 from grpo_watch.core.evidence import number
 from grpo_watch.core.records import MetricRow, Reading, Verdict
 
+CISPO = "cispo_clip_ratio"
+"""What TRL (0.26 on) and ms-swift log instead under loss_type cispo: tokens whose ratio exceeds epsilon_high itself."""
+CAP = (
+    "Set --epsilon_high 5.0: with loss_type cispo it is the importance ratio's cap itself, not a distance from 1, so "
+    "that a value below 1 (0.28, or epsilon's 0.2 where none is set) clips unchanged tokens too. If it is above 1, "
+    "lower --num_iterations or --learning_rate."
+)
+
 
 class ClipFractionHigh(Detector):
     """Zero is what on-policy rows show, so only rows with clipping are judged, and against the run's own first ones."""
@@ -58,8 +66,15 @@ class ClipFractionHigh(Detector):
         first = next(step for _, step, value in self.clipped if value >= self.bar)
         message = f"{middle:.0%} of the tokens are clipped (median of {self.rows} rows)"
         evidence = {"policy_clip_ratio": middle, "rows": self.rows}
+        hint = CAP if any(key.endswith(CISPO) for key in record.raw) else ""
         return (
             Reading(
-                Verdict.BREACH, value=middle, threshold=self.bar, message=message, evidence=evidence, first_step=first
+                Verdict.BREACH,
+                value=middle,
+                threshold=self.bar,
+                message=message,
+                evidence=evidence,
+                hint=hint,
+                first_step=first,
             ),
         )

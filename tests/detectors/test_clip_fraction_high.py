@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpo_watch.core.records import MetricRow, Stream
 from tests.support.detecting import Watched
 from tests.support.records import row
 
@@ -51,3 +52,15 @@ def test_a_new_attempt_finds_its_own_start() -> None:
     run = fed(*[0.02] * 20)
     run.feed_all(row(n, attempt=2, policy_clip_ratio=0.4) for n in range(15, 60))
     assert run.changes == []
+
+
+def test_under_cispo_the_cap_is_what_to_look_at() -> None:
+    """Its own key tells; TensorBoard puts a folder before it."""
+    told = {
+        key: Watched(RULE).feed_all(
+            MetricRow("run", Stream.TRAIN, 1, n, {"policy_clip_ratio": 0.7}, raw={key: 0.7}) for n in range(1, 20)
+        )
+        for key in ("cispo_clip_ratio", "train/cispo_clip_ratio", "clip_ratio/region_mean")
+    }
+    hints = [run.said[-1].reading.hint for run in told.values()]
+    assert [("--epsilon_high 5.0" in hint) for hint in hints] == [True, True, False]
