@@ -188,7 +188,7 @@ def test_mistakes_are_told_at_the_start(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(ConfigError, match="type: pagerduty"):
         receiver(tmp_path, f"pagerduty://{SECRET}@apikey7")
     monkeypatch.setitem(sys.modules, "apprise", None)
-    with pytest.raises(ConfigError, match=r"pip install 'grpo-watch\[apprise\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'apprise>=2\.2'"):
         receiver(tmp_path, f"feishu://{SECRET}")
 
 
