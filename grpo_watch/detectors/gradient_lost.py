@@ -62,11 +62,14 @@ class GradientLost(Detector):
     def _own_groups(run: RunView) -> bool:
         """Whether the newest row's groups are those of its one step, so that any that differ give it a gradient.
 
-        So it is where steps follow each other and each has a share of its own: one generation serves one step. Not so
-        where cut completions are left out of the loss (those of the live groups may be all that was cut), nor in fp16:
-        a loss scale that overflows skips the step, and DeepSpeed reports 0 until one was taken.
+        So it is where every step is logged, as the settings say (a log without bars does not tell how many steps a row
+        covers), and each has a share of its own: one generation serves one step. Not so where cut completions are left
+        out of the loss (those of the live groups may be all that was cut), nor in fp16: a loss scale that overflows
+        skips the step, and DeepSpeed reports 0 until one was taken.
         """
-        if len(run.recent) < PAIR or run.masked.left_out or run.setting("fp16") is True:
+        if run.setting("logging_steps") != 1 or run.setting("fp16") is True or run.masked.left_out:
+            return False
+        if len(run.recent) < PAIR:
             return False
         before, newest = run.recent[-2], run.recent[-1]
         follows = newest.step == before.step + 1 and newest.attempt == before.attempt

@@ -13,22 +13,24 @@ def zeros(count: int, silent: float, start: int = 1) -> list[MetricRow]:
     return [row(step, grad_norm=0.0, reward_zero_std_ratio=silent) for step in range(start, start + count)]
 
 
-def every_second(count: int, silent: float) -> list[MetricRow]:
-    """Rows of two steps each, whose gradient is that of the second."""
-    return [row(step, grad_norm=0.0, reward_zero_std_ratio=silent) for step in range(2, 2 * count + 1, 2)]
-
-
 @pytest.mark.parametrize(("silent", "needed"), [(0.0, 5), (0.2, 9), (0.5, 20), (0.75, 49), (0.9, 132)], ids=str)
 def test_rows_needed_are_where_the_product_passes_a_millionth(silent: float, needed: int) -> None:
     """0.2^9 = 5.1e-7; 0.5^19 = 1.9e-6 and 0.5^20 = 9.5e-7; 0.75^49 = 7.6e-7; 0.9^132 = 9.1e-7."""
-    run = Watched("gradient-lost").feed_all(every_second(needed + 3, silent))
-    assert run.changes == [("firing", 2 * needed, "critical")]
+    run = Watched("gradient-lost").feed_all(zeros(needed + 3, silent))
+    assert run.changes == [("firing", needed, "critical")]
+
+
+@pytest.mark.parametrize("apart", [2, 5], ids=str)
+def test_steps_that_are_not_logged_are_not_known(apart: int) -> None:
+    """Every step is logged, the settings say, and rows are missing all the same: 20 rows at one half."""
+    rows = [row(apart * n, grad_norm=0.0, reward_zero_std_ratio=0.5) for n in range(1, 25)]
+    assert Watched("gradient-lost", logging_steps=1).feed_all(rows).changes == [("firing", 20 * apart, "critical")]
 
 
 @pytest.mark.parametrize("silent", [0.0, 0.5, 0.97], ids=str)
 def test_a_step_with_groups_of_its_own_has_a_gradient_if_one_group_differs(silent: float) -> None:
     """From the second row on, which follows the first: 0.97 · 0.01^3 is a millionth at most."""
-    run = Watched("gradient-lost").feed_all(zeros(9, silent))
+    run = Watched("gradient-lost", logging_steps=1).feed_all(zeros(9, silent))
     assert run.changes == [("firing", 5, "critical")]
 
 
@@ -37,14 +39,14 @@ def test_a_step_that_may_be_skipped_or_masked_is_weighed(setting: dict[str, bool
     """0.5^20 as above, although each row is one step: an overflow or only cut completions may have left it without."""
     cut = {"completion_truncated_ratio": 0.3} if "mask_truncated_completions" in setting else {}
     rows = (each._replace(values={**each.values, **cut}) for each in zeros(30, 0.5))
-    run = Watched("gradient-lost", **setting).feed_all(rows)
+    run = Watched("gradient-lost", logging_steps=1, **setting).feed_all(rows)
     assert [step for _, step, _ in run.changes if step < 20] == []
 
 
 def test_a_batch_that_serves_two_steps_may_have_its_live_groups_in_the_other() -> None:
     """Every second row has no share of its own, so none is certain: 20 rows at one half."""
     rows = [row(s, grad_norm=0.0, **({"reward_zero_std_ratio": 0.5} if s % 2 else {})) for s in range(1, 25)]
-    assert Watched("gradient-lost").feed_all(rows).changes == [("firing", 20, "critical")]
+    assert Watched("gradient-lost", logging_steps=1).feed_all(rows).changes == [("firing", 20, "critical")]
 
 
 def test_rows_without_signal_never_add_up() -> None:
@@ -54,7 +56,7 @@ def test_rows_without_signal_never_add_up() -> None:
 
 def test_a_gradient_ends_the_streak() -> None:
     """Four rows, a gradient, four more: neither half is enough."""
-    run = Watched("gradient-lost").feed_all(zeros(4, 0.5))
+    run = Watched("gradient-lost", logging_steps=1).feed_all(zeros(4, 0.5))
     run.feed(row(5, grad_norm=0.1, reward_zero_std_ratio=0.5)).feed_all(zeros(4, 0.5, start=6))
     assert run.changes == []
 
