@@ -20,8 +20,7 @@ class MaskedLoss:
     ``chance`` (0…1) is that of its last step being such a one, whose gradient norm the row carries; ``diluted`` says
     that its means of entropy and KL hold the zeros of many micro-batches without a token. Both go by the share of cut
     completions in the newest generation: it feeds several steps, some of which may get only cut ones, and the rows in
-    between carry no share. ``left_out`` says that cut ones are left out, or may be
-    and are all.
+    between carry no share. ``left_out`` says that cut ones are left out, or may be and are all.
     """
 
     __slots__ = ("_cut", "_last_step", "chance", "diluted", "left_out", "whole")
