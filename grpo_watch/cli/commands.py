@@ -86,6 +86,10 @@ def run(
             metavar="HOST:PORT", help="Address to listen on (default: 127.0.0.1:9853; `:0` picks a free port)."
         ),
     ] = None,
+    metrics_listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve /metrics and health at this address instead of the page's."),
+    ] = None,
     state_dir: StateDir = None,
     rules: Rules = [],  # noqa: B006  typer copies it
     settings: Sets = [],  # noqa: B006  typer copies it
@@ -107,7 +111,7 @@ def run(
 
     color = begin(verbose, no_color, log_format)
     given = (config, listen, state_dir, rules, exit_when_done, log_format.value, verbose, color)
-    return run_command(paths or [], *given, io_limit, False if no_examples else None, settings, shard)
+    return run_command(paths or [], *given, io_limit, False if no_examples else None, settings, shard, metrics_listen)
 
 
 @app.command(epilog=example("check my-run"))

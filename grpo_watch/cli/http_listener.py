@@ -5,13 +5,15 @@ from __future__ import annotations
 import ssl
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_watch.cli.kept_runs import compared, reported
 from grpo_watch.config.schema import Settings, Web, split_listen
+from grpo_watch.errors import UsageError
 from grpo_watch.notify.silences import Silences
 from grpo_watch.web.access import AccessKeys, is_loopback
-from grpo_watch.web.app import DaemonView, make_app
+from grpo_watch.web.app import DaemonView, make_app, make_metrics_app
 from grpo_watch.web.report_pages import RunReports
 from grpo_watch.web.server import Server, address, bind
 from grpo_watch.web.tls import Certificates
@@ -39,11 +41,33 @@ class Protection:
         return [PLAIN] if locked and self.tls is None and not loopback else []
 
 
+@dataclass(frozen=True, slots=True)
+class HttpServers:
+    """The server of the page, and that of the metrics where they have an address of their own."""
+
+    servers: Sequence[Server]
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """In which they answer."""
+        return [server.thread for server in self.servers]
+
+    def start(self) -> None:
+        """Begin to answer."""
+        for server in self.servers:
+            server.start()
+
+    def stop(self) -> None:
+        """Stop answering, and give the sockets up."""
+        for server in self.servers:
+            server.stop()
+
+
 class HttpListener:
-    """The bound socket and what protects it.
+    """The bound sockets, one of them for metrics and health where the settings name it, and what protects them.
 
     Raises:
-        UsageError: the address is taken, or a token, a certificate or a key can't be used.
+        UsageError: an address is taken, or a token, a certificate or a key can't be used.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -52,11 +76,24 @@ class HttpListener:
         self._protection = protection_of(settings.web)
         self._host, port = split_listen(settings.listen)
         self._listener = bind(self._host, port)
+        self._metrics_host, self._metrics_listener = self._host, None
+        if settings.metrics_listen:
+            self._metrics_host, port = split_listen(settings.metrics_listen)
+            try:
+                self._metrics_listener = bind(self._metrics_host, port, "--metrics-listen")
+            except UsageError:
+                self._listener.close()
+                raise
 
     @property
     def address(self) -> str:
         """``HOST:PORT`` as it is bound."""
         return address(self._listener)
+
+    @property
+    def metrics_address(self) -> str:
+        """``HOST:PORT`` of ``/metrics`` as it is bound."""
+        return address(self._metrics_listener or self._listener)
 
     @property
     def page(self) -> str:
@@ -73,22 +110,37 @@ class HttpListener:
 
     def start_lines(self) -> list[str]:
         """The lines printed at the start: addresses and warnings."""
-        metrics = f"metrics: {self._protection.scheme}://{self.address}/metrics"
+        metrics = f"metrics: {self._protection.scheme}://{self.metrics_address}/metrics"
         page = [f"page: {self.page}", metrics] if self.page else [metrics, NO_LINK]
         return [*page, *self._protection.warnings(loopback=is_loopback(self._host))]
 
-    def serve(self, watch: DaemonView, silences: Silences | None = None) -> Server:
-        """The server over a daemon, not started yet; it closes the socket when it stops."""
+    def serve(self, watch: DaemonView, silences: Silences | None = None) -> HttpServers:
+        """The servers over a daemon, not started yet; they close the sockets when they stop."""
         stopping, hosts = threading.Event(), [*hosts_of(self._host), *self._allowed]
         keys, loopback, reports = self._protection.keys, is_loopback(self._host), RunReports(compared, reported)
         app = make_app(
-            watch, time.time, hosts, keys, stopping.is_set, loopback=loopback, silences=silences, reports=reports
+            watch,
+            time.time,
+            hosts,
+            keys,
+            stopping.is_set,
+            loopback=loopback,
+            silences=silences,
+            reports=reports,
+            metrics=self._metrics_listener is None,
         )
-        return Server(app, self._listener, self._protection.tls, stopping)
+        servers = [Server(app, self._listener, self._protection.tls, stopping)]
+        if self._metrics_listener is not None:
+            names = [*hosts_of(self._metrics_host), *self._allowed]
+            metrics = make_metrics_app(watch, time.time, names, loopback=is_loopback(self._metrics_host))
+            servers.append(Server(metrics, self._metrics_listener, self._protection.tls, name="metrics"))
+        return HttpServers(servers)
 
     def close(self) -> None:
-        """Give the socket up, where no server took it."""
+        """Give the sockets up, where no server took them."""
         self._listener.close()
+        if self._metrics_listener is not None:
+            self._metrics_listener.close()
 
 
 def hosts_of(host: str) -> list[str]:

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from types import MappingProxyType
 from typing import TypeAlias
 
-from grpo_watch.cli.http_listener import HttpListener
+from grpo_watch.cli.http_listener import HttpListener, HttpServers
 from grpo_watch.cli.live_text import show, summary, verdict
 from grpo_watch.cli.push_setup import PushSetup
 from grpo_watch.cli.remote_addresses import missing, watched_paths
@@ -45,7 +45,6 @@ from grpo_watch.sources.checkpoints.weights import ReadLimits
 from grpo_watch.sources.discovery.discover import FoundRun
 from grpo_watch.sources.kept_texts import KeptTexts
 from grpo_watch.store.state import Store
-from grpo_watch.web.server import Server
 
 log = logging.getLogger("grpo_watch.run")
 
@@ -60,17 +59,17 @@ STOPPED, FAILED = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class RunningDaemon:
-    """A daemon that runs, and where its HTTP side listens (``HOST:PORT``)."""
+    """A daemon that runs, and where its page is served (``HOST:PORT``)."""
 
     daemon: Daemon
     service: Service
-    server: Server
+    servers: HttpServers
     address: str
     pollers: Sequence[threading.Thread] = ()
 
     def wait(self, each: Callable[[], None] = lambda: None) -> int:
         """The exit code, once it was stopped, is done, or died; ``each`` is called all the while."""
-        self.service.wait([self.server.thread, *self.pollers], each)
+        self.service.wait([*self.servers.threads, *self.pollers], each)
         return FAILED if self.service.failed else STOPPED
 
 
@@ -88,6 +87,7 @@ def run_command(  # noqa: PLR0917
     examples: bool | None = None,
     settings: Sequence[str] = (),
     shard: str | None = None,
+    metrics_listen: str | None = None,
 ) -> int:
     """Watch runs; returns when stopped or done (0), or when a part of the daemon died (1).
 
@@ -97,6 +97,7 @@ def run_command(  # noqa: PLR0917
     """
     flags = {
         "listen": listen,
+        "metrics_listen": metrics_listen,
         "state_dir": state_dir,
         "rules": rules,
         "io_limit": io_limit,
@@ -177,16 +178,16 @@ def running(
         delivery_workers=pushed.delivery_workers(daemon, bell.ring),
         inbox=inbox,
     )
-    server = front.serve(daemon, silences)
+    servers = front.serve(daemon, silences)
     show(*front.start_lines(), *missing(places if given.state is None else ()))
-    for part in (server, poller, service):
+    for part in (servers, poller, service):
         part.start()
     try:
-        yield RunningDaemon(daemon, service, server, front.address, poller.threads)
+        yield RunningDaemon(daemon, service, servers, front.address, poller.threads)
     finally:
         service.close()
         poller.close()
-        server.stop()
+        servers.stop()
 
 
 def _own_state_dir(places: Sequence[str], shard: Shard) -> Path:

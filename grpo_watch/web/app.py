@@ -72,6 +72,7 @@ def make_app(  # noqa: PLR0913  what it is connected to
     loopback: bool = False,
     silences: Silences | None = None,
     reports: RunReports | None = None,
+    metrics: bool = True,
 ) -> ASGIApp:
     """The application over a daemon.
 
@@ -85,16 +86,16 @@ def make_app(  # noqa: PLR0913  what it is connected to
             reach it by, so ``/metrics`` looks at the name that is asked for too.
         silences: what people acknowledged and muted; None: kept in memory only.
         reports: makes reports of runs; None: this daemon does not.
+        metrics: whether it serves ``/metrics``; else they are served elsewhere.
     """
     guard = Guard(keys or AccessKeys(), allowed_hosts, time.monotonic)
     register_url_convertor("run", _RunName())
     silences = silences or Silences()
-    site, runs = _Site(watch, Exporter(watch.snapshot, clock), clock, silences), RunPages(watch, clock, silences)
+    site, runs = _Site(watch, clock, silences), RunPages(watch, clock, silences)
     reported = ReportPages(watch, reports, clock)
     silencing = SilencePages(watch, silences, clock)
     events = Events(ChangeCounter(watch.snapshot), time.monotonic, stopping)
-    metrics = _named(site.metrics, guard) if loopback else site.metrics
-    for_machines = {"/metrics": metrics, "/healthz": site.healthz, "/readyz": site.readyz}
+    machines = _for_machines(watch, Exporter(watch.snapshot, clock) if metrics else None, guard if loopback else None)
     for_people = {
         "/": site.index,
         "/static/{name:path}": site.static,
@@ -113,9 +114,39 @@ def make_app(  # noqa: PLR0913  what it is connected to
         "/api/v1/runs/{slug:run}": runs.detail,
     }
     guarded = {path: _guarded(endpoint, guard) for path, endpoint in for_people.items()}
-    routes = [Route(path, endpoint) for path, endpoint in {**for_machines, **guarded}.items()]
+    routes = [Route(path, endpoint) for path, endpoint in {**machines, **guarded}.items()]
     routes.append(Route(SILENCES, _guarded(silencing.endpoint, guard), methods=["GET", "POST", "DELETE"]))
     return BodyLimit(Starlette(routes=routes, exception_handlers={Exception: _failed}))
+
+
+def make_metrics_app(
+    watch: DaemonView, clock: Callable[[], float], allowed_hosts: Iterable[str] = (), *, loopback: bool = False
+) -> ASGIApp:
+    """The application of an address that serves ``/metrics`` and the health endpoints only; see ``make_app``."""
+    guard = Guard(AccessKeys(), allowed_hosts, time.monotonic) if loopback else None
+    routes = [
+        Route(path, endpoint) for path, endpoint in _for_machines(watch, Exporter(watch.snapshot, clock), guard).items()
+    ]
+    return BodyLimit(Starlette(routes=routes, exception_handlers={Exception: _failed}))
+
+
+def _for_machines(watch: DaemonView, exporter: Exporter | None, guard: Guard | None) -> dict[str, Endpoint]:
+    """Health, and metrics where there is an exporter; a guard has those asked for by a known name only."""
+    health = _Health(watch)
+    machines: dict[str, Endpoint] = {"/healthz": health.healthz, "/readyz": health.readyz}
+    if exporter is not None:
+        metrics = _metrics_of(exporter)
+        machines["/metrics"] = metrics if guard is None else _named(metrics, guard)
+    return machines
+
+
+def _metrics_of(exporter: Exporter) -> Endpoint:
+    async def metrics(request: Request) -> Response:
+        accept, encoding = request.headers.get("accept", ""), request.headers.get("accept-encoding", "")
+        body, headers = exporter.render(accept, encoding)
+        return Response(body, headers=headers)
+
+    return metrics
 
 
 def _failed(_: Request, __: Exception) -> Response:
@@ -123,17 +154,11 @@ def _failed(_: Request, __: Exception) -> Response:
     return PlainTextResponse("Internal Server Error", 500, {"Connection": "close"})
 
 
-class _Site:
-    """The answers that are not about one run."""
+class _Health:
+    """The answers to liveness and readiness probes."""
 
-    def __init__(self, watch: DaemonView, exporter: Exporter, clock: Callable[[], float], silences: Silences) -> None:
-        self.watch, self.exporter, self.clock, self.assets = watch, exporter, clock, Assets()
-        self.silences = silences
-
-    async def metrics(self, request: Request) -> Response:
-        accept, encoding = request.headers.get("accept", ""), request.headers.get("accept-encoding", "")
-        body, headers = self.exporter.render(accept, encoding)
-        return Response(body, headers=headers)
+    def __init__(self, watch: DaemonView) -> None:
+        self.watch = watch
 
     async def healthz(self, _: Request) -> Response:
         late = self.watch.late()
@@ -144,6 +169,14 @@ class _Site:
     async def readyz(self, _: Request) -> Response:
         ready = self.watch.ready()
         return PlainTextResponse("ready\n" if ready else "not ready: still reading the runs\n", 200 if ready else 503)
+
+
+class _Site:
+    """The answers that are not about one run."""
+
+    def __init__(self, watch: DaemonView, clock: Callable[[], float], silences: Silences) -> None:
+        self.watch, self.clock, self.assets = watch, clock, Assets()
+        self.silences = silences
 
     async def index(self, request: Request) -> Response:
         return self._asset(INDEX, request)

@@ -30,8 +30,8 @@ SECURITY_HEADERS: Mapping[str, str] = {
 }
 
 
-def bind(host: str, port: int) -> Listener:
-    """A listening socket that bounds its connections; port 0 takes a free one.
+def bind(host: str, port: int, option: str = "--listen") -> Listener:
+    """A listening socket that bounds its connections; port 0 takes a free one. ``option`` is named in the error.
 
     Raises:
         UsageError: the address is taken, not of this machine, or not allowed.
@@ -44,7 +44,7 @@ def bind(host: str, port: int) -> Listener:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise UsageError(f"--listen {host}:{port}: {error.strerror or error} (use `:0` for a free port)") from None
+        raise UsageError(f"{option} {host}:{port}: {error.strerror or error} (use `:0` for a free port)") from None
     return listener
 
 
@@ -62,6 +62,7 @@ class Server:
         listener: a bound socket; closed by ``stop``.
         tls: what the connections are encrypted with; None: they are not.
         stopping: set when it is about to stop, for answers that would continue.
+        name: of its thread.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Server:
         listener: Listener,
         tls: ssl.SSLContext | None = None,
         stopping: threading.Event | None = None,
+        name: str = "http",
     ) -> None:
         config = uvicorn.Config(
             app,
@@ -92,7 +94,7 @@ class Server:
         self._listener, self._stopping = listener, stopping or threading.Event()
         self._server = uvicorn.Server(config)
         self._server.server_state.default_headers = config.encoded_headers  # also before its first second
-        self.thread = threading.Thread(target=self._serve, name="http", daemon=True)
+        self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
     def start(self) -> None:
         """Begin to answer."""

@@ -98,6 +98,7 @@ def test_the_other_commands_hand_over_their_options(calls: list[tuple[Any, ...]]
     """Positions are the contract between main and the commands."""
     run_cli(["run", "a", "--listen", ":0", "--state-dir", "s", "--exit-when-done", "-v", "-v", "--log-format", "json"])
     run_cli(["run", "--io-limit", "9MB", "--no-examples", "--set", "beta=0.04", "--shard", "1/4"])
+    run_cli(["run", "--metrics-listen", ":1"])
     run_cli(["sources", "a", "b", "--config", "c.yaml", "--set", "beta=0.04"])
     run_cli(["digest", "a"])
     run_cli(["digest", "a", "b", "--format", "json", "--elements", "--threads", "2", "--io-limit", "9MB", "--no-cache"])
@@ -105,8 +106,9 @@ def test_the_other_commands_hand_over_their_options(calls: list[tuple[Any, ...]]
     run_cli(["config", "--config", "c.yaml"])
     run_cli(["demo", "--stay"])
     assert calls == [
-        (["a"], None, ":0", Path("s"), [], True, "json", 2, False, None, None, [], None),
-        ([], None, None, None, [], False, "logfmt", 0, False, "9MB", False, ["beta=0.04"], "1/4"),
+        (["a"], None, ":0", Path("s"), [], True, "json", 2, False, None, None, [], None, None),
+        ([], None, None, None, [], False, "logfmt", 0, False, "9MB", False, ["beta=0.04"], "1/4", None),
+        ([], None, None, None, [], False, "logfmt", 0, False, None, None, [], None, ":1"),
         (["a", "b"], "text", False, Path("c.yaml"), ["beta=0.04"]),
         ("a", None, "text", False, False, 1, "", True),
         ("a", "b", "json", False, True, 2, "9MB", False),
