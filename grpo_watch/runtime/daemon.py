@@ -9,7 +9,7 @@ from pathlib import Path
 
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.notify.codec import begins
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, Histogram, RunStanding
+from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, Histogram, RunOverview, RunStanding
 from grpo_watch.notify.dispatcher import ABANDON_SECONDS, NotificationDispatcher
 from grpo_watch.notify.routing import RoutedReceiver
 from grpo_watch.runtime.clock import Jumps
@@ -48,6 +48,16 @@ class DaemonOptions:
 
 
 DEFAULT = DaemonOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class _RunViews:
+    """What a snapshot shows of the runs: those that continue or ended lately, past ones, and what was read of all."""
+
+    runs: tuple[RunOverview, ...]
+    past: tuple[RunOverview, ...]
+    records: Mapping[str, int]
+    errors: Mapping[tuple[str, str], int]
 
 
 class Daemon:
@@ -97,6 +107,7 @@ class Daemon:
         self.done = False
         self._all_due = False
         self._shown: Sequence[FoundRun] | None = None
+        self._runs = self._view_runs()
         self._snapshot = self._take_snapshot()
 
     # what other threads may call
@@ -155,11 +166,13 @@ class Daemon:
         self._registry.take_found(now)
         due, more = self._give_turns(now, changed)
         self._store(now, due)
-        self._registry.end(now, set(due))
+        read = self._registry.taken if self._registry.ready else self._shown
+        if due or read is not self._shown or self._ticked_at == now:  # else all runs are as they were
+            self._registry.end(now, set(due))
+            self._runs = self._view_runs()
         if self._plan.exit_when_done and self._registry.over():
             self._finish()
         self._keep_house(now)
-        read = self._registry.taken if self._registry.ready else self._shown
         self._snapshot = self._take_snapshot()
         self._shown = read
         self._beat = self._timer()
@@ -249,12 +262,16 @@ class Daemon:
             )
             self._state_bytes = self._state_writer.size()
 
-    def _take_snapshot(self) -> DaemonSnapshot:
+    def _view_runs(self) -> _RunViews:
         records, errors = self._registry.counted()
+        runs = tuple(filter(None, (run.overview() for run in self._registry if not run.past)))
+        return _RunViews(runs, tuple(filter(None, (run.overview() for run in self._registry.past()))), records, errors)
+
+    def _take_snapshot(self) -> DaemonSnapshot:
         return DaemonSnapshot(
-            runs=tuple(filter(None, (run.overview() for run in self._registry if not run.past))),
-            records=records,
-            errors=errors,
+            runs=self._runs.runs,
+            records=self._runs.records,
+            errors=self._runs.errors,
             state_bytes=self._state_bytes,
             state_ok=self._state_writer.ok,
             reload_ok=not self._rules.problem,
@@ -264,7 +281,7 @@ class Daemon:
             queues=self._dispatcher.lengths(),
             troubled=frozenset(self._dispatcher.troubled),
             page=self._dispatcher.page,
-            past=tuple(filter(None, (run.overview() for run in self._registry.past()))),
+            past=self._runs.past,
         )
 
     def _problems(self) -> tuple[str, ...]:

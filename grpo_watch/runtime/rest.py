@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-LONGEST_SECONDS = 5.0
+LONGEST_SECONDS = 10.0
 """Longest rest; where inotify watches the folder of the log, a write ends it at once."""
 SHARE = 25.0
 """A run rests for this part of the time that it has given nothing: one step a minute is seen within 2.4 seconds."""

@@ -24,7 +24,11 @@ from grpo_watch.sources.logs.rotated import base_of
 SLICE = 2_000
 """Items per slice: about 0.1 s of work, after which other runs have their turn."""
 SLOW_POLL_SECONDS = 1.0
-"""How often folders (checkpoints, dumps, configuration) are listed; logs are read at every turn."""
+"""How often folders (checkpoints, dumps, configuration) are listed; logs are read at every turn …"""
+LONGEST_POLL_SECONDS = 20.0
+"""… and how often at least while the run gives nothing …"""
+POLL_SHARE = 25.0
+"""… for so many times as long as the pause."""
 
 
 class TurnResult(NamedTuple):
@@ -87,7 +91,7 @@ class RunReader:
         self._iterators: dict[str, Iterator[Item]] = {}
         self._bytes: dict[str, int] = {}
         self._gave: set[str] = set()
-        self._slow_at = 0.0
+        self._slow_at = self._gave_at = 0.0
         self.reads = 0
         """How often channels were opened or read: what is known of them is the same until it rises."""
 
@@ -136,6 +140,7 @@ class RunReader:
     def note_read(self, now: float) -> None:
         """All channels were read at ``now`` (Unix seconds)."""
         self.read_at |= {source.name: now for source in self._opened.sources}
+        self._gave_at = now
 
     def merge(self, seen: float, now: float, trusts: Callable[[str], bool]) -> ChannelMerge:
         """All that the channels hold now (Unix seconds), in step order; see there."""
@@ -144,7 +149,7 @@ class RunReader:
     def read(self, now: float, feed: Callable[[Item], None]) -> TurnResult:
         """Feed a slice of what each channel has that is new."""
         self.reads += 1
-        slow = abs(now - self._slow_at) >= SLOW_POLL_SECONDS  # the clock may be set back
+        slow = abs(now - self._slow_at) >= self._pause(now)  # the clock may be set back
         if slow:
             self._slow_at = now
         taken = [
@@ -152,6 +157,8 @@ class RunReader:
             for source in self._opened.sources
             if source.kind is not None or slow or source.name in self._iterators
         ]
+        if any(taken):
+            self._gave_at = now
         return TurnResult(sum(taken), SLICE in taken)
 
     def finish(self, feed: Callable[[Item], None]) -> None:
@@ -186,6 +193,11 @@ class RunReader:
     def close(self) -> None:
         """Free all file handles."""
         self._opened.close()
+
+    def _pause(self, now: float) -> float:
+        """Seconds between two listings of the folders."""
+        quiet = 0.0 if self.settling else abs(now - self._gave_at)
+        return min(LONGEST_POLL_SECONDS, max(SLOW_POLL_SECONDS, quiet / POLL_SHARE))
 
     def _poll(self, source: OpenedSource, now: float, feed: Callable[[Item], None]) -> int:
         """Feed a slice of one channel; how many items that were."""

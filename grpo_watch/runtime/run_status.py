@@ -77,7 +77,7 @@ class TrackedRun:
         """The run as receivers and pages see it, the same object while nothing changed; None when it is not shown."""
         if self.snapshot is None:
             return None
-        seen = (id(self.watch), self.watch and self.watch.reader.reads, self.ended, self.channels, self.options)
+        seen = (id(self.watch), self.watch and self.watch.reader.reads, self.ended, self.channels, self.options.labels)
         if self._overview is None or self._overview.snapshot is not self.snapshot or self._seen != seen:
             self._overview, self._seen = self._view(self.snapshot), seen
         return self._overview

@@ -84,6 +84,7 @@ class WatchedRun:
         self._cursors_at = self._active_at = now
         self._rest = Rest(now)
         self._safe = True
+        self._awaits = True  # only reading begins what is awaited
         self._rules_problem = ""
         self._work: Iterator[bool] | None = self._begin(now)
 
@@ -91,7 +92,7 @@ class WatchedRun:
 
     def due(self, now: float, changed: Collection[Path], *, ticks: bool) -> bool:
         """Whether it needs a turn: a run that has given nothing for a while gets fewer, unless its folder changed."""
-        if not self.ready or self._rest.due(now, ticks=ticks) or self.waiting or self.reader.settling:
+        if not self.ready or self._rest.due(now, ticks=ticks) or (self._awaits and self.waiting):
             return True
         return bool(changed) and any(source.path.parent in changed for source in self.reader.channels)
 
@@ -102,12 +103,13 @@ class WatchedRun:
             if more is not None:
                 self.urgent = self.urgent and more  # what another process works on holds up no other run
                 return more
-            self._work, self.ready = None, True
+            self._work, self.ready, self._awaits = None, True, True
             return True
         taken = self.reader.read(now, self._run_pipeline.feed)
         if taken.items:
             self._run_pipeline.touch(now)
         self._rest.read(now, gave=taken.items > 0)
+        self._awaits = self.waiting
         return taken.more
 
     def tick(self, now: float, *, jumped: bool = False) -> None:

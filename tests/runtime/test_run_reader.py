@@ -9,7 +9,7 @@ import pytest
 
 from grpo_watch.engine.records import ChannelOpened, Item, RawRow
 from grpo_watch.runtime.pipeline import Pipeline
-from grpo_watch.runtime.run_reader import SLICE, RunReader
+from grpo_watch.runtime.run_reader import LONGEST_POLL_SECONDS, POLL_SHARE, SLICE, RunReader
 from grpo_watch.runtime.watch_options import WatchOptions
 from grpo_watch.sources.discovery.discover import Discoverer
 from tests.support.live import Done
@@ -90,4 +90,25 @@ def test_when_the_newest_file_was_written(log: Path) -> None:
     assert reader.written() == log.stat().st_mtime
     log.unlink()
     assert reader.written() is None
+    reader.close()
+
+
+def test_folders_of_a_quiet_run_are_listed_less_often_and_its_log_is_not(log: Path) -> None:
+    (log.parent / "args.json").write_text('{"num_generations": 8}')
+    reader, items = reader_of(log), list[Item]()
+    reader.open(PIPELINE)
+    reader.read(10.0, items.append)
+    begin = 10.0 + LONGEST_POLL_SECONDS * POLL_SHARE
+    reader.read(begin, items.append)
+    read_at = dict(reader.read_at)
+    reader.read(begin + LONGEST_POLL_SECONDS - 1.0, items.append)
+    moved = {name for name, at in reader.read_at.items() if at != read_at[name]}
+    assert moved == {"logging.jsonl"}
+    reader.read(begin + LONGEST_POLL_SECONDS, items.append)
+    assert set(reader.read_at.values()) == {begin + LONGEST_POLL_SECONDS}
+    with log.open("a") as file:
+        file.write(rows(3, 4))
+    reader.read(begin + LONGEST_POLL_SECONDS + 2.0, items.append)  # a row ends the rest
+    reader.read(begin + LONGEST_POLL_SECONDS + 3.0, items.append)
+    assert set(reader.read_at.values()) == {begin + LONGEST_POLL_SECONDS + 3.0}
     reader.close()
