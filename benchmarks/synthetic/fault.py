@@ -24,7 +24,7 @@ class Fault:
 
     ``rules``: naming any of these is detection (at ``info`` it is not). ``from_start``: whether it is there at step 1;
     else it begins between a third and half of the run. ``frozen``: no update arrives from then on. ``lost``: what the
-    policy can do fades from then on. ``shape``: settings that the fault needs (what it is about must be logged).
+    policy can do fades from then on. ``flat``: the reward gains nothing from step 1 on. ``shape``: settings that the fault needs (what it is about must be logged).
     """
 
     rules: tuple[str, ...]
@@ -32,12 +32,13 @@ class Fault:
     from_start: bool = False
     frozen: bool = False
     lost: bool = False
+    flat: bool = False
     shape: Mapping[str, Any] = field(default_factory=dict)
 
 
 def fault(*rules: str, **settings: Any) -> Callable[[Change], Fault]:
     """Make a change a fault; keywords that are not fields of ``Fault`` are settings that it needs."""
-    fields = {key: settings.pop(key) for key in ("from_start", "frozen", "lost") if key in settings}
+    fields = {key: settings.pop(key) for key in ("from_start", "frozen", "lost", "flat") if key in settings}
 
     def made(change: Change) -> Fault:
         return Fault(rules, change, shape=MappingProxyType({**EVERY_ROW, **settings}), **fields)

@@ -69,9 +69,9 @@ def length_collapse(signals: Signals, rng: Generator, start: int, strength: floa
     signals.lengths[:] = np.maximum(1.0, np.round(signals.lengths * (1.0 - trend(signals, start, 20) * (1.0 - kept))))
 
 
-@fault("slow-degradation", "length-explosion", "completions-truncated", prompts=8, steps=120)
+@fault("slow-degradation", "length-explosion", "completions-truncated", flat=True, prompts=8, steps=120)
 def slow_degradation(signals: Signals, rng: Generator, start: int, strength: float) -> None:
-    """Texts grow to two or three times their length, and the limit cuts off more of them, for no gain in reward."""
+    """Texts grow to two or three times their length until the limit cuts off half or more, for no gain in reward."""
     signals.limit = 2.2 * float(np.mean(signals.lengths))
-    longer = signals.lengths * (1.0 + trend(signals, start, 40) * (1.2 + strength))
+    longer = signals.lengths * (1.0 + trend(signals, start, 40) * (1.6 + strength))
     signals.lengths[:] = np.minimum(signals.limit, longer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -66,7 +66,7 @@ def faulty(kind: str, seed: int) -> SyntheticRun:
     if fault.lost:
         fading = np.clip((np.arange(shape.steps) - start) / FADES_OVER, 0.0, 1.0)
         damage = Damage(damage.learns, 1.0 - 0.97 * fading, least_skill=0.4)
-    signals = simulate(shape, rng, damage)
+    signals = simulate(shape, rng, replace(damage, gains=not fault.flat))
     strength = float(rng.random())
     fault.change(signals, rng, start, strength)
     return SyntheticRun(list(render(signals)), fault.rules, start + 1, shape, strength)

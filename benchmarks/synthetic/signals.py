@@ -79,12 +79,14 @@ class Signals:
 class Damage:
     """What a fault does to learning itself, per step: ``learns`` (0: no update arrives), ``health`` (0: skill is lost).
 
-    ``least_skill`` is what the policy can do at least before, so that there is something to lose.
+    ``least_skill`` is what the policy can do at least before, so that there is something to lose. Without ``gains`` it
+    learns nothing that pays: the reward stays where it begins.
     """
 
     learns: Floats
     health: Floats
     least_skill: float = 0.02
+    gains: bool = True
 
 
 def no_damage(steps: int) -> Damage:
@@ -108,7 +110,7 @@ def simulate(shape: Shape, rng: Generator, damage: Damage) -> Signals:
     rate = learning_rates(shape)
     progress = np.cumsum(rate * damage.learns) / max(rate.sum(), 1e-30)
     starts = np.arange(shape.generations) * shape.every
-    skill = np.maximum(damage.least_skill, _skill(shape, rng, progress[starts])) * damage.health[starts]
+    skill = np.maximum(damage.least_skill, _skill(shape, rng, progress[starts] * damage.gains)) * damage.health[starts]
     parts, weights = _rewards(shape, rng, skill)
     total = total_of(parts, weights)
     silent = (np.std(total, axis=2) < 1e-9).mean(axis=1)

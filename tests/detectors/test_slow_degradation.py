@@ -49,6 +49,21 @@ def test_longer_and_cut_off_at_a_flat_reward() -> None:
     assert run.changes == [("firing", 35, "warning")]
 
 
+@pytest.mark.parametrize(("cut", "fires"), [(0.6, [("firing", 42, "warning")]), (0.45, [])])
+def test_growth_that_the_limit_hides(cut: float, fires: list[tuple[str, int, str]]) -> None:
+    """Length 100 to 170, no more fits. Cut off 0.03 more a row from 21 on: a mean of five above 0.5 at row 39 (0.51)."""
+    run = watched(
+        60,
+        lambda n: {
+            "reward_mean": 0.5,
+            "completion_length_mean": falling(n, 100.0, 170.0, over=20),
+            "completion_truncated_ratio": falling(n, 0.0, cut, over=20),
+        },
+    )
+
+    assert run.changes == fires
+
+
 def test_longer_and_cut_off_is_no_degradation_while_the_reward_rises_slowly() -> None:
     """Reward -0.58 to -0.44 within noise of 0.08 (no gain in five rows, but in many); flat, it fires."""
 

@@ -26,6 +26,8 @@ that is merely flat. A healthy public run went from 0 to 0.3 at twice the length
 degraded with a flat reward cut off 0.5 and more."""
 GREW, GREW_FAR = 2.0, 3.0
 """Multiples of the first length. Healthy real runs without a gain: 2.1, with nothing cut off."""
+GREW_CUT, CUT_HALF = 1.5, 0.5
+"""The multiple that counts where the limit cuts off half of the completions: it hides further growth."""
 SHRANK, SHRANK_FAR = 0.45, 0.3
 """The same for shrinking; healthy real runs go down to 0.43, with a rising reward."""
 ENTROPY_LOW, ENTROPY_HIGH = 0.4, 2.0
@@ -165,10 +167,11 @@ def described(signs: frozenset[DriftSign]) -> str:
 
 def _others(trend: Trend) -> dict[DriftSign, bool]:
     length, entropy, kl = trend.length, trend.entropy, trend.kl
+    hidden = more_cut_off(trend) and (trend.truncated.mean or 0.0) >= CUT_HALF
     judged = entropy.start is not None and entropy.start >= LEAST_ENTROPY
     return {
         DriftSign.CUT_OFF: more_cut_off(trend),
-        DriftSign.LENGTH_ROSE: moved(length, GREW),
+        DriftSign.LENGTH_ROSE: moved(length, GREW_CUT if hidden else GREW),
         DriftSign.LENGTH_FELL: moved(length, SHRANK),
         DriftSign.ENTROPY_FELL: judged and moved(entropy, ENTROPY_LOW),
         DriftSign.ENTROPY_ROSE: judged and moved(entropy, ENTROPY_HIGH),
