@@ -24,7 +24,8 @@ class Fault:
 
     ``rules``: naming any of these is detection (at ``info`` it is not). ``from_start``: whether it is there at step 1;
     else it begins between a third and half of the run. ``frozen``: no update arrives from then on. ``lost``: what the
-    policy can do fades from then on. ``flat``: the reward gains nothing from step 1 on. ``shape``: settings that the fault needs (what it is about must be logged).
+    policy can do fades from then on. ``flat``: the reward gains nothing from step 1 on. ``shape``: settings that the
+    fault needs (what it is about must be logged).
     """
 
     rules: tuple[str, ...]

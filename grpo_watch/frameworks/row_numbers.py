@@ -20,6 +20,8 @@ NOT_METRICS = frozenset({*PAIRS, *STEPS, *MAXIMA})
 TEXTS = frozenset({*PAIRS, "elapsed_time", "remaining_time", "percentage"})
 """Keys that hold text in every row: not worth trying as numbers."""
 OWN_OF_TRAINING = frozenset({"loss", "grad_norm", "reward", "train/loss", "train/reward", "train/grad_norm"})
+EVALUATION = ("eval_", "eval/", "val-core/", "val-aux/")
+"""How keys of an evaluation begin in any framework. verl's ``val/`` is not among them: elsewhere it is of training."""
 METRICS = OWN_OF_TRAINING | {"kl", "reward_std", "reward_mean", "learning_rate", "lr", "entropy", "completion_length"}
 LONGEST_NUMBER = 40
 DEEPEST = 4
@@ -117,7 +119,7 @@ def flat(row: Mapping[str, Any], deepest: int = DEEPEST) -> Mapping[str, Any]:
 def stream(keys: Iterable[str]) -> Stream | None:
     """EVAL where evaluation keys come without one that every training row has; None where the channel doesn't know."""
     names = set(keys)
-    if names & OWN_OF_TRAINING or not any(name.startswith(("eval_", "eval/")) for name in names):
+    if names & OWN_OF_TRAINING or not any(name.startswith(EVALUATION) for name in names):
         return None
     return Stream.EVAL
 

@@ -91,3 +91,31 @@ def test_more_cut_off_and_a_lost_reward_ask_for_a_smaller_share() -> None:
     assert fed_with(0.6, 0.4).changes == [("firing", 26, "warning")]
     assert fed_with(0.6, 0.6).changes == []
     assert fed_with(0.38, 0.4).changes == []
+
+
+def lengths(*values: float, start: int = 1, **more: float) -> list[MetricRow]:
+    return [row(step, completion_length_mean=value, **more) for step, value in enumerate(values, start)]
+
+
+def test_one_length_on_all_rows_is_the_limit_where_no_share_is_logged() -> None:
+    """The twentieth row of 256 tokens in a row is row 21; the first one differs."""
+    run = Watched(RULE).feed_all(lengths(190.5, *[256.0] * 25))
+    assert run.changes == [("firing", 21, "warning")]
+    assert run.monitor.episodes[0].first_step == 2
+    assert run.monitor.episodes[0].reading.message.startswith("every completion has 256 tokens")
+    run.feed_all(lengths(*[240.5] * 12, start=27))
+    assert run.changes[1:] == [("resolved", 36, "warning")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings"),
+    [
+        (lengths(*[256.0] * 19, 255.5, *[256.0] * 19), {}),
+        (lengths(*[100.25] * 40), {}),  # a mean of many rows that were averaged
+        (lengths(*[3.0] * 40), {}),  # a letter and its brackets
+        (lengths(*[256.0] * 40), {"max_completion_length": 512}),
+        (lengths(*[256.0] * 40, completion_truncated_ratio=0.0), {}),
+    ],
+)
+def test_other_lengths_show_nothing(rows: list[MetricRow], settings: dict[str, int]) -> None:
+    assert Watched(RULE, **settings).feed_all(rows).changes == []

@@ -51,7 +51,7 @@ def test_longer_and_cut_off_at_a_flat_reward() -> None:
 
 @pytest.mark.parametrize(("cut", "fires"), [(0.6, [("firing", 42, "warning")]), (0.45, [])])
 def test_growth_that_the_limit_hides(cut: float, fires: list[tuple[str, int, str]]) -> None:
-    """Length 100 to 170, no more fits. Cut off 0.03 more a row from 21 on: a mean of five above 0.5 at row 39 (0.51)."""
+    """Length 100 to 170, no more fits. Cut off 0.03 more a row from 21 on: a mean of five of 0.51 at row 39."""
     run = watched(
         60,
         lambda n: {

@@ -80,6 +80,19 @@ def test_evaluation_is_a_row_of_its_own() -> None:
     assert [row.after for row in rows] == [ResumePoint(0, 1), ResumePoint(4), ResumePoint(5)]
 
 
+def test_a_validation_before_the_first_step_makes_no_train_row() -> None:
+    """verl validates first, and so early that no row has shown the framework; ``val/`` may be of training elsewhere."""
+    pieces = [
+        (0, 0, {"val-core/gsm8k/acc/mean@1": 0.4}),
+        (1, 0, {"val-aux/num_turns/mean": 2.0}),
+        (2, 1, {"val/x": 1.0}),
+    ]
+    assert reported(fed(pieces)) == [
+        (0, Stream.EVAL, {"val-core/gsm8k/acc/mean@1": 0.4, "val-aux/num_turns/mean": 2.0}),
+        (1, None, {"val/x": 1.0}),
+    ]
+
+
 def test_an_evaluation_between_logged_steps_makes_no_train_row() -> None:
     """transformers adds ``train/epoch`` to it, which is no row of training."""
     assert reported(fed([(0, 5, {"eval/reward": 1.0}), (1, 5, {"train/epoch": 0.2})])) == [

@@ -8,6 +8,7 @@ from math import inf
 from types import MappingProxyType
 
 from grpo_watch.detectors.rollouts.engine_causes import CUT_OFF_CAUSES
+from grpo_watch.detectors.rollouts.one_length import OneLength
 from grpo_watch.detectors.shared.drift import reward_lost
 from grpo_watch.detectors.shared.interval import LoggingInterval
 from grpo_watch.detectors.shared.window import Window
@@ -65,6 +66,7 @@ class CompletionsTruncated(Detector):
         """Empty window."""
         self.cut, self.interval = Window(self.rows), LoggingInterval()
         self.steps: deque[int] = deque(maxlen=self.rows)
+        self.one_length = OneLength()
         self.enough = False
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
@@ -72,7 +74,8 @@ class CompletionsTruncated(Detector):
         self.interval.take(record.step)
         cut = number(record, "completion_truncated_ratio")
         if cut is None:
-            return SILENT
+            length = number(record, "completion_length_mean")
+            return SILENT if length is None or len(self.cut) else self.one_length.take(length, record.step, run)
         self.cut.push(cut)
         self.steps.append(record.step)
         mean = self.cut.mean()
