@@ -82,8 +82,9 @@ def _block(dumper: Any, text: str) -> Any:
 def _shipped(rule: Rule) -> Mapping[str, Any]:
     """The user's labels stand on ``grpo_run_info``; a join inside one target brings them in, whatever they are."""
     joined = f'grpo_run_info * on (job, instance, run) group_left (severity) {NOTIFIED}{{rule="{rule.name}"}}'
+    sentence = _sentence(f'"{rule.name}"', rule.summary)
     notes = {
-        "summary": _Text(f"{{{{ $labels.run }}}}{_ended()}: {rule.summary}"),
+        "summary": _Text(f"{{{{ $labels.run }}}}{_ended()}: {sentence}"),
         "evidence": _Text(_evidence(rule)),
         "fix": _Text(general(rule.hint)),
         "runbook": f"grpo-watch explain {rule.name}",
@@ -96,8 +97,9 @@ def _others(known: Iterable[str]) -> Mapping[str, Any]:
     """Rules of the user's own: they bring no words along."""
     own = f'{NOTIFIED}{{rule!~"{"|".join(known)}"}}'
     expression = f"{own} * on (job, instance, run) group_left ({APART}) grpo_run_info"
-    summary = f"{{{{ $labels.run }}}}{_ended()}: {{{{ $labels.rule }}}}"
-    notes = {"summary": summary, "evidence": _Text(_first_step("$labels.rule"))}
+    sentence = _sentence("$labels.rule", "{{ $labels.rule }}")
+    summary = f"{{{{ $labels.run }}}}{_ended()}: {sentence}"
+    notes = {"summary": _Text(summary), "evidence": _Text(_first_step("$labels.rule"))}
     return _alert(expression, {}, {**notes, "runbook": "grpo-watch explain {{ $labels.rule }}", "page": _Text(PAGE)})
 
 
@@ -122,6 +124,15 @@ def _ended() -> str:
     """Alertmanager sends the last annotations with its resolve, when the series of a run that ended goes away."""
     asked = _asked("grpo_run_ended_timestamp_seconds{run=%q}")
     return f"{{{{ with {asked} }}}} (run ended, still broken){{{{ end }}}}"
+
+
+def _sentence(rule: str, otherwise: str) -> str:
+    """The summaries of a rule's alerts, one per reward function or rank; other words where they are not scraped."""
+    series = f"grpo_alert_info{{run=%q,rule=%q}} and on (job, instance, run) {INFO}"
+    asked = f'printf "{series}" $labels.run {rule} $labels.run $labels.namespace | query'
+    each = '{{ if $i }}; {{ end }}{{ $alert | label "summary" }}'
+    shown = f'{{{{ range $i, $alert := . | sortByLabel "key" }}}}{each}{{{{ end }}}}'
+    return f"{{{{ with {asked} }}}}{shown}{{{{ else }}}}{otherwise}{{{{ end }}}}"
 
 
 def _first_step(rule: str) -> str:

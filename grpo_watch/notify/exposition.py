@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate
@@ -18,12 +18,15 @@ from grpo_watch.engine.metric_names import LABELLED, METRICS, prometheus_name, s
 from grpo_watch.engine.records import AlertState
 from grpo_watch.engine.snapshot import AlertView, RuleStatus, RunSnapshot
 from grpo_watch.notify.daemon_snapshot import ENGINE_BUCKETS, DaemonSnapshot, RunOverview
-from grpo_watch.notify.exposition_text import Encoder, FamilyLines, FormatCache, encoded, joined
+from grpo_watch.notify.exposition_text import Encoder, FamilyLines, FormatCache, Sample, encoded, joined
+from grpo_watch.notify.message_text import about, clean
 
 MAX_FUNCTIONS = 32
 """Values of the label ``function`` per run; the mean of the rest goes under ``other``."""
 GIB = 2.0**30
 OTHER = "other"
+MAX_SUMMARIES, LONGEST_SUMMARY = 8, 200
+"""Alerts of one rule whose summaries a run exports, and characters of each."""
 GZIP_FROM = 1_000
 """Bytes below which compressing costs more than it saves."""
 
@@ -67,6 +70,11 @@ METRIC_TABLE: Mapping[str, MetricFamily] = {
     "grpo_alert_first_step": MetricFamily(
         "gauge", _RULE, "First breaching optimizer step of the alert's latest episode."
     ),
+    "grpo_alert_info": MetricFamily(
+        "gauge",
+        ("run", "rule", "key", "summary"),
+        "Always 1; carries the summary that a firing alert had when it fired or got worse.",
+    ),
     "grpo_alert_explained": MetricFamily(
         "gauge",
         ("run", "rule", "cause"),
@@ -100,9 +108,6 @@ METRIC_TABLE: Mapping[str, MetricFamily] = {
 }
 """Every metric that is exported, besides those of the process, under the name that a query uses."""
 
-Sample = tuple[str, tuple[str, ...], float]
-"""Family, label values in the order of the table, value."""
-
 
 class Exporter:
     """Serves ``/metrics`` from the newest snapshot.
@@ -134,7 +139,15 @@ class Exporter:
         texts = self._formats.of(content_type, encoder)
         texts.keep_only(run.snapshot.run for run in snapshot.runs)
         for run in snapshot.runs:
-            yield texts.of(run.snapshot.run, run.snapshot, _beside(run), partial(_run_families, run))
+            labels = _info(run)
+            yield texts.of(
+                run.snapshot.run,
+                run.snapshot,
+                _beside(run),
+                labels,
+                partial(_run_samples, run),
+                partial(_run_text, encoder, labels),
+            )
         lags = (sample for run in snapshot.runs for sample in _lag_samples(run, now))
         yield encoded(encoder, _filled((*lags, *_watcher_samples(snapshot))))
         yield encoded(encoder, (_engine(snapshot), *(self._process.collect() if self._process else ())))
@@ -143,14 +156,17 @@ class Exporter:
 def _beside(run: RunOverview) -> tuple[Hashable, ...]:
     """What a run's samples show besides its snapshot."""
     up = tuple((channel.source, channel.up) for channel in run.channels)
-    return run.active, run.ended, up, tuple(sorted(run.labels.items()))
+    return run.active, run.ended, up
 
 
-def _run_families(run: RunOverview) -> Iterator[Metric]:
-    yield from _filled((*_snapshot_samples(run.snapshot), *_blind_samples(run), *_state_samples(run)))
+def _run_samples(run: RunOverview) -> Sequence[Sample]:
+    return (*_snapshot_samples(run.snapshot), *_blind_samples(run), *_state_samples(run))
+
+
+def _run_text(encoder: Encoder, labels: Mapping[str, str], samples: Sequence[Sample]) -> FamilyLines:
     info = _families("grpo_run_info")["grpo_run_info"]
-    info.add_sample("grpo_run_info", _info(run), 1)
-    yield info
+    info.add_sample("grpo_run_info", dict(labels), 1)
+    return encoded(encoder, (*_filled(samples), info))
 
 
 def _filled(samples: Iterable[Sample]) -> Iterator[Metric]:
@@ -230,6 +246,9 @@ def _alert_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
         labels = (snapshot.run, rule.rule)
         if mine or (rule.evaluated and rule.status is not RuleStatus.BLIND):
             yield "grpo_alert_firing", (*labels, severity.value), float(bool(firing))
+        for alert in firing[:MAX_SUMMARIES]:
+            text = clean(about(alert.key, alert.summary), LONGEST_SUMMARY)
+            yield "grpo_alert_info", (*labels, alert.key, text), 1
         if firing and all(alert.caused_by for alert in firing):
             yield "grpo_alert_explained", (*labels, firing[0].caused_by or ""), 1
         if mine:

@@ -59,9 +59,13 @@ def headline(notification: Notification) -> str:
 
 def sentence(notification: Notification) -> str:
     """What is wrong in the detector's own words, the same to every receiver; it names what it is about."""
-    text = notification.message or notification.summary
-    text = f"{notification.key}: {text}" if notification.key and notification.key not in text else text
+    text = about(notification.key, notification.message or notification.summary)
     return f"{text} ({notification.note})" if notification.note else text
+
+
+def about(key: str, text: str) -> str:
+    """What is wrong, with the name of what it is about (a reward function, a rank) where the words lack it."""
+    return f"{key}: {text}" if key and key not in text else text
 
 
 def _word(notification: Notification) -> str:

@@ -8,6 +8,8 @@ from collections.abc import ItemsView
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
@@ -15,7 +17,7 @@ from grpo_watch.engine.metric_names import METRICS, labelled
 from grpo_watch.engine.records import AlertState, Severity
 from grpo_watch.engine.snapshot import AlertView, RuleStatus, RuleView, RunSnapshot, RunVerdict
 from grpo_watch.notify.daemon_snapshot import ENGINE_BUCKETS, ChannelStatus, DaemonSnapshot, Histogram, RunOverview
-from grpo_watch.notify.exposition import METRIC_TABLE, Exporter
+from grpo_watch.notify.exposition import LONGEST_SUMMARY, MAX_SUMMARIES, METRIC_TABLE, Exporter
 
 NOW = 1_000.0
 EMPTY = RunSnapshot(
@@ -101,6 +103,27 @@ def test_a_firing_alert_is_one_series_with_its_severity() -> None:
     assert found[f"grpo_alert_fired_total{{{label}}}"] == 3
     assert found[f"grpo_alert_first_step{{{label}}}"] == 2
     assert found[f"grpo_alert_pending{{{label}}}"] == 0
+
+
+def test_a_firing_alert_carries_its_summary_with_the_name_of_what_it_is_about() -> None:
+    rules = (RuleView("kl-stuck-at-zero", Severity.CRITICAL, RuleStatus.FIRING),)
+    firing = alert(AlertState.FIRING, key="style", fired=1)
+    named = replace(firing, key="format", summary="format \x1b[31m is 0")
+    alerts = (firing, named, alert(AlertState.RESOLVED, key="old", fired=1), alert(AlertState.PENDING, key="new"))
+    found = {name for name in samples(run(rules=rules, alerts=alerts)) if name.startswith("grpo_alert_info")}
+    assert found == {
+        'grpo_alert_info{key="style",rule="kl-stuck-at-zero",run="r",summary="style: s"}',
+        'grpo_alert_info{key="format",rule="kl-stuck-at-zero",run="r",summary="format \\x1b[31m is 0"}',
+    }
+
+
+def test_summaries_are_bounded() -> None:
+    rules = (RuleView("kl-stuck-at-zero", Severity.CRITICAL, RuleStatus.FIRING),)
+    alerts = tuple(replace(alert(AlertState.FIRING, key=f"f{n}", fired=1), summary="x" * 999) for n in range(40))
+    exporter = Exporter(lambda: DaemonSnapshot(runs=(run(rules=rules, alerts=alerts),)), lambda: 0.0)
+    lines = [line for line in exporter.render("", "")[0].decode().splitlines() if line.startswith("grpo_alert_info{")]
+    assert len(lines) == MAX_SUMMARIES
+    assert max(map(len, lines)) < LONGEST_SUMMARY + 100
 
 
 def test_quiet_blind_and_never_evaluated_rules() -> None:
@@ -292,3 +315,23 @@ def test_text_kept_between_scrapes_is_never_stale() -> None:
             assert body == Exporter(lambda: newest[0], lambda: NOW, process=False).render(accept, "")[0]
             seen.add(body)
     assert len(seen) == 2 * (len(changed) - 1)  # two of these formats are one, and the last runs are the first ones
+
+
+VALUES = st.dictionaries(st.sampled_from(["loss", "kl_reference", "entropy", "memory_gib"]), st.none() | st.floats())
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
+@given(st.lists(st.tuples(VALUES, st.integers(0, 9), st.sampled_from(["math", 'a "b"\n'])), min_size=1, max_size=4))
+def test_a_document_is_the_same_however_many_were_rendered_before(
+    accept: str, moments: list[tuple[dict[str, float | None], int, str]]
+) -> None:
+    """Values are filled into lines that the library wrote earlier, where the series are the same."""
+    shown: list[RunOverview] = [run()]
+
+    def exporter() -> Exporter:
+        return Exporter(lambda: DaemonSnapshot(runs=tuple(shown)), lambda: 0.0, process=False)
+
+    lasting = exporter()
+    for values, step, team in moments:
+        shown[0] = replace(run(values=values, step=step), labels={"team": team})
+        assert lasting.render(accept, "")[0] == exporter().render(accept, "")[0]
