@@ -2,7 +2,7 @@
 
 A format wants all samples of a family together, while it is runs that change: here each run's text is cut into
 families, and the families of all runs are joined. Of a run that goes on, values change and labels don't: the encoder
-writes its lines once, and later only the values are written anew.
+writes its lines once, and later only the values are replaced.
 """
 
 from __future__ import annotations

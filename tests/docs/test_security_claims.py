@@ -23,6 +23,10 @@ CLAIMS = {
         "e2e/test_privacy.py::test_one_excerpt_and_no_more",
         "e2e/test_privacy.py::test_texts_that_the_table_of_completions_asks_for",
     ],
+    "`/metrics` holds names of runs": [
+        "e2e/test_privacy.py::test_one_excerpt_and_no_more",
+        "notify/test_exposition.py::test_summaries_are_bounded",
+    ],
     "only loopback clients are served": ["web/test_app.py::test_people_are_answered_on_the_machine_itself_only"],
     "`Forwarded`, `Via`, `X-Real-IP`": ["web/test_access.py::test_what_comes_through_a_proxy_is_not_local"],
     "`Host` allow-list, no CORS": [
