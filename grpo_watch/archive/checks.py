@@ -6,20 +6,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from grpo_watch.archive.check_run import CheckSetup, check_run, failed_run
 from grpo_watch.archive.encoded_report import decode_report, encode_report
-from grpo_watch.archive.on_ray import on_ray
 from grpo_watch.archive.remote_folder import RemoteFolder, copy
 from grpo_watch.archive.result_key import run_key, setup_key
-from grpo_watch.archive.spread import Answer, in_processes
 from grpo_watch.report.collect import RunReport
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
 from grpo_watch.store.kept_results import KeptResults
+
+if TYPE_CHECKING:
+    from grpo_watch.archive.spread import Answer
 
 Checked: TypeAlias = FoundRun | RemoteFolder
 
@@ -89,7 +90,11 @@ def _checked(
 
 def _spread(pieces: Sequence[tuple[CheckSetup, Checked]], execution: Execution) -> Iterator[Answer]:
     if execution.on_ray:
+        from grpo_watch.archive.on_ray import on_ray  # noqa: PLC0415  few use it
+
         return on_ray(_work, pieces, execution.address)
+    from grpo_watch.archive.spread import in_processes  # noqa: PLC0415  a tenth of the start of a single run
+
     return in_processes(_work, pieces, min(execution.processes, len(pieces)))
 
 
