@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -22,6 +23,8 @@ PLAIN = KeyRule("", "", pattern=False, metric=None)
 OWN_OF_TRAINING = frozenset({"loss", "grad_norm", "reward"})
 OWN_METRICS = frozenset({"loss", "grad_norm", "reward_mean"})
 """What every training row has, in raw keys that all frameworks share and in canonical names."""
+VALIDATES = re.compile(r"(?:val|valid|validation|eval|evaluation|test)(?:-(?:core|aux|rollout))?[_/]")
+"""How keys of a validation begin: verl's, NeMo-RL's, AReaL's, tinker-cookbook's, the Trainer's and own loops'."""
 
 Picker = Callable[[Mapping[str, float | None]], Sequence[float | None]]
 
@@ -64,8 +67,15 @@ def train_keys(keys: Sequence[str], framework: Framework) -> frozenset[str]:
 
 
 def stream_of(keys: Sequence[str], framework: Framework) -> Stream:
-    """EVAL for rows that have evaluation keys and none of the keys that every training row has."""
+    """EVAL for rows that have evaluation keys and none of the keys that every training row has.
+
+    Before the framework is known, a row is also EVAL where all its keys are named as a validation's: it comes first,
+    from a validation before the first step.
+    """
     trains = train_keys(keys, framework)
+    named = [key for key in keys if key != "epoch"]
+    if framework.fallback and named and all(map(VALIDATES.match, named)):
+        return Stream.EVAL
     if len(trains) < len(keys) and not any(_of_training(key, framework) for key in trains):
         return Stream.EVAL
     return Stream.TRAIN

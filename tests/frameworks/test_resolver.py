@@ -240,6 +240,23 @@ def test_evaluation_rows_are_their_own_stream() -> None:
     assert "grad_norm" not in found[2].values
 
 
+@pytest.mark.parametrize(
+    ("keys", "stream"),
+    [
+        (("val-core/math/acc/mean@1", "val-aux/num_turns/min"), Stream.EVAL),
+        (("validation/accuracy",), Stream.EVAL),
+        (("test/env/reward/total", "epoch"), Stream.EVAL),
+        (("val_loss", "val_reward"), Stream.EVAL),
+        (("val-core/math/acc/mean@1", "entropy"), Stream.TRAIN),
+        (("value_loss",), Stream.TRAIN),
+        (("tested",), Stream.TRAIN),
+        (("epoch",), Stream.TRAIN),
+    ],
+)
+def test_a_validation_before_the_first_step_is_no_training_row(keys: tuple[str, ...], stream: Stream) -> None:
+    assert Resolver().resolve(raw(dict.fromkeys(keys, 0.5), step=0)).stream is stream
+
+
 def test_rows_without_a_generation_lack_the_reward() -> None:
     """Absence stays absence: steps 2 to 4 reuse the batch of step 1."""
     found = resolved("ms-swift-4.6.0-reuse")

@@ -81,3 +81,40 @@ def test_rows_by_step_and_rows_with_their_metrics_inside(document: Any, tmp_path
     assert [row.step for row in rows] == [10, 20, 30]
     assert [value for row in rows for key, value in row.values.items() if "reward" in key] == [0.1, 0.2, 0.3]
     assert ChannelContent.JSON_DOCUMENT in {channel.what for channel in discover(tmp_path)[0].channels}
+
+
+def kinds(folder: Path) -> set[ChannelContent]:
+    found = {channel.what for run in discover(folder) for channel in run.channels}
+    return found - {ChannelContent.RUN_CONFIG}
+
+
+def test_a_list_of_episodes_with_a_loss_is_no_history_of_the_trainer(tmp_path: Path) -> None:
+    episodes = [{"episode": n, "reward": n / 8, "loss": 0.5} for n in (1, 2, 3, 4)]
+    (tmp_path / "log.json").write_text(json.dumps(episodes))
+
+    assert kinds(tmp_path) == {ChannelContent.JSON_DOCUMENT}
+    assert [(row.step, row.values["reward"]) for row in read(tmp_path / "log.json")[0]] == [
+        (1, 0.125),
+        (2, 0.25),
+        (3, 0.375),
+        (4, 0.5),
+    ]
+
+
+def test_a_list_with_steps_and_a_loss_stays_a_history_of_the_trainer(tmp_path: Path) -> None:
+    (tmp_path / "log.json").write_text(json.dumps([{"step": n, "reward": 0.5, "loss": 0.5} for n in (1, 2, 3)]))
+
+    assert kinds(tmp_path) == {ChannelContent.TRAINER_STATE}
+
+
+def test_rows_on_lines_under_the_name_of_a_document(tmp_path: Path) -> None:
+    lines = [json.dumps({"iteration": n, "train/loss": 0.5, "reward/mean": n / 4}) for n in (1, 2, 1, 2, 3)]
+    (tmp_path / "log.json").write_text("\n".join(lines))
+
+    assert kinds(tmp_path) == {ChannelContent.JSONL}
+
+
+def test_a_settings_file_on_one_line_holds_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"learning_rate": 1e-6, "loss_type": "dapo"}\n')
+
+    assert kinds(tmp_path) == set()

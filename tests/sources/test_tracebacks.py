@@ -252,3 +252,21 @@ def test_what_ends_a_log_is_named(text: str, cause: str, tmp_path: Path) -> None
 )
 def test_an_error_that_the_job_went_on_after_is_none(text: str) -> None:
     assert texts(text) == []
+
+
+ASSERTION = "/src/aten/cuda/Gather.cu:88: gather: block: [{n},0,0], thread: [9,0,0] Assertion `i < n` failed.\n"
+ASSERTED = "CUDA assertion failed: i < n (Gather.cu:88)"
+
+
+def test_a_log_that_ends_in_assertions_of_a_kernel_names_the_first() -> None:
+    assert texts("loading\n" + "".join(ASSERTION.format(n=n) for n in range(20))) == [ASSERTED]
+
+
+def test_the_error_that_follows_an_assertion_of_a_kernel_is_the_one_named() -> None:
+    error = "RuntimeError: CUDA error: device-side assert triggered"
+    assert texts(f"{ASSERTION.format(n=1)}{TRACE}{error}\n") == [error]
+
+
+def test_a_job_that_goes_on_after_an_assertion_did_not_die_of_it() -> None:
+    assert texts(ASSERTION.format(n=1) + "{'loss': 0.5, 'reward': 0.25, 'epoch': 0.1}\n" * 2) == []
+    assert texts(ASSERTION.format(n=1) + "evaluating\n" * 20) == []

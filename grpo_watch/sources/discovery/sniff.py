@@ -84,6 +84,8 @@ MOST_LOOKED_AT = 500
 MAY_HOLD_ROWS = re.compile(rb"reward|\breturn|score", re.IGNORECASE)
 INNER = re.compile(rb'": ?\{')
 """A mapping inside a row of a JSON list, which the Trainer's history has not."""
+BY_LINE = re.compile(rb"\s{0,9}\{[^\n]{2,65536}\}\r?\n\{")
+"""Rows on lines, under the name of a document."""
 CONSOLE_NAME = re.compile(r".*\.(?:log|txt|out|err)|(?:stdout|stderr)[^/]*|nohup\.out|.*\.(?:log|out|err)\.\d+")
 METRIC_KEYS = frozenset(
     {"loss", "reward", "rewards", "kl", "grad_norm", "reward_std", "reward_mean", "eval_loss"}
@@ -323,12 +325,15 @@ def _notebook(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
 def _json(path: Path, roots: Sequence[Path], head: bytes) -> SniffedFile:
     name = path.name
     listed = head.lstrip()[:1] == b"[" and b'"loss"' in head[:4096] and INNER.search(head, 0, 4096) is None
-    if name == "trainer_state.json" or b'"log_history"' in head[:4096] or listed:
+    stepped = listed and b'"step"' in head[:4096]
+    if name == "trainer_state.json" or b'"log_history"' in head[:4096] or stepped:
         return SniffedFile(ChannelContent.TRAINER_STATE)
-    if not MAY_HOLD_ROWS.search(head):
-        return SniffedFile(None)
-    text = whole_text(path, roots)
-    return SniffedFile(ChannelContent.JSON_DOCUMENT if text is not None and holds_rows(text) else None)
+    if BY_LINE.match(head):
+        return _jsonl(path, head, named=False)
+    text = whole_text(path, roots) if listed or MAY_HOLD_ROWS.search(head) else None
+    if text is not None and holds_rows(text):
+        return SniffedFile(ChannelContent.JSON_DOCUMENT)
+    return SniffedFile(ChannelContent.TRAINER_STATE if listed else None)
 
 
 def _console(head: bytes, tail: bytes, *, named: bool) -> SniffedFile:

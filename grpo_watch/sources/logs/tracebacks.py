@@ -51,6 +51,8 @@ ENGINE = re.compile(
 )
 """A part of an inference engine says that it died; the traceback behind it is no caught one."""
 BARE = re.compile(rb"(?:\w{1,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception|Interrupt)(?:: .{1,400})?\s{0,9}$")
+ASSERTED = re.compile(rb"([\w.-]{1,80}\.cuh?):(\d{1,7}): .{0,300}Assertion `([^`'\n]{1,160})[`'] failed")
+"""A kernel's assertion: its process can use the device no more, and an excerpt may end before the traceback."""
 CLOSING = 12
 """Lines of text that may stand behind the exception that ended a log whose traceback was cut off."""
 """Lines that name the end of a process without a traceback."""
@@ -195,7 +197,9 @@ class Tracebacks:
             return Sign(EventKind.TRACEBACK, text)
         if CODE.search(rest, 0, FAR):
             return Sign(EventKind.TRACEBACK, (LAUNCHER + text)[:LONGEST_TEXT])
-        if BARE.match(rest):
+        if (asserted := ASSERTED.search(rest)) is not None:
+            text = "CUDA assertion failed: {2} ({0}:{1})".format(*(readable(part) for part in asserted.groups()))
+        if asserted is not None or BARE.match(rest):
             self._last, self._since = text, 0
         else:
             self.passed()
