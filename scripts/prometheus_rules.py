@@ -127,9 +127,13 @@ def _ended() -> str:
 
 
 def _sentence(rule: str, otherwise: str) -> str:
-    """The summaries of a rule's alerts, one per reward function or rank; other words where they are not scraped."""
+    """The summaries of a rule's alerts, one per reward function or rank, once for several watchers.
+
+    ``otherwise`` stands where they are not scraped.
+    """
     series = f"grpo_alert_info{{run=%q,rule=%q}} and on (job, instance, run) {INFO}"
-    asked = f'printf "{series}" $labels.run {rule} $labels.run $labels.namespace | query'
+    given = f"$labels.run {rule} $labels.run $labels.namespace"
+    asked = f'printf "max by (key, summary) ({series})" {given} | query'
     each = '{{ if $i }}; {{ end }}{{ $alert | label "summary" }}'
     shown = f'{{{{ range $i, $alert := . | sortByLabel "key" }}}}{each}{{{{ end }}}}'
     return f"{{{{ with {asked} }}}}{shown}{{{{ else }}}}{otherwise}{{{{ end }}}}"

@@ -14,14 +14,15 @@ import pytest
 
 from tests.support.bundles import unpack
 from tests.support.process import until, watching
+from tests.support.receiving import receiving
 from tests.support.servers import free_port, prometheus_command, serving
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 
 
 @contextmanager
-def prometheus(program: str, target: str, folder: Path) -> Iterator[Callable[[str], list[Any]]]:
-    """A Prometheus that scrapes ``target`` once a second; gives a function that asks it a query.
+def prometheus(program: str, target: str, folder: Path, **more: object) -> Iterator[Callable[[str], list[Any]]]:
+    """A Prometheus that scrapes ``target`` once a second; gives a function that asks it a query. ``more`` is its setup.
 
     In the end no scrape had failed but those for which a busy machine took longer than that.
     """
@@ -32,7 +33,7 @@ def prometheus(program: str, target: str, folder: Path) -> Iterator[Callable[[st
         "static_configs": [{"targets": [target]}],
     }
     config = folder / "prometheus.yml"
-    config.write_text(json.dumps({"scrape_configs": [scrape]}))  # JSON is YAML
+    config.write_text(json.dumps({"scrape_configs": [scrape], **more}))  # JSON is YAML
     port = free_port()
     command = prometheus_command(program, config, folder, port)
     errors = set[str]()
@@ -76,3 +77,30 @@ def test_prometheus_shows_the_alert_of_a_frozen_run(tmp_path: Path, program: Cal
         (first,) = until(lambda: ask(f'grpo_alert_first_step{{rule="kl-stuck-at-zero",run="{run.name}"}}'))
         assert float(first["value"][1]) == 3  # as check says, see expected.json
         assert until(lambda: ask("up == 1"))
+
+
+@pytest.mark.slow
+@pytest.mark.system("prometheus")
+def test_the_shipped_rules_send_the_sentence_of_each_alert(tmp_path: Path, program: Callable[[str], str]) -> None:
+    """What Alertmanager is posted has the summary that ``/metrics`` carries, led by the run, and not the rule's own."""
+    run = unpack(FROZEN, tmp_path / "runs")
+    with receiving() as alertmanager, watching(run, state=tmp_path / "state") as daemon:
+        setup = {
+            "global": {"evaluation_interval": "1s"},
+            "rule_files": [str(Path("rules/prometheus/grpo-runs.rules.yaml").absolute())],
+            "alerting": {
+                "alertmanagers": [{"static_configs": [{"targets": [alertmanager.url.removeprefix("http://")]}]}]
+            },
+        }
+        with prometheus(program("prometheus"), daemon.url.removeprefix("http://"), tmp_path, **setup) as ask:
+            (series,) = until(lambda: ask('grpo_alert_info{rule="kl-stuck-at-zero"}'), daemon.child)
+
+            def posted() -> list[dict[str, Any]]:
+                alerts = [alert for sent in alertmanager.sent for alert in json.loads(sent.body)]
+                return [alert for alert in alerts if alert["labels"]["rule"] == "kl-stuck-at-zero"]
+
+            alert = until(posted, daemon.child)[0]
+    sentence = series["metric"]["summary"]
+    assert sentence.startswith("KL to the reference is exactly 0 although ")
+    ended = " (run ended, still broken)"  # where Prometheus asked after the log had been quiet for long enough
+    assert alert["annotations"]["summary"].replace(ended, "") == f"{run.name}: {sentence}"
