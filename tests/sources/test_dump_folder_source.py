@@ -10,6 +10,7 @@ import pytest
 
 from grpo_watch.engine.records import CompletionSummary, Cursor, Item, Stream
 from grpo_watch.sources.base import Skip
+from grpo_watch.sources.completions import dump_file
 from grpo_watch.sources.completions.dump_folder_source import CompletionDumpsSource
 from grpo_watch.sources.discovery.discover import discover
 from grpo_watch.sources.discovery.sniff import ChannelContent
@@ -112,6 +113,22 @@ def test_a_file_cut_off_is_counted_with_its_line(tmp_path: Path) -> None:
     assert [one.step for one in summaries([*source.poll(None), *source.finish()])] == [1]
     assert source.stats.skipped == {Skip.TRUNCATED: 1}
     assert source.stats.first_bad == "truncated: 2.jsonl: line 2: not complete yet"
+
+
+def test_a_file_with_too_many_rows_is_reported_once_and_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither at later polls nor after a restart."""
+    (tmp_path / "1.jsonl").write_text(row("a", "x") + row("a", "y"))
+    monkeypatch.setattr(dump_file, "MAX_ROWS", 1)
+    source = source_of(tmp_path)
+    for _ in range(40):
+        assert list(source.poll(1.0)) == []
+    again = source_of(tmp_path, cursor=source.cursor())
+    assert [*again.poll(None), *again.finish()] == []
+    assert source.stats.skipped == {Skip.TOO_LONG: 1}
+    assert source.stats.first_bad == "too-long: 1.jsonl: more than 1 completions"
+    assert [record.message for record in caplog.records] == ["a file is not read"]
 
 
 def test_steps_written_again_after_a_resume_are_read_again(tmp_path: Path) -> None:

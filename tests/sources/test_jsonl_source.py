@@ -321,8 +321,43 @@ def test_rows_without_end_in_a_small_file_are_not_read(tmp_path: Path) -> None:
     assert path.stat().st_size < 100_000
     source = parquet(path.parent)
     assert drain(source) == []
-    assert source.stats.skipped == {Skip.TRUNCATED: 1}
+    assert source.stats.skipped == {Skip.TOO_LONG: 1}
     assert source.stats.first_bad.endswith("completions_00001.parquet: more than 65536 completions")
+
+
+@pytest.mark.parametrize("bound", ["MAX_BATCH", "MAX_BYTES", "MAX_ROWS"])
+def test_a_dump_above_a_bound_is_reported_once_and_not_tried_again(
+    bound: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither at later polls, also when other files arrive, nor after a restart; again once it was rewritten."""
+    begun: list[str] = []
+    plain = parquet_module.read_dump_file
+
+    def counted(path: Path, *more: Any) -> Any:
+        begun.append(path.name)
+        return plain(path, *more)
+
+    monkeypatch.setattr(parquet_module, "read_dump_file", counted)
+    folder = tmp_path / "completions"
+    path = write_dump(folder, 1, ["a" * 900, "b"])
+    with monkeypatch.context() as small:
+        small.setattr(parquet_module, bound, 1)
+        source = parquet(folder)
+        for _ in range(40):  # the folder is listed again meanwhile
+            assert list(source.poll(1.0)) == []
+    assert begun == ["completions_00001.parquet"]
+    assert source.stats.skipped == {Skip.TOO_LONG: 1}
+    assert source.stats.first_bad.startswith("too-long: completions_00001.parquet: ")
+    assert [record.message for record in caplog.records] == ["a file is not read"]
+    write_dump(folder, 2, ["c", "d"])
+    assert [item.step for item in source.poll(2.0) if isinstance(item, CompletionSummary)] == [2]
+    again = parquet(folder, source.cursor())
+    assert drain(again) == []
+    assert begun == ["completions_00001.parquet", "completions_00002.parquet"]
+    write_dump(folder, 1, ["e", "f", "g"])
+    os.utime(path, ns=(1 << 62, 1 << 62))
+    later = parquet(folder, again.cursor())
+    assert [item.step for item in drain(later)] == [1]
 
 
 def test_offline_a_half_written_dump_is_counted_once(tmp_path: Path) -> None:

@@ -83,8 +83,87 @@ def test_one_that_is_too_large_for_memory_is_refused(head: bytes, tmp_path: Path
 
 @pytest.mark.parametrize("name", ["a.log.gz", "a.log.xz"])
 def test_no_more_is_unpacked_than_fits_into_memory(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The text is cut there."""
+    """The text is cut there, behind its last whole line."""
     path, text = tmp_path / name, "".join(LINES)
     path.write_bytes(PACK[name](text))
     monkeypatch.setattr(packed, "LARGEST", 200)
-    assert os.pread(plain(open_regular(path, [tmp_path])), 1000, 0) == text.encode()[:200]
+    assert os.pread(plain(open_regular(path, [tmp_path])), 1000, 0) == text.encode()[:186]
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.fixture
+def unpackings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sizes of the compressed files that were unpacked."""
+    sizes: list[int] = []
+    unpacked = packed._unpacked
+
+    def counted(data: bytes) -> packed.Unpacked:
+        sizes.append(len(data))
+        return unpacked(data)
+
+    monkeypatch.setattr(packed, "_unpacked", counted)
+    return sizes
+
+
+@pytest.mark.parametrize("name", ["a.log.gz", "a.log.xz"])
+def test_a_text_that_is_cut_is_reported_with_file_amount_and_remedy(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpackings: list[int]
+) -> None:
+    """Half a row is no row; the file isn't unpacked again at later polls, and a restart reports it once more."""
+    path, rows = tmp_path / name, "".join(LINES)
+    filler = (("x" * 1023 + "\n") * 1024)[len(rows) + 28 :]  # the row behind it is cut after "reward 0"
+    path.write_bytes(PACK[name](rows + filler + "step 8 | loss 0.1 | reward 0.12\n"))
+    monkeypatch.setattr(packed, "LARGEST", 1 << 20)
+    source = ConsoleSource("log", path, [tmp_path])
+    assert steps(source) == [1, 2, 3, 4, 5, 6, 7]
+    for _ in range(5):
+        assert list(source.poll(None)) == []
+        assert source.stats.problem == f"{path}: only the first 1 MiB of its text are read; unpack the file to read all"
+    assert len(unpackings) == 1
+    assert list(source.finish()) == []
+    again = ConsoleSource("log", path, [tmp_path], cursor=source.cursor())
+    assert list(again.poll(None)) == []
+    assert again.stats.problem == source.stats.problem
+
+
+def test_a_text_that_just_fits_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, text = tmp_path / "a.log.gz", "".join(LINES)
+    path.write_bytes(gzip.compress(text.encode()))
+    monkeypatch.setattr(packed, "LARGEST", len(text))
+    source = ConsoleSource("log", path, [tmp_path])
+    assert steps(source) == [1, 2, 3, 4, 5, 6, 7]
+    assert not source.stats.problem
+
+
+def test_a_file_that_can_not_be_unpacked_is_tried_once_and_keeps_no_descriptor(
+    tmp_path: Path, unpackings: list[int]
+) -> None:
+    path = tmp_path / "a.log.gz"
+    path.write_bytes(b"\x1f\x8b" + b"no stream" * 9)
+    source = ConsoleSource("log", path, [tmp_path])
+    before = descriptors()
+    for _ in range(20):
+        assert list(source.poll(None)) == []
+        assert "compressed and damaged" in source.stats.problem
+        assert str(path) in source.stats.problem
+    assert descriptors() == before
+    assert len(unpackings) == 1
+    path.write_bytes(gzip.compress("".join(LINES).encode()))
+    assert steps(source) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_file_that_is_damaged_or_too_large_later_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "a.log.gz"
+    path.write_bytes(gzip.compress("".join(LINES).encode()))
+    source = ConsoleSource("log", path, [tmp_path])
+    assert len(steps(source)) == 7
+    before = descriptors()
+    with path.open("ab") as file:
+        file.truncate((256 << 20) + 1)
+    for _ in range(5):
+        assert list(source.poll(None)) == []
+        assert "larger than 256 MiB" in source.stats.problem
+    assert descriptors() == before

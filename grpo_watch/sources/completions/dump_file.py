@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from grpo_watch.frameworks.dump_formats import DumpRow, RolloutDumps, rollout_dumps
+from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions.completion_line import decode
 from grpo_watch.sources.completions.dump_result import BadDumpError, DumpResult, read_unchanged
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
@@ -68,7 +69,7 @@ class _Batch:
 
     def _add(self, row: DumpRow) -> None:
         if len(self._taken) >= MAX_ROWS:
-            raise BadDumpError(f"more than {MAX_ROWS} completions")
+            raise BadDumpError(f"more than {MAX_ROWS} completions", Skip.TOO_LONG)
         key = (row.group, row.rollout)
         held = self._places.get(key) if row.group is not None and row.rollout is not None else None
         if held is not None:

@@ -104,8 +104,9 @@ def read_dump(file: BinaryIO, group_size: int | None, *, examples: KeptTexts) ->
     Every float column is a reward function, or the advantages; others (``log_extra``) are passed over.
 
     Raises:
-        DumpError: it can't be parsed (half-written, or another format), columns are missing, or it has too many rows.
-        DumpTooLargeError: more than 2 GB uncompressed, a page of more than 128 MB or rows of more than 64 MB in it.
+        DumpError: it can't be parsed (half-written, or another format), or columns are missing.
+        DumpTooLargeError: more than 2 GB uncompressed or 65,536 rows, a page of more than 128 MB or rows of more than
+            64 MB in it.
     """
     import pyarrow as pa  # noqa: PLC0415  a fifth of a second, and only where there are dumps
     import pyarrow.parquet as pq  # noqa: PLC0415
@@ -134,7 +135,7 @@ def _read(file: BinaryIO, dump: Any, pa: Any, group_size: int | None, *, example
         prompts, completions = (batch.column(name).to_pylist() for name in TEXT_COLUMNS)
         rows.extend(prompts, completions)
         if len(rows) > MAX_ROWS:
-            raise DumpError(f"more than {MAX_ROWS} completions")
+            raise TooLargeError(f"more than {MAX_ROWS} completions")
         for name, values in rewards.items():
             values.extend(batch.column(name).to_pylist())
     named = {"advantage" if name in ADVANTAGES else name: rewards[name] for name in rewards}

@@ -15,7 +15,7 @@ from grpo_watch.errors import SourceError
 from grpo_watch.sources.files import BEFORE, HEAD, before, goes_on, identity, inode_of, open_regular
 from grpo_watch.sources.logs import rotated
 from grpo_watch.sources.logs.line_splitter import LineSplitter, SplitLine, SplitPiece
-from grpo_watch.sources.packed import plain
+from grpo_watch.sources.packed import Unpacker
 
 __all__ = ["SplitLine", "Tail"]
 
@@ -58,6 +58,7 @@ class Tail:
         self._descriptor: int | None = None
         self._node, self._left = (0, 0), ("", 0)
         self._packed: tuple[int, int, int] | None = None
+        self._unpacker = Unpacker()
         self._begin()
 
     def _begin(self, position: int = 0, passed: bytes = b"") -> None:
@@ -94,7 +95,7 @@ class Tail:
                     return
                 yield from rest
                 yield from self._drain(at_once=at_once)
-            self.problem = ""
+            self.problem = self._unpacker.notice
         except OSError as error:
             self._lose(error)
 
@@ -164,7 +165,7 @@ class Tail:
     def _try(self, path: Path) -> int | None:
         """Open a file; None where it is missing or refused."""
         try:
-            return self._plain(keep_some(open_regular(path, self._roots)))
+            return self._plain(path, keep_some(open_regular(path, self._roots)))
         except FileNotFoundError:
             self.problem = ""
             return None
@@ -172,10 +173,14 @@ class Tail:
             self.problem = str(error)
             return None
 
-    def _plain(self, descriptor: int) -> int:
+    def _plain(self, path: Path, descriptor: int) -> int:
         """The file itself, or its text where it is compressed or UTF-16; such a file is unpacked again when it grew."""
         self._packed = None
-        text = plain(descriptor)
+        try:
+            text = self._unpacker.open(path, descriptor)
+        except (OSError, SourceError):
+            os.close(descriptor)
+            raise
         if text != descriptor:
             info = os.fstat(descriptor)
             self._packed = (info.st_dev, info.st_ino, info.st_size)
@@ -192,7 +197,7 @@ class Tail:
             return
         descriptor = open_regular(self.path, self._roots)
         try:
-            plain(descriptor, self._descriptor)
+            self._unpacker.again(self.path, descriptor, self._descriptor)
         finally:
             os.close(descriptor)
         self._packed = (*self._packed[:2], size)
