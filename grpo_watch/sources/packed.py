@@ -6,12 +6,14 @@ import lzma
 import os
 import zlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from grpo_watch.errors import SourceError
 
 LARGEST = 256 << 20
 """Bytes of a text that is unpacked: they are held in memory."""
+XZ_MEMORY = 128 << 20
+"""Bytes that xz may take to unpack: the header of a file asks for up to 4 GiB, `xz -9` for 65 MiB."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 GZIP = b"\x1f\x8b"
 MAGIC = (GZIP, b"\xfd7zXZ\x00")
@@ -118,16 +120,24 @@ def _text(data: bytes) -> Unpacked:
     try:
         if data.startswith(MAGIC):
             data, cut = _unpacked(data)
-    except (EOFError, zlib.error, lzma.LZMAError) as error:
+    except lzma.LZMAError as error:
+        reason = f"needs more than {XZ_MEMORY >> 20} MiB to unpack" if "limit" in str(error) else f"damaged: {error}"
+        raise SourceError(f"compressed and {reason}") from None
+    except (EOFError, zlib.error) as error:
         raise SourceError(f"compressed and damaged: {error}") from None
     if data.startswith(UTF_16):
         data = data[: len(data) // 2 * 2].decode("utf-16", "replace").encode("utf-8", "replace")
     return Unpacked(data, cut)
 
 
+def _reader(data: bytes) -> Any:
+    """Unpacks the stream that begins here: a file may hold several, as `cat` joins them."""
+    return zlib.decompressobj(31) if data.startswith(GZIP) else lzma.LZMADecompressor(memlimit=XZ_MEMORY)
+
+
 def _unpacked(data: bytes) -> Unpacked:
     """The unpacked bytes: of a text above the limit its whole lines below it, of a cut file what it holds."""
-    reader = zlib.decompressobj(31) if data.startswith(GZIP) else lzma.LZMADecompressor()
+    reader = _reader(data)
     parts, rest = [], data
     total = 0
     while rest and total <= LARGEST:
@@ -136,10 +146,10 @@ def _unpacked(data: bytes) -> Unpacked:
         total += len(part)
         rest = getattr(reader, "unconsumed_tail", b"")
         if reader.eof:
-            rest = reader.unused_data
-            if not rest.startswith(GZIP):
+            rest = reader.unused_data.lstrip(b"\0")  # xz pads its streams
+            if not rest.startswith(MAGIC):
                 break
-            reader = zlib.decompressobj(31)
+            reader = _reader(rest)
     text = b"".join(parts)
     if total <= LARGEST:
         return Unpacked(text, cut=False)

@@ -50,6 +50,26 @@ def test_a_log_that_grows_gives_each_row_once_also_to_a_new_reader(tmp_path: Pat
     assert steps(ConsoleSource("log", path, [tmp_path], cursor=source.cursor())) == [7]
 
 
+@pytest.mark.parametrize("name", ["a.log.gz", "a.log.xz"])
+def test_streams_that_were_joined_are_one_text(name: str, tmp_path: Path) -> None:
+    """As `cat part1.xz part2.xz` makes them; xz may pad a stream with zeros."""
+    padding = b"\0" * 4 if name.endswith("xz") else b""
+    path = tmp_path / name
+    path.write_bytes(padding.join(PACK[name]("".join(part)) for part in (LINES[:3], LINES[3:5], LINES[5:])))
+    assert steps(ConsoleSource("log", path, [tmp_path])) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_an_xz_header_that_asks_for_too_much_memory_is_refused(tmp_path: Path) -> None:
+    """A dictionary of 1 GiB for a few bytes; as `xz -9` writes them, files are read."""
+    path = tmp_path / "a.log.xz"
+    for dictionary, found in ((1 << 30, []), (64 << 20, [1, 2, 3, 4, 5, 6, 7])):
+        filters = [{"id": lzma.FILTER_LZMA2, "dict_size": dictionary, "mode": lzma.MODE_FAST, "mf": lzma.MF_HC3}]
+        path.write_bytes(lzma.compress("".join(LINES).encode(), filters=filters))
+        source = ConsoleSource("log", path, [tmp_path])
+        assert steps(source) == found
+        assert ("needs more than 128 MiB to unpack" in source.stats.problem) == (not found)
+
+
 def test_a_rotated_part_is_no_log_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("".join(LINES))
     for name in ("a.log.1.gz", "a.log.gz"):
