@@ -36,6 +36,8 @@ LATE_SECONDS = 10.0
 FIRES_AFTER = 5
 """Rows without gradient that it takes (``grpo-watch explain gradient-lost``)."""
 SAMPLE_SECONDS = 15.0
+REST_SECONDS = 150.0
+"""After which logs are at rest: the daemon looks the less often at one, the longer it has given nothing."""
 
 
 @dataclass
@@ -167,7 +169,7 @@ def measure(live: Live, fleet: Fleet, seconds: float, rate: float) -> Measured:
 
 
 def _idle(pid: int) -> float:
-    PAUSE.wait(20.0)  # what was written last is read, and the logs rest
+    PAUSE.wait(REST_SECONDS)  # what was written last is read, and the logs rest
     before, began = _cpu(pid), time.monotonic()
     PAUSE.wait(30.0)
     return (_cpu(pid) - before) / (time.monotonic() - began)

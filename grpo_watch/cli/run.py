@@ -35,6 +35,7 @@ from grpo_watch.notify.silences import Silences
 from grpo_watch.runtime.clock import SteadyClock
 from grpo_watch.runtime.daemon import Daemon, DaemonOptions
 from grpo_watch.runtime.deadline import DONE_SECONDS, STOP_SECONDS, Deadline, signal_inbox
+from grpo_watch.runtime.garbage import PacedCollections
 from grpo_watch.runtime.service import Service
 from grpo_watch.runtime.state_writer import StateWriter
 from grpo_watch.runtime.systemd_notify import SystemdNotifier
@@ -118,7 +119,13 @@ def run_command(  # noqa: PLR0917
         running(replace(given, overrides=overrides), load, exit_when_done=exit_when_done, inbox=inbox) as watch,
     ):
         manager, daemon = SystemdNotifier(os.environ, os.getpid(), time.monotonic), watch.daemon
-        code = watch.wait(lambda: manager.notify(daemon.snapshot(), ready=daemon.ready(), late=daemon.late()))
+        collections = PacedCollections(time.monotonic)
+
+        def each() -> None:
+            manager.notify(daemon.snapshot(), ready=daemon.ready(), late=daemon.late())
+            collections.turn()
+
+        code = watch.wait(each)
         deadline.begin(DONE_SECONDS if daemon.done else STOP_SECONDS, code)
         manager.stopping()
         if exit_when_done:

@@ -237,7 +237,7 @@ class Daemon:
             self._state_writer.commit(batches, now, sent)
         self._dispatcher.committed()
         self._stored_at = self._timer()
-        self._registry.show()
+        self._registry.show(watches)
 
     def _finish(self) -> None:
         """Take what sources held back, and be done once the messages about it are delivered."""

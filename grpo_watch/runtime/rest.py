@@ -4,8 +4,8 @@ from __future__ import annotations
 
 LONGEST_SECONDS = 10.0
 """Longest rest; where inotify watches the folder of the log, a write ends it at once."""
-SHARE = 25.0
-"""A run rests for this part of the time that it has given nothing: one step a minute is seen within 2.4 seconds."""
+SHARE = 15.0
+"""A run rests for this part of the time that it has given nothing: one step a minute is seen within 4 seconds."""
 WHOLE_SECONDS = 1.0
 """Longer rests end with a tick, so that a run is read and ticked in the same turn."""
 

@@ -111,6 +111,10 @@ class RunReader:
         """Whether a channel holds something that it reads once it has kept still for a while."""
         return any(one.source.settling for one in self._opened.sources)
 
+    def has_all(self, found: FoundRun) -> bool:
+        """Whether discovery found the same as before, and every channel of it is open."""
+        return self.found == found and len(self._opened.sources) == len(found.channels)
+
     def open(self, pipeline: Pipeline) -> Sequence[Item]:
         """Open the channels that are not open yet; returns the items that announce them."""
         self.reads += 1

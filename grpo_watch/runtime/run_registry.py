@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,8 @@ SETTLE_SECONDS = 60.0
 """An ended run is read for this long after its last write (a last checkpoint, a model card), then let go."""
 SHOWN_GONE = 10
 """Runs that are not there any more and that are named; a share that is unmounted takes all with it."""
+WHOLE_LOOKS = 10
+"""One look in so many asks for the settings of all runs again, the others for those of runs that changed."""
 QUIET_LOOKS = 2
 """All is over when discovery looked so many times without finding anything new."""
 
@@ -57,6 +59,7 @@ class RunRegistry:
         self._state_writer, self._submit, self._rules = state_writer, submit, rules
         self._options, self._linger, self._report = options, linger, report
         self._runs: dict[str, TrackedRun] = {}
+        self._by_identity: dict[str, TrackedRun] = {}
         self._found: Sequence[FoundRun] | None = None
         self._looks = self._busy_look = 0
         self.taken: Sequence[FoundRun] | None = None
@@ -109,8 +112,11 @@ class RunRegistry:
     def counted(self) -> tuple[Counter[str], Counter[tuple[str, str]]]:
         """Records by kind of channel, and errors by kind and reason, since the start."""
         records, errors = Counter(self._past), Counter(self._past_errors)
-        for watch in self.watches():
-            count(watch, records, errors)
+        for tracked in self:
+            mine = tracked.counted()
+            if mine is not None:
+                records.update(mine[0])
+                errors.update(mine[1])
         return records, errors
 
     # they come
@@ -141,11 +147,17 @@ class RunRegistry:
         self._found = None
         names: set[str] = set()
         for run in found:
+            identity = identity_of(run)
+            same = self._by_identity.get(identity)
+            if self._looks % WHOLE_LOOKS and same is not None and same.is_as(run):
+                names.add(same.name)
+                continue
             options = self._options(run)
             wanted = options.name.replace("{folder}", run.name).encode("utf-8", "replace").decode()
-            name = self._state_writer.register(identity_of(run), wanted, now)
+            name = self._state_writer.register(identity, wanted, now)
             names.add(name)
-            self._take(self._runs.setdefault(name, TrackedRun(name)), run, options, now)
+            tracked = self._by_identity[identity] = self._runs.setdefault(name, TrackedRun(name))
+            self._take(tracked, run, options, now)
         for tracked in self:
             if tracked.name not in names and tracked.ended is None:
                 self._lose(tracked, found, now)
@@ -160,11 +172,12 @@ class RunRegistry:
                 tracked.watch.close()
                 self._wake(tracked, tracked.found, now)
 
-    def show(self) -> None:
-        """Show how the runs are that were read."""
-        for tracked in self:
-            if tracked.watch is not None and tracked.watch.ready:
-                tracked.snapshot = tracked.watch.snapshot()
+    def show(self, watches: Iterable[WatchedRun]) -> None:
+        """Show how these runs are, if they were read."""
+        for watch in watches:
+            tracked = self._runs[watch.name]
+            if tracked.watch is watch and watch.ready:
+                tracked.snapshot = watch.snapshot()
                 self._report_once(tracked)
 
     def _take(self, tracked: TrackedRun, run: FoundRun, options: WatchOptions, now: float) -> None:

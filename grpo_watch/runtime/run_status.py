@@ -47,6 +47,7 @@ class TrackedRun:
     _overview: RunOverview | None = None
     _seen: tuple[object, ...] = ()
     _blind: tuple[RunSnapshot | None, tuple[str, ...]] = (None, ())
+    _counted: tuple[int, int, Counter[str], Counter[tuple[str, str]]] | None = None
 
     def detail(self) -> RunDetail:
         """What its page shows beyond the snapshot; of a run that is not read any more, what it was at its end."""
@@ -72,6 +73,21 @@ class TrackedRun:
             return None
         folder = (self.found.home or self.found.root) if self.found is not None and self.is_local else None
         return RunStanding(snapshot.attempt, self.ended is None, folder)
+
+    def is_as(self, run: FoundRun) -> bool:
+        """Whether discovery found what it had found before, all of which is open."""
+        return self.watch is not None and self.watch.reader.has_all(run)
+
+    def counted(self) -> tuple[Counter[str], Counter[tuple[str, str]]] | None:
+        """What its sources counted, worked out again once it was read; None while it is not read."""
+        watch = self.watch
+        if watch is None:
+            return None
+        if self._counted is None or self._counted[:2] != (id(watch), watch.reader.reads):
+            records, errors = Counter[str](), Counter[tuple[str, str]]()
+            count(watch, records, errors)
+            self._counted = (id(watch), watch.reader.reads, records, errors)
+        return self._counted[2:]
 
     def overview(self) -> RunOverview | None:
         """The run as receivers and pages see it, the same object while nothing changed; None when it is not shown."""

@@ -20,7 +20,7 @@ from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer
 
 DISCOVERY_SECONDS = 1.0
 """Between two looks for new runs and channels …"""
-DISCOVERY_SHARE = 20.0
+DISCOVERY_SHARE = 40.0
 """… and so many times as long as a look takes: a large or slow tree is looked at less often."""
 WATCHED_FOLDERS = 16
 """Folders watched by inotify, which takes two threads each; logs elsewhere are seen by polling."""

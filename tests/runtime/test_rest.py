@@ -24,7 +24,7 @@ def reads(rest: Rest, start: float, seconds: float) -> list[float]:
 
 
 def test_a_run_that_just_gave_rows_is_read_at_every_turn() -> None:
-    assert len(reads(Rest(100.0), 100.0, 4.0)) == 20
+    assert len(reads(Rest(100.0), 100.0, 3.0)) == 15
 
 
 def test_a_quiet_run_is_read_every_ten_seconds_at_most_that_rarely() -> None:
