@@ -175,17 +175,6 @@ def judged(snapshot: RunSnapshot) -> int:
     return sum(rule.status in (RuleStatus.OK, RuleStatus.FIRING) for rule in snapshot.rules)
 
 
-def headline(snapshot: RunSnapshot) -> str:
-    """The verdict in words, ``healthy as far as judged`` where a rule of severity critical lacks a channel."""
-    unseeing = any(
-        rule.severity is Severity.CRITICAL and rule.status is RuleStatus.BLIND and rule.reason.startswith(NEEDS)
-        for rule in snapshot.rules
-    )
-    if snapshot.verdict is RunVerdict.HEALTHY and unseeing:
-        return "healthy as far as judged"
-    return snapshot.verdict.value.replace("-", " ")
-
-
 def caveats(snapshot: RunSnapshot) -> tuple[str, ...]:
     """What the verdict must not be read without: whole sentences that begin small and lack their full stop."""
     found = [SEE_FROZEN] if blind_to_frozen_policy(snapshot) else []

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.snapshot import UNJUDGED, RuleStatus, RunSnapshot, RunVerdict, caveats, headline
+from grpo_watch.engine.snapshot import UNJUDGED, RuleStatus, RunSnapshot, RunVerdict, caveats
 from grpo_watch.engine.snapshot import judged as judged  # noqa: PLC0414  reports take it from here
+from grpo_watch.runtime.blindness import headline
 from grpo_watch.runtime.finding_json import in_full, strict
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from xml.etree import ElementTree as ET
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, caveats, headline
+from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, caveats
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.report.collect import Provenance, RunReport, counts
 from grpo_watch.report.text import facts, judgement_lines, printable, shown
+from grpo_watch.runtime.blindness import headline
 from grpo_watch.runtime.shown_findings import began, when
 
 Text = dict[str, str]

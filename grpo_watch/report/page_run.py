@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.snapshot import UNJUDGED, RuleStatus, RunSnapshot, RunVerdict, caveats, headline
+from grpo_watch.engine.snapshot import UNJUDGED, RuleStatus, RunSnapshot, RunVerdict, caveats
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.report.collect import ChannelReport, RunReport
 from grpo_watch.report.markup import Html, joined, prose, tag
 from grpo_watch.report.text import facts, judgement_lines, shown
-from grpo_watch.runtime.blindness import coverage, coverage_line
+from grpo_watch.runtime.blindness import coverage, coverage_line, headline
 from grpo_watch.runtime.charts import bands
 from grpo_watch.runtime.evidence_words import evidence_words
 from grpo_watch.runtime.shown_findings import ShownFinding, shown_findings, top_finding, when

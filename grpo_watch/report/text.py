@@ -13,10 +13,10 @@ from grpo_watch.engine.blind_reason import Blindness
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.judgement import guessed_lines
 from grpo_watch.engine.records import Scalar, Severity
-from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RuleStatus, RunSnapshot, caveats, headline
+from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RuleStatus, RunSnapshot, caveats
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.report.collect import RunReport
-from grpo_watch.runtime.blindness import blind_words, blindness, coverage, judged_words
+from grpo_watch.runtime.blindness import blind_words, blindness, coverage, headline, judged_words
 from grpo_watch.runtime.evidence_words import evidence_words
 from grpo_watch.runtime.shown_findings import ShownFinding, shown_findings, top_finding, when
 

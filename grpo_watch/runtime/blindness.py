@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from grpo_watch.engine.blind_reason import Blindness
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.snapshot import NEEDS, RuleStatus, RuleView, RunSnapshot
+from grpo_watch.engine.snapshot import NEEDS, RuleStatus, RuleView, RunSnapshot, RunVerdict
 from grpo_watch.extras import PARQUET
 from grpo_watch.frameworks.framework_tables import frameworks
 
@@ -88,6 +88,15 @@ def coverage(snapshot: RunSnapshot) -> Coverage:
         missing={setting: tuple(rule.rule for rule in rules) for setting, rules in ranked},
         not_applicable=tuple(rule.rule for rule in not_applicable),
     )
+
+
+def headline(snapshot: RunSnapshot) -> str:
+    """The verdict in words, ``healthy as far as judged`` where a rule of severity critical lacks evidence."""
+    lacking = {rule for rules in coverage(snapshot).missing.values() for rule in rules}
+    unseeing = any(rule.severity is Severity.CRITICAL and rule.rule in lacking for rule in snapshot.rules)
+    if snapshot.verdict is RunVerdict.HEALTHY and unseeing:
+        return "healthy as far as judged"
+    return snapshot.verdict.value.replace("-", " ")
 
 
 def coverage_line(snapshot: RunSnapshot) -> str:

@@ -14,11 +14,11 @@ from starlette.responses import Response
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, caveats, headline
+from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, caveats
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.notify.daemon_snapshot import RunOverview
 from grpo_watch.notify.message_text import plain
-from grpo_watch.runtime.blindness import blindness, coverage, coverage_line
+from grpo_watch.runtime.blindness import blindness, coverage, coverage_line, headline
 from grpo_watch.runtime.evidence_words import evidence_words
 from grpo_watch.runtime.finding_json import in_full
 from grpo_watch.runtime.shown_findings import ShownFinding, shown_findings, top_finding

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.records import ChannelKind, EventKind, RawRow, RunEvent, Severity, Tick
-from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict, caveats, headline
+from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict, caveats
+from grpo_watch.runtime.blindness import headline
 from grpo_watch.runtime.pipeline import Pipeline
 
 GRPO = {"loss": 0.01, "grad_norm": 0.5, "reward": 0.5, "reward_std": 0.2, "kl": 0.01, "completion_length": 100.0}
@@ -29,6 +31,16 @@ def test_a_reward_and_another_area_may_be_healthy() -> None:
     found = judged([GRPO] * 20)
     assert found.verdict is RunVerdict.HEALTHY
     assert headline(found) == "healthy as far as judged"
+
+
+def test_a_critical_rule_that_does_not_apply_takes_nothing_from_healthy() -> None:
+    """Completions without a rollout engine have no weights that could be stale; what is missing here are weights."""
+    found = judged([GRPO] * 20)
+    waits = replace(
+        found, rules=tuple(rule for rule in found.rules if rule.rule in {"stale-rollout-weights", "kl-explosion"})
+    )
+    assert [rule.status.value for rule in waits.rules] == ["ok", "blind"]
+    assert headline(waits) == "healthy"
 
 
 def test_a_reward_alone_is_not_evaluable() -> None:
