@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from grpo_watch.engine.block import Block, first_outside
 from grpo_watch.engine.detector import Bounds, RunView
@@ -44,12 +44,15 @@ class QuiescentRules:
         """Let these sleep after this row, which ``woken_by`` was asked about."""
         if row.resolution != self._resolution:
             self._promised.clear()
+            self._forget()
             self._resolution = row.resolution
-        for monitor in monitors:
-            bounds = monitor.detector.quiet_while
-            if bounds is not None:
-                self._promised[monitor] = bounds
-        self._merge()
+        promises = {m: m.detector.quiet_while for m in monitors if m.detector.quiet_while is not None}
+        renewed = not self._promised.keys().isdisjoint(promises)
+        self._promised.update(promises)
+        if renewed:
+            self._merge()
+        else:
+            self._narrow(promises)
 
     def woken_by(self, row: MetricRow) -> bool:
         """Whether any monitor is woken by this row, whose values are all finite."""
@@ -158,14 +161,22 @@ class QuiescentRules:
 
     def _merge(self) -> None:
         """The narrowest bounds of each metric."""
-        merged: dict[str, tuple[float, float]] = {}
-        for bounds in self._promised.values():
+        self._forget()
+        self._narrow(self._promised)
+
+    def _forget(self) -> None:
+        """No bounds yet."""
+        self._bounds, self._keys_matter, self._backward = {}, False, 0
+
+    def _narrow(self, promises: Mapping[Monitor, Bounds]) -> None:
+        """Merge more bounds into those of each metric, which costs nothing for those who sleep already."""
+        merged = self._bounds
+        for monitor, bounds in promises.items():
             for metric, (low, high) in bounds.items():
                 lowest, highest = merged.get(metric, (low, high))
                 merged[metric] = max(low, lowest), min(high, highest)
-        self._bounds = merged
-        self._keys_matter = any(monitor.detector.keys_matter for monitor in self._promised)
-        self._backward = max((monitor.detector.looks_back for monitor in self._promised), default=0)
+            self._keys_matter = self._keys_matter or monitor.detector.keys_matter
+            self._backward = max(self._backward, monitor.detector.looks_back)
         self._look_at_layout()
 
     def _look_at_layout(self) -> None:

@@ -6,7 +6,7 @@ Both drivers use it: ``check`` over files that are complete, the daemon over wha
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeGuard
 
@@ -45,20 +45,22 @@ class MergeLane:
         self.step = 0
         self.blocked = self._exhausted = False
         self._reading, self._items = reading, reading.items(source)
-        self._ahead: deque[tuple[Cursor | None, Item]] = deque()
+        self._ahead: deque[tuple[Cursor | None, Item | RawBlock]] = deque()
 
     def look(self) -> Item | None:
         """The next item; None where there is none, or none yet."""
         if not self._ahead and not self._look_on():
             return None
-        item = self._ahead[0][1]
+        item = self._single()
         step = item.step if isinstance(item, WITH_STEP) else None
         self.step = self.step if step is None else step
         return item
 
     def take(self) -> Item:
         """The item that ``look`` gave."""
-        return self._ahead.popleft()[1]
+        item = self._single()
+        self._ahead.popleft()
+        return item
 
     def rest(self) -> Iterator[Item | RawBlock | None]:
         """All that is left, without looking ahead, rows in blocks where they came so; None while blocked."""
@@ -79,12 +81,12 @@ class MergeLane:
 
     def row_ahead(self, most: int | None = None) -> RawRow | None:
         """The next train row (reads up to it, or so many items at most); None where none comes."""
-        row = next((item for _, item in self._ahead if _is_train_row(item)), None)
+        row = _first_train_row(self._ahead)
         while row is None and (most is None or len(self._ahead) < most):
             known = len(self._ahead)
             if not self._look_on():
                 break
-            row = next((item for _, item in islice(self._ahead, known, None) if _is_train_row(item)), None)
+            row = _first_train_row(islice(self._ahead, known, None))
         return row
 
     @property
@@ -107,11 +109,18 @@ class MergeLane:
             self._exhausted, self.blocked = True, False
             return False
         self.blocked = item is None
-        if isinstance(item, RawBlock):
-            self._ahead.extend((before, row) for row in item.rows())
-        elif item is not None:
+        if item is not None:
             self._ahead.append((before, item))
         return item is not None
+
+    def _single(self) -> Item:
+        """The first item ahead; a block there is taken apart first."""
+        before, item = self._ahead[0]
+        if isinstance(item, RawBlock):
+            self._ahead.popleft()
+            self._ahead.extendleft((before, row) for row in reversed(tuple(item.rows())))
+            return self._single()
+        return item
 
 
 class ChannelMerge:
@@ -261,6 +270,15 @@ def _begins(lane: MergeLane, until: int | None, after: int | None = None) -> boo
     row = lane.row_ahead(MOST_AHEAD)
     step = None if row is None else row.step
     return step is not None and (until is None or step < until) and (after is None or step > after)
+
+
+def _first_train_row(items: Iterable[tuple[Cursor | None, Item | RawBlock]]) -> RawRow | None:
+    for _, item in items:
+        if isinstance(item, RawBlock):
+            return next(item.rows())
+        if _is_train_row(item):
+            return item
+    return None
 
 
 def _is_train_row(item: Item) -> TypeGuard[RawRow]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.engine.records import ChannelKind, ChannelOpened, Item, RunConfig, Setting, Transition
+from grpo_watch.engine.records import ChannelKind, ChannelOpened, Item, RawRow, RunConfig, Setting, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.frameworks.raw_block import RawBlock
 from grpo_watch.runtime.channel_merge import ChannelMerge, one_by_one
@@ -188,3 +188,13 @@ def test_blocks_beside_other_channels_come_in_the_order_of_rows(spans: list[tupl
         in_blocks = merged(folder)
         patched.setattr(JsonlSource, "backlog", Source.backlog)
         assert in_blocks == merged(folder)
+
+
+def test_the_only_log_of_a_run_is_given_out_in_blocks_from_its_first_row_on(tmp_path: Path) -> None:
+    jsonl(tmp_path / "run", range(1, 51))
+    (found,) = discover(tmp_path / "run")
+    opened = open_run(found, Pipeline(RULES, DETECTORS))
+    items = list(ChannelMerge(opened.sources, ReadToEnd(), lambda _: True).items())
+    opened.close()
+    assert [list(item.steps) for item in items if isinstance(item, RawBlock)] == [list(range(1, 51))]
+    assert not any(isinstance(item, RawRow) for item in items)
