@@ -19,11 +19,11 @@ TAIL = 66
 class Block:
     """Rows of the primary channel in one attempt that have the same keys and nothing but finite numbers.
 
-    ``steps`` rise strictly; ``values`` and ``raw`` are those of the rows, as columns; no row knows its time.
-    Nothing of a block changes.
+    ``steps`` rise strictly; ``values`` and ``raw`` are those of the rows, as columns, and ``times`` the producer's where
+    every row has one (Unix seconds, above 0). Nothing of a block changes.
     """
 
-    __slots__ = ("_means", "_silent", "_tail", "attempt", "raw", "resolution", "run", "steps", "values")
+    __slots__ = ("_means", "_silent", "_tail", "attempt", "raw", "resolution", "run", "steps", "times", "values")
 
     def __init__(
         self,
@@ -33,8 +33,9 @@ class Block:
         values: Columns,
         raw: Columns,
         resolution: float | None,
+        times: Sequence[float] | None = None,
     ) -> None:
-        self.run, self.attempt, self.resolution = run, attempt, resolution
+        self.run, self.attempt, self.resolution, self.times = run, attempt, resolution, times
         self.steps, self.values, self.raw = steps, values, raw
         self._silent: Sequence[float | None] | None = None
         self._tail: tuple[MetricRow, ...] | None = None
@@ -50,14 +51,17 @@ class Block:
             return self
         values = {name: column[start:end] for name, column in self.values.items()}
         raw = {name: column[start:end] for name, column in self.raw.items()}
-        return Block(self.run, self.attempt, self.steps[start:end], values, raw, self.resolution)
+        times = None if self.times is None else self.times[start:end]
+        return Block(self.run, self.attempt, self.steps[start:end], values, raw, self.resolution, times)
 
     def rows(self, start: int = 0, stop: int | None = None) -> Iterator[MetricRow]:
         """The rows one by one."""
         part = self.part(start, stop)
         names, keys = tuple(part.values), tuple(part.raw)
         raws = zip(*part.raw.values(), strict=True) if keys else repeat((), len(part))
-        for step, values, raw in zip(part.steps, zip(*part.values.values(), strict=True), raws, strict=True):
+        times = repeat(None, len(part)) if part.times is None else part.times
+        numbers = zip(*part.values.values(), strict=True)
+        for step, values, raw, time in zip(part.steps, numbers, raws, times, strict=True):
             yield MetricRow(
                 self.run,
                 Stream.TRAIN,
@@ -65,6 +69,7 @@ class Block:
                 step,
                 dict(zip(names, values, strict=True)),
                 dict(zip(keys, raw, strict=True)),
+                time,
                 resolution=self.resolution,
             )
 

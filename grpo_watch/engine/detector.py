@@ -110,7 +110,9 @@ class Detector(Traits):
 
     A backlog comes in blocks. ``loops_alone`` says that the answer to a train row needs nothing of the run that rows
     change: the rows of a block are shown to such a detector one after the other, while the run takes all of them at
-    once. The others have ``could_speak`` and ``still_fires``, or end the block whenever they are awake.
+    once. The others have ``could_speak`` and ``still_fires``, or end the block whenever they are awake. Progress bars
+    between the rows of a block are left out, unless a detector that reads them has ``needs_every_bar``: one without it
+    promises that a bar of the same total as the one before changes nothing, as long as neither is full.
     """
 
     reads: ClassVar[tuple[type, ...]] = (MetricRow,)
@@ -122,6 +124,7 @@ class Detector(Traits):
     needs_every_row: ClassVar[bool] = False
     looks_back: ClassVar[int] = 0
     loops_alone: ClassVar[bool] = False
+    needs_every_bar: ClassVar[bool] = True
     quiet_while: Bounds | None = None
 
     def __init__(self, params: Mapping[str, Any] | None = None) -> None:

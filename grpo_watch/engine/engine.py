@@ -72,6 +72,12 @@ class Engine:
         state.recheck()
         return found
 
+    def repeats_bar(self, run: str, total: int) -> bool:
+        """Whether another progress bar with this total would change nothing."""
+        state = self.run(run)
+        follow = (m.detector.needs_every_bar for m in state.monitors if Progress in m.detector.reads)
+        return state.plans(total) and not any(follow)
+
     def feed_block(self, block: Block) -> list[Transition]:
         """Judge the rows of a block, with the results of ``feed`` for one after the other."""
         state = self.run(block.run)

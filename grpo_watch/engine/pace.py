@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import repeat
 from statistics import median
 
 from grpo_watch.engine.block import Block
@@ -29,25 +30,31 @@ class Pace:
 
     def take(self, row: MetricRow) -> None:
         """Account for one train row of the primary channel."""
-        attempt, before = self._before
-        self._before = (row.attempt, row.step)
-        steps = row.step - before if row.attempt == attempt else 0
-        seconds = number(row, "step_seconds")
+        clock = row.time if row.time is not None else row.seen
+        self._take(row.attempt, row.step, number(row, "step_seconds"), clock)
+
+    def _take(self, attempt: int, step: int, seconds: float | None, clock: float | None) -> None:
+        known, before = self._before
+        self._before = (attempt, step)
+        steps = step - before if attempt == known else 0
         if seconds is not None and seconds > 0:
             self.logged.append(seconds)
             self.waits.append(seconds * max(1, steps))
-        clock = row.time if row.time is not None else row.seen
         if clock is None:
             return
         if self._last is not None and steps > 0 and clock > self._last[1]:
             self.clocked.append((clock - self._last[1]) / steps)
             self.waits.append(clock - self._last[1])
-        self._last = (row.step, clock)
+        self._last = (step, clock)
 
     def take_block(self, block: Block) -> None:
         """Account for the rows of a block, as if one after the other."""
         attempt, before = self._before
         steps, seconds = block.steps, block.values.get("step_seconds")
+        if block.times is not None:
+            for step, each, clock in zip(steps, seconds or repeat(None), block.times, strict=False):
+                self._take(block.attempt, step, each, clock)
+            return
         self._before = (block.attempt, steps[-1])
         if seconds is None:
             return

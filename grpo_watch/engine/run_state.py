@@ -233,6 +233,9 @@ class RunState:
         newest = next(block.rows(len(block) - 1))
         self.rows += len(block)
         self.step = newest.step
+        if block.times is not None:
+            self.last_step_time = newest.time
+            self.latest_row_time = max(self.latest_row_time or 0.0, *block.times)
         self.recent.extend(block)
         self.masked.take(newest, self.setting(MASKS), self.number)
         self.learning.take_block(block)
@@ -269,8 +272,11 @@ class RunState:
 
     def take_progress(self, progress: Progress) -> None:
         """A progress bar shows the total."""
-        self.max_steps = progress.max_steps
-        self._end_early()
+        self.max_steps = self._least(progress.max_steps)
+
+    def plans(self, total: int) -> bool:
+        """Whether the total that a progress bar shows is known."""
+        return self.max_steps == self._least(total)
 
     def take_config(self, config: RunConfig) -> None:
         """Merge a configuration: per setting the lowest precedence wins, then the newer one."""
@@ -288,13 +294,13 @@ class RunState:
         planned = self.number("steps_printed") or self.number("max_steps")
         if planned is not None and planned > 0:
             self.max_steps = int(planned)
-        self._end_early()
+        if self.max_steps is not None:
+            self.max_steps = self._least(self.max_steps)
 
-    def _end_early(self) -> None:
+    def _least(self, total: int) -> int:
         """A total counts what the dataset gives; a bound that was set ends the run before."""
         most = self.number("most_steps")
-        if self.max_steps is not None and most is not None and 0 < most < self.max_steps:
-            self.max_steps = int(most)
+        return int(most) if most is not None and 0 < most < total else total
 
 
 _ANY_TRAIN_ROW = MetricRow("", Stream.TRAIN, 1, 0, {})

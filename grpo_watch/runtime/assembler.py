@@ -127,7 +127,8 @@ class Assembler:
         self._given[raw.channel] += len(raw)
         for name in values.keys() - self._carried.keys():
             self._carried[name] = (self.ledger.attempt, raw.steps[0])
-        return Block(self.run, self.ledger.attempt, raw.steps, values, raw.columns, raw.resolution)
+        attempt = self.ledger.attempt
+        return Block(self.run, attempt, raw.steps, values, raw.columns, raw.resolution, raw.times)
 
     def notes(self) -> ChannelNotes:
         """What is known of the channels."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_watch.engine.records import Activity, Item, Tick, Transition
+from grpo_watch.engine.records import Activity, ChannelOpened, Item, Tick, Transition
 from grpo_watch.frameworks.raw_block import RawBlock
 from grpo_watch.runtime.channel_merge import ChannelMerge
 from grpo_watch.runtime.channel_reading import ReadToEnd
+from grpo_watch.runtime.gathered_rows import gathered
 from grpo_watch.runtime.open_run import OpenedRun
 from grpo_watch.runtime.pipeline import Pipeline
 
@@ -21,9 +22,9 @@ def replay(opened: OpenedRun, pipeline: Pipeline, tick: Tick) -> Iterator[Transi
 def _items(opened: OpenedRun, pipeline: Pipeline, tick: Tick) -> Iterator[Item | RawBlock]:
     yield from opened.announcements
     merge = ChannelMerge(opened.sources, ReadToEnd(), lambda channel: pipeline.trusts(opened.name, channel))
-    for item in merge.items():
-        if item is not None:
-            yield item
+    items = (item for item in merge.items() if item is not None)
+    channels = sum(isinstance(item, ChannelOpened) for item in opened.announcements)
+    yield from gathered(items) if channels <= 1 else items
     yield from (election for _, election in pipeline.elections(tick.now, ended=True))
     for name, modified in opened.modified():
         yield Activity(name, modified)

@@ -97,11 +97,12 @@ class Pipeline:
         """The rows of a block: at once, or some by themselves until the rest may come at once."""
         found: list[Transition] = []
         while raw:
-            block = self._assembler(run).block(raw) if self._observe is None else None
+            at_once = self._observe is None and (not raw.bars or self._engine.repeats_bar(run, raw.bar_total))
+            block = self._assembler(run).block(raw) if at_once else None
             if block is not None:
                 return found + self._engine.feed_block(block)
-            for row in raw.part(0, ROWS_BETWEEN).rows():
-                found += self.feed(run, row)
+            for item in raw.part(0, ROWS_BETWEEN).items():
+                found += self.feed(run, item)
             raw = raw.part(ROWS_BETWEEN)
         return found
 

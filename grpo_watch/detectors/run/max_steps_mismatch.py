@@ -67,6 +67,7 @@ class MaxStepsMismatch(Detector):
     """Compares the total that the trainer printed with the prediction, once both are known."""
 
     reads = (RunConfig, Progress, MetricRow)
+    needs_every_bar = False
     params = MappingProxyType(
         {
             "share": Param(0.01, "relative difference to tolerate", minimum=0, maximum=1),

@@ -103,6 +103,7 @@ class RunStalled(Detector):
     reads = (MetricRow, Progress, Activity, RunEvent, Tick)
     needs = (("run end",),)
     survives_attempts = True
+    needs_every_bar = False
     params = MappingProxyType(
         {
             "factor": Param(10.0, "median steps of silence that are a stall", minimum=2),

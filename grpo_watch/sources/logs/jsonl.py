@@ -14,9 +14,9 @@ from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RawR
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.guessing import names_updates
-from grpo_watch.frameworks.raw_block import RawBlock
+from grpo_watch.frameworks.raw_block import LEAST, ROWS, RawBlock
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.logs.jsonl_blocks import LEAST, ROWS, JsonColumns, columns_of
+from grpo_watch.sources.logs.jsonl_blocks import JsonColumns, columns_of
 from grpo_watch.sources.logs.line_source import LineSource
 from grpo_watch.sources.logs.line_splitter import SplitPiece, line_of
 from grpo_watch.sources.logs.table_rows import step_key

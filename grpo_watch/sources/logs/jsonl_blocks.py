@@ -11,16 +11,11 @@ import msgspec
 
 from grpo_watch.engine.block import Columns
 from grpo_watch.frameworks import row_numbers
+from grpo_watch.frameworks.raw_block import HUGE, LEAST
 from grpo_watch.frameworks.row_numbers import MAXIMA, NOT_METRICS, PAIRS, STEPS, TEXTS, RowStep
 
-ROWS = 256
-"""Rows of a block at most: what rules look at before it must fit the rows that a run remembers."""
-LEAST = 32
-"""Fewer rows are read one by one."""
 NOT_ROWS = frozenset({"train_runtime", "data"})
 """Keys of summaries, and of rows inside rows."""
-HUGE = 1e300
-"""Numbers this large are read one by one: the sum of a row must not overflow, which would make it one for all rules."""
 PLAIN = frozenset({float, int, str, bool})
 """Types of values that a block may hold; what is no number among them is passed over."""
 
