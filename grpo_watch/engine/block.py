@@ -19,13 +19,13 @@ TAIL = 66
 class Block:
     """Rows of the primary channel in one attempt that have the same keys and nothing but finite numbers.
 
-    ``steps`` rise strictly; ``values`` and ``raw`` are those of the rows, as columns, and ``times`` the producer's where
-    every row has one (Unix seconds, above 0). Nothing of a block changes.
+    ``steps`` rise strictly; ``values`` and ``raw`` are those of the rows, as columns; ``times`` are the producer's
+    where every row has one (Unix seconds, above 0). Nothing of a block changes.
     """
 
     __slots__ = ("_means", "_silent", "_tail", "attempt", "raw", "resolution", "run", "steps", "times", "values")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  a column for each field of a row
         self,
         run: str,
         attempt: int,

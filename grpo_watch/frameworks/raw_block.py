@@ -43,9 +43,7 @@ class RawBlock:
         """The rows from one index to before another."""
         columns = {key: column[start:stop] for key, column in self.columns.items()}
         times = None if self.times is None else self.times[start:stop]
-        return replace(
-            self, steps=self.steps[start:stop], columns=columns, times=times, bars=self.bars[start:stop]
-        )
+        return replace(self, steps=self.steps[start:stop], columns=columns, times=times, bars=self.bars[start:stop])
 
     def rows(self) -> Iterator[RawRow]:
         """The rows one by one."""

@@ -107,7 +107,11 @@ def _block(rows: Sequence[RawRow], bars: Sequence[Sequence[Progress]]) -> RawBlo
     columns = dict(zip(first.values, zip(*(row.values.values() for row in rows), strict=True), strict=True))
     plain = len(steps) == len(rows) and first.stream is None and first.seen is None and not first.text
     times = [row.time for row in rows if row.time is not None]
-    if not columns or not plain or not all(set(map(type, each)) == NUMBERS and _sound(each) for each in columns.values()):
+    if (
+        not columns
+        or not plain
+        or not all(set(map(type, each)) == NUMBERS and _sound(each) for each in columns.values())
+    ):
         return None
     if times and not (min(times) > 0 and _sound(times)):
         return None

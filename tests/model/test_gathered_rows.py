@@ -193,11 +193,13 @@ TEXTS: dict[str, Callable[[str, int], str]] = {
     "key less": lambda text, _: text.replace("'kl': ", "'lk': "),
     "torn": lambda text, _: text[: len(text) // 2],
     "traceback": lambda text, _: (
-        f"{text}\nTraceback (most recent call last):\n  File \"a.py\", line 1, in f\nValueError: no\n"
+        f'{text}\nTraceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: no\n'
     ),
-    "evaluation": lambda text, step: f"{text}\n{{'eval_reward': '0.5', 'eval_loss': '0.1', 'epoch': '{step / 1024}'}}\n",
+    "evaluation": lambda text, step: (
+        f"{text}\n{{'eval_reward': '0.5', 'eval_loss': '0.1', 'epoch': '{step / 1024}'}}\n"
+    ),
     "text": lambda text, _: f"{text}\nsaving\n",
-    "another total": lambda text, step: text.replace(f"/{TOTAL} ", "/1000 "),
+    "another total": lambda text, _: text.replace(f"/{TOTAL} ", "/1000 "),
     "bar starts over": lambda text, _: f"{text}\r  0%|          | 0/{TOTAL} [00:00<?, ?it/s]",
     "no bar": lambda text, _: text[text.index("{") : text.index("}") + 1] + "\n",
     "stale bar": lambda text, step: text.replace(f" {step}/", f" {max(1, step - 1)}/"),
