@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_watch.engine.records import EventKind, RunConfig, RunEvent, Setting, Tick
+from grpo_watch.engine.records import EventKind, MetricRow, RunConfig, RunEvent, Setting, Tick
 from tests.support.detecting import Watched
 from tests.support.records import row
 
@@ -81,6 +81,17 @@ def test_advantages_of_both_signs_show_that_completions_are_compared() -> None:
     rows = [row(s, reward_mean=0.3, advantage_max=1.5, advantage_min=-0.5) for s in (1, 2)]
     run = Watched(RULE, num_generations=1).feed(*rows, row(3, reward_mean=0.0, advantage_max=0.0, advantage_min=0.0))
     assert run.changes == []
+
+
+def test_advantages_of_both_signs_that_are_the_rewards_are_those_of_lone_completions() -> None:
+    """As verl logs them for rewards of both signs; with a group they are other numbers."""
+
+    def logged(high: float, low: float) -> MetricRow:
+        raw = {"critic/score/max": 0.26934757, "critic/score/min": -0.42921429, "critic/score/mean": -0.08}
+        return row(1, reward_mean=-0.08, advantage_max=high, advantage_min=low)._replace(raw=raw)
+
+    assert Watched(RULE, num_generations=1).feed(logged(0.26934731, -0.42921388)).changes == [("firing", 1, "critical")]
+    assert Watched(RULE, num_generations=1).feed(logged(1.5, -0.42921388)).changes == []
 
 
 def test_advantages_of_both_signs_end_it() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from math import isclose
 
 from grpo_watch.engine.detector import ANY, QUIET, SILENT, Detector, RunView, no_data
 from grpo_watch.engine.evidence import number
@@ -20,6 +22,12 @@ from grpo_watch.engine.traits import WasteKind
 
 SIGNS = ("at least 2 generations per prompt", "num_generations must be greater than 1", "generations per prompt (1)")
 """Fragments of the errors of TRL 0.15 to 1.16 and ms-swift 3.1 to 4.6 (ms-swift #3980)."""
+
+
+EXTREME = re.compile(r"(?:score|reward)s?/(?:max|min)$")
+"""How keys end that hold the largest and the smallest reward of a batch."""
+SAME = 1e-4
+"""Relative difference of an advantage that is a reward: verl 0.3 divides that of a lone completion by 1 + 1e-6."""
 
 
 class GroupSizeOne(Detector):
@@ -44,7 +52,7 @@ class GroupSizeOne(Detector):
         if isinstance(record, CompletionSummary):
             return QUIET if any(group.size > 1 and group.prompts == 1 for group in record.groups) else SILENT
         if isinstance(record, MetricRow):
-            self.compared |= _both_signs(record)
+            self.compared |= _compares(record)
         size = run.number("num_generations")
         if not run.step:
             return SILENT
@@ -55,10 +63,13 @@ class GroupSizeOne(Detector):
         return QUIET
 
 
-def _both_signs(row: MetricRow) -> bool:
+def _compares(row: MetricRow) -> bool:
     """Whether some completions were better than others; the advantage of a lone one is 0, or its reward (verl)."""
     high, low = number(row, "advantage_max"), number(row, "advantage_min")
-    return high is not None and low is not None and low < 0 < high
+    if high is None or low is None or not low < 0 < high:
+        return False
+    rewards = [value for key, value in row.raw.items() if value is not None and EXTREME.search(key)]
+    return not all(any(isclose(value, each, rel_tol=SAME) for each in rewards) for value in (high, low))
 
 
 def _breach(message: str, error: str, first_step: int | None = None) -> Reading:
