@@ -51,7 +51,7 @@ class Unpacker:
         self.notice = ""
         self._refused: tuple[tuple[int, ...], str] | None = None
 
-    def open(self, path: Path, descriptor: int) -> int:
+    def text_of(self, path: Path, descriptor: int) -> int:
         """The descriptor of the text; ``descriptor`` stays open if it is returned or if this raises.
 
         Raises:

@@ -177,7 +177,7 @@ class Tail:
         """The file itself, or its text where it is compressed or UTF-16; such a file is unpacked again when it grew."""
         self._packed = None
         try:
-            text = self._unpacker.open(path, descriptor)
+            text = self._unpacker.text_of(path, descriptor)
         except (OSError, SourceError):
             os.close(descriptor)
             raise
