@@ -25,7 +25,7 @@ from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import FoundRun
 
 POLL_SECONDS = 0.2
-"""Longest time between a write and its reading, without inotify."""
+"""Longest time between a write and its reading, without inotify and with few runs (``intervals``)."""
 STORE_SECONDS = 0.5
 """Where the turns of many runs take longer (a start), what was sent and read by then is stored between them."""
 HOUSEKEEPING_SECONDS = 60.0
