@@ -162,3 +162,30 @@ def test_rows_beside_the_run_are_reported(tmp_path: Path) -> None:
     _, source = read(path)
     assert source.stats.skipped == {Skip.NOT_A_ROW: 1}
     assert source.stats.first_bad == "not-a-row: eval: 4 rows are left aside"
+
+
+STEPS = [{"step": n, "reward": n / 10, "loss": 0.1} for n in range(1, 6)]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_list_of_runs_with_rows_of_their_own(tmp_path: Path, wrapped: bool) -> None:  # noqa: FBT001
+    path = tmp_path / "sweep.json"
+    runs = [{"tag": f"lr{n}", "lr": n, "peak_reward": 0.5, "step_log": STEPS} for n in (1, 2, 3)]
+    path.write_text(json.dumps({"results": runs} if wrapped else runs))
+    assert [run.name for run in discover(tmp_path)] == [f"sweep.json#lr{n}" for n in (1, 2, 3)]
+    source = JsonDocumentSource("sweep.json#lr2", path, [tmp_path])
+    assert [item.step for item in source.poll(None) if isinstance(item, RawRow)] == [1, 2, 3, 4, 5]
+
+
+def test_runs_without_a_name_are_numbered(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.json"
+    path.write_text(json.dumps([{"history": STEPS}, {"history": STEPS}]))
+    assert [run.name for run in discover(tmp_path)] == ["sweep.json#1", "sweep.json#2"]
+
+
+def test_rows_with_their_completions_are_no_runs(tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    completions = [{"text": "a", "reward": n / 4} for n in range(4)]
+    path.write_text(json.dumps([{"step": n, "reward": 0.5, "completions": completions} for n in range(1, 6)]))
+    assert [run.name for run in discover(tmp_path)] == [tmp_path.name]
+    assert [row.step for row in read(path)[0]] == [1, 2, 3, 4, 5]

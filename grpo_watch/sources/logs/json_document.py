@@ -27,6 +27,8 @@ EVALUATION = re.compile(r"(?:^|[^a-z])(?:eval|val|test|dev|evaluation|validation
 MOST_RUNS = 64
 MARK = "#"
 """What stands between the file and the run's name in the name of a channel."""
+NESTED = re.compile(rb'":\s*\[\s*\{')
+RUN_NAMES = ("name", "run_name", "tag", "run", "run_id", "experiment", "id")
 Rows: TypeAlias = "list[Mapping[str, object]]"
 DEPTH = 2
 """How deep below the top the rows may lie (``{"history": {"reward": [...]}}``)."""
@@ -124,6 +126,11 @@ def holds_rows(text: str) -> bool:
     return any(map(_shows_reward, parts_of(text).values()))
 
 
+def nests_rows(head: bytes) -> bool:
+    """Whether a JSON list begins with a mapping that holds a list of mappings: the rows of a run, or completions."""
+    return NESTED.search(head) is not None
+
+
 def runs_of(text: str) -> tuple[str, ...]:
     """The names of the runs in a document that has the same metrics for each; none where it holds one run alone."""
     parts = {name: rows for name, rows in parts_of(text).items() if _shows_reward(rows) and not EVALUATION.search(name)}
@@ -148,12 +155,32 @@ def _shows_reward(rows: Rows) -> bool:
 
 
 def _parts(part: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Rows]]:
+    if isinstance(part, list) and depth:
+        runs = list(_listed(part, path))
+        if runs:
+            yield from runs
+            return
     rows = _rows(part)
     if rows:
         yield path, rows
     elif isinstance(part, dict) and depth:
         for key, value in part.items():
             yield from _parts(value, (*path, key), depth - 1)
+
+
+def _listed(part: Sequence[Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Rows]]:
+    """The runs of a list each item of which has a list of rows with a step and a reward."""
+    for number, item in enumerate(part, 1):
+        inner = item.values() if isinstance(item, dict) else ()
+        rows = next((rows for value in inner if isinstance(value, list) and _of_steps(rows := _rows(value))), None)
+        if rows is not None:
+            name = next((str(item[key]) for key in RUN_NAMES if item.get(key)), str(number))
+            yield (*path, name), rows
+
+
+def _of_steps(rows: Rows) -> bool:
+    steps = [row.get("step") for row in rows]
+    return _shows_reward(rows) and None not in steps and len(set(steps)) == len(steps)
 
 
 def _rows(part: Any) -> Rows:
