@@ -36,6 +36,8 @@ LATE_SECONDS = 10.0
 FIRES_AFTER = 5
 """Rows without gradient that it takes (``grpo-watch explain gradient-lost``)."""
 SAMPLE_SECONDS = 15.0
+LOOK_SECONDS = 0.1
+"""Between two looks at a row that is waited for: each costs the daemon a page of JSON."""
 REST_SECONDS = 150.0
 """After which logs are at rest: the daemon looks the less often at one, the longer it has given nothing."""
 
@@ -136,7 +138,7 @@ def measure(live: Live, fleet: Fleet, seconds: float, rate: float) -> Measured:
     measured, began = Measured(len(fleet.logs), rate), time.monotonic()
     due: dict[str, float] = {}
     seen: dict[str, float] = {}
-    number, next_sample, next_look = 0, 0.0, 0.0
+    number, next_sample, next_alerts, next_look = 0, 0.0, 0.0, 0.0
     watched: tuple[int, int, float] | None = None
     while (passed := time.monotonic() - began) < seconds:
         while measured.rows < rate * passed:
@@ -148,11 +150,13 @@ def measure(live: Live, fleet: Fleet, seconds: float, rate: float) -> Measured:
                 watched = number, step, time.monotonic()
             measured.rows += 1
             number = (number + 1) % len(fleet.logs)
-        if watched is not None and _step(base, watched[0]) >= watched[1]:
-            measured.behind.append(time.monotonic() - watched[2])
-            watched = None
-        if passed >= next_look:
-            next_look = passed + 1.0
+        if watched is not None and passed >= next_look:
+            next_look = passed + LOOK_SECONDS
+            if _step(base, watched[0]) >= watched[1]:
+                measured.behind.append(time.monotonic() - watched[2])
+                watched = None
+        if passed >= next_alerts:
+            next_alerts = passed + 1.0
             for run in _firing(base) - seen.keys():
                 seen[run] = time.monotonic()
         if passed >= next_sample:

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
-from grpo_watch.engine.snapshot import RuleStatus, RunSnapshot, caveats
+from grpo_watch.engine.rule_views import RuleStatus
+from grpo_watch.engine.snapshot import RunSnapshot, caveats
 from grpo_watch.runtime.blindness import coverage_line, headline
 from grpo_watch.runtime.shown_findings import shown_findings
 

@@ -125,6 +125,7 @@ class Monitor:
 
     def begin_attempt(self, step: int) -> None:
         """Rewind the windows; pending alerts drop, firing ones wait for a reading that clears them."""
+        self.changes += 1
         if not self.detector.survives_attempts:
             self.renew()
         self.alerts = {key: rewind(alert, step) for key, alert in self.alerts.items()}
@@ -133,6 +134,7 @@ class Monitor:
 
     def load(self, key: str, alert: Alert) -> None:
         """Continue from an alert as it was stored."""
+        self.changes += 1
         self.alerts[key] = alert
         self.active = any(alert.state not in _AT_REST for alert in self.alerts.values())
         self.at_rest = self.evaluated and not self.active
@@ -303,7 +305,7 @@ class Monitor:
     @property
     def firing(self) -> bool:
         """Whether any alert of this rule fires."""
-        return any(alert.state is AlertState.FIRING for alert in self.alerts.values())
+        return self.active and any(alert.state is AlertState.FIRING for alert in self.alerts.values())
 
 
 _AT_REST = (AlertState.INACTIVE, AlertState.RESOLVED)

@@ -4,57 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 
-from grpo_watch.engine.blind_reason import Blindness, NotApplicable, NotYet, blindness_of
 from grpo_watch.engine.diagnosis import Finding, diagnose, with_causes
 from grpo_watch.engine.hints import filled
 from grpo_watch.engine.judgement import NOT_JUDGED, Judgement, judge
 from grpo_watch.engine.judgement import UNJUDGED as UNJUDGED  # noqa: PLC0414  it belongs to the verdicts
 from grpo_watch.engine.judgement import WORST_FIRST as WORST_FIRST  # noqa: PLC0414  it belongs to the verdicts
 from grpo_watch.engine.judgement import RunVerdict as RunVerdict  # noqa: PLC0414  it belongs to the snapshot
-from grpo_watch.engine.monitor import Monitor
 from grpo_watch.engine.records import AlertState, Setting, Severity
 from grpo_watch.engine.relations import Relations
+from grpo_watch.engine.rule_views import RuleStatus, RuleView, RuleViews
 from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.waste import with_waste
 
-ROWS = "rows"
-"""What stands for every metric where nothing was logged that could be read."""
-NEEDS = "needs "
-"""How the reason of a rule begins that lacks a metric or a kind of evidence."""
-NEVER_JUDGED = "nothing to judge yet"
-"""The reason of a rule about an event that did not happen, as a refused launch."""
 SEE_FROZEN = "nothing would show a frozen policy in this run: set save_steps, or beta above 0"
-
-
-class RuleStatus(str, Enum):
-    """Whether a rule can see, and what it sees."""
-
-    OK = "ok"
-    FIRING = "firing"
-    BLIND = "blind"
-    BROKEN = "broken"
-
-
-@dataclass(frozen=True, slots=True)
-class RuleView:
-    """One rule on one run.
-
-    ``reason`` says why it is blind or broken, ``blind`` which kind of blind it is by its detector, ``evaluated``
-    whether it ever judged anything, ``shows_frozen_policy`` whether it would show a policy that does not change,
-    ``stops_progress`` whether a run with its open finding makes no further steps.
-    """
-
-    rule: str
-    severity: Severity
-    status: RuleStatus
-    reason: str = ""
-    evaluated: bool = False
-    shows_frozen_policy: bool = False
-    blind: Blindness | None = None
-    stops_progress: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +65,15 @@ class RunSnapshot:
     judgement: Judgement = NOT_JUDGED
 
 
-def take_snapshot(state: RunState, predicted_max_steps: int | None = None) -> RunSnapshot:
-    """A snapshot of the run's state now, with the number of steps that its settings give (None: not known)."""
-    relations = Relations(state.monitors)
-    findings = with_waste(diagnose(state.monitors, state.framework, relations), state, relations)
-    findings = with_causes(findings, state, relations)
-    rules = tuple(_rule_view(monitor, state) for monitor in state.monitors)
+def take_snapshot(
+    state: RunState, predicted_max_steps: int | None = None, views: RuleViews | None = None
+) -> RunSnapshot:
+    """A snapshot of the run's state now, with the number of steps that its settings give (None: not known).
+
+    ``views`` are the views of the rules as they were, where they are kept.
+    """
+    findings = _findings(state)
+    rules = (views or RuleViews()).of(state)
     verdict, judgement = verdict_of(findings, rules, state)
     return RunSnapshot(
         run=state.run,
@@ -134,8 +101,12 @@ def moved_by_time(state: RunState) -> tuple[int, float | None]:
 
     It holds how often rules changed their status and, while the run stalls, the time, by which the cost grows.
     """
-    stalls = (monitor for monitor in state.monitors if monitor.detector.wastes is WasteKind.SILENCE)
-    going_on = any(episode.resolved_step is None for monitor in stalls for episode in monitor.episodes)
+    going_on = any(
+        monitor.episodes
+        and monitor.detector.wastes is WasteKind.SILENCE
+        and any(episode.resolved_step is None for episode in monitor.episodes)
+        for monitor in state.monitors
+    )
     return sum(monitor.changes for monitor in state.monitors), state.now if going_on else None
 
 
@@ -187,46 +158,12 @@ def caveats(snapshot: RunSnapshot) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _rule_view(monitor: Monitor, state: RunState) -> RuleView:
-    status, reason = _status(monitor, state)
-    detector = monitor.detector
-    return RuleView(
-        rule=monitor.rule.name,
-        severity=monitor.rule.severity,
-        status=status,
-        reason=str(reason),
-        evaluated=monitor.evaluated,
-        shows_frozen_policy=detector.shows_frozen_policy,
-        blind=blindness_of(reason) if status is RuleStatus.BLIND else None,
-        stops_progress=detector.stops_progress,
-    )
-
-
-def _status(monitor: Monitor, state: RunState) -> tuple[RuleStatus, str]:
-    if monitor.broken is not None:
-        return RuleStatus.BROKEN, monitor.broken
-    if monitor.firing:
-        return RuleStatus.FIRING, ""
-    known = monitor.detector.blind_because(state)
-    if known is None and monitor.evaluated:
-        return RuleStatus.OK, ""
-    return RuleStatus.BLIND, known or missing_evidence(monitor, state)
-
-
-def missing_evidence(monitor: Monitor, state: RunState) -> str:
-    """Why a rule that never judged anything could not: the evidence that it lacks, or its own reason."""
-    lacking: list[list[str]] = []
-    for alternative in monitor.detector.needs:
-        absent = [need for need in alternative if not state.seen(need) and need not in state.evidence]
-        if not absent:
-            return monitor.reason or NotYet("not enough rows yet")
-        lacking.append(absent)
-    if not lacking:
-        return monitor.reason or (NotApplicable if state.rows else NotYet)(NEVER_JUDGED)
-    needed = NEEDS + ", or ".join(" and ".join(absent) for absent in lacking)
-    unread = [state.refused.get(need) for absent in lacking for need in absent]
-    why = next(filter(None, unread), None if state.rows else state.refused.get(ROWS))
-    return f"{needed}: {why}" if why else needed
+def _findings(state: RunState) -> tuple[Finding, ...]:
+    if not any(monitor.episodes for monitor in state.monitors):
+        return ()
+    relations = Relations(state.monitors)
+    findings = with_waste(diagnose(state.monitors, state.framework, relations), state, relations)
+    return with_causes(findings, state, relations)
 
 
 def _alert_views(state: RunState, findings: tuple[Finding, ...]) -> list[AlertView]:

@@ -16,7 +16,8 @@ from prometheus_client.exposition import choose_encoder, gzip_accepted
 from grpo_watch import __version__
 from grpo_watch.engine.metric_names import LABELLED, METRICS, prometheus_name, split_label
 from grpo_watch.engine.records import AlertState
-from grpo_watch.engine.snapshot import AlertView, RuleStatus, RunSnapshot
+from grpo_watch.engine.rule_views import RuleStatus
+from grpo_watch.engine.snapshot import AlertView, RunSnapshot
 from grpo_watch.notify.daemon_snapshot import ENGINE_BUCKETS, DaemonSnapshot, RunOverview
 from grpo_watch.notify.exposition_text import Encoder, FamilyLines, FormatCache, Sample, encoded, joined
 from grpo_watch.notify.message_text import about, clean

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.snapshot import UNJUDGED, RuleStatus, RunSnapshot, RunVerdict, caveats
+from grpo_watch.engine.rule_views import RuleStatus
+from grpo_watch.engine.snapshot import UNJUDGED, RunSnapshot, RunVerdict, caveats
 from grpo_watch.engine.snapshot import judged as judged  # noqa: PLC0414  reports take it from here
 from grpo_watch.runtime.blindness import headline
 from grpo_watch.runtime.finding_json import in_full, strict

@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, caveats
+from grpo_watch.engine.rule_views import RuleStatus, RuleView
+from grpo_watch.engine.snapshot import RunSnapshot, caveats
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.report.collect import Provenance, RunReport, counts
 from grpo_watch.report.text import facts, judgement_lines, printable, shown

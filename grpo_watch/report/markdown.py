@@ -8,7 +8,8 @@ from itertools import chain
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.snapshot import UNJUDGED, RuleStatus, RunSnapshot, RunVerdict, caveats
+from grpo_watch.engine.rule_views import RuleStatus
+from grpo_watch.engine.snapshot import UNJUDGED, RunSnapshot, RunVerdict, caveats
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.report.collect import Provenance, RunReport
 from grpo_watch.report.text import facts, judgement_lines, printable, shouted

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.snapshot import UNJUDGED, RuleStatus, RunSnapshot, RunVerdict, caveats
+from grpo_watch.engine.rule_views import RuleStatus
+from grpo_watch.engine.snapshot import UNJUDGED, RunSnapshot, RunVerdict, caveats
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.report.collect import ChannelReport, RunReport
 from grpo_watch.report.markup import Html, joined, prose, tag

@@ -13,7 +13,8 @@ from grpo_watch.engine.blind_reason import Blindness
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.judgement import guessed_lines
 from grpo_watch.engine.records import Scalar, Severity
-from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RuleStatus, RunSnapshot, caveats
+from grpo_watch.engine.rule_views import RuleStatus
+from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RunSnapshot, caveats
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.report.collect import RunReport
 from grpo_watch.runtime.blindness import blind_words, blindness, coverage, headline, judged_words

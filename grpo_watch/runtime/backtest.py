@@ -9,7 +9,8 @@ from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Tick
 from grpo_watch.engine.rule import Rule
-from grpo_watch.engine.snapshot import RuleStatus, RunSnapshot
+from grpo_watch.engine.rule_views import RuleStatus
+from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.runtime.offline import replay
 from grpo_watch.runtime.open_run import open_run
 from grpo_watch.runtime.pipeline import Pipeline

@@ -8,7 +8,8 @@ from types import MappingProxyType
 
 from grpo_watch.engine.blind_reason import Blindness
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.snapshot import NEEDS, RuleStatus, RuleView, RunSnapshot, RunVerdict
+from grpo_watch.engine.rule_views import NEEDS, RuleStatus, RuleView
+from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
 from grpo_watch.extras import PARQUET
 from grpo_watch.frameworks.framework_tables import frameworks
 

@@ -13,6 +13,7 @@ from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, Histogram, RunOver
 from grpo_watch.notify.dispatcher import ABANDON_SECONDS, NotificationDispatcher
 from grpo_watch.notify.routing import RoutedReceiver
 from grpo_watch.runtime.clock import Jumps
+from grpo_watch.runtime.intervals import FEW_RUNS, intervals
 from grpo_watch.runtime.rule_changes import RuleSet, RulesInForce
 from grpo_watch.runtime.run_detail import RunDetail
 from grpo_watch.runtime.run_registry import RunRegistry
@@ -24,8 +25,7 @@ from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import FoundRun
 
 POLL_SECONDS = 0.2
-"""Longest time between a write and its reading, without inotify."""
-TICK_SECONDS = 1.0
+"""Longest time between a write and its reading, without inotify and with few runs (``intervals``)."""
 STORE_SECONDS = 0.5
 """Where the turns of many runs take longer (a start), what was sent and read by then is stored between them."""
 HOUSEKEEPING_SECONDS = 60.0
@@ -106,6 +106,7 @@ class Daemon:
         self._drain_until: float | None = None
         self.done = False
         self._all_due = False
+        self._intervals = intervals(0)
         self._shown: Sequence[FoundRun] | None = None
         self._runs = self._view_runs()
         self._snapshot = self._take_snapshot()
@@ -165,11 +166,11 @@ class Daemon:
         self._reload(now)
         self._registry.take_found(now)
         due, more = self._give_turns(now, changed)
-        self._store(now, due)
+        self._store(now, due, self._intervals.store)
         read = self._registry.taken if self._registry.ready else self._shown
         if due or read is not self._shown or self._ticked_at == now:  # else all runs are as they were
             self._registry.end(now, set(due))
-            self._runs = self._view_runs()
+            self._runs = self._view_runs(count=len(due) < FEW_RUNS or self._ticked_at == now)
         if self._plan.exit_when_done and self._registry.over():
             self._finish()
         self._keep_house(now)
@@ -204,29 +205,31 @@ class Daemon:
 
     def _give_turns(self, now: float, changed: Collection[Path]) -> tuple[Sequence[WatchedRun], bool]:
         """Let the runs work that are due; which these are, and whether there is more to do at once."""
-        ticks = now - self._ticked_at >= TICK_SECONDS
+        watches, more = self._registry.watches(), False
+        apart = self._intervals = intervals(len(watches))
+        ticks = now - self._ticked_at >= apart.tick
         if ticks:
             self._ticked_at = now
         jumped = ticks and self._jumps.seen(now, self._timer())
-        watches, more = self._registry.watches(), False
-        line = first_in_line(watches)
-        due = [watch for watch in line if self._all_due or jumped or watch.due(now, changed, ticks=ticks)]
+        line, every = first_in_line(watches), self._all_due or jumped
+        due = [watch for watch in line if every or watch.due(now, changed, ticks=ticks, least=apart.read)]
         self._all_due = self._all_due and len(line) < len(watches)
         for watch in due:
-            more = watch.turn(now) or more
+            more = watch.turn(now, apart.listing) or more
             watch.set_problem(self._rules.problem, now)
             if ticks and not watch.over(now):
                 watch.tick(now, jumped=jumped)
             self._beat = self._timer()
             if self._beat - self._stored_at >= STORE_SECONDS:
-                self._store(now, due)
+                self._store(now, due, apart.store)
         concerned = self._dispatcher.broadcast(watches, due, ready=self.ready())
         return (due if concerned is due else watches), more or len(line) < len(watches)
 
-    def _store(self, now: float, watches: Sequence[WatchedRun]) -> None:
+    def _store(self, now: float, watches: Sequence[WatchedRun], apart: float = 0.0) -> None:
+        """Store and show what these runs have; what changed no alert if that is ``apart`` seconds old."""
         batches = []
         for watch in watches:
-            batch = watch.batch(now)
+            batch = watch.batch(now, apart)
             if batch is not None:
                 self._dispatcher.take(watch, batch, now)
                 batches.append(batch)
@@ -262,8 +265,9 @@ class Daemon:
             )
             self._state_bytes = self._state_writer.size()
 
-    def _view_runs(self) -> _RunViews:
-        records, errors = self._registry.counted()
+    def _view_runs(self, *, count: bool = True) -> _RunViews:
+        """What there is to show; ``count``: with what the sources counted since."""
+        records, errors = self._registry.counted() if count else (self._runs.records, self._runs.errors)
         runs = tuple(filter(None, (run.overview() for run in self._registry if not run.past)))
         return _RunViews(runs, tuple(filter(None, (run.overview() for run in self._registry.past()))), records, errors)
 

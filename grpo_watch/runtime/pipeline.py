@@ -11,6 +11,7 @@ from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.engine import ROWS_BETWEEN, Engine
 from grpo_watch.engine.records import ChannelElected, ChannelOpened, Item, Record, Transition
 from grpo_watch.engine.rule import Rule
+from grpo_watch.engine.rule_views import RuleViews
 from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.snapshot import RunSnapshot, take_snapshot
 from grpo_watch.frameworks.raw_block import RawBlock
@@ -114,10 +115,10 @@ class Pipeline:
                 yield run, due
                 before = due
 
-    def snapshot(self, run: str) -> RunSnapshot:
-        """The run now, immutable."""
+    def snapshot(self, run: str, views: RuleViews | None = None) -> RunSnapshot:
+        """The run now, immutable; ``views`` are the views of its rules as they were, where they are kept."""
         state = self._engine.run(run)
-        return take_snapshot(state, predicted_max_steps(state))
+        return take_snapshot(state, predicted_max_steps(state), views)
 
     @property
     def runs(self) -> tuple[str, ...]:

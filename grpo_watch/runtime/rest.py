@@ -20,9 +20,12 @@ class Rest:
     def __init__(self, now: float) -> None:
         self._gave_at = self._read_at = now
 
-    def due(self, now: float, *, ticks: bool) -> bool:
-        """Whether to read the run in this turn; ``ticks``: it is one in which runs get the time. A clock may jump."""
-        pause = min(LONGEST_SECONDS, (self._read_at - self._gave_at) / SHARE)
+    def due(self, now: float, *, ticks: bool, least: float = 0.0) -> bool:
+        """Whether to read the run in this turn; ``ticks``: it is one in which runs get the time. A clock may jump.
+
+        ``least`` are seconds to rest in any case.
+        """
+        pause = max(least, min(LONGEST_SECONDS, (self._read_at - self._gave_at) / SHARE))
         if pause < WHOLE_SECONDS:
             return abs(now - self._read_at) >= pause
         return ticks and abs(now - self._read_at) >= pause - WHOLE_SECONDS / 2  # ticks are a little off

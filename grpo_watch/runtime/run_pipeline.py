@@ -22,6 +22,7 @@ from grpo_watch.engine.records import (
     Tick,
     Transition,
 )
+from grpo_watch.engine.rule_views import RuleViews
 from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.snapshot import RunSnapshot, moved_by_time
 from grpo_watch.notify.notifications import NotificationContext
@@ -107,6 +108,7 @@ class RunPipeline:
         self._batch = StoredBatch(name, now, backlog=backlog)
         self._rules, self._labels = rules, labels
         self._snapshot: RunSnapshot | None = None
+        self._views = RuleViews()
         self._changes = 0
         self._shown: tuple[int, Mapping[str, str]] | None = None
 
@@ -144,6 +146,12 @@ class RunPipeline:
     def has_items(self) -> bool:
         """Whether there are items to store."""
         return bool(self._batch.items)
+
+    @property
+    def has_rows_only(self) -> bool:
+        """Whether there is nothing to store but items, none of which changed an alert."""
+        batch = self._batch
+        return not (batch.transitions or batch.alerts or batch.backlog or batch.fingerprints is not None)
 
     def alerts(self, rule: str | None = None) -> dict[Key, Alert]:
         """The run's alerts (of one rule) by rule and key."""
@@ -248,7 +256,7 @@ class RunPipeline:
         """
         now = (self._changes, self.state.refused)
         if self._snapshot is None or now != self._shown:
-            self._shown, snapshot = now, self._pipeline.snapshot(self.name)
+            self._shown, snapshot = now, self._pipeline.snapshot(self.name, self._views)
             if snapshot != self._snapshot:
                 self._snapshot = snapshot
         return self._snapshot
@@ -259,7 +267,7 @@ class RunPipeline:
         crashed = any(
             alert.state is AlertState.FIRING and alert.attempt == state.attempt
             for monitor in state.monitors
-            if monitor.detector.ends_run
+            if monitor.alerts and monitor.detector.ends_run
             for alert in monitor.alerts.values()
         )
         short = state.max_steps is not None and state.step < state.max_steps

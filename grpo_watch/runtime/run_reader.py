@@ -12,6 +12,7 @@ from grpo_watch.engine.records import Cursor, Item
 from grpo_watch.runtime.channel_merge import ChannelMerge
 from grpo_watch.runtime.channel_reading import ReadSoFar
 from grpo_watch.runtime.guarded_source import GuardedSource
+from grpo_watch.runtime.intervals import SECOND
 from grpo_watch.runtime.open_run import OpenedRun, OpenedSource, open_run
 from grpo_watch.runtime.pipeline import Pipeline
 from grpo_watch.runtime.unread_evidence import unread_evidence
@@ -23,10 +24,8 @@ from grpo_watch.sources.logs.rotated import base_of
 
 SLICE = 2_000
 """Items per slice: about 0.1 s of work, after which other runs have their turn."""
-SLOW_POLL_SECONDS = 1.0
-"""How often folders (checkpoints, dumps, configuration) are listed; logs are read at every turn …"""
 LONGEST_POLL_SECONDS = 20.0
-"""… and how often at least while the run gives nothing …"""
+"""How often folders (checkpoints, dumps, configuration) are listed at least while the run gives nothing …"""
 POLL_SHARE = 25.0
 """… for so many times as long as the pause."""
 
@@ -150,10 +149,10 @@ class RunReader:
         """All that the channels hold now (Unix seconds), in step order; see there."""
         return ChannelMerge(self._opened.sources, ReadSoFar(seen, now, lambda _: self.waiting), trusts)
 
-    def read(self, now: float, feed: Callable[[Item], None]) -> TurnResult:
-        """Feed a slice of what each channel has that is new."""
+    def read(self, now: float, feed: Callable[[Item], None], listing: float = SECOND) -> TurnResult:
+        """Feed a slice of what each channel has that is new; ``listing``: seconds between two listings of folders."""
         self.reads += 1
-        slow = abs(now - self._slow_at) >= self._pause(now)  # the clock may be set back
+        slow = abs(now - self._slow_at) >= self._pause(now, listing)  # the clock may be set back
         if slow:
             self._slow_at = now
         taken = [
@@ -198,10 +197,10 @@ class RunReader:
         """Free all file handles."""
         self._opened.close()
 
-    def _pause(self, now: float) -> float:
+    def _pause(self, now: float, least: float) -> float:
         """Seconds between two listings of the folders."""
         quiet = 0.0 if self.settling else abs(now - self._gave_at)
-        return min(LONGEST_POLL_SECONDS, max(SLOW_POLL_SECONDS, quiet / POLL_SHARE))
+        return max(least, min(LONGEST_POLL_SECONDS, quiet / POLL_SHARE))
 
     def _poll(self, source: OpenedSource, now: float, feed: Callable[[Item], None]) -> int:
         """Feed a slice of one channel; how many items that were."""

@@ -255,6 +255,8 @@ class RunRegistry:
         """Close a run's files and drop its windows; discovery wakes it when a file changes."""
         watch, tracked.watch = tracked.watch, None
         if watch is not None:
+            left = watch.remainder(now)
+            self._state_writer.commit([left] if left is not None else [], now)
             tracked.written = newest_write(tracked.found) if tracked.found is not None else 0.0
             count(watch, self._past, self._past_errors)
             tracked.channels = tuple(replace(status, read_at=None) for status in statuses(watch.reader))

@@ -110,11 +110,19 @@ class TrackedRun:
         )
 
     def _lacking(self, snapshot: RunSnapshot) -> tuple[str, ...]:
-        """The rules that lack evidence, worked out once per snapshot."""
-        if self._blind[0] is not snapshot:
+        """The rules that lack evidence, worked out again where the rules see something else, or a setting changed."""
+        last, lacking = self._blind
+        if last is None or not _sees_as(snapshot, last):
             missing = coverage(snapshot).missing.values()
-            self._blind = (snapshot, tuple(sorted(rule for rules in missing for rule in rules)))
-        return self._blind[1]
+            lacking = tuple(sorted(rule for rules in missing for rule in rules))
+        self._blind = (snapshot, lacking)
+        return lacking
+
+
+def _sees_as(snapshot: RunSnapshot, last: RunSnapshot) -> bool:
+    """Whether all that ``coverage`` asks of a snapshot is as it was."""
+    same = snapshot.rules is last.rules and snapshot.config == last.config and snapshot.framework == last.framework
+    return same and (snapshot.rows > 0) == (last.rows > 0)
 
 
 def newest_past(runs: Iterable[TrackedRun]) -> list[TrackedRun]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import PurePath
 
-from grpo_watch.engine.snapshot import ROWS
+from grpo_watch.engine.rule_views import ROWS
 from grpo_watch.extras import without_parquet
 from grpo_watch.frameworks.checkpoint_layouts import layout_of
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundRun

@@ -14,6 +14,7 @@ from grpo_watch.engine.records import Activity, AlertState, Cursor, EventKind, R
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.notify.notifications import NotificationContext
 from grpo_watch.runtime.channel_merge import one_by_one
+from grpo_watch.runtime.intervals import SECOND
 from grpo_watch.runtime.rest import Rest
 from grpo_watch.runtime.rule_changes import Key, RuleSet
 from grpo_watch.runtime.run_detail import RunDetail
@@ -90,14 +91,17 @@ class WatchedRun:
 
     # turns
 
-    def due(self, now: float, changed: Collection[Path], *, ticks: bool) -> bool:
-        """Whether it needs a turn: a run that has given nothing for a while gets fewer, unless its folder changed."""
-        if not self.ready or self._rest.due(now, ticks=ticks) or (self._awaits and self.waiting):
+    def due(self, now: float, changed: Collection[Path], *, ticks: bool, least: float = 0.0) -> bool:
+        """Whether it needs a turn: a run that has given nothing for a while gets fewer, unless its folder changed.
+
+        ``least`` are seconds between two reads.
+        """
+        if not self.ready or self._rest.due(now, ticks=ticks, least=least) or (self._awaits and self.waiting):
             return True
         return bool(changed) and any(source.path.parent in changed for source in self.reader.channels)
 
-    def turn(self, now: float) -> bool:
-        """Work for a slice; whether there is more to do at once."""
+    def turn(self, now: float, listing: float = SECOND) -> bool:
+        """Work for a slice; whether there is more to do at once. ``listing``: seconds between listings of folders."""
         if self._work is not None:
             more = next(self._work, None)
             if more is not None:
@@ -105,7 +109,7 @@ class WatchedRun:
                 return more
             self._work, self.ready, self._awaits = None, True, True
             return True
-        taken = self.reader.read(now, self._run_pipeline.feed)
+        taken = self.reader.read(now, self._run_pipeline.feed, listing)
         if taken.items:
             self._run_pipeline.touch(now)
         self._rest.read(now, gave=taken.items > 0)
@@ -136,8 +140,13 @@ class WatchedRun:
         if self.ready:
             self._open()
 
-    def batch(self, now: float) -> StoredBatch | None:
-        """What to store since the last call; None when there is nothing, or nothing that agrees yet."""
+    def batch(self, now: float, apart: float = 0.0) -> StoredBatch | None:
+        """What to store since the last call; None when there is nothing, or nothing that agrees yet.
+
+        Rows that change no alert may wait for ``apart`` seconds: after a crash they would be read again.
+        """
+        if self._looked and self._run_pipeline.has_rows_only and 0.0 <= now - self._cursors_at < apart:
+            return None
         moved = any(self.reader.touched()) and now - self._cursors_at >= CURSOR_SECONDS
         looks = self.ready and not self._looked
         if not self._safe or not (self._run_pipeline.has_news or moved or looks):
@@ -151,6 +160,10 @@ class WatchedRun:
         self._cursors_at = now
         self.reader.stored()
         return batch
+
+    def remainder(self, now: float) -> StoredBatch | None:
+        """The rows that wait to be stored, when the run is let go; None where there is anything else as well."""
+        return self.batch(now) if self._looked and self._run_pipeline.has_rows_only else None
 
     def snapshot(self) -> RunSnapshot:
         """A snapshot of the run now; the same object as before when nothing changed."""

@@ -14,7 +14,8 @@ from starlette.responses import Response
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, caveats
+from grpo_watch.engine.rule_views import RuleStatus, RuleView
+from grpo_watch.engine.snapshot import RunSnapshot, caveats
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.notify.daemon_snapshot import RunOverview
 from grpo_watch.notify.message_text import plain

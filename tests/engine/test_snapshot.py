@@ -21,8 +21,9 @@ from grpo_watch.engine.records import (
     Severity,
     Tick,
 )
+from grpo_watch.engine.rule_views import RuleStatus, RuleView
 from grpo_watch.engine.run_state import RunState
-from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, RunVerdict, caveats, take_snapshot, verdict_of
+from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict, caveats, take_snapshot, verdict_of
 from tests.support.records import Scripted, a_rule, row
 
 INFO, WARNING, CRITICAL = Severity

@@ -22,8 +22,10 @@ from grpo_watch.notify import outbox as queue
 from grpo_watch.notify.delivery_worker import DeliveryWorker, WorkerContext
 from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.routing import RoutedReceiver
+from grpo_watch.runtime import daemon
 from grpo_watch.runtime.clock import SteadyClock
 from grpo_watch.runtime.daemon import Daemon
+from grpo_watch.runtime.intervals import Intervals
 from grpo_watch.runtime.rule_changes import RuleSet
 from grpo_watch.runtime.state_writer import StateWriter
 from grpo_watch.sources.discovery.discover import Discoverer
@@ -65,10 +67,12 @@ class PipelineMachine(RuleBasedStateMachine):
 
     # the process
 
-    @initialize(overflows=st.sampled_from([False, False, True]))
-    def begin(self, overflows: bool) -> None:  # noqa: FBT001  hypothesis passes by name
-        """One quiet row per run is there at the first look; so nothing is a backlog."""
+    @initialize(overflows=st.sampled_from([False, False, True]), crowded=st.booleans())
+    def begin(self, overflows: bool, crowded: bool = False) -> None:  # noqa: FBT001, FBT002  hypothesis passes names
+        """One quiet row per run is there at the first look; so nothing is a backlog. A crowd is stored less often."""
         self.overflows = overflows
+        self.crowd = patch.object(daemon, "intervals", lambda _: Intervals(store=20.0) if crowded else Intervals())
+        self.crowd.start()
         self.limits = patch.multiple(queue, MOST_WAITING=FEW if overflows else 10_000, DIGEST_FROM=3)
         self.limits.start()
         for log in self.logs.values():
@@ -290,6 +294,7 @@ class PipelineMachine(RuleBasedStateMachine):
                 self.check()
                 self.store.close()
                 self.limits.stop()
+                self.crowd.stop()
         finally:
             for wire in self.wires.values():
                 wire.close()

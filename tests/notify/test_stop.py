@@ -13,7 +13,7 @@ import pytest
 from grpo_watch.config.schema import Settings
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import EventKind, RunEvent, Severity
-from grpo_watch.engine.snapshot import RuleStatus, RuleView
+from grpo_watch.engine.rule_views import RuleStatus, RuleView
 from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, RunOverview, RunStanding
 from grpo_watch.notify.notification import DeliveryOutcome, DeliveryResult, Notification, Receiver
 from grpo_watch.notify.receiver_context import ReceiverContext

@@ -14,7 +14,8 @@ from grpo_watch.cli.check import check_runs, find_runs
 from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.blind_reason import Blindness, NotApplicable, NotYet, blindness_of
 from grpo_watch.engine.records import Setting, Severity, Tick
-from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot
+from grpo_watch.engine.rule_views import RuleStatus, RuleView
+from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.runtime.blindness import GIVEN, blindness, coverage, coverage_line
 from grpo_watch.runtime.rule_changes import rule_set
 from tests.support.bundles import unpack

@@ -52,11 +52,11 @@ def test_each_short_life_reports_some_alerts_that_ended(tmp_path: Path, monkeypa
         run.write(0.2)
     turn, left = WatchedRun.turn, [0]
 
-    def mortal(self: WatchedRun, now: float) -> bool:
+    def mortal(self: WatchedRun, now: float, listing: float) -> bool:
         left[0] -= 1
         if left[0] < 0:
             raise Killed
-        return turn(self, now)
+        return turn(self, now, listing)
 
     monkeypatch.setattr(WatchedRun, "turn", mortal)
     resolved = []

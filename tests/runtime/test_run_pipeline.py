@@ -11,7 +11,8 @@ from grpo_watch.engine.detector import QUIET, Detector, RunView
 from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.records import EndState, EventKind, Item, MetricRow, RawRow, Reading, RunEvent, Stream, Tick
 from grpo_watch.engine.rule import Rule
-from grpo_watch.engine.snapshot import RuleStatus, moved_by_time, take_snapshot
+from grpo_watch.engine.rule_views import RuleStatus, RuleViews
+from grpo_watch.engine.snapshot import moved_by_time, take_snapshot
 from grpo_watch.runtime.rule_changes import rule_set
 from grpo_watch.runtime.run_pipeline import RunEnd, RunPipeline
 from tests.model.test_sleep import wander
@@ -112,10 +113,10 @@ def test_where_nothing_happens_no_snapshot_is_made() -> None:
     one, made = run_pipeline(), 0
     take = one._pipeline.snapshot
 
-    def counted(run: str) -> object:
+    def counted(run: str, views: RuleViews) -> object:
         nonlocal made
         made += 1
-        return take(run)
+        return take(run, views)
 
     one._pipeline.snapshot = counted  # type: ignore[method-assign,assignment]
     for item in recorded(FROZEN).in_turn():

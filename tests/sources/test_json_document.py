@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from grpo_watch.engine.records import RawRow
+from grpo_watch.sources.base import Skip
 from grpo_watch.sources.discovery.discover import discover
 from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.logs.json_document import JsonDocumentSource
@@ -118,3 +119,73 @@ def test_a_settings_file_on_one_line_holds_no_rows(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"learning_rate": 1e-6, "loss_type": "dapo"}\n')
 
     assert kinds(tmp_path) == set()
+
+
+def of_run(shift: int, rows: int) -> dict[str, list[float]]:
+    """A run's arrays."""
+    return {"steps": [*range(1, rows + 1)], "reward": [shift + n / 10 for n in range(rows)], "kl": [0.01] * rows}
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_runs_with_the_same_metrics_are_runs_of_their_own(tmp_path: Path, wrapped: bool) -> None:  # noqa: FBT001
+    path = tmp_path / "curves.json"
+    runs = {"base": of_run(0, 4), "more KL": of_run(1, 6)}
+    path.write_text(json.dumps({"curves": runs} if wrapped else runs))
+    assert [run.name for run in discover(tmp_path)] == ["curves.json#base", "curves.json#more KL"]
+    source = JsonDocumentSource("curves.json#more KL", path, [tmp_path])
+    found = [item for item in source.poll(None) if isinstance(item, RawRow)]
+    assert [(row.step, row.values["reward"]) for row in found] == [(n + 1, 1 + n / 10) for n in range(6)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"eval": of_run(0, 4)},
+        {"validation_history": of_run(0, 4)},
+        {"rollouts": [{"reward": 0.5, "length": 10}] * 5},
+        {"summary": {"reward": 0.5}},
+        {"more": {"steps": [1, 2], "reward": [0.1, 0.2], "kl": [0.0, 0.0]}},
+    ],
+)
+def test_what_lies_beside_a_run_is_no_run(tmp_path: Path, other: dict[str, Any]) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps({"train": of_run(0, 5), **other}))
+    assert len(discover(tmp_path)) == 1
+    rows, source = read(path)
+    assert len(rows) == 5
+    assert not source.stats.problem
+
+
+def test_rows_beside_the_run_are_reported(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps({"train": of_run(0, 5), "eval": of_run(0, 4)}))
+    _, source = read(path)
+    assert source.stats.skipped == {Skip.NOT_A_ROW: 1}
+    assert source.stats.first_bad == "not-a-row: eval: 4 rows are left aside"
+
+
+STEPS = [{"step": n, "reward": n / 10, "loss": 0.1} for n in range(1, 6)]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_list_of_runs_with_rows_of_their_own(tmp_path: Path, wrapped: bool) -> None:  # noqa: FBT001
+    path = tmp_path / "sweep.json"
+    runs = [{"tag": f"lr{n}", "lr": n, "peak_reward": 0.5, "step_log": STEPS} for n in (1, 2, 3)]
+    path.write_text(json.dumps({"results": runs} if wrapped else runs))
+    assert [run.name for run in discover(tmp_path)] == [f"sweep.json#lr{n}" for n in (1, 2, 3)]
+    source = JsonDocumentSource("sweep.json#lr2", path, [tmp_path])
+    assert [item.step for item in source.poll(None) if isinstance(item, RawRow)] == [1, 2, 3, 4, 5]
+
+
+def test_runs_without_a_name_are_numbered(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.json"
+    path.write_text(json.dumps([{"history": STEPS}, {"history": STEPS}]))
+    assert [run.name for run in discover(tmp_path)] == ["sweep.json#1", "sweep.json#2"]
+
+
+def test_rows_with_their_completions_are_no_runs(tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    completions = [{"text": "a", "reward": n / 4} for n in range(4)]
+    path.write_text(json.dumps([{"step": n, "reward": 0.5, "completions": completions} for n in range(1, 6)]))
+    assert [run.name for run in discover(tmp_path)] == [tmp_path.name]
+    assert [row.step for row in read(path)[0]] == [1, 2, 3, 4, 5]

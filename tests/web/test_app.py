@@ -17,7 +17,8 @@ from grpo_watch.cli.kept_runs import compared, reported
 from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, RunVerdict
+from grpo_watch.engine.rule_views import RuleStatus, RuleView
+from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
 from grpo_watch.errors import UsageError
 from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.notify.exposition import visible

@@ -244,7 +244,7 @@ def _channel(part: FoundPart, draft: RunDraft, segment: int) -> FoundChannel:
     name = _relative(part.path if part.path != part.folder else part.folder / suffix, draft.root)
     if part.what is ChannelContent.TRACKIO:
         name = channel_name(name, part)
-    elif part.what is ChannelContent.TABLE:
+    elif part.what in {ChannelContent.TABLE, ChannelContent.JSON_DOCUMENT}:
         name = table_runs.channel_name(name, part)
     return FoundChannel(name, part.what, part.path, segment, own_end or metrics_end, in_folder=not draft.lone)
 

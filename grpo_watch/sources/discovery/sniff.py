@@ -25,7 +25,7 @@ from grpo_watch.sources.logs.console_markers import REFUSED
 from grpo_watch.sources.logs.console_parser import dies
 from grpo_watch.sources.logs.envelope import bare_text
 from grpo_watch.sources.logs.framework_lines import framework_of
-from grpo_watch.sources.logs.json_document import holds_rows, whole_text
+from grpo_watch.sources.logs.json_document import holds_rows, nests_rows, whole_text
 from grpo_watch.sources.logs.notebook import holds_run
 from grpo_watch.sources.logs.own_rows import holds_own_rows
 from grpo_watch.sources.logs.table_kinds import HEADER_NEEDED, TABLES, holds_table
@@ -325,7 +325,7 @@ def _notebook(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
 def _json(path: Path, roots: Sequence[Path], head: bytes) -> SniffedFile:
     name = path.name
     listed = head.lstrip()[:1] == b"[" and b'"loss"' in head[:4096] and INNER.search(head, 0, 4096) is None
-    stepped = listed and b'"step"' in head[:4096]
+    stepped = listed and b'"step"' in head[:4096] and not nests_rows(head[:4096])
     if name == "trainer_state.json" or b'"log_history"' in head[:4096] or stepped:
         return SniffedFile(ChannelContent.TRAINER_STATE)
     if BY_LINE.match(head):

@@ -1,4 +1,4 @@
-"""Splits a table that holds several runs into a run each."""
+"""Splits a table or a JSON document that holds several runs into a run each."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pathlib import Path
 
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft
-from grpo_watch.sources.logs.json_document import whole_text
+from grpo_watch.sources.discovery.sniff import ChannelContent
+from grpo_watch.sources.logs.json_document import runs_of, whole_text
 from grpo_watch.sources.logs.table_arms import LOOKED_AT, arms_of
 
 MARK = "#"
 
 
 def per_arm(draft: RunDraft, roots: Sequence[Path]) -> list[RunDraft]:
-    """A draft for each run in the tables of a draft; a table of one run stays where it is."""
+    """A draft for each run in the tables and documents of a draft; what holds one run stays where it is."""
     split: list[RunDraft] = []
     rest: list[FoundPart] = []
     for part in draft.parts:
@@ -41,9 +42,12 @@ def channel_name(relative: str, part: FoundPart) -> str:
 
 
 def _names(part: FoundPart, roots: Sequence[Path]) -> tuple[str, ...]:
-    if part.what.value != "metrics table" or part.path.suffix not in {".csv", ".tsv"} or part.job is not None:
+    document = part.what is ChannelContent.JSON_DOCUMENT
+    table = part.what is ChannelContent.TABLE and part.path.suffix in {".csv", ".tsv"}
+    if part.job is not None or not (document or table):
         return ()
     with suppress(OSError, SourceError):
         text = whole_text(part.path, (*roots, part.path.resolve().parent), LOOKED_AT)
-        return arms_of(text).names if text is not None else ()
+        if text is not None:
+            return runs_of(text) if document else arms_of(text).names
     return ()
