@@ -27,8 +27,10 @@ AGREES = frozenset(
 """Second signals which show that the groups are not merely solved."""
 REPEATED = 0.5
 """Share of copies inside groups from which copies explain the equal rewards."""
-
-
+WITHOUT: Bounds = MappingProxyType(
+    dict.fromkeys(("reward_zero_std_ratio", "reward_group_std", "reward_batch_std", "advantage_max"), NEVER)
+)
+"""Rows without the spread of groups change nothing, unless a dumped batch waits for its row."""
 SMALL_GROUPS = LikelyCause(
     "Groups of {num_generations}: few samples are often all right or all wrong; 8 or more give a signal.",
     bounds={"num_generations": (2, 4)},
@@ -88,6 +90,9 @@ class RewardVarianceCollapse(DeadRowsInBlocks):
                 self.silent.alive |= self.silent_rows.spread
                 return self._judge(record, ratio, run)
         if run.trend.silent.first is not None:
+            return SILENT
+        if isinstance(record, MetricRow) and not self.batches.any_waits:
+            self.quiet_while = WITHOUT
             return SILENT
         rows = [(row, no_signal_ratio(row) or 0.0) for row in self.batches.take(record, run)]
         readings = [replace(said, step=row.step) for row, ratio in rows for said in self._judge(row, ratio, run)]
