@@ -9,6 +9,7 @@ from pathlib import Path
 
 from grpo_watch.engine.records import Cursor, Item, Scalar
 from grpo_watch.frameworks import row_numbers
+from grpo_watch.frameworks.raw_block import RawBlock
 from grpo_watch.sources.base import Skip, Source, SourceStats
 from grpo_watch.sources.logs.alike_lines import AlikeLines
 from grpo_watch.sources.logs.barred_rows import BarredRows
@@ -80,7 +81,7 @@ class ConsoleSource(Source):
         self._queue.extend(self._parser.flush(None))
         yield from self._give()
 
-    def backlog(self) -> Iterator[Item]:
+    def backlog(self) -> Iterator[Item | RawBlock]:
         """Everything; usual rows between bars are read many at a time."""
         self._parser.resumable = False
         if self._again:
