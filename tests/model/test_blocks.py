@@ -49,8 +49,8 @@ def fits(row: MetricRow, before: MetricRow | None) -> bool:
 
 def a_block(rows: Sequence[MetricRow]) -> Block:
     first = rows[0]
-    values = {name: [row.values[name] or 0.0 for row in rows] for name in first.values}
-    raw = {name: [row.raw[name] or 0.0 for row in rows] for name in first.raw}
+    values = {name: [n for row in rows if (n := row.values[name]) is not None] for name in first.values}
+    raw = {name: [n for row in rows if (n := row.raw[name]) is not None] for name in first.raw}
     times = [row.time for row in rows if row.time is not None]
     return Block(RUN, first.attempt, [row.step for row in rows], values, raw, first.resolution, times or None)
 
@@ -115,6 +115,30 @@ def shown(state: RunState) -> object:
     return take_snapshot(state), tracks, summed, noise, at, pace, clock, still, recent
 
 
+def of_batches(values: dict[str, float | None]) -> dict[str, float | None]:
+    """The row of a framework that logs the spread of all rewards of a batch."""
+    renamed = {name.replace("reward_group_std", "reward_batch_std"): value for name, value in values.items()}
+    return {name: value for name, value in renamed.items() if name != "reward_zero_std_ratio"}
+
+
+def of_advantages(values: dict[str, float | None]) -> dict[str, float | None]:
+    """The row of a framework that logs no spread but advantages, which are 0 in a batch without any."""
+    spread = values["reward_group_std"] or 0.0
+    dead = (values["reward_zero_std_ratio"] or 0.0) >= EXACTLY
+    highest = 0.0 if dead else spread
+    return {**without_spread(values), "advantage_max": highest, "advantage_min": -highest}
+
+
+def without_spread(values: dict[str, float | None]) -> dict[str, float | None]:
+    """The row of a framework that says nothing of groups, nor of the reference."""
+    return {name: value for name, value in values.items() if name not in {*SPREADS, "kl_reference"}}
+
+
+SPREADS = ("reward_group_std", "reward_zero_std_ratio")
+STYLES = (dict, dict, of_batches, of_advantages, without_spread)
+"""How runs show the spread inside groups."""
+
+
 def a_long_run(rng: random.Random, rows: int) -> Iterator[Record]:
     """A run with many usual rows between jumps of one metric, in which blocks are long."""
     names = [name for name in LEVELS if name not in ALONE or rng.random() < 0.04]
@@ -123,6 +147,7 @@ def a_long_run(rng: random.Random, rows: int) -> Iterator[Record]:
     if rng.random() < 0.3:
         names = [name for name in names if not name.endswith("[b]")]
     resolution, attempt, step, frozen = rng.choice([None, 1e-8]), 1, 0, set[str]()
+    style = rng.choice(STYLES)
     for number in range(rows):
         step += 1
         if number > 50 and rng.random() < 0.004:
@@ -147,6 +172,7 @@ def a_long_run(rng: random.Random, rows: int) -> Iterator[Record]:
             for name, usual in level.items()
             if name in names
         }
+        values = style(values)
         yield MetricRow(RUN, Stream.TRAIN, attempt, step, values, dict(values), resolution=resolution)
         if rng.random() < 0.003:
             yield Tick(float(step))

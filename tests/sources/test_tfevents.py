@@ -7,6 +7,7 @@ import json
 import math
 import struct
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +23,7 @@ from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.records import Cursor, EventKind, Item, RawRow, RunConfig, RunEvent, Stream
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.logs.console import ConsoleSource
-from grpo_watch.sources.trackers import tf_event
+from grpo_watch.sources.trackers import tf_event, tfevents
 from grpo_watch.sources.trackers.tfevents import TfeventsSource
 from tests.support.bundles import unpack
 from tests.support.channel import Opens, grown, restarted, rows, whole
@@ -121,6 +122,23 @@ def test_lone_scalars_are_read_as_all_events_are(step: int, time: float, tag: st
     ).SerializeToString()
     unknown = b"\x98\x06\x01"  # field 99, the number 1
     assert tf_event.decode(payload) == tf_event.decode(payload + unknown)
+
+
+TAGS = ("train/loss", "train/reward", "train/epoch", "eval/reward", "profiling/step", "train/train_runtime", "epoch")
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from((1, 2, 3, -1)), st.sampled_from(TAGS), st.integers(0, 9)), min_size=4, max_size=9
+    )
+)
+def test_numbers_of_a_step_are_joined_as_if_they_came_one_by_one(events: list[tuple[int, str, int]]) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        path = written(Path(folder), *(scalar(*event) for event in events))
+        joined = whole(opens(path)), restarted(opens(path))
+        patch.setattr(tfevents, "MOST_JOINED", 1)
+        assert (whole(opens(path)), restarted(opens(path))) == joined
 
 
 def test_a_real_writer_is_followed_while_it_writes(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from wandb.proto.wandb_internal_pb2 import (
     ConfigRecord,
     HistoryItem,
     HistoryRecord,
+    HistoryStep,
     OutputRawRecord,
     Record,
     RunExitRecord,
@@ -104,6 +105,19 @@ def test_short_items_are_read_as_long_ones(key: str, value: str) -> None:
     unknown = b"\x98\x06\x01"  # field 99, the number 1
     read = [wandb_record.decode(_history_of(one)) for one in (plain, plain + unknown)]
     assert read[0] == read[1]
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.text(max_size=140), min_size=1, max_size=2), st.text(max_size=140)), max_size=5),
+    st.integers(0, 300),
+)
+def test_calls_are_read_at_once_as_item_by_item(items: list[tuple[list[str], str]], step: int) -> None:
+    """The client puts the step behind the items; a field that the reader doesn't know makes it read each by itself."""
+    row = HistoryRecord(item=[item(value, *path) for path, value in items], step=HistoryStep(num=step))
+    plain = Record(history=row).SerializeToString()
+    for one in row.item:
+        one.MergeFromString(b"\x98\x06\x01")
+    assert wandb_record.decode(plain) == wandb_record.decode(Record(history=row).SerializeToString())
 
 
 def _history_of(message: bytes) -> bytes:

@@ -27,8 +27,12 @@ AGREES = frozenset(
 """Second signals which show that the groups are not merely solved."""
 REPEATED = 0.5
 """Share of copies inside groups from which copies explain the equal rewards."""
-
-
+ONLY_AS = MappingProxyType({"dead-reward-component": (ZeroStdKind.CONSTANT.value, ZeroStdKind.NEVER_SCORED.value)})
+"""A constant component explains only that all rewards are the same."""
+WITHOUT: Bounds = MappingProxyType(
+    dict.fromkeys(("reward_zero_std_ratio", "reward_group_std", "reward_batch_std", "advantage_max"), NEVER)
+)
+"""Rows without the spread of groups change nothing, unless a dumped batch waits for its row."""
 SMALL_GROUPS = LikelyCause(
     "Groups of {num_generations}: few samples are often all right or all wrong; 8 or more give a signal.",
     bounds={"num_generations": (2, 4)},
@@ -50,9 +54,7 @@ class RewardVarianceCollapse(DeadRowsInBlocks):
         "reward-collapse",
         "near-duplicate-completions",
     )
-    explained_only_as = MappingProxyType(
-        {"dead-reward-component": (ZeroStdKind.CONSTANT.value, ZeroStdKind.NEVER_SCORED.value)}
-    )
+    explained_only_as = ONLY_AS
     wastes = WasteKind.STEPS
     likely_causes = (NARROW, SMALL_GROUPS)
 
@@ -69,7 +71,6 @@ class RewardVarianceCollapse(DeadRowsInBlocks):
         }
     )
     looks_back = 64
-    share: float
     rows: int
     dead_rows: int
 
@@ -87,7 +88,9 @@ class RewardVarianceCollapse(DeadRowsInBlocks):
             if ratio is not None:
                 self.silent.alive |= self.silent_rows.spread
                 return self._judge(record, ratio, run)
-        if run.trend.silent.first is not None:
+        rows_tell = run.trend.silent.first is not None
+        if rows_tell or (isinstance(record, MetricRow) and not self.batches.any_waits):
+            self.quiet_while = self.quiet_while if rows_tell else WITHOUT
             return SILENT
         rows = [(row, no_signal_ratio(row) or 0.0) for row in self.batches.take(record, run)]
         readings = [replace(said, step=row.step) for row, ratio in rows for said in self._judge(row, ratio, run)]
@@ -99,8 +102,7 @@ class RewardVarianceCollapse(DeadRowsInBlocks):
     def _judge(self, record: MetricRow, ratio: float, run: RunView) -> Iterable[Reading]:
         silent = self.silent
         silent.take(ratio, record.step, self.per_row.count(run))
-        reward = number(record, "reward_mean")
-        if reward is not None:
+        if (reward := number(record, "reward_mean")) is not None:
             self.rewards.push(reward)
             self.lowest, self.highest = min(self.lowest, reward), max(self.highest, reward)
         self.quiet_while = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from math import comb, inf, isfinite
 
 from grpo_watch.detectors.shared.new_batches import NewBatches
@@ -24,6 +25,11 @@ class SpreadOfBatches:
     def __init__(self) -> None:
         self._new = NewBatches()
         self._waiting: deque[MetricRow] = deque(maxlen=BATCHES_AHEAD)
+
+    @property
+    def any_waits(self) -> bool:
+        """Whether any batch waits for its row."""
+        return bool(self._waiting)
 
     def take(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> list[MetricRow]:
         """The batches that may be judged now, as rows of ``reward_zero_std_ratio`` and, where it is known, the mean.
@@ -135,6 +141,12 @@ class CountedRows:
         self.dead_since = step if self._dead == 1 else self.dead_since
         covered = self._dead >= LEAST_DEAD and self._dead * batches >= self._rows
         self._covered = self._covered or covered or self._dead >= self._dead_rows
+
+    def take_alive(self, shares: Sequence[float]) -> None:
+        """Account for rows some of whose groups have spread, after nothing but such rows, once they are enough."""
+        self.shares.push_all(shares)
+        self.alive, self.several = True, self.several or max(shares) > 0.0
+        self._dead, self._covered, self.usual = 0, False, None
 
     def by_chance(self, past: CountedTrend) -> bool:
         """Whether rows of a single group are as dead as now and then in this run (``past``: all its rows, these too).

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 from math import inf
 
-from grpo_watch.engine.block import Block
+from grpo_watch.engine.block import Block, spreads_of_completions
 from grpo_watch.engine.evidence import spread_of_completions
 from grpo_watch.engine.long_mean import SPREADS, LongMean
 from grpo_watch.engine.trend import CUT_OFF, ENTROPY_LOW, LENGTH_LOW, MOST, REPEATED, MetricTrend, RewardTrend, Trend
@@ -66,7 +66,8 @@ def until_reward_falls(trend: Trend, share: float, block: Block) -> int:
     pairs = [(reward.highest, reward.start)]
     if long.mean is not None and long.start is not None:
         pairs.append((long.highest, long.start))
-    least = min(_least_loss(low, best, low - start, share, reward.spread.highest) for low, start in pairs)
+    spread = max(reward.spread.highest, 0.0) if spreads_of_completions(block.values) else reward.spread.highest
+    least = min(_least_loss(low, best, low - start, share, spread) for low, start in pairs)
     least -= MARGIN * abs(best)
     return len(block) if best - min(means) < least else _first_fall(means, reward.highest, least, len(block))
 
@@ -107,7 +108,7 @@ def _first_fall(means: Iterable[float], best: float, least: float, rows: int) ->
 def _least_loss(low: float, best: float, gain: float, share: float, spread: float) -> float:
     """No more than what must be lost (``long_mean.lost``) while the best lies between two values.
 
-    ``gain`` is that of the lower one; the spread may become known, or larger.
+    ``gain`` is that of the lower one; the spread, if it is not negative, may become larger.
     """
     from_zero = share * max(low, gain) if low > 0.0 else max(-best, share * gain)
-    return min(from_zero, max(SPREADS * max(spread, 0.0), share * gain))
+    return from_zero if spread < 0.0 else min(from_zero, max(SPREADS * spread, share * gain))

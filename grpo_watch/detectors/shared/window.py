@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 
 class Window:
@@ -28,6 +29,17 @@ class Window:
         self.total += value
         self.values.append(value)
         self.full = len(self.values) == self.values.maxlen
+
+    def push_all(self, values: Sequence[float]) -> None:
+        """Add numbers, as if one after the other."""
+        room, total = (self.values.maxlen or 0) - len(self.values), self.total
+        for value in values[:room]:
+            total += value
+        for value, oldest in zip(values[room:], chain(self.values, values), strict=False):
+            total -= oldest
+            total += value
+        self.values.extend(values)
+        self.total, self.full = total, len(self.values) == self.values.maxlen
 
     def mean(self) -> float | None:
         """Arithmetic mean; None while empty."""

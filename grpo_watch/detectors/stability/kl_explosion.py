@@ -10,7 +10,7 @@ from grpo_watch.detectors.shared.setting_causes import RATES, UNHELD
 from grpo_watch.detectors.shared.window import SortedWindow
 from grpo_watch.detectors.stability.generation_rows import GenerationRows
 from grpo_watch.detectors.stability.reference_origin import ReferenceOrigin
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView
+from grpo_watch.engine.detector import NEVER, QUIET, SILENT, Bounds, Detector, Param, RunView
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.likely_causes import LikelyCause
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
@@ -20,6 +20,8 @@ from grpo_watch.engine.trend import TrendSign, named, shown
 AGREEING = frozenset(
     {TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.CUT_OFF, TrendSign.TEXTS_REPEAT, TrendSign.LENGTH_FELL}
 )
+WITHOUT: Bounds = MappingProxyType({"kl_reference": NEVER})
+"""Rows without KL change nothing."""
 WHILE_GAINING = frozenset({TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.TEXTS_REPEAT})
 """Second signs while the reward is above its start: changed lengths were then learned."""
 
@@ -73,6 +75,7 @@ class KlExplosion(Detector):
         """Judge one train row that carries KL."""
         kl = number(record, "kl_reference")
         if kl is None:
+            self.quiet_while = WITHOUT if self.quiet_while is None else self.quiet_while
             return SILENT
         kl = abs(kl)
         self.origin.push(record.step, kl)

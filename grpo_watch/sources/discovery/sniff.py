@@ -21,8 +21,8 @@ from grpo_watch.sources.completions.rollout_dumps import holds_dump
 from grpo_watch.sources.discovery.markdown import holds_log
 from grpo_watch.sources.discovery.reward_lines import rewards_by_step
 from grpo_watch.sources.files import open_regular
+from grpo_watch.sources.logs.console_end import dies
 from grpo_watch.sources.logs.console_markers import REFUSED
-from grpo_watch.sources.logs.console_parser import dies
 from grpo_watch.sources.logs.envelope import bare_text
 from grpo_watch.sources.logs.framework_lines import framework_of
 from grpo_watch.sources.logs.json_document import holds_rows, nests_rows, whole_text

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from grpo_watch.engine.records import EventKind, Item, RunConfig, RunEvent, Scalar
+from grpo_watch.engine.records import EventKind, Item, RunConfig, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import frameworks
-from grpo_watch.frameworks.line_reader import MetricLine
+from grpo_watch.frameworks.line_reader import LineLayout, MetricLine
 from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.frameworks.setting_names import canonical_settings, framework_of_settings
 from grpo_watch.sources.base import Skip, SourceStats
@@ -50,16 +50,6 @@ STRANGE = 80
 LEFT_OUT = "journalctl wrote null for a line of more than 4096 bytes: write the log with `journalctl --all -o json`"
 
 
-ENDS = frozenset({EventKind.TRACEBACK, EventKind.KILLED, EventKind.CONFIG_ERROR})
-
-
-def dies(text: bytes) -> bool:
-    """Whether a piece of a log names how its job died."""
-    parser = ConsoleParser("", 0, SourceStats(), {})
-    items = [item for line in re.split(rb"[\r\n]+", text) for item in parser.feed(line, None)]
-    return any(isinstance(item, RunEvent) and item.kind in ENDS for item in [*items, *parser.flush(None)])
-
-
 class ConsoleParser(ConsoleRows):
     """Takes the pieces of a console log one by one and gives their items."""
 
@@ -96,7 +86,7 @@ class ConsoleParser(ConsoleRows):
 
     def feed(self, data: bytes, seen: float | None) -> list[Item]:
         """The items of one piece (what is between two carriage returns or line ends)."""
-        self._out, self._seen, self._savable = [], seen, self.idle
+        self._out, self._seen, self._savable = [], seen, self.idle and self.resumable
         left_out = self._envelope.left_out
         pieces = self._envelope.take(data)
         if self._envelope.left_out > left_out:
@@ -109,6 +99,33 @@ class ConsoleParser(ConsoleRows):
             self._piece(piece)
         self._settle()
         return self._out
+
+    @property
+    def settled(self) -> bool:
+        """Whether bars and rows are no more than they look like: nothing is held back, no other shape is looked for."""
+        plain = self.idle and self.steps.total is not None and self._lines.no_numbers
+        return plain and not self._may_be_own and not self._errors.inside
+
+    @property
+    def between_rows(self) -> bool:
+        """Whether nothing is held back in the log of a framework that is known."""
+        return self.idle and bool(self.framework)
+
+    def layout(self, line: bytes) -> LineLayout | None:
+        """How a row of a framework's own looks, where it is the only thing in its line."""
+        return self._lines.layout(line) if b"%" not in line and line[-1:] != b"(" else None
+
+    def take_row(self, row: MetricLine) -> list[Item]:
+        """The items of such a row, which comes while nothing is held back."""
+        self._out, self._seen = [], None
+        self.went_on()
+        self._line(row)
+        return self._out
+
+    def went_on(self) -> None:
+        """A row came: whatever failed before it did not end the job."""
+        self._errors.clear()
+        self.reported.clear()
 
     def _settle(self) -> None:
         """Whether anything is held back now."""
@@ -211,16 +228,14 @@ class ConsoleParser(ConsoleRows):
         if rows and self._savable:
             self.saved, self._savable = before, False
         for row in rows:
-            self._errors.clear()
-            self.reported.clear()
+            self.went_on()
             self._line(row)
         return bool(rows)
 
     def _taken(self, taken: FrameworkRows) -> None:
         for line in taken.rows:
             self._name_framework(taken.framework)
-            self._errors.clear()
-            self.reported.clear()
+            self.went_on()
             self._line(line)
 
     def _line(self, line: MetricLine) -> None:
@@ -316,8 +331,7 @@ class ConsoleParser(ConsoleRows):
         return joined
 
     def _row(self, row: dict[str, Any], values: dict[str, float | None]) -> None:
-        self._errors.clear()
-        self.reported.clear()
+        self.went_on()
         place = row_numbers.place(row)
         if "train_runtime" in values:
             self._release()

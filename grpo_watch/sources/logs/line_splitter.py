@@ -105,8 +105,11 @@ class LineSplitter:
         self._hold_back()
 
     def pieces(self) -> Iterator[SplitLine | SplitPiece]:
-        """The same lines, as many at once as there are; for readers of whole files, who need no place between them."""
-        if self._bars or self._mark is not None:
+        """The same lines, as many at once as there are; for readers of whole files, who need no place between them.
+
+        With ``bars`` there are empty ones among them.
+        """
+        if self._mark is not None:
             yield from self.lines()
             return
         if self._grows():

@@ -46,6 +46,11 @@ class StepFeed:
         """Pieces that came after their step was complete."""
         return self._assembly.late
 
+    @property
+    def waits(self) -> bool:
+        """Whether anything is ready to be given."""
+        return bool(self._ready)
+
     def add(
         self,
         order: int,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from grpo_watch.sources.trackers import protobuf_wire
@@ -19,10 +21,12 @@ PACKED = {5: "f", 6: "d"}
 """Fields of a tensor that hold floats and doubles; of the others (7, 10: int32, int64) varints."""
 VARINTS = frozenset({7, 10})
 STRINGS = 8
+_LONE = re.compile(
+    rb"\x09(.{8})\x10([\x80-\xff]{0,9}[\0-\x7f])\x2a([\0-\x7f])\x0a([\0-\x7f])\x0a([\0-\x7f])(.{1,127})\x15(.{4})",
+    re.DOTALL,
+)
+"""Time and step; then summary, value and tag, each with its length; then the number."""
 _DOUBLE, _SINGLE = struct.Struct("<d"), struct.Struct("<f")
-_STEP_AT = 10
-_PLAIN_HEAD = 6
-"""Bytes before the tag of a lone scalar: summary, value and tag, each with its length."""
 
 
 class SummaryEvent(NamedTuple):
@@ -64,24 +68,22 @@ def _lone_scalar(payload: bytes) -> SummaryEvent | None:
 
     Nearly every event is one, and field by field it would take four times as long.
     """
-    size = len(payload)
-    if size < _STEP_AT + 1 or payload[0] != 0x09 or payload[9] != 0x10:  # noqa: PLR2004  time as a double, step
+    found = _LONE.fullmatch(payload)
+    if found is None:
         return None
-    step, at = protobuf_wire.varint(payload, _STEP_AT)
-    head = payload[at : at + _PLAIN_HEAD]
-    if len(head) < _PLAIN_HEAD or max(head) >= protobuf_wire.CONTINUED:
+    clock, digits, summary, value, length, tag, number = found.groups()
+    size = len(tag)
+    if length[0] != size or value[0] != size + 7 or summary[0] != size + 9:
         return None
-    begin = at + _PLAIN_HEAD
-    end = begin + head[5]
-    if head != bytes((0x2A, size - at - 2 & 0xFF, 0x0A, size - at - 4 & 0xFF, 0x0A, head[5])):
-        return None
-    if not head[5] or size != end + 5 or payload[end] != 0x15:  # noqa: PLR2004  a tag, then a float to the end
-        return None
-    tag = payload[begin:end].decode("utf-8", "replace")
-    signed, time = protobuf_wire.signed(step), float(_DOUBLE.unpack_from(payload, 1)[0])
-    return SummaryEvent(
-        signed if signed >= 0 else None, time, {tag: float(_SINGLE.unpack_from(payload, end + 1)[0])}, {}
-    )
+    step = _signed(digits)
+    scalars = {tag.decode("utf-8", "replace"): _SINGLE.unpack(number)[0]}
+    return SummaryEvent(step if step >= 0 else None, _DOUBLE.unpack(clock)[0], scalars, {})
+
+
+@lru_cache(maxsize=16)
+def _signed(digits: bytes) -> int:
+    """The number of a varint; the scalars of a step follow each other."""
+    return protobuf_wire.signed(protobuf_wire.varint(digits, 0)[0])
 
 
 def _values(summary: bytes) -> Iterator[tuple[str, float | str]]:

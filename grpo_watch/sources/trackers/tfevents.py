@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RunConfig, RunEvent
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, Source, SourceStats
 from grpo_watch.sources.logs.growing_file import FileFrame, GrowingFile
+from grpo_watch.sources.logs.step_assembly import PROFILING
 from grpo_watch.sources.logs.step_feed import StepFeed
 from grpo_watch.sources.settings import config_files
 from grpo_watch.sources.settings.logged_config import logged_config
@@ -28,6 +30,20 @@ AT_END = frozenset({END, "train/train_samples_per_second", "train/train_steps_pe
 """What transformers logs once, when training is over; ``epoch`` comes last."""
 LAST = "train/epoch"
 NOT_YET = -1
+APART = (*row_numbers.EVALUATION, PROFILING)
+"""Beginnings of tags that are not joined with those of train rows."""
+MOST_JOINED = 1_024
+"""Numbers that are joined before they are passed on: fewer than a row may have."""
+
+
+@dataclass(slots=True)
+class _Piece:
+    """Numbers of one step that were logged one after the other; ``order`` is the place of the first."""
+
+    order: int
+    step: int
+    values: dict[str, float | None]
+    time: float | None = None
 
 
 class TfeventsSource(Source):
@@ -46,6 +62,7 @@ class TfeventsSource(Source):
         ending = row_numbers.whole(cursor.state.get("ending")) if cursor is not None else None
         self._ending = NOT_YET if ending is None else ending
         self._last = NOT_YET
+        self._piece: _Piece | None = None
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield the rows that were completed."""
@@ -76,9 +93,12 @@ class TfeventsSource(Source):
                 self._feed.restart()
                 self._ending = self._last = NOT_YET
             for frame in tfrecord.frames(self._file.read, self._feed.read_to, ended=ended):
-                self._feed.read_to = frame.end
                 self._take(frame, seen)
-                yield from self._give()
+                self._feed.read_to = frame.end
+                if self._feed.waits:
+                    yield from self._give()
+            self._add(seen)
+            yield from self._give()
         self.stats.bytes, self.stats.problem = self._file.bytes, self._file.problem or self._stuck()
 
     def _give(self) -> Iterator[Item]:
@@ -101,6 +121,14 @@ class TfeventsSource(Source):
         except ValueError as error:
             self.stats.skip(Skip.BAD_VALUE, f"byte {frame.start}: no event: {error}")
             return
+        if self._joins(event):
+            if self._piece is None or self._piece.step != event.step or len(self._piece.values) == MOST_JOINED:
+                self._add(seen)
+                self._piece = _Piece(frame.start, event.step or 0, {})
+            self._piece.values.update(event.scalars)
+            self._piece.time = event.time
+            return
+        self._add(seen)
         for tag, text in event.texts.items():
             config = self._config(tag, text, frame)
             if config is not None:
@@ -109,6 +137,19 @@ class TfeventsSource(Source):
             self.stats.skip(Skip.NO_STEP, f"byte {frame.start}: a negative step")
         elif event.scalars:
             self._scalars(event, frame, seen)
+
+    def _joins(self, event: tf_event.SummaryEvent) -> bool:
+        """Whether an event is one more number of a train row, and says nothing about the end of training."""
+        if event.step is None or event.texts or len(event.scalars) != 1 or self._ending != NOT_YET:
+            return False
+        (tag,) = event.scalars
+        return tag not in AT_END and not tag.startswith(APART) and event.time is not None
+
+    def _add(self, seen: float | None) -> None:
+        """Pass the numbers on that were joined."""
+        piece, self._piece = self._piece, None
+        if piece is not None:
+            self._feed.add(piece.order, piece.step, piece.values, piece.time, seen)
 
     def _scalars(self, event: tf_event.SummaryEvent, frame: FileFrame, seen: float | None) -> None:
         if self._last != NOT_YET:

@@ -19,6 +19,8 @@ _HEAD = struct.Struct("<QI")
 _MASK = 0xA282EAD8
 _CANDIDATE = re.compile(rb"(?=(?!\0\0\0)[\s\S]{3}\0{5})")
 """A length below 16 MiB in eight bytes."""
+_AT_ONCE = 64 << 10
+"""Bytes whose whole records are taken before the file is read again."""
 
 Read = Callable[[int, int], bytes]
 """``read(offset, size)``; fewer bytes at the end of the file."""
@@ -37,7 +39,12 @@ def frames(read: Read, start: int, *, ended: bool = False) -> Iterator[FileFrame
     behind a damaged length the next record is searched for, and if there is none, nothing is given.
     """
     at = start
-    while len(head := read(at, _HEAD.size)) == _HEAD.size:
+    while True:
+        for frame in _sound(read(at, _AT_ONCE), at):
+            yield frame
+            at = frame.end
+        if len(head := read(at, _HEAD.size)) < _HEAD.size:
+            break
         length, check = _HEAD.unpack(head)
         if masked(head[:8]) != check:
             following = _following(read, at + 1)
@@ -46,13 +53,38 @@ def frames(read: Read, start: int, *, ended: bool = False) -> Iterator[FileFrame
             yield FileFrame(at, following, b"", f"{following - at} bytes that are no record")
             at = following
             continue
-        frame = _body(read, at, length, ended=ended)
-        if frame is None:
+        single = _body(read, at, length, ended=ended)
+        if single is None:
             break
-        yield frame
-        at = frame.end
+        yield single
+        at = single.end
     if ended and (left := len(read(at, LARGEST))):
         yield FileFrame(at, at + left, b"", f"{left} bytes at the end that are no whole record")
+
+
+def _sound(data: bytes, start: int) -> Iterator[FileFrame]:
+    """The first records of some bytes, which begin at ``start`` in the file, as far as they are whole and undamaged.
+
+    Records of a log have few different lengths, so each length's checksum is computed once.
+    """
+    checks: dict[int, int] = {}
+    at, size = 0, len(data)
+    while at + _HEAD.size <= size:
+        length, check = _HEAD.unpack_from(data, at)
+        begin = at + _HEAD.size
+        end = begin + length
+        if end + 4 > size:
+            return
+        if checks.get(length) != check:
+            if masked(data[at : at + 8]) != check:
+                return
+            checks[length] = check
+        payload = data[begin:end]
+        found = crc32c(payload)
+        if ((found >> 15 | found << 17) + _MASK) & 0xFFFFFFFF != int.from_bytes(data[end : end + 4], "little"):
+            return
+        yield FileFrame(start + at, start + end + 4, payload)
+        at = end + 4
 
 
 def stuck(read: Read, at: int) -> bool:
