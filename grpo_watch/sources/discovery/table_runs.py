@@ -9,6 +9,7 @@ from pathlib import Path
 
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft
+from grpo_watch.sources.files import real_path
 from grpo_watch.sources.logs.json_document import whole_text
 from grpo_watch.sources.logs.table_arms import LOOKED_AT, arms_of
 
@@ -44,6 +45,6 @@ def _names(part: FoundPart, roots: Sequence[Path]) -> tuple[str, ...]:
     if part.what.value != "metrics table" or part.path.suffix not in {".csv", ".tsv"} or part.job is not None:
         return ()
     with suppress(OSError, SourceError):
-        text = whole_text(part.path, (*roots, part.path.resolve().parent), LOOKED_AT)
+        text = whole_text(part.path, (*roots, real_path(part.path).parent), LOOKED_AT)
         return arms_of(text).names if text is not None else ()
     return ()
