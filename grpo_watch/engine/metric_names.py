@@ -49,6 +49,10 @@ METRICS: Mapping[str, str] = MappingProxyType(
 LABELLED = frozenset({"reward_function_mean", "reward_function_std"})
 """Metrics with one label (``function``)."""
 
+MAX_FUNCTIONS = 512
+"""Reward functions of one channel that are read. Runs have up to a few dozen; keys that hold a step or an id make a new
+name on every row, and each costs about 1 KB for as long as the run is watched."""
+
 SETTINGS: Mapping[str, str] = MappingProxyType(
     {
         "beta": "weight of the KL to the reference in the loss (0: no reference model)",

@@ -60,6 +60,10 @@ def stripped(key: str, prefixes: Sequence[str]) -> str | None:
     return None
 
 
+def _any(_: str) -> bool:
+    return True
+
+
 def train_keys(keys: Sequence[str], framework: Framework) -> frozenset[str]:
     """The keys of the train stream, prefixes stripped."""
     evals = framework.eval_prefixes
@@ -92,10 +96,12 @@ def compile_plan(
     framework: Framework,
     switched_on: Collection[str] = (),
     columns: Mapping[str, str] = MappingProxyType({}),
+    admits: Callable[[str], bool] = _any,
 ) -> KeyPlan:
     """The plan for rows with exactly these keys.
 
     ``stream`` is set where the channel knows it; ``columns`` are raw keys and the metrics that the user says they are.
+    Keys of a reward function that ``admits`` refuses by its name are unknown.
     """
     stream = stream or stream_of(keys, framework)
     chosen: dict[str, tuple[int, str, KeyRule]] = {}
@@ -118,21 +124,27 @@ def compile_plan(
             unknown += [key] if name is not None and not own_validation else []
         elif found[1].metric is not None and found[1].holds(names, switched_on):
             rank, rule, label = found
+            if rule.metric in LABELLED and label and not admits(label):
+                unknown.append(key)
+                continue
             metric = labelled(rule.metric or "", label) if rule.metric in LABELLED and label else rule.metric or ""
             if metric not in chosen or rank < chosen[metric][0]:
                 chosen[metric] = (rank, key, rule)
     early = framework.next_learning_rate or (framework.next_rate_beside or "") in names
     plan = _plan(stream, chosen, next_rate=early, spread_key=spread_key, unknown=tuple(unknown))
-    return plan if stream is Stream.EVAL else replace(plan, guesses=_guesses(plan, keys, columns))
+    return plan if stream is Stream.EVAL else replace(plan, guesses=_guesses(plan, keys, columns, admits))
 
 
-def _guesses(plan: KeyPlan, keys: Sequence[str], columns: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def _guesses(
+    plan: KeyPlan, keys: Sequence[str], columns: Mapping[str, str], admits: Callable[[str], bool]
+) -> tuple[tuple[str, str], ...]:
     """The metrics that unknown keys seem to be, where no key of the row is known to be it; the first of several."""
     held = {*plan.metrics, *(["learning_rate"] if plan.rate_key else []), *([SPREAD] if plan.spread_key else [])}
     found: dict[str, str] = {}
     for key in (key for key in keys if key in plan.unknown and key not in columns):
         metric = guess(key)
-        if metric is not None and metric not in held:
+        label = split_label(metric)[1] if metric is not None else None
+        if metric is not None and metric not in held and (label is None or admits(label)):
             found.setdefault(metric, key)
     if columns.keys().isdisjoint(plan.unknown) and REWARD not in held and REWARD not in found:
         only = only_reward(plan.unknown, keys)

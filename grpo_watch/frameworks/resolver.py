@@ -10,6 +10,7 @@ from grpo_watch.engine.records import RawRow, RunConfig, Scalar, Setting, Stream
 from grpo_watch.frameworks.applied_rate import AppliedRate
 from grpo_watch.frameworks.framework import Facts, Framework
 from grpo_watch.frameworks.framework_tables import fallback, frameworks, recognise
+from grpo_watch.frameworks.function_names import FunctionNames
 from grpo_watch.frameworks.guessing import CheckedGuesses
 from grpo_watch.frameworks.key_plan import KeyPlan, compile_plan, train_keys
 from grpo_watch.frameworks.raw_block import RawBlock
@@ -153,6 +154,7 @@ class _Channel:
         self._settled: tuple[str | None, bool | None] = (None, None)
         self._changed = False
         self._guesses = CheckedGuesses()
+        self._functions = FunctionNames()
         self.recognised: Framework | None = None
 
     def forget_plans(self) -> None:
@@ -274,7 +276,8 @@ class _Channel:
             self._known.unused.pop(key, None)
             metric = self._known.columns.get(key)
             self._known.unused = {name: held for name, held in self._known.unused.items() if held != metric}
-        plan = compile_plan(keys, raw.stream, table, self._known.switched_on(), self._known.columns)
+        known = self._known
+        plan = compile_plan(keys, raw.stream, table, known.switched_on(), known.columns, self._functions.admits)
         self._plans[keys if raw.stream is None else (raw.stream.value, *keys)] = plan
         self._settle()
         if plan.stream is Stream.TRAIN:

@@ -26,6 +26,7 @@ from grpo_watch.engine.records import (
     Stream,
     Tick,
 )
+from grpo_watch.frameworks.function_names import FunctionNames
 from grpo_watch.frameworks.raw_block import RawBlock
 from grpo_watch.frameworks.resolver import Resolved, Resolver
 from grpo_watch.runtime.attempts import RANKS_LAG, AttemptLedger, PlacedRow, SegmentOverlap
@@ -88,6 +89,7 @@ class Assembler:
         self._interleaved_reported = False
         self._overlap = SegmentOverlap()
         self._dumps = RecentDumps()
+        self._functions = FunctionNames()
         self._max_steps: int | None = None
 
     def feed(self, item: Item) -> Sequence[Record]:
@@ -162,6 +164,8 @@ class Assembler:
 
     def _pass(self, item: Progress | Activity | Tick | CompletionSummary | CheckpointDigest) -> Sequence[Record]:
         """Anything else continues as it is; checkpoints and completions also make a gauge."""
+        if isinstance(item, CompletionSummary):
+            item = self._functions.admitted(item)
         if isinstance(item, CheckpointDigest):
             name, share = "parameters_changed_ratio", self._changed.of(item)
         elif isinstance(item, CompletionSummary) and self._dumps.known_elsewhere(item):

@@ -21,11 +21,11 @@ FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 def inside(path: Path, roots: Sequence[Path]) -> bool:
     """Whether ``path``, with every link resolved, lies under one of ``roots`` (themselves resolved)."""
-    real = _real(path)
-    return any(real == root or root in real.parents for root in map(_real, roots))
+    real = real_path(path)
+    return any(real == root or root in real.parents for root in map(real_path, roots))
 
 
-def _real(path: Path) -> Path:
+def real_path(path: Path) -> Path:
     """Links resolved; unlike ``Path.resolve``, a link that leads to itself is no error here (opening it is)."""
     return Path(os.path.realpath(path))
 
@@ -40,8 +40,8 @@ def open_regular(path: Path, roots: Sequence[Path]) -> int:
         SourceError: a link leads out of the roots, or the path is no regular file.
         OSError: it can't be opened (missing, no permission, out of handles).
     """
-    real = _real(path)
-    root = next((root for root in map(_real, roots) if real == root or root in real.parents), None)
+    real = real_path(path)
+    root = next((root for root in map(real_path, roots) if real == root or root in real.parents), None)
     if root is None:
         raise SourceError(f"{path}: a link leads out of the run folder; list its target under allow_roots to read it")
     try:

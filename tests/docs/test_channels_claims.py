@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from grpo_watch.engine.metric_names import MAX_FUNCTIONS
 from grpo_watch.engine.records import ChannelKind
 from grpo_watch.runtime.channel_agreement import ROUNDING
 from grpo_watch.runtime.daemon import POLL_SECONDS
@@ -56,6 +57,14 @@ CLAIMS = {
     ],
     "at most of their common steps fills no steps": [
         "runtime/test_merged_channels.py::test_another_jobs_rows_are_not_appended"
+    ],
+    "A channel may name 512 reward functions": [
+        "frameworks/test_resolver.py::test_a_new_name_on_every_row_is_a_reward_function_only_so_often",
+        "runtime/test_assembler.py::test_dumps_name_only_so_many_reward_functions",
+        "sources/completions/test_summarise.py::test_a_table_of_ten_thousand_columns_has_only_so_many_reward_functions",
+    ],
+    "Further names, for example": [
+        "model/test_memory.py::test_names_that_no_other_row_has_take_no_more_memory_in_the_end",
     ],
     "once three consistent ones were printed": ["sources/test_own_lines.py::test_two_rows_are_no_log"],
     "Without a step they are counted": [
@@ -238,6 +247,7 @@ def test_the_order_of_channels_is_that_of_the_code() -> None:
         f"up to {packed.LARGEST >> 20} MiB",
         f"the first {files.HEAD} bytes and the last {files.BEFORE} bytes read",
         f"polled {({0.2: 'five'})[POLL_SECONDS]} times a second",
+        f"may name {MAX_FUNCTIONS} reward functions",
         f"name up to {({5: 'five'})[leftover.MOST_REPORTED]} files",
         f"or if it is {({60.0: 'a minute'})[rotated.FINISHED_SECONDS]} older",
     ],

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.engine.metric_names import METRICS, split_label
+from grpo_watch.engine.metric_names import MAX_FUNCTIONS, METRICS, split_label
 from grpo_watch.engine.records import ChannelKind, RawRow, RunConfig, Setting, Stream
 from grpo_watch.frameworks.resolver import Resolved, Resolver
 
@@ -362,3 +362,19 @@ def test_no_row_raises_and_no_number_is_lost(found: list[dict[str, float | None]
         row = resolver.resolve(raw(dict(values), step=step))
         kept = [repr(value) for value in (*row.values.values(), *row.raw.values())]
         assert all(repr(value) in kept for value in values.values())
+
+
+@pytest.mark.parametrize("more", [{"loss": 0.1}, {"loss": 0.1, "reward_std": 0.1, "completion_length": 200.0}])
+def test_a_new_name_on_every_row_is_a_reward_function_only_so_often(more: dict[str, object]) -> None:
+    """A key that holds a step or an id: each name would take memory, and time on every later row. A guess is no way."""
+    resolver, known = Resolver(), "reward_function_mean[task]"
+    named: set[str] = set()
+    for step in range(1, 2 * MAX_FUNCTIONS):
+        keys = {**more, "reward": 0.5, "rewards/task/mean": step / 4, f"rewards/{step}/mean": 0.25}
+        values = resolver.resolve(raw(keys, step)).values
+        assert (values["reward_mean"], values[known]) == (0.5, step / 4)
+        named |= {name for name in values if split_label(name)[1] is not None}
+    assert named == {known, *(f"reward_function_mean[{step}]" for step in range(1, MAX_FUNCTIONS))}
+    assert named <= resolver.own_keys.keys()
+    assert len(resolver.own_keys) == MAX_FUNCTIONS + 1 + len(more)
+    assert resolver.unknown_keys[0] == f"rewards/{MAX_FUNCTIONS}/mean"

@@ -10,6 +10,8 @@ import pytest
 
 from grpo_watch.detectors.policy import reference_follows_policy
 from grpo_watch.engine.records import ChannelKind, RawRow, Stream
+from grpo_watch.frameworks.guessing import guess
+from grpo_watch.frameworks.resolver import MAX_PLANS
 from grpo_watch.runtime.run_pipeline import RunPipeline
 from tests.model.memory_soak import Figures, Sample, row_of
 from tests.support.live import SHIPPED
@@ -18,16 +20,19 @@ FILLED, LONGER = 1_300, 1_200
 """Rows: 512 are kept whole and the charts' 400 stretches are full by then (and were halved once); so many more."""
 
 
-def _feed(pipeline: RunPipeline, first: int, rows: int) -> int:
-    """Python's memory blocks after so many rows, each stored at once."""
+def _feed(pipeline: RunPipeline, first: int, rows: int, new: str = "") -> int:
+    """Python's memory blocks after so many rows, each stored at once; ``new`` is a key that each has for itself."""
     for step in range(first, first + rows):
         values = json.loads(row_of(step))
         del values["global_step/max_steps"]
+        if new:
+            values[new.format(step=step)] = 0.25
         pipeline.feed(
             RawRow("logging.jsonl", ChannelKind.JSONL, step, values, Stream.TRAIN, max_steps=10**6, seen=1e9 + step)
         )
         pipeline.hand_over(1e9 + step)
     assert not pipeline.failures
+    guess.cache_clear()  # of all runs, and bounded
     gc.collect()
     return sys.getallocatedblocks()
 
@@ -40,6 +45,17 @@ def test_a_long_run_takes_no_more_memory_than_one_that_filled_its_windows(monkey
     filled = _feed(pipeline, 1, FILLED)
     longer = _feed(pipeline, FILLED + 1, LONGER)
     assert longer - filled < LONGER / 2, "half a block for each row more"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["rewards/task{step}/mean", "samples/{step}"])
+def test_names_that_no_other_row_has_take_no_more_memory_in_the_end(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that holds a step or an id, of a reward function and of a metric that nobody knows."""
+    monkeypatch.setattr(reference_follows_policy, "ROWS_AHEAD", 256)
+    pipeline = RunPipeline("run", SHIPPED, {}, 1e9, backlog=False)
+    filled = _feed(pipeline, 1, FILLED, key)
+    longer = _feed(pipeline, FILLED + 1, 4 * MAX_PLANS, key)
+    assert longer - filled < 4 * MAX_PLANS, "a block for each name"
 
 
 def test_growth_fails_the_soak() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grpo_watch.engine.metric_names import MAX_FUNCTIONS
 from grpo_watch.engine.records import (
     Activity,
     ChannelElected,
@@ -460,3 +461,17 @@ def test_a_batch_that_comes_through_two_channels_is_one() -> None:
         ("wandb", 4),
         ("parquet", 4),
     ]
+
+
+def test_dumps_name_only_so_many_reward_functions() -> None:
+    """Columns of another name in each dump: those that were there first are read on, and so are the advantages."""
+    assembler = Assembler("run")
+    named: set[str] = set()
+    for step in range(1, 2 * MAX_FUNCTIONS):
+        rewards = {"task": (0.5, 1.0), f"at {step}": (0.0, 1.0), "advantage": (-1.0, 1.0)}
+        dump = GroupSummary("p", 2, (0, 1), 2, (1, 1), digest=str(step), rewards=rewards)
+        given = assembler.feed(CompletionSummary("parquet", step, (dump,)))
+        (summary,) = [record for record in given if isinstance(record, CompletionSummary)]
+        assert {"task", "advantage"} <= summary.groups[0].rewards.keys()
+        named |= summary.groups[0].rewards.keys()
+    assert named == {"task", "advantage", *(f"at {step}" for step in range(1, MAX_FUNCTIONS))}

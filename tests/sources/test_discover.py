@@ -218,6 +218,19 @@ def test_links_inside_the_folder_repeat_nothing(tmp_path: Path) -> None:
     assert consoles == ["stdout.log", "train.log"]
 
 
+def test_a_link_to_itself_stops_no_search(tmp_path: Path) -> None:
+    """Below a folder, as a folder's name and as a log's: the run beside it is found, and such a path is no run."""
+    run = write(tmp_path / "run/train.log", CONSOLE).parent
+    for name in ("me.jsonl", "output", "completions_00001.parquet"):
+        (run / name).symlink_to(run / name)
+    (run / "there.log").symlink_to(run / "back.log")
+    (run / "back.log").symlink_to(run / "there.log")
+    (found,) = discover(tmp_path)
+    assert set(channels(found)) == {"train.log"}
+    assert discover(run / "me.jsonl") == []
+    assert discover(run / "output/below/train.log") == []
+
+
 def test_odd_files_do_no_harm(tmp_path: Path) -> None:
     """A FIFO named train.log, a binary file named logging.jsonl, rows cut in half, deep nesting in a row."""
     os.mkfifo(tmp_path / "train.log")

@@ -51,7 +51,7 @@ def test_what_is_swapped_for_a_link_after_it_was_looked_at_is_not_opened(
     run: Path, swapped: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The swap comes at the worst moment: every path is resolved, nothing is open yet."""
-    look = files._real
+    look = files.real_path
 
     def then_swap(path: Path) -> Path:
         seen = look(path)
@@ -60,7 +60,7 @@ def test_what_is_swapped_for_a_link_after_it_was_looked_at_is_not_opened(
             (run / swapped).symlink_to(run.parent / "precious" / swapped)
         return seen
 
-    monkeypatch.setattr(files, "_real", then_swap)
+    monkeypatch.setattr(files, "real_path", then_swap)
     with pytest.raises(OSError) as refused:
         read(run / "logs" / "train.log", run)
     assert refused.value.filename == str(run / "logs" / "train.log")

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from grpo_watch.engine.metric_names import MAX_FUNCTIONS
 from grpo_watch.engine.records import Item, Stream
 from grpo_watch.extras import without_parquet
 from grpo_watch.frameworks.dump_formats import parquet_dump
@@ -124,9 +125,9 @@ def _read(file: BinaryIO, dump: Any, pa: Any, group_size: int | None, *, example
     names = [field.name for field in dump.schema_arrow]
     if not set(TEXT_COLUMNS) <= set(names):
         raise DumpError(f"no columns {' and '.join(TEXT_COLUMNS)}")
-    rewards: dict[str, list[object]] = {
-        field.name: [] for field in dump.schema_arrow if pa.types.is_floating(field.type)
-    }
+    numbers = [field.name for field in dump.schema_arrow if pa.types.is_floating(field.type)]
+    read = {*[name for name in numbers if name not in ADVANTAGES][:MAX_FUNCTIONS], *ADVANTAGES}
+    rewards: dict[str, list[object]] = {name: [] for name in numbers if name in read}
     rows, columns = CollectedRows(), [*TEXT_COLUMNS, *rewards]
     at_once = rows_at_once(file, dump.metadata, columns, BATCH)
     for batch in dump.iter_batches(batch_size=at_once, columns=columns, use_threads=False):

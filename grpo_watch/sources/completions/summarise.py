@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import xxhash
 
+from grpo_watch.engine.metric_names import MAX_FUNCTIONS
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Stream
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.text_reduction import HEAD, SHOWN, excerpt
@@ -27,6 +28,8 @@ T = TypeVar("T", bound=Hashable)
 V = TypeVar("V")
 SHOWN_GROUPS, SHOWN_EACH = 8, 16
 """Groups of a batch, and completions of each, whose beginnings a table of completions shows."""
+ADVANTAGE = "advantage"
+"""The column beside the reward functions that holds advantages."""
 MARKS = 16
 """Distinct texts of a group whose hashes are kept, so that another step's can be recognised."""
 
@@ -127,10 +130,13 @@ def summaries(
     *,
     examples: KeptTexts = KeptTexts.EXCERPT,
 ) -> tuple[GroupSummary, ...]:
-    """Summarise groups, each given by the places of its rows."""
+    """Summarise groups, each given by the places of its rows; the first ``MAX_FUNCTIONS`` reward functions."""
     size = _stride(members)
+    beyond = frozenset([name for name in rewards if name != ADVANTAGE][MAX_FUNCTIONS:])
     columns = {
-        name: _cut(_numbers(column), members, size) for name, column in rewards.items() if len(column) == len(rows)
+        name: _cut(_numbers(column), members, size)
+        for name, column in rewards.items()
+        if len(column) == len(rows) and name not in beyond
     }
     parts = (rows.prompts, rows.texts, rows.lengths, rows.empty, rows.openings, _marks(rows.texts))
     cut = zip(*(_cut(column, members, size) for column in parts), strict=True)

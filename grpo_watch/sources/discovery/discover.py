@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import os
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -20,6 +19,7 @@ from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile, Snif
 from grpo_watch.sources.discovery.table_runs import per_arm
 from grpo_watch.sources.discovery.tracker_runs import WandbFolders, channel_name, per_run
 from grpo_watch.sources.discovery.walk import Walk
+from grpo_watch.sources.files import real_path
 from grpo_watch.sources.logs.rotated import RotatedNames
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Discoverer:
         names = unique_names([draft for draft, _ in found.values()])
         named = {*paths, *(path.parent for path in paths)}  # a lone log is named with the folder that it lies in
         runs = [self._run(draft, name, problems) for (draft, problems), name in zip(found.values(), names, strict=True)]
-        return [replace(run, home=Path(os.path.realpath(run.root))) if run.root in named else run for run in runs]
+        return [replace(run, home=real_path(run.root)) if run.root in named else run for run in runs]
 
     def _at(self, path: Path, loose: list[str], *, named: bool) -> Iterable[tuple[RunDraft, tuple[str, ...]]]:
         try:
@@ -194,7 +194,7 @@ class Discoverer:
     def _file(self, path: Path, loose: list[str], *, named: bool) -> RunDraft | None:
         if not path.exists():
             return None  # it may come
-        found = self._sniffer.sniff(path, (path.parent, path.resolve().parent, *self._allow), named=named)
+        found = self._sniffer.sniff(path, (path.parent, real_path(path).parent, *self._allow), named=named)
         if found.what is None:
             if found.problem and named:
                 loose.append(found.problem if found.problem.startswith(str(path)) else f"{path}: {found.problem}")
@@ -214,7 +214,7 @@ class Discoverer:
         channels = [_channel(part, draft, order[part]) for part in parts]
         if not draft.lone:
             channels += _config_channels(parts, draft, order)
-        links = {part.path.resolve().parent for part in parts} if draft.lone else set()
+        links = {real_path(part.path).parent for part in parts} if draft.lone else set()
         return FoundRun(
             root=draft.root,
             name=name,
@@ -282,7 +282,7 @@ def _expand(path: Path) -> list[Path]:
 
 def unique_names(found: Sequence[RunDraft]) -> list[str]:
     """A name per draft: its folder's (a lone log's: the file's), with parents prepended until all differ."""
-    longest = [(*draft.root.resolve().parts, *filter(None, [draft.lone])) for draft in found]
+    longest = [(*real_path(draft.root).parts, *filter(None, [draft.lone])) for draft in found]
     lengths = [1] * len(longest)
     while True:
         names = ["/".join(parts[-length:]) for parts, length in zip(longest, lengths, strict=True)]

@@ -12,6 +12,7 @@ from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.row_numbers import STEPS
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft, job_name
 from grpo_watch.sources.discovery.sniff import ChannelContent
+from grpo_watch.sources.files import real_path
 from grpo_watch.sources.logs.json_document import whole_text
 from grpo_watch.sources.logs.printed_tables import TableParser
 from grpo_watch.sources.logs.table_arms import LOOKED_AT
@@ -84,7 +85,7 @@ def _without(draft: RunDraft, aside: Sequence[FoundPart], kept: FoundPart) -> Ru
 def _shown(path: Path, roots: Sequence[Path]) -> _Shown:
     shown = _Shown()
     with suppress(OSError, SourceError):
-        text = whole_text(path, (*roots, path.resolve().parent), LOOKED_AT)
+        text = whole_text(path, (*roots, real_path(path).parent), LOOKED_AT)
         for header, lines in _tables(path, text or ""):
             keys = keys_of(header, {})
             shown.keys |= set(keys)

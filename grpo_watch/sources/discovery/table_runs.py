@@ -10,6 +10,7 @@ from pathlib import Path
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft
 from grpo_watch.sources.discovery.sniff import ChannelContent
+from grpo_watch.sources.files import real_path
 from grpo_watch.sources.logs.json_document import runs_of, whole_text
 from grpo_watch.sources.logs.table_arms import LOOKED_AT, arms_of
 
@@ -47,7 +48,7 @@ def _names(part: FoundPart, roots: Sequence[Path]) -> tuple[str, ...]:
     if part.job is not None or not (document or table):
         return ()
     with suppress(OSError, SourceError):
-        text = whole_text(part.path, (*roots, part.path.resolve().parent), LOOKED_AT)
+        text = whole_text(part.path, (*roots, real_path(part.path).parent), LOOKED_AT)
         if text is not None:
             return runs_of(text) if document else arms_of(text).names
     return ()

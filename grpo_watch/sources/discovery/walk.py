@@ -11,7 +11,7 @@ from grpo_watch.descriptors import lacking
 from grpo_watch.frameworks.checkpoint_layouts import STATE, layout_of, layouts
 from grpo_watch.frameworks.dump_formats import parquet_dump
 from grpo_watch.sources.completions.rollout_dumps import may_be_dump
-from grpo_watch.sources.files import inside
+from grpo_watch.sources.files import inside, real_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,7 +124,7 @@ class Walk:
         """Whether it is a link to what the walk lists anyway (``last-checkpoint``, ``latest.log``)."""
         if not entry.is_symlink() or not inside(path, self._roots[:1]):
             return False
-        below = path.resolve().relative_to(self._roots[0].resolve()).parts
+        below = real_path(path).relative_to(real_path(self._roots[0])).parts
         return _is_folder(entry) or not any(name.startswith(".") or name in SKIPPED for name in below[:-1])
 
     def _stays_inside(self, entry: os.DirEntry[str], path: Path) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grpo_watch.engine.metric_names import MAX_FUNCTIONS
 from grpo_watch.engine.records import GroupSummary
 from grpo_watch.sources.completions.summarise import SAMPLED, summarise_groups
 from grpo_watch.sources.completions.text_reduction import EXCERPT, excerpt, plain
@@ -238,3 +239,8 @@ def test_summaries_agree_with_a_plain_count(texts: list[str], size: int) -> None
         equal = [[one == other for one in part] for other in part]
         assert [[one == other for one in group.pattern] for other in group.pattern] == equal
         assert group.pattern[0] == 0
+
+
+def test_a_table_of_ten_thousand_columns_has_only_so_many_reward_functions() -> None:
+    group = one_group(["a", "b"], **{f"column {number}": [0.0, 1.0] for number in range(10_000)}, advantage=[-1.0, 1.0])
+    assert list(group.rewards) == [*(f"column {number}" for number in range(MAX_FUNCTIONS)), "advantage"]
