@@ -168,9 +168,7 @@ class RunRegistry:
         self._rules = rules
         for tracked in self:
             if tracked.watch is not None and tracked.found is not None:
-                count(tracked.watch, self._past, self._past_errors)
-                tracked.watch.close()
-                self._wake(tracked, tracked.found, now)
+                self._begin_again(tracked, tracked.found, now)
 
     def show(self, watches: Iterable[WatchedRun]) -> None:
         """Show how these runs are, if they were read."""
@@ -182,8 +180,11 @@ class RunRegistry:
 
     def _take(self, tracked: TrackedRun, run: FoundRun, options: WatchOptions, now: float) -> None:
         tracked.found, tracked.options = run, options
-        if tracked.watch is not None:
-            tracked.watch.update(run)
+        watch = tracked.watch
+        if watch is not None and watch.reader.found.roots != run.roots:  # the watched path leads elsewhere by now
+            self._begin_again(tracked, run, now)
+        elif watch is not None:
+            watch.update(run)
         elif tracked.ended is None or tracked.lost or newest_write(run) > max(tracked.ended, tracked.written):
             tracked.lost = False
             self._wake(tracked, run, now, grown=tracked.written > 0.0)
@@ -193,6 +194,15 @@ class RunRegistry:
     def _wake(self, tracked: TrackedRun, run: FoundRun, now: float, *, grown: bool = False) -> None:
         dependencies = RunDependencies(self._rules, self._state_writer, self._submit)
         tracked.watch = WatchedRun(tracked.name, run, dependencies, tracked.options, now, grown=grown)
+
+    def _begin_again(self, tracked: TrackedRun, run: FoundRun, now: float) -> None:
+        """Rebuild a run that is being read from the state, and read on from there."""
+        if tracked.watch is not None:
+            left = tracked.watch.remainder(now)
+            self._state_writer.commit([left] if left is not None else [], now)
+            count(tracked.watch, self._past, self._past_errors)
+            tracked.watch.close()
+            self._wake(tracked, run, now)
 
     def _report_once(self, tracked: TrackedRun) -> None:
         """Report a run if that was not done yet."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 from grpo_watch.errors import SourceError
 
@@ -19,10 +19,14 @@ FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 """``O_PATH`` (Linux) needs no right to list the folder."""
 
 
+class FixedRoot(PosixPath):
+    """A root as it was resolved when it was found: what a link leads to that has taken its place lies outside."""
+
+
 def inside(path: Path, roots: Sequence[Path]) -> bool:
     """Whether ``path``, with every link resolved, lies under one of ``roots`` (themselves resolved)."""
     real = real_path(path)
-    return any(real == root or root in real.parents for root in map(real_path, roots))
+    return any(real == root or root in real.parents for root in map(_resolved, roots))
 
 
 def real_path(path: Path) -> Path:
@@ -41,11 +45,10 @@ def open_regular(path: Path, roots: Sequence[Path]) -> int:
         OSError: it can't be opened (missing, no permission, out of handles).
     """
     real = real_path(path)
-    root = next((root for root in map(real_path, roots) if real == root or root in real.parents), None)
-    if root is None:
+    if not any(real == root or root in real.parents for root in map(_resolved, roots)):
         raise SourceError(f"{path}: a link leads out of the run folder; list its target under allow_roots to read it")
     try:
-        descriptor = _open_below(root, real)
+        descriptor = _open_resolved(real)
     except OSError as problem:
         raise OSError(problem.errno, problem.strerror, str(path)) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -54,10 +57,14 @@ def open_regular(path: Path, roots: Sequence[Path]) -> int:
     return descriptor
 
 
-def _open_below(root: Path, real: Path) -> int:
+def _resolved(root: Path) -> Path:
+    return root if isinstance(root, FixedRoot) else real_path(root)
+
+
+def _open_resolved(real: Path) -> int:
     """Open a resolved path folder by folder, and follow no link: one that was put in since leads nowhere."""
-    *folders, name = real.relative_to(root).parts or (str(root),)
-    place = os.open(root if folders or real != root else root.parent, FOLDER)
+    *folders, name = real.relative_to(real.anchor).parts or (".",)
+    place = os.open(real.anchor, FOLDER)
     try:
         for folder in folders:
             below = os.open(folder, FOLDER | os.O_NOFOLLOW, dir_fd=place)

@@ -12,7 +12,7 @@ import pytest
 
 from grpo_watch.errors import SourceError
 from grpo_watch.sources import files
-from grpo_watch.sources.files import open_regular
+from grpo_watch.sources.files import FixedRoot, inside, open_regular
 
 
 @pytest.fixture
@@ -65,6 +65,17 @@ def test_what_is_swapped_for_a_link_after_it_was_looked_at_is_not_opened(
         read(run / "logs" / "train.log", run)
     assert refused.value.filename == str(run / "logs" / "train.log")
     assert (run / "logs" / "train.log").read_text() == "secret"  # who follows it reads what it should not
+
+
+def test_a_root_that_is_swapped_for_a_link_holds_nothing(run: Path) -> None:
+    root = FixedRoot(run.resolve())
+    assert read(run / "logs" / "train.log", root) == b"ours"
+    run.rename(run.parent / "aside")
+    run.symlink_to(run.parent / "precious")
+    with pytest.raises(SourceError, match="allow_roots"):
+        open_regular(run / "logs" / "train.log", (root,))
+    assert not inside(run / "logs" / "train.log", (root,))
+    assert inside(run / "logs" / "train.log", (run,))
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo", "loop", "missing"])
