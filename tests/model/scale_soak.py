@@ -8,7 +8,6 @@ Each part prints PASS or FAIL, and its figures.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 import time
@@ -24,6 +23,7 @@ ROWS = 5
 ENTRIES = 15_000
 """A search ends after 20,000 entries; runs and their files are some of them."""
 LINE = 1 << 30
+TEXT = b"a text, 32 bytes of it, in turn " * 32_768
 MEMORY = 600e6
 """Resident bytes: what 200 runs take; a line that is held in memory would take more."""
 
@@ -49,15 +49,15 @@ def many(folder: Path, files: int, runs: int) -> str:
 
 
 def long_line(folder: Path) -> str:
-    """The log holds a line of 1 GB, without a byte on disk; what stands behind it is read."""
+    """The log holds a line of 1 GB of text; what stands behind it is read."""
     run = Run(folder)
     log = run.path / "logging.jsonl"
     with watching(run.path, state=folder / "state") as daemon:
         ready(daemon)
         with log.open("ab") as file:
             file.write(b'{"loss": "')
-            file.truncate(file.tell() + LINE)
-            file.seek(0, os.SEEK_END)
+            for _ in range(LINE // len(TEXT)):
+                file.write(TEXT)
             file.write(b'"}\n')
         began = time.monotonic()
         run.write(0.2, 0.2)
