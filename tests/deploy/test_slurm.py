@@ -153,6 +153,7 @@ def test_prolog_starts_it_and_epilog_stops_it(tmp_path: Path, job: dict[str, str
     assert "kl-stuck-at-zero" in (place / "verdict").read_text()
 
 
+@pytest.mark.slow
 def test_the_epilog_ends_the_watcher_in_time_even_if_the_verdict_is_late(
     tmp_path: Path, job: dict[str, str], place: Path
 ) -> None:

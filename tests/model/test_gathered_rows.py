@@ -326,6 +326,7 @@ def test_one_odd_text_changes_nothing_else(tmp_path: Path, change: str, seed: in
     assert same_console(tmp_path / NAME, a_console(seed, [(60, change)], 110)) >= LEAST
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**16), st.lists(st.tuples(st.integers(1, 200), st.sampled_from(sorted(TEXTS))), max_size=6))
 @settings(derandomize=True, deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_console_is_judged_the_same(tmp_path: Path, seed: int, changed: list[tuple[int, str]]) -> None:

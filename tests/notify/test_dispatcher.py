@@ -127,12 +127,12 @@ def test_what_was_sent_is_stored_between_the_turns_of_many_runs(
     assert isinstance(job, DeliveryJob)
     outbox.settle(job, DELIVERED, 0.0, live.now)
 
-    def slow(watch: WatchedRun, now: float) -> bool:
+    def slow(watch: WatchedRun, now: float, least: float = 0.0) -> bool:
         turns.append(watch.name)
         if len(turns) > 1:
             raise KilledError
         live.timer += 1.0
-        return turn(watch, now)
+        return turn(watch, now, least)
 
     with monkeypatch.context() as patched:
         patched.setattr(WatchedRun, "turn", slow)
