@@ -42,8 +42,9 @@ class AlertView:
 class RunSnapshot:
     """Everything the outside may know of a run at one moment. Steps are optimizer steps, times Unix seconds.
 
-    ``seconds_per_step`` is the median of the newest rows; ``predicted_max_steps`` what the settings give, where they
-    decide it. Either is None where it is not known.
+    ``max_steps`` is the total that the job shows, None once the run is past it (it was another training's);
+    ``seconds_per_step`` the median of the newest rows; ``predicted_max_steps`` what the settings give, where they
+    decide it. Each is None where it is not known.
     """
 
     run: str
@@ -75,6 +76,7 @@ def take_snapshot(
     findings = _findings(state)
     rules = (views or RuleViews()).of(state)
     verdict, judgement = verdict_of(findings, rules, state)
+    total = state.max_steps
     return RunSnapshot(
         run=state.run,
         framework=state.framework,
@@ -82,7 +84,7 @@ def take_snapshot(
         attempt=state.attempt,
         step=state.step,
         rows=state.rows,
-        max_steps=state.max_steps,
+        max_steps=total if total is None or state.step <= total else None,
         last_step_time=state.last_step_time,
         verdict=verdict,
         values=dict(state.values),

@@ -154,6 +154,13 @@ def test_progress_and_values_of_the_run() -> None:
     assert (found.values, found.config) == ({"loss": 0.2}, {"beta": Setting(0.04, "args.json")})
 
 
+def test_a_total_that_the_run_is_past_is_not_shown() -> None:
+    """It was of another training in the same log, such as a supervised one before."""
+    records: list[Record] = [Progress("log", 100, 100), row(99, loss=0.1), row(100, loss=0.1)]
+    assert watched("kl-stuck-at-zero", records=records).max_steps == 100
+    assert watched("kl-stuck-at-zero", records=[*records, row(101, loss=0.1)]).max_steps is None
+
+
 def test_an_alert_shows_what_diagnosis_leaves_it() -> None:
     """A rejected batch configuration explains the crash at step 0: the crash is a warning on every surface."""
     text = "generation_batch_size (6) must be divisible by num_generations (4)"

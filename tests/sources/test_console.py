@@ -469,6 +469,33 @@ def nemo_block(step: int, loss: float) -> str:
     return f"{head}\n\U0001f4ca Training Results:\n  \u2022 Loss: {loss}\n  \u2022 Total step time: 60.00s\n"
 
 
+SUMMARY = "{'train_runtime': '12.5', 'train_loss': '0.1'}\n"
+SUPERVISED = "{'loss': '0.7', 'entropy': '1.05', 'mean_token_accuracy': '0.81', 'epoch': '0.2'}\n"
+
+
+def test_a_training_before_this_one_is_an_attempt_of_its_own(tmp_path: Path) -> None:
+    """Supervised, then GRPO in one script, as W&B's output.log keeps it: of each bar the last state, above its rows."""
+    text = bar(15, 15) + "\n" + SUPERVISED * 3 + SUMMARY + bar(6, 60) + "\n" + (ROW % 1 + "\n") * 6
+    items = items_of(tmp_path, text + "Traceback (most recent call last):\nKeyboardInterrupt\n")
+    assert events(items) == [EventKind.FINISHED, EventKind.STARTED, EventKind.TRACEBACK]
+    assert [item.max_steps for item in items if isinstance(item, Progress)] == [15, 60]
+    assert steps(items)[3:] == [6, 7, 8, 9, 10, 11]
+
+
+def test_a_training_without_bars_behind_another_counts_from_its_begin(tmp_path: Path) -> None:
+    text = bar(15, 15) + "\n" + SUPERVISED * 3 + SUMMARY + "saved\n" + (ROW % 1 + "\n") * 6
+    items = items_of(tmp_path, text)
+    assert events(items) == [EventKind.FINISHED, EventKind.STARTED]
+    assert steps(items)[3:] == [1, 2, 3, 4, 5, 6]
+
+
+def test_an_evaluation_behind_the_summary_begins_no_attempt(tmp_path: Path) -> None:
+    text = START + logged(1) + bar(100) + "\n" + SUMMARY + bar(0, 8) + bar(8, 8) + "\n{'eval_loss': '0.2'}\n"
+    items = items_of(tmp_path, text)
+    assert events(items) == [EventKind.FINISHED]
+    assert [row.step for row in rows(items, Stream.EVAL)] == [100]
+
+
 def test_a_restart_in_a_later_epoch_counts_its_steps_on(tmp_path: Path) -> None:
     """NeMo-RL counts steps again in every epoch, and says which one it is only once."""
     path = tmp_path / "train.log"

@@ -103,7 +103,7 @@ class ConsoleParser(ConsoleRows):
     @property
     def settled(self) -> bool:
         """Whether bars and rows are no more than they look like: nothing is held back, no other shape is looked for."""
-        plain = self.idle and self.steps.total is not None and self._lines.no_numbers
+        plain = self.idle and self.steps.total is not None and not self.steps.over and self._lines.no_numbers
         return plain and not self._may_be_own and not self._errors.inside
 
     @property
@@ -335,7 +335,7 @@ class ConsoleParser(ConsoleRows):
         place = row_numbers.place(row)
         if "train_runtime" in values:
             self._release()
-            self.steps.wiped = False
+            self.steps.wiped, self.steps.over = False, True
             step = place.step if place.step is not None else self.steps.bar or self.steps.last
             self._event(EventKind.FINISHED, step=step)
             return

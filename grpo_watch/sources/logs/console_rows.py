@@ -68,6 +68,8 @@ class ConsoleRows:
 
     def _unnamed(self, held: PendingRow) -> None:
         """A row whose step shows in what surrounds it."""
+        if self.steps.over and held.stream is None:
+            self._another()
         if not self.steps.wiped:
             self._release()
         step = self.steps.at_once(train=held.stream is None)
@@ -133,6 +135,14 @@ class ConsoleRows:
             self._release()
         self.steps.restart()
         self._event(EventKind.STARTED, step=bar.step)
+
+    def _another(self) -> None:
+        """A row behind a trainer's summary: another training in the same log, such as GRPO after a supervised one."""
+        self._save()
+        self.steps.another()
+        self._event(EventKind.STARTED)
+        if self.steps.bar is not None and self.steps.total is not None:
+            self._out.append(Progress(self.name, self.steps.bar, self.steps.total, self.segment, self._seen))
 
     def _titled(self, step: int) -> None:
         self._save()

@@ -34,6 +34,8 @@ class StepPlacement:
         self.candidate = whole(state.get("candidate"))
         self.wiped = state.get("wiped") is True
         self.titled = state.get("titled") is True
+        self.over = state.get("over") is True
+        self.follows = whole(state.get("follows"))
         self.guess: int | None = None
         self.guessed = state.get("guessed") is True
         self.epochs = EpochFit(str(state.get("epochs") or ""))
@@ -50,6 +52,8 @@ class StepPlacement:
             "candidate": self.candidate,
             "wiped": self.wiped,
             "titled": self.titled,
+            "over": self.over,
+            "follows": self.follows,
             "guessed": self.guessed,
             "epochs": self.epochs.state(),
             "slots": " ".join(map(str, self.slots)),
@@ -90,8 +94,9 @@ class StepPlacement:
         """Whether this is the bar of the training loop (an evaluation's has another total)."""
         if bar.named or bar.total == self.total or self.total is None or (bar.fresh and not self.rows):
             return True
-        if bar.fresh:
+        if bar.fresh or self.over:
             self.candidate = bar.total
+        self.follows = bar.step if self.over else None
         return train_waits and bar.total == self.candidate
 
     def begins(self, bar: ProgressBar) -> bool:
@@ -102,11 +107,18 @@ class StepPlacement:
 
     def restart(self) -> None:
         """Forget the attempt that is over; ``gap`` stays."""
-        self.bar = self.last = self.candidate = None
+        self.bar = self.last = self.candidate = self.follows = None
         self.rows = 0
-        self.wiped = False
+        self.wiped = self.over = False
         self.slots.clear()
         self.epochs.restart()
+
+    def another(self) -> None:
+        """A training that printed its summary is followed by another one, of which the bar drawn since then is."""
+        bar, total, wiped = self.follows, self.candidate, self.wiped
+        self.restart()
+        self.bar, self.total, self.wiped = bar, total if bar is not None else None, wiped
+        self.gap, self.guessed = 1, False
 
     def drawn(self, bar: ProgressBar, *, rows_wait: int, train_waits: bool) -> bool:
         """The training bar was drawn. True if it shows the step of the one row that waits."""
