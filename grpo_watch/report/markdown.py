@@ -62,7 +62,7 @@ def _finding(shown: ShownFinding, *, whole: bool, top: bool) -> Iterator[str]:
     key = f" {code(finding.key)}" if finding.key and len(shown.keys) == 1 else ""
     yield from (f"### {'Root cause: ' if top else ''}{code(finding.rule)}{key}", "")
     yield from (f"**{finding.severity.value}**, {prose(shown.since)}: {prose(finding.summary)}", "")
-    words = evidence_words(finding.evidence)
+    words = evidence_words(finding.evidence, finding.summary)
     points = [f"- **Evidence:** {prose(' · '.join(words))}"] if words else []
     points += [f"- **Likely cause:** {prose(cause)}" for cause in finding.causes]
     if finding.hint and finding.severity is not Severity.INFO:

@@ -124,7 +124,7 @@ def _finding(shown: ShownFinding, title: str = "") -> Html:
         rows.append(("What to do", prose(finding.hint)))
     if finding.wasted is not None:
         rows.append(("Wasted", wasted_text(finding.wasted)))
-    words = evidence_words(finding.evidence)
+    words = evidence_words(finding.evidence, finding.summary)
     if words:
         rows.append(("Evidence", " · ".join(words)))
     details = tag("dl", *(joined([tag("dt", name), tag("dd", value)]) for name, value in rows))

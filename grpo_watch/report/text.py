@@ -135,7 +135,7 @@ def _finding(shown: ShownFinding, *, whole: bool, verbose: bool) -> Iterator[tup
     head.append(f"  {printable(finding.rule)}", style="bold").append(f"  {printable(shown.since)}", style="dim")
     yield head, 2
     yield Text(printable(finding.summary)), 4
-    words = evidence_words(finding.evidence)
+    words = evidence_words(finding.evidence, finding.summary)
     if words and whole:
         yield Text.assemble(("evidence  ", "dim"), printable(" · ".join(words))), 4
     if finding.hint and finding.severity is not Severity.INFO and whole:

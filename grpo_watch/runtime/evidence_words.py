@@ -38,13 +38,19 @@ DIGITS = 3
 SMALL = 1e-3
 LARGE = 1e4
 LONGEST_EXAMPLE = 60
+QUOTED = 24
+"""Characters of a text by which it is recognised in the sentence that quotes it."""
 DRAWN_WITH_PATTERN = frozenset({"layout"})
 """What the words for the pattern say already."""
 
 
-def evidence_words(evidence: Mapping[str, Scalar]) -> list[str]:
-    """A few words for each value that is known; an example of the texts comes last."""
-    return [*_values(evidence), *_example(evidence)]
+def evidence_words(evidence: Mapping[str, Scalar], summary: str = "") -> list[str]:
+    """A few words for each value that is known; an example of the texts comes last.
+
+    A text that the finding's ``summary`` quotes, such as an error, is not repeated.
+    """
+    new = {name: value for name, value in evidence.items() if not _is_quoted(value, summary)}
+    return [*_values(new), *_example(new)]
 
 
 def rounded(value: float) -> str:
@@ -76,6 +82,10 @@ def pattern_words(pattern: str) -> str:
     for place, text in enumerate(texts, start=1):
         places.setdefault(text, []).append(str(place))
     return f"equal completions: {', '.join(' = '.join(same) for same in places.values() if len(same) > 1)}"
+
+
+def _is_quoted(value: Scalar, summary: str) -> bool:
+    return isinstance(value, str) and len(value) >= QUOTED and value[:QUOTED] in summary
 
 
 def _values(evidence: Mapping[str, Scalar]) -> Iterator[str]:

@@ -95,7 +95,7 @@ def shown_document(shown: ShownFinding) -> dict[str, Any]:
         "first_step": found.first_step,
         "since": shown.since,
         "summary": found.summary,
-        "evidence": evidence_words(found.evidence),
+        "evidence": evidence_words(found.evidence, found.summary),
         "episodes": shown.episodes,
         "keys": list(shown.keys),
     }
@@ -180,7 +180,7 @@ def _card(shown: ShownFinding) -> dict[str, Any]:
         "since": shown.since,
         "episodes": shown.episodes,
         "keys": list(shown.keys),
-        "evidence_words": evidence_words(shown.finding.evidence),
+        "evidence_words": evidence_words(shown.finding.evidence, shown.finding.summary),
     }
 
 

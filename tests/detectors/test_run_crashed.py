@@ -182,3 +182,13 @@ def test_an_error_before_the_end_marker_ended_nothing() -> None:
     """A final evaluation that fails is caught, and the trainer writes its last row."""
     run = crashed().feed(event(EventKind.TRACEBACK), event(EventKind.FINISHED, ""), Tick(9e4, live=False))
     assert run.changes == []
+
+
+def test_an_error_that_refers_to_its_cause_does_not_hide_it() -> None:
+    """verl on vLLM: the engine's error, then Ray's that carries the server's, which refers to the engine's."""
+    cause = "ValueError: Free memory on device (10.94/23.52 GiB) is less than desired GPU memory utilization"
+    ray = "ray.exceptions.RayTaskError(RuntimeError): ray::TaskRunner.run() (pid=11)"
+    server = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+    run = Watched(RULE).feed(*(event(EventKind.TRACEBACK, text) for text in (cause, ray, server)))
+    run.feed(Tick(9e4, live=False))
+    assert [each.reading.evidence["error"] for each in run.said] == [cause]

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from grpo_watch.engine.records import Scalar
 from grpo_watch.runtime.evidence_words import evidence_words, pattern_words, rounded
 
 
@@ -61,3 +62,10 @@ def test_shares_are_percent_unknown_values_are_left_out_and_the_example_is_last(
         "against 1.5",
         f"e.g. \u201c{'a' * 59}\u2026\u201d",
     ]
+
+
+def test_an_error_that_the_sentence_quotes_is_not_repeated() -> None:
+    error = "RuntimeError: CUDA error: an illegal memory access was encountered"
+    evidence: dict[str, Scalar] = {"last_step": 3.0, "error": error, "sign": "traceback"}
+    assert evidence_words(evidence, f"the job died at step 3: {error}") == ["last step 3", "sign traceback"]
+    assert evidence_words(evidence, "the job died at step 3") == ["last step 3", f"error {error}", "sign traceback"]

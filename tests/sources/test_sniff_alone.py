@@ -12,6 +12,8 @@ DEATHS = (
     "[rank3]:[E101 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL\n",
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.\n",
     "ValueError: generation_batch_size (6) must be divisible by num_generations (4).\n",
+    "+ python -m verl.trainer.main_ppo a=1\nCould not override 'a'.\nSet the environment variable HYDRA_FULL_ERROR=1\n",
+    "+ python train_grpo.py\npython: can't open file 'train_grpo.py': [Errno 2] No such file or directory\n",
     "/src/aten/cuda/Gather.cu:88: gather: block: [3,0,0], thread: [9,0,0] Assertion `i < n` failed.\n",
 )
 

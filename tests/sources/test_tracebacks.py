@@ -270,3 +270,39 @@ def test_the_error_that_follows_an_assertion_of_a_kernel_is_the_one_named() -> N
 def test_a_job_that_goes_on_after_an_assertion_did_not_die_of_it() -> None:
     assert texts(ASSERTION.format(n=1) + "{'loss': 0.5, 'reward': 0.25, 'epoch': 0.1}\n" * 2) == []
     assert texts(ASSERTION.format(n=1) + "evaluating\n" * 20) == []
+
+
+HYDRA = """+ python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor.attn=sdpa
+Could not override 'actor.attn'.
+To append to your config use +actor.attn=sdpa
+Key 'attn' is not in struct
+    full_key: actor.attn
+    object_type=dict
+
+Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.
+"""
+
+
+def test_a_setting_that_hydra_refuses_ends_the_job() -> None:
+    """Hydra 1.3 prints no traceback; the job's shell may go on."""
+    assert texts(f"{HYDRA}cleaning up\n") == ["Hydra: Could not override 'actor.attn'."]
+
+
+def test_hydras_advice_behind_a_traceback_adds_nothing() -> None:
+    advice = HYDRA.rstrip().rsplit("\n", 1)[-1]
+    assert texts(f"Error executing job with overrides: ['a=1']\n{TRACE}KeyError: 'a'\n\n{advice}\n") == [
+        "KeyError: 'a'"
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python: can't open file '/srv/job/train_grpo.py': [Errno 2] No such file or directory",
+        "/usr/bin/python3: Error while finding module specification for 'verl.trainer.main_ppo' (x)",
+        "/opt/conda/bin/python3.10: No module named trl.scripts.grpo",
+    ],
+)
+def test_a_program_that_is_not_there_ends_the_job_where_nothing_follows(line: str) -> None:
+    assert texts(f"+ start\n{line}\n") == [line]
+    assert texts(f"{line}\n" + "downloading\n" * 20) == []

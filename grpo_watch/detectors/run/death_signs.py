@@ -12,10 +12,14 @@ WATCHDOG = re.compile(r"NCCL watchdog: ")
 FOLLOWS = re.compile(
     r"(?:[\w.]{0,200}\b)?(?:ChildFailedError|CalledProcessError|SignalException|DistNetworkError|DistBackendError|"
     r"DistStoreError|Connection\w{0,30}Error|BrokenPipeError|EOFError|ActorDiedError|RayActorError|WorkerCrashedError|"
-    r"EngineDeadError|ActorUnavailableError)\b|exitcode\s{0,10}: |srun: error|slurmstepd: error: .{0,200}CANCELLED AT|"
+    r"EngineDeadError|ActorUnavailableError|RayTaskError)\b|"
+    r"[Ss]ee (?:the )?root cause above|exitcode\s{0,10}: |srun: error|slurmstepd: error: .{0,200}CANCELLED AT|"
     r"the log ends inside a traceback|the launcher reports: |A worker died or was killed"
 )
-"""What a launcher or a peer reports of a process that is gone already: torchrun, Ray, vLLM, Slurm."""
+"""What a launcher or a peer reports of a process that is gone already: torchrun, Ray, vLLM, Slurm.
+
+Ray's own error comes before the one that it carries, and vLLM's API server refers to its engine's.
+"""
 INTERRUPTED = re.compile(r"KeyboardInterrupt|interrupted, by wandb|received (?:signal 2|SIGINT)", re.IGNORECASE)
 
 BARE_CODE = re.compile(r"wandb stored the exit code \d{1,3}")

@@ -19,6 +19,12 @@ MARKS = (
         re.compile(rb"[Ss]etting global step to (\d{1,12})"),
         sign=rb"[Ss]etting global step to \d",
     ),
+    ConsoleMark(  # the module that is started, as `set -x` shows it
+        "verl",
+        MarkKind.NAME,
+        re.compile(rb"-m verl\.trainer\.main_ppo\b"),
+        sign=rb"-m verl\.trainer\.main_ppo",
+    ),
     ConsoleMark(  # once the dataset is loaded and filtered
         "verl",
         MarkKind.TOTAL,

@@ -47,7 +47,8 @@ SIGNS = re.compile(
             rb"hit an exception|what\(\):",
             rb"Exception (?:ignored in|in (?:thread|callback) )|--- Logging error|Task exception was|Root Cause \(",
             rb"(?:Watchdog|watchdog) |WorkNCCL|OutOfMemoryError|: CUDA |Fatal Python|terminate called|core dumped",
-            rb"Assertion `",
+            rb"Assertion `|HYDRA_FULL_ERROR|Could not override '|Error merging override|Missing mandatory value: ",
+            rb"python[\d.]{0,5}: (?:can't open|Error while|No module)",
             rb"divisible by|multiple of|at least 2 generations|greater than 1|be both configured|must equal per_device",
             rb"All reward functions returned None|Step \d|Num examples = \d",
             *dict.fromkeys(mark.sign for mark in marks() if mark.sign),
@@ -58,7 +59,7 @@ SIGNS = re.compile(
 TROUBLE = re.compile(
     rb"[A-Za-z](?:Error|Exception|Interrupt)$|A worker|what|Segmentation|Bus|hit an|exits|exit |"
     rb"Exception |---|Task|Root|Watchdog|watchdog|WorkNCCL|OutOf|: CUDA|Fatal|terminate|core|exitcode|divisible|"
-    rb"Assertion|multiple|at least 2|greater|be both|must equal"
+    rb"Assertion|HYDRA|Could not|Error merging|Missing|python|multiple|at least 2|greater|be both|must equal"
 )
 """Signs of lines that ``Tracebacks`` takes."""
 FRAME = re.compile(rb'^\s{0,12}File "[^"\n]{1,400}", line \d{1,7}(?:, in |\s*$)')

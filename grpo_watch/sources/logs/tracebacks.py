@@ -53,6 +53,11 @@ ENGINE = re.compile(
 BARE = re.compile(rb"(?:\w{1,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception|Interrupt)(?:: .{1,400})?\s{0,9}$")
 ASSERTED = re.compile(rb"([\w.-]{1,80}\.cuh?):(\d{1,7}): .{0,300}Assertion `([^`'\n]{1,160})[`'] failed")
 """A kernel's assertion: its process can use the device no more, and an excerpt may end before the traceback."""
+REFUSED_BY_HYDRA = re.compile(rb"(?:Could not override '|Error merging override |Missing mandatory value: )")
+"""What Hydra 1.3 prints of a setting that it does not take, several lines before ``HYDRA_ENDS``."""
+HYDRA_ENDS = b"Set the environment variable HYDRA_FULL_ERROR=1"
+NO_PROGRAM = re.compile(rb"(?:\S{1,200}/)?python[\d.]{0,5}: (?:can't open|Error while|No module)")
+"""CPython's words for a script or module that is not there: nothing ran."""
 CLOSING = 12
 """Lines of text that may stand behind the exception that ended a log whose traceback was cut off."""
 """Lines that name the end of a process without a traceback."""
@@ -199,7 +204,11 @@ class Tracebacks:
             return Sign(EventKind.TRACEBACK, (LAUNCHER + text)[:LONGEST_TEXT])
         if (asserted := ASSERTED.search(rest)) is not None:
             text = "CUDA assertion failed: {2} ({0}:{1})".format(*(readable(part) for part in asserted.groups()))
-        if asserted is not None or BARE.match(rest):
+        if HYDRA_ENDS in rest and self._last:
+            return Sign(EventKind.TRACEBACK, self._last)
+        if REFUSED_BY_HYDRA.match(rest):
+            text = f"Hydra: {text}"[:LONGEST_TEXT]
+        if asserted is not None or BARE.match(rest) or REFUSED_BY_HYDRA.match(rest) or NO_PROGRAM.match(rest):
             self._last, self._since = text, 0
         else:
             self.passed()
