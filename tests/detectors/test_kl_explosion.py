@@ -54,6 +54,23 @@ def test_tiny_beta_is_the_plan_unless_a_sign_agrees() -> None:
     assert run(0.0).changes == [("firing", 24, "critical")]
 
 
+HIGH = [0.7369, 0.9363, 0.6617, 0.5722, 1.107, 1.276, 1.933, 1.698, 1.775]
+
+
+@pytest.mark.parametrize(
+    ("loss", "changes"),
+    [
+        ([0.0007, 0.0009, 0.0007, 0.0006, 0.0011, 0.0013, 0.0019, 0.0017, 0.0018], []),
+        ([0.0295, 0.0375, 0.0265, 0.0229, 0.0443, 0.051, 0.0773, 0.0679, 0.071], [("firing", 23, "warning")]),
+        ([0.0007, -0.02, 0.0107, 0.0006, 0.0011, 0.0013, 0.0019, 0.0017, 0.0018], [("firing", 23, "warning")]),
+    ],
+    ids=["loss is 0.001 of KL", "loss is 0.04 of KL", "loss is more than KL"],
+)
+def test_where_no_setting_names_beta_the_loss_does(loss: list[float], changes: list[tuple[str, int, str]]) -> None:
+    """KL on two completions a step (usual: 0.01), four decimals of the loss, as the Trainer prints it."""
+    assert fed([0.01] * 20 + HIGH, loss=[0.0] * 20 + loss).changes == changes
+
+
 def test_becomes_critical_when_the_reward_goes() -> None:
     run = fed([0.1] * 20 + [3.0] * 20, reward_mean=[0.9] * 30 + [0.0] * 10)
     assert run.changes == [("firing", 23, "warning"), ("firing", 34, "critical")]

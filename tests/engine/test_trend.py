@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.engine.evidence import no_signal_ratio
+from grpo_watch.engine.metric_trend import MetricTrend, NoisyTrend, RewardTrend
 from grpo_watch.engine.records import CompletionSummary, MetricRow
-from grpo_watch.engine.trend import MetricTrend, NoisyTrend, RewardTrend, Trend, TrendSign, grown, named, shown
+from grpo_watch.engine.trend import Trend, TrendSign, grown, named, shown
 from tests.support.records import a_batch, row
 
 quick = settings(derandomize=True, deadline=None, max_examples=100)
@@ -230,3 +231,24 @@ def test_rewards_within_the_safe_bounds_are_never_a_fall(
     for part in next_ones:
         fed.push(low + part * (high - low))
         assert not fed.fell(share)
+
+
+@pytest.mark.parametrize(
+    ("shares", "lost"),
+    [
+        ([0.0, 1.0, 0.0, 1.0, 0.0] * 3 + [1.0, 0.0, 1.0, 1.0, 1.0], False),
+        ([0.0] * 15 + [1.0, 0.0, 1.0, 1.0, 1.0], True),
+        ([0.0, 0.5, 0.4, 0.6, 0.5] * 3 + [1.0, 0.5, 1.0, 1.0, 1.0], True),
+    ],
+    ids=["two of five before", "never before", "several groups a row"],
+)
+def test_rows_of_one_group_without_spread_are_a_sign_beyond_chance(shares: list[float], *, lost: bool) -> None:
+    """Four of five rows: at a usual share of 7 in 17 the chance is 9 %, at 1 in 17 it is 0.006 %."""
+    trend, blocks = Trend(), Trend()
+    for step, share in enumerate(shares, start=1):
+        trend.take(row(step), share, finite=True)
+        blocks.silent.push(share)
+    assert (TrendSign.SPREAD_LOST in trend.signs()) is lost
+    together = Trend()
+    together.silent.push_all(shares)
+    assert together.silent.by_chance() == blocks.silent.by_chance() == trend.silent.by_chance()

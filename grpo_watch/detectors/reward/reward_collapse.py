@@ -13,10 +13,11 @@ from grpo_watch.engine.block import Block
 from grpo_watch.engine.detector import QUIET, SILENT, Bounds, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.long_mean import ROWS, LongMean
+from grpo_watch.engine.metric_trend import LAST, RewardTrend
 from grpo_watch.engine.plain_sum import plain_sum
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Tick, Verdict
 from grpo_watch.engine.traits import WasteKind
-from grpo_watch.engine.trend import HALF, LAST, RewardTrend, TrendSign, named, shown
+from grpo_watch.engine.trend import HALF, TrendSign, named, shown
 
 AGREEING = frozenset(TrendSign) - {TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.TEXTS_REPEAT}
 

@@ -10,11 +10,11 @@ from grpo_watch.detectors.shared.new_batches import NewBatches
 from grpo_watch.detectors.shared.window import Window
 from grpo_watch.engine.detector import RunView
 from grpo_watch.engine.evidence import FLOAT_NOISE, no_signal_ratio, number
+from grpo_watch.engine.metric_trend import CountedTrend
 from grpo_watch.engine.plain_sum import plain_sum
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Stream, Tick
 from grpo_watch.engine.reward_weights import ADVANTAGE
 from grpo_watch.engine.step_history import BATCHES_AHEAD
-from grpo_watch.engine.trend import CountedTrend
 
 
 class SpreadOfBatches:

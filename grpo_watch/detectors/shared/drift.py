@@ -10,7 +10,8 @@ from grpo_watch.detectors.shared.outlook import until
 from grpo_watch.engine.block import Block
 from grpo_watch.engine.detector import NEVER, Bounds
 from grpo_watch.engine.long_mean import BEGINNING, NOISE_FACTOR, ROWS
-from grpo_watch.engine.trend import WIDTH, MetricTrend, Trend
+from grpo_watch.engine.metric_trend import WIDTH, MetricTrend
+from grpo_watch.engine.trend import Trend
 
 LOSS = 0.3
 """Share of the best reward (or of the gain) that is lost: half of what ``reward-collapse`` asks for."""

@@ -9,7 +9,8 @@ from math import inf
 from grpo_watch.engine.block import Block, spreads_of_completions
 from grpo_watch.engine.evidence import spread_of_completions
 from grpo_watch.engine.long_mean import SPREADS, LongMean
-from grpo_watch.engine.trend import CUT_OFF, ENTROPY_LOW, LENGTH_LOW, MOST, REPEATED, MetricTrend, RewardTrend, Trend
+from grpo_watch.engine.metric_trend import MetricTrend, RewardTrend
+from grpo_watch.engine.trend import CUT_OFF, ENTROPY_LOW, LENGTH_LOW, MOST, REPEATED, Trend
 
 TRIED = 64
 """Rows that are tried one by one where the means alone exclude nothing."""

@@ -10,9 +10,10 @@ from grpo_watch.detectors.shared.setting_causes import CUT_IN_LOSS, RATES, UNHEL
 from grpo_watch.engine.blind_reason import NotApplicable, NotYet
 from grpo_watch.engine.detector import NEVER, QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
+from grpo_watch.engine.metric_trend import WIDTH
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
-from grpo_watch.engine.trend import WIDTH, TrendSign, named, shown
+from grpo_watch.engine.trend import TrendSign, named, shown
 
 GRAVE = frozenset({TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.CUT_OFF})
 AGREEING = GRAVE | {TrendSign.LENGTH_ROSE}

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from grpo_watch.detectors.shared.setting_causes import RATES, UNHELD
 from grpo_watch.detectors.shared.window import SortedWindow
+from grpo_watch.detectors.stability.beta_fit import BetaFit
 from grpo_watch.detectors.stability.generation_rows import GenerationRows
 from grpo_watch.detectors.stability.reference_origin import ReferenceOrigin
 from grpo_watch.engine.detector import NEVER, QUIET, SILENT, Bounds, Detector, Param, RunView
@@ -70,6 +71,7 @@ class KlExplosion(Detector):
         self.calm_rows = self.rows
         self.generation = GenerationRows()
         self.origin = ReferenceOrigin()
+        self.fit = BetaFit()
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries KL."""
@@ -85,6 +87,7 @@ class KlExplosion(Detector):
         bar = self._bar()
         self.calm_rows = self.calm_rows + 1 if kl < bar else 0
         low = min(self.level, self.jump_floor) * (1.0 - 1e-9)
+        self.fit.push(number(record, "loss") if kl > low else None, kl)  # rows below may be skipped
         calm = self.calm_rows >= self.rows and max(value for _, value in self.newest) <= low
         self.quiet_while = {"kl_reference": (-low, low)} if calm else None
         if self.calm_rows >= self.rows:
@@ -104,8 +107,7 @@ class KlExplosion(Detector):
     def _judge(self, kl: float, bar: float, run: RunView) -> Iterable[Reading]:
         gaining = run.trend.reward.gained()
         agreeing = run.trend.signs() & (WHILE_GAINING if gaining else AGREEING)
-        beta = run.number("beta")
-        if kl < self.limit and not agreeing and (gaining or (beta is not None and beta <= self.tiny_beta)):
+        if kl < self.limit and not agreeing and (gaining or self.fit.at_most(self.tiny_beta, run.number("beta"))):
             return QUIET
         elsewhere = self.origin.elsewhere
         grave = not elsewhere and bool(agreeing & {TrendSign.REWARD_FELL} if gaining else agreeing)

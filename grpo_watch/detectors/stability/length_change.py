@@ -12,8 +12,9 @@ from grpo_watch.engine.blind_reason import NotYet
 from grpo_watch.engine.block import Block
 from grpo_watch.engine.detector import QUIET, SILENT, Bounds, Detector, RunView, no_data
 from grpo_watch.engine.evidence import number
+from grpo_watch.engine.metric_trend import WIDTH, MetricTrend, NoisyTrend, RewardTrend
 from grpo_watch.engine.records import MetricRow, Reading, Verdict
-from grpo_watch.engine.trend import MOST, WIDTH, MetricTrend, NoisyTrend, RewardTrend, Trend, TrendSign, named, shown
+from grpo_watch.engine.trend import MOST, Trend, TrendSign, named, shown
 
 ERRORS = 4.0
 """Standard errors by which the reward must have fallen with an extreme change of length (six with a lesser one): of

@@ -10,8 +10,9 @@ from grpo_watch.detectors.shared.outlook import MARGIN
 from grpo_watch.detectors.stability.length_change import ERRORS, LengthChange, reward_fell
 from grpo_watch.engine.block import Block
 from grpo_watch.engine.detector import Bounds, Param
+from grpo_watch.engine.metric_trend import WIDTH, NoisyTrend
 from grpo_watch.engine.traits import WasteKind
-from grpo_watch.engine.trend import WIDTH, NoisyTrend, Trend, TrendSign
+from grpo_watch.engine.trend import Trend, TrendSign
 
 
 class LengthCollapse(LengthChange):

@@ -11,8 +11,9 @@ from grpo_watch.detectors.shared.setting_causes import CUT_IN_LOSS, RATES
 from grpo_watch.detectors.stability.length_change import LengthChange, reward_fell
 from grpo_watch.engine.block import Block
 from grpo_watch.engine.detector import NEVER, Bounds, Param
+from grpo_watch.engine.metric_trend import NoisyTrend
 from grpo_watch.engine.traits import WasteKind
-from grpo_watch.engine.trend import MOST, NoisyTrend, Trend, TrendSign, grown
+from grpo_watch.engine.trend import MOST, Trend, TrendSign, grown
 
 
 class LengthExplosion(LengthChange):

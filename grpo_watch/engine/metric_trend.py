@@ -1,0 +1,250 @@
+"""Tracks of one metric: its newest values against the run's first and extreme means, its noise, and what is chance."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+from math import comb, sqrt
+
+from grpo_watch.engine.long_mean import NOISE_FACTOR, lost
+from grpo_watch.engine.plain_sum import plain_sum
+
+WIDTH = 5
+"""Values of which the newest mean, the first one and the extremes are taken (rows that carry the metric)."""
+LEAST_STEPS = 7
+"""Steps between rows from which the noise of the reward is known well enough."""
+LAST = 3
+"""Rows at the end of a log that show a fall when no more will come."""
+CHANCE = 0.01
+"""Chance of so many rows without spread at which they are no sign: a demo on two completions a step has 4 of 5 such
+rows in a row while it learns (its usual share is 0.4)."""
+WHOLE = frozenset({0.0, 1.0})
+
+
+class MetricTrend:
+    """One metric's newest ``WIDTH`` values against the run's first and extreme means.
+
+    ``mean`` is that of the newest values (None until ``WIDTH`` are in), ``start`` the first such mean, ``highest`` and
+    ``lowest`` the extremes so far, ``first`` the very first value.
+    """
+
+    __slots__ = ("first", "highest", "lowest", "mean", "newest", "start")
+
+    def __init__(self) -> None:
+        self.newest: deque[float] = deque(maxlen=WIDTH)
+        self.first: float | None = None
+        self.mean: float | None = None
+        self.start: float | None = None
+        self.highest = float("-inf")
+        self.lowest = float("inf")
+
+    def push(self, value: float) -> None:
+        """Take the value of a row."""
+        newest = self.newest
+        newest.append(value)
+        if len(newest) == WIDTH:
+            self.mean = mean = plain_sum(newest) / WIDTH
+            if mean > self.highest:  # noqa: PLR1730 - max() takes three times as long, on every row
+                self.highest = mean
+            if mean < self.lowest:  # noqa: PLR1730
+                self.lowest = mean
+            if self.start is None:
+                self.start = mean
+        if self.first is None:
+            self.first = value
+
+    def push_all(self, values: Sequence[float], known: Sequence[float] | None = None) -> None:
+        """Take the values of several rows, as if one after the other; ``known``: the means that they make."""
+        means = self.means(values) if known is None else known
+        if means:
+            self.mean = means[-1]
+            self.start = means[0] if self.start is None else self.start
+            self.highest, self.lowest = max(self.highest, *means), min(self.lowest, *means)
+        if self.first is None and values:
+            self.first = values[0]
+        self.newest.extend(values)
+
+    def means(self, values: Sequence[float]) -> list[float]:
+        """The means that these values make, row by row, from the first row on that has one."""
+        known = [*list(self.newest)[1 - WIDTH :], *values]
+        columns = zip(known, known[1:], known[2:], known[3:], known[4:], strict=False)
+        return [(0.0 + a + b + c + d + e) / WIDTH for a, b, c, d, e in columns]
+
+    def ratio(self, reference: float | None) -> float:
+        """The newest mean as a multiple of ``reference``; 1 while unknown or where the reference is not positive."""
+        return 1.0 if self.mean is None or reference is None or reference <= 0.0 else self.mean / reference
+
+    def within(self, low: float, high: float) -> bool:
+        """Whether all of the newest values lie within these bounds: their means stay there with the next ones."""
+        return len(self.newest) == WIDTH and low <= min(self.newest) and max(self.newest) <= high
+
+    def rewind(self) -> None:
+        """A new attempt: what the run was at its start and its extremes stay, the newest values go."""
+        self.newest.clear()
+        self.mean = None
+
+
+class CountedTrend(MetricTrend):
+    """A track of shares with the mean of all its values: ``total`` of ``rows``; ``whole``: each was 0 or 1."""
+
+    __slots__ = ("rows", "total", "whole")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.total, self.whole = 0, 0.0, True
+
+    def push(self, value: float) -> None:
+        """Take the value of a row."""
+        super().push(value)
+        self.rows += 1
+        self.total += value
+        self.whole = self.whole and value in WHOLE
+
+    def push_all(self, values: Sequence[float], known: Sequence[float] | None = None) -> None:
+        """Take the values of several rows, as if one after the other."""
+        super().push_all(values, known)
+        self.rows += len(values)
+        for value in values:
+            self.total += value
+        self.whole = self.whole and WHOLE.issuperset(values)
+
+    def by_chance(self) -> bool:
+        """Whether rows of one group each, whose shares are 0 or 1, may be this high by the usual share of those before.
+
+        With several groups in a row, or fewer values than ``WIDTH``, the answer is False.
+        """
+        if not self.whole or len(self.newest) < WIDTH:
+            return False
+        ones = round(plain_sum(self.newest))
+        usual = (self.total - ones + 1) / (self.rows - WIDTH + 2)
+        chances = [comb(WIDTH, n) * usual**n * (1 - usual) ** (WIDTH - n) for n in range(ones, WIDTH + 1)]
+        return plain_sum(chances) > CHANCE
+
+
+class NoisyTrend(MetricTrend):
+    """A track with its noise: the standard deviation of a row, from the steps between rows.
+
+    Steps are taken instead of distances from a mean, so that a trend hardly counts; squared, because sparse rewards
+    come in rare large steps.
+    """
+
+    __slots__ = ("_before", "_squares", "_steps")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before: float | None = None
+        self._steps = 0
+        self._squares = 0.0
+
+    def push(self, value: float) -> None:
+        """Take the value of a row."""
+        super().push(value)
+        if self._before is not None:
+            self._steps += 1
+            self._squares += (value - self._before) * (value - self._before)  # a power would raise where it overflows
+        self._before = value
+
+    def push_all(self, values: Sequence[float], known: Sequence[float] | None = None) -> None:
+        """Take the values of several rows, as if one after the other."""
+        super().push_all(values, known)
+        for before, value in pairwise(values if self._before is None else (self._before, *values)):
+            self._steps += 1
+            self._squares += (value - before) * (value - before)
+        self._before = values[-1] if values else self._before
+
+    @property
+    def rows(self) -> int:
+        """Steps between rows so far."""
+        return self._steps
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of one row: a step between two rows has twice its variance. 0 while unknown."""
+        return sqrt(self._squares / self._steps / 2.0) if self._steps else 0.0
+
+    def rewind(self) -> None:
+        """A new attempt; the noise stays known."""
+        super().rewind()
+        self._before = None
+
+
+class RewardTrend(NoisyTrend):
+    """The track of the reward; ``spread`` follows how far the rewards of single completions lie apart.
+
+    That is the same when a constant is added to them. ``same`` counts the newest rows with one and the same reward,
+    ``same_before`` the most such rows before them.
+    """
+
+    __slots__ = ("same", "same_before", "spread")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spread = MetricTrend()
+        self.same = self.same_before = 0
+
+    def push(self, value: float) -> None:
+        """Take the value of a row."""
+        if value == self._before:
+            self.same += 1
+        else:
+            self.same, self.same_before = 1, max(self.same, self.same_before)
+        super().push(value)
+
+    def push_all(self, values: Sequence[float], known: Sequence[float] | None = None) -> None:
+        """Take the values of several rows, as if one after the other."""
+        same, longest, before = self.same, self.same_before, self._before
+        for value in values:
+            if value == before:
+                same += 1
+            else:
+                same, longest, before = 1, max(same, longest), value
+        self.same, self.same_before = same, longest
+        super().push_all(values, known)
+
+    @property
+    def beyond_noise(self) -> float:
+        """The least difference between two means of ``WIDTH`` rows that chance does not explain."""
+        return NOISE_FACTOR * self.noise * sqrt(2.0 / WIDTH)
+
+    def fell(self, share: float) -> bool:
+        """Whether the newest mean and median both lie ``share`` of the best level (or of the gain) below the best."""
+        if self.mean is None or self.start is None or self._steps < LEAST_STEPS:
+            return False
+        scale = self.scale(share)
+        if scale <= 0.0 or self.highest - self.mean < scale:
+            return False
+        return self.highest - max(self.mean, sorted(self.newest)[WIDTH // 2]) >= max(scale, self.beyond_noise)
+
+    def ends_low(self, share: float) -> bool:
+        """Whether each of the newest ``LAST`` rows lies ``share`` of the best below it, beyond what chance explains."""
+        if self.start is None or self._steps < LEAST_STEPS or len(self.newest) < LAST:
+            return False
+        scale, lost = self.scale(share), self.highest - max(list(self.newest)[-LAST:])
+        return 0.0 < scale <= lost and lost >= NOISE_FACTOR * self.noise * sqrt(1.0 / LAST + 1.0 / WIDTH)
+
+    def scale(self, share: float) -> float:
+        """How far below the best ``share`` of it is lost; 0 while there is no best."""
+        if self.start is None:
+            return 0.0
+        return lost(self.highest, self.highest - self.start, share, self.spread.highest)
+
+    def safe(self, share: float) -> tuple[float, float] | None:
+        """Bounds of rewards that can't make ``fell`` true, even if the best rises to the upper one."""
+        if self.start is None:
+            return None
+        high = self.highest + self.scale(share) / 2
+        scale = lost(high, high - self.start, share, max(self.spread.highest, 0.0))
+        return (high - scale + 1e-9 * abs(high), high) if scale > 0.0 else None
+
+    def gained(self) -> bool:
+        """Whether the newest mean is clearly above the start and has kept at least half of the best gain."""
+        if self.mean is None or self.start is None:
+            return False
+        gain = self.highest - self.start
+        return gain > self.beyond_noise and self.mean >= self.start + gain / 2
+
+    def rewind(self) -> None:
+        """A new attempt; noise and spread stay known."""
+        super().rewind()
+        self.spread.rewind()
