@@ -8,6 +8,10 @@ from dataclasses import dataclass, field, replace
 from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.records import Reading, RunConfig, Severity, Verdict
+from grpo_watch.engine.trend import Trend
+
+AGREE = 3
+"""Signs of the trend at which wrong names are no explanation: that many metrics don't turn bad together by mistake."""
 
 
 @dataclass(slots=True)
@@ -27,12 +31,12 @@ class GuessedNames:
         """Every guessed raw key and its metric."""
         return {key: metric for names in self.by_channel.values() for key, metric in names.items()}
 
-    def capped(self, reading: Reading, severity: Severity, detector: Detector) -> Reading:
-        """The reading, at most a warning where it rests on a guessed metric."""
+    def capped(self, reading: Reading, severity: Severity, detector: Detector, trend: Trend) -> Reading:
+        """The reading, at most a warning where it rests on a guessed metric and too few other metrics agree."""
         critical = (reading.severity or severity) is Severity.CRITICAL and reading.verdict is Verdict.BREACH
         if not critical or detector.holds_under_any_name or not self._rests_on_guess(reading, detector):
             return reading
-        return replace(reading, severity=Severity.WARNING)
+        return reading if len(trend.signs()) >= AGREE else replace(reading, severity=Severity.WARNING)
 
     def _rests_on_guess(self, reading: Reading, detector: Detector) -> bool:
         needed = {metric for alternative in detector.needs for metric in alternative}

@@ -248,7 +248,7 @@ class Monitor:
             self.reason = reading.message
             return
         if run.guesses.metrics:
-            reading = run.guesses.capped(reading, self.rule.severity, self.detector)
+            reading = run.guesses.capped(reading, self.rule.severity, self.detector, run.trend)
         self.changes += not self.evaluated
         self.evaluated = True
         self.at_rest = not self.active

@@ -202,8 +202,8 @@ OF_LEARNING = frozenset(
 """Metrics of training with rewards; supervised fine-tuning prints loss, learning rate and gradient norm as well."""
 OF_UPDATES = OF_LEARNING - {"completion_length_mean"} | {"loss", "grad_norm", "learning_rate"}
 """What is known of an update and not of a single completion: a row without a step has one of these beside a reward."""
-AMBIGUOUS = frozenset({"loss", "epoch", "step", "time"})
-"""Words too common to mean a metric when a framework's own key has nothing else."""
+AMBIGUOUS = frozenset({"loss", "epoch", "step", "time", "ratio"})
+"""Words too common to mean a metric when a framework's own key has nothing else; ``policy_ratio`` is PPO's."""
 
 
 @lru_cache(maxsize=4_096)

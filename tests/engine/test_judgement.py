@@ -160,6 +160,21 @@ def test_a_guess_alone_is_at_most_a_warning() -> None:
     assert caveat.startswith("one metric is read under a guessed name")
 
 
+def test_guesses_that_turn_bad_together_are_critical() -> None:
+    """Reward, entropy and length of an own loop, under guessed names: no mistake about one of them explains that."""
+    good = {"loss": 0.1, "reward_avg": 0.6, "entropy_avg": 0.4, "avg_response_len": 200.0}
+    lost = {"loss": 9.0, "reward_avg": 0.001, "entropy_avg": 11.9, "avg_response_len": 1000.0}
+    found = judged([good] * 40 + [lost] * 40)
+    assert found.judgement.guessed.keys() == good.keys() - {"loss"}
+    assert found.verdict is RunVerdict.CRITICAL
+
+
+def test_one_guess_that_turns_bad_is_at_most_a_warning() -> None:
+    good = {"loss": 0.1, "reward_avg": 0.6, "entropy_avg": 0.4, "avg_response_len": 200.0}
+    found = judged([good] * 40 + [{**good, "reward_avg": 0.001}] * 40)
+    assert found.verdict is RunVerdict.WARNING
+
+
 def test_nan_is_critical_under_any_name() -> None:
     rows = [{"loss": 0.01, "avg_reward": 0.5, "grad_norm": 0.5, "kl_divergence": 0.01}] * 10
     broken = [{"loss": math.nan, "avg_reward": 0.5, "grad_norm": math.nan, "kl_divergence": math.nan}] * 5

@@ -103,3 +103,8 @@ def test_a_number_that_is_not_finite_refutes_nothing() -> None:
 def test_a_loss_alone_names_no_training() -> None:
     assert names_training(["loss", "epoch", "step"]) == frozenset()
     assert names_training(["loss", "avg_reward"]) == {"reward_mean"}
+
+
+def test_a_ratio_of_policies_is_not_the_rollouts() -> None:
+    """A bare ``ratio`` is too little to know whose it is."""
+    assert [guess(key) for key in ("policy_ratio", "train/ratio", "ratio")] == [None, None, None]
