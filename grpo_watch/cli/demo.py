@@ -19,6 +19,7 @@ from grpo_watch.config.schema import Settings, split_listen
 from grpo_watch.demo.replayer import replay_healthy, replay_run
 from grpo_watch.engine.records import AlertState
 from grpo_watch.engine.snapshot import AlertView, RunSnapshot
+from grpo_watch.notify.evidence_words import evidence_words
 
 SPEED = 3.0
 """Times faster than the recording of 18 seconds."""
@@ -136,14 +137,9 @@ def _headline(snapshot: RunSnapshot, alert: AlertView, *, color: bool) -> str:
 
 def _details(alert: AlertView) -> Iterator[str]:
     yield f"    {alert.summary}"
-    evidence = {name: value for name, value in alert.evidence.items() if value is not None}
-    yield "    evidence: " + ", ".join(f"{name} {_short(value)}" for name, value in evidence.items())
+    yield "    evidence: " + " · ".join(evidence_words(alert.evidence, alert.summary))
     if alert.state is AlertState.FIRING:
         yield f"    fix: {alert.hint}"
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _closing(watch: RunningDaemon, *, fired: bool, stays: bool) -> Iterator[str]:

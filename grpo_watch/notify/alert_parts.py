@@ -23,7 +23,7 @@ def annotations_of(notification: Notification) -> dict[str, str]:
     """What a person needs; what is not known is left out."""
     notes = {
         "summary": clean(sentence(notification)),
-        "evidence": evidence_line(notification.evidence),
+        "evidence": evidence_line(notification),
         "cause": clean(
             notification.cause or (f"explained by {notification.caused_by}" if notification.caused_by else "")
         ),

@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from grpo_watch.engine.records import Scalar
 from grpo_watch.notify.digest_text import counted
+from grpo_watch.notify.evidence_words import evidence_words, label_of, rounded
 from grpo_watch.notify.notification import RESOLVED, TEST_RULE, Notification
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -35,16 +35,9 @@ def _shown(char: str) -> str:
     return repr(char)[1:-1] if unicodedata.category(char) in _HIDDEN else char
 
 
-def number(value: Scalar) -> str:
-    """A value of the evidence for people: 5 digits, no needless zeros."""
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "none"}[value]
-    return f"{value:.5g}" if isinstance(value, float) else clean(str(value), 200)
-
-
-def evidence_line(evidence: Mapping[str, Scalar], limit: int = 1_000) -> str:
-    """``kl_reference 0 · reward_std 0.12``."""
-    return clean(" · ".join(f"{name} {number(value)}" for name, value in evidence.items()), limit)
+def evidence_line(notification: Notification, limit: int = 1_000) -> str:
+    """``reference KL 0 · groups with zero std 12%``, without what the sentence says already."""
+    return clean(" · ".join(evidence_words(notification.evidence, sentence(notification))), limit)
 
 
 def headline(notification: Notification) -> str:
@@ -88,12 +81,12 @@ def sparkline(values: Iterable[float]) -> str:
 
 
 def trends(notification: Notification) -> list[str]:
-    """``kl_reference ▁▂▄▆ 0.001 → 0.4`` for each series of the message."""
+    """``reference KL ▁▂▄▆ 0.001 → 0.4`` for each series of the message."""
     lines = []
     for name, values in notification.series.items():
         bars = sparkline(values)
         if bars:
-            lines.append(f"{clean(name, 60)} {bars} {number(float(values[0]))} → {number(float(values[-1]))}")
+            lines.append(f"{clean(label_of(name), 60)} {bars} {rounded(values[0])} → {rounded(values[-1])}")
     return lines
 
 

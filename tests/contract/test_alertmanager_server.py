@@ -98,7 +98,7 @@ def test_fires_repeats_and_resolves(start: Start, people: Receiving) -> None:
         }
         assert first["annotations"] == {
             "summary": "KL has been exactly 0 for 9 steps although rewards differ.",
-            "evidence": "kl_reference 0 · reward_zero_std_ratio 0.125",
+            "evidence": "reference KL 0 · groups with zero std 12%",
             "cause": "The optimizer does not hold the model's parameters.",
             "fix": "Stop the run.",
             "runbook": "grpo-watch explain kl-stuck-at-zero",

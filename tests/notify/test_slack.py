@@ -40,9 +40,9 @@ def test_a_message_reports_what_a_person_needs() -> None:
         "What to do: Stop the run.",
     ]
     assert second["text"]["text"].splitlines() == [
-        "kl_reference 0 · reward_zero_std_ratio 0.125",
-        "kl_reference ▁▁▁ 0 → 0",
-        "reward_mean ▁▂▄█ 0.1 → 0.8",  # 7 × (0, 1/7, 3/7, 1) = 0, 1, 3, 7
+        "reference KL 0 · groups with zero std 12%",
+        "reference KL ▁▁▁ 0 → 0",
+        "mean reward ▁▂▄█ 0.1 → 0.8",  # 7 × (0, 1/7, 3/7, 1) = 0, 1, 3, 7
     ]
     links = "<http://127.0.0.1:9853/|status page> · <https://docs.example/kl?a=1&amp;b=2|runbook>"
     assert foot["elements"][0]["text"] == f"{links} · team=math"

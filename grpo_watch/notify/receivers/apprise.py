@@ -159,7 +159,7 @@ def body_of(notification: Notification) -> str:
         if notification.status != RESOLVED:
             lines += [f"Likely: {clean(notification.cause, 300)}"] if notification.cause else []
             lines += [f"What to do: {clean(notification.hint, 400)}"] if notification.hint else []
-        lines += [evidence_line(notification.evidence, 400), *trends(notification)]
+        lines += [evidence_line(notification, 400), *trends(notification)]
     lines += [
         clean(notification.page, 300),
         clean(f"Runbook: {notification.runbook}", 300) if notification.runbook else "",

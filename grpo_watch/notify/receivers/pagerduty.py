@@ -86,7 +86,7 @@ def event(notification: Notification, routing_key: str) -> dict[str, Any]:
         return {**document, "event_action": "resolve"}
     details = {
         "message": clean(sentence(notification)),
-        "evidence": evidence_line(notification.evidence),
+        "evidence": evidence_line(notification),
         "cause": clean(notification.cause),
         "fix": clean(notification.hint),
         "runbook": notification.runbook,

@@ -102,7 +102,7 @@ def _single(notification: Notification) -> list[dict[str, Any]]:
         lines += [f"What to do: {notification.hint}"] if notification.hint else []
     found = [f"*{escaped(headline(notification), 200)}*", *(escaped(line, 700) for line in lines)]
     blocks = [_section("\n".join(found))]
-    details = [evidence_line(notification.evidence, 700), *trends(notification)]
+    details = [evidence_line(notification, 700), *trends(notification)]
     if any(details):
         blocks.append(_section("\n".join(escaped(line, 700) for line in details if line)))
     links = [_link(notification.page, "status page"), _link(notification.runbook, "runbook")]

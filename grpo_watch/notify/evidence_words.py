@@ -53,6 +53,11 @@ def evidence_words(evidence: Mapping[str, Scalar], summary: str = "") -> list[st
     return [*_values(new), *_example(new)]
 
 
+def label_of(name: str) -> str:
+    """What a value or a metric is called for people: ``reference KL``, ``step``."""
+    return LABELS.get(name, name.removesuffix("_ratio").removesuffix("_seconds").replace("_", " "))
+
+
 def rounded(value: float) -> str:
     """A number with three significant digits, as people write it: ``0``, ``3.53``, ``24``, ``1.2e-07``, ``512,000``."""
     if not math.isfinite(value):
@@ -98,7 +103,7 @@ def _values(evidence: Mapping[str, Scalar]) -> Iterator[str]:
 
 
 def _value(name: str, value: Scalar) -> str:
-    label = LABELS.get(name, name.removesuffix("_ratio").removesuffix("_seconds").replace("_", " "))
+    label = label_of(name)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(value, bool):
         return f"{label} {'yes' if value else 'no'}"
