@@ -119,7 +119,7 @@ def check(
     paths: Paths,
     output_format: Annotated[ReportFormat, typer.Option("--format", help="Output format.")] = ReportFormat.TEXT,
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="Write to this file instead of stdout.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
     ] = None,
     fail_on: Annotated[
         FailOn, typer.Option("--fail-on", help="Exit with 1 at this severity or above.")

@@ -44,7 +44,7 @@ def test_the_exit_code_does_not_depend_on_the_format(
 def test_html_holds_the_run_s_own_numbers(frozen: Path, tmp_path: Path) -> None:
     """All 100 steps are drawn; the KL is 0 in each of them, and no checkpoint differs from the one before."""
     target = tmp_path / "report.html"
-    assert run_cli(["check", str(frozen), "--format", "html", "--now", NOW, "--output", str(target)]) == 1
+    assert run_cli(["check", str(frozen), "--format", "html", "--now", NOW, "-o", str(target)]) == 1
     text = target.read_text(encoding="utf-8")
     data = text.partition('id="data">')[2].partition("</script>")[0]
     charts = {chart["title"]: chart for chart in json.loads(data)[0]["charts"]}
