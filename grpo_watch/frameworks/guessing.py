@@ -137,6 +137,8 @@ REWARDS = frozenset({"reward", "rewards", "return", "returns"})
 WHOLES = frozenset(
     {"total", "overall", "combined", "final", "mean", "avg", "average", "outcome", "task", "episode", "env"}
 )
+LETTERS = frozenset({"R", "r"})
+"""The reward in formulas, and in the prints of own loops: ``loss 0.1 | kl 0.02 | R 1.5``."""
 OF_PREFERENCES = frozenset({"chosen", "rejected", "margins", "margin"})
 NO_REWARD = (
     OTHERS
@@ -225,10 +227,11 @@ def guess(key: str) -> str | None:
     return _function(key) or _phrases().get(_essence(words))
 
 
-def only_reward(unknown: Iterable[str], keys: Iterable[str]) -> str | None:
+def only_reward(unknown: Sequence[str], keys: Sequence[str]) -> str | None:
     """The one unknown key that can be the reward where no key's words are a reward's: ``outcome_reward``.
 
     Of several the one that names a whole (``task_reward``) counts; of parts alone none. Preference training has none.
+    Without any such key it is a lone ``R`` in a row of an update.
     """
     rewards = [
         key
@@ -238,7 +241,8 @@ def only_reward(unknown: Iterable[str], keys: Iterable[str]) -> str | None:
     if any(not OF_PREFERENCES.isdisjoint(_words(key)) for key in keys):
         return None
     whole = [key for key in rewards if not WHOLES.isdisjoint(_words(key))]
-    return next((one[0] for one in (whole, rewards) if len(one) == 1), None)
+    letters = [key for key in unknown if key in LETTERS] if not rewards and names_update(keys) else []
+    return next((one[0] for one in (whole, rewards, letters) if len(one) == 1), None)
 
 
 def fits(metric: str, value: float) -> bool:
@@ -250,6 +254,12 @@ def fits(metric: str, value: float) -> bool:
 def names_training(keys: Iterable[str]) -> frozenset[str]:
     """The metrics that these keys are guessed to be, without a loss, which any training has."""
     return frozenset(metric for key in keys if (metric := guess(key)) is not None and metric not in AMBIGUOUS)
+
+
+def names_update(keys: Iterable[str]) -> bool:
+    """Whether keys name what is known of an update with rewards alone, beside the loss."""
+    known = {guess(key) for key in keys}
+    return not (OF_LEARNING - {"completion_length_mean"}).isdisjoint(known)
 
 
 def names_updates(keys: Iterable[str]) -> bool:

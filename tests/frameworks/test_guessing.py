@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.frameworks.guessing import RANGES, SPREAD, CheckedGuesses, fits, guess, names_training
+from grpo_watch.frameworks.guessing import RANGES, SPREAD, CheckedGuesses, fits, guess, names_training, only_reward
 
 MEANT = {
     "clip_fraction": "policy_clip_ratio",
@@ -108,3 +108,16 @@ def test_a_loss_alone_names_no_training() -> None:
 def test_a_ratio_of_policies_is_not_the_rollouts() -> None:
     """A bare ``ratio`` is too little to know whose it is."""
     assert [guess(key) for key in ("policy_ratio", "train/ratio", "ratio")] == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("keys", "reward"),
+    [
+        (("loss", "pg", "kl", "R"), "R"),
+        (("loss", "pg", "R"), None),
+        (("loss", "kl", "R", "task_reward"), "task_reward"),
+    ],
+    ids=["a row of an update", "R may be anything", "another reward"],
+)
+def test_a_lone_r_beside_kl_is_the_reward(keys: tuple[str, ...], reward: str | None) -> None:
+    assert only_reward(keys, keys) == reward
