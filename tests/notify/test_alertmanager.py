@@ -74,5 +74,15 @@ def test_a_refresh_does_not_end_an_alert_whose_answer_was_lost() -> None:
         routed.receiver.refresh([], DaemonSnapshot(), 0.0)
         assert [len(json.loads(sent.body)) for sent in server.sent] == [0, 1, 0]
         routed.receiver.send(a_notification())
-        routed.receiver.refresh([], DaemonSnapshot(), 0.0)
-    assert [len(json.loads(sent.body)) for sent in server.sent] == [0, 1, 0, 1, 0, 1]
+        assert [len(json.loads(sent.body)) for sent in server.sent] == [0, 1, 0, 1]
+
+
+def test_what_fires_no_more_is_ended_at_the_second_refresh() -> None:
+    """Killed after the first one, before it was stored that the alert was sent, it would be sent, and open, again."""
+    with receiving() as server:
+        settings = Settings.model_validate({"sinks": [{"type": "alertmanager", "url": server.url}]})
+        (routed,) = build(settings.sinks, ReceiverContext(clock=time.time))
+        routed.receiver.send(a_notification())
+        for _ in range(3):
+            routed.receiver.refresh([], DaemonSnapshot(), 0.0)
+    assert [len(json.loads(sent.body)) for sent in server.sent] == [0, 1, 0, 0, 1, 0]

@@ -77,6 +77,7 @@ class AlertmanagerReceiver:
         self._http = HttpEndpoint(access, clock)
         self._asked = False
         self._firing: dict[Key, dict[tuple[int, str], Notification]] = {}
+        self._spared: set[Key] = set()
 
     def send(self, notification: Notification) -> DeliveryOutcome:
         """Post what changed."""
@@ -85,27 +86,41 @@ class AlertmanagerReceiver:
         for part in parts_of(notification):
             touched |= self._escalated(part)
             touched[self._note(part)] = part
+        self._spared -= touched.keys()
         outcome = self._send_by_its_clock(lambda time: [self._alert(key, last, time) for key, last in touched.items()])
         if outcome.result is not DeliveryResult.DELIVERED:
             self._firing = before  # it may have arrived: a refresh must not end what will be sent again
         return outcome
 
     def refresh(self, firing: Sequence[Notification], snapshot: DaemonSnapshot, now: float) -> DeliveryOutcome:  # noqa: ARG002
-        """Post everything that fires, and an end for what was posted before and no longer fires."""
+        """Post everything that fires, and an end for what was posted before and fires under other labels by now.
+
+        What fires no more is ended at the second refresh: its end is a message that may still wait, and what is ended
+        before the message that opened it is stored as delivered would be opened again after a kill.
+        """
         before, self._firing = self._firing, {}
         for notification in firing:
             self._note(notification)
-        gone = [next(reversed(held.values())) for key, held in before.items() if key not in self._firing]
+        repeated = {key: next(iter(held.values())) for key, held in self._firing.items()}
+        fires = {_finding(each) for held in self._firing.values() for each in held.values()}
+        gone = {key: held for key, held in before.items() if key not in repeated}
+        over = {
+            key for key in gone if key in self._spared or any(_finding(each) in fires for each in gone[key].values())
+        }
         beat = self._late() is None
 
         def alerts(time: AlertmanagerClock) -> list[dict[str, Any]]:
-            over = [_document(labels_of(newest), newest, time, time.now) for newest in gone]
-            repeated = [self._alert(key, next(iter(held.values())), time) for key, held in self._firing.items()]
-            return [*over, *repeated, *(self._heartbeat(time) if beat else [])]
+            last = [next(reversed(gone[key].values())) for key in gone if key in over]
+            ends = [_document(labels_of(newest), newest, time, time.now) for newest in last]
+            again = [self._alert(key, first, time) for key, first in repeated.items()]
+            return [*ends, *again, *(self._heartbeat(time) if beat else [])]
 
         outcome = self._send_by_its_clock(alerts, ask=True)
-        if outcome.result is DeliveryResult.RETRY:  # resolved alerts go out with the next refresh
-            self._firing = {**before, **self._firing}
+        if outcome.result is DeliveryResult.RETRY:  # the ends go out with the next refresh
+            over = set()
+        else:
+            self._spared = gone.keys() - over
+        self._firing |= {key: held for key, held in gone.items() if key not in over}
         return outcome
 
     def close(self) -> None:
@@ -183,6 +198,11 @@ def receiver(sink: AlertmanagerSink, name: str, context: ReceiverContext) -> Ale
     """The receiver of a sink; without ``heartbeat`` no alert says that the watcher is well."""
     instance = context.instance if sink.heartbeat else ""
     return AlertmanagerReceiver(name, sink.url.reveal(), access_of(sink), instance, context.clock, context.late)
+
+
+def _finding(notification: Notification) -> tuple[str, str, int, str]:
+    """What it is about, whatever its severity."""
+    return notification.run, notification.rule, notification.attempt, notification.key
 
 
 def _document(labels: Labels, notification: Notification, time: AlertmanagerClock, ends: float) -> dict[str, Any]:
