@@ -85,7 +85,7 @@ def test_alertmanager_has_the_alert_and_has_it_after_kill_minus_nine(
             (alert,) = until(alerts, daemon.child)
             own = {"alertname": "GrpoRunAlert", "rule": RULE, "run": FROZEN, "severity": "critical", "team": "math"}
             assert alert["labels"] == own
-            assert "kl_reference 0" in alert["annotations"]["evidence"]
+            assert "reference KL 0" in alert["annotations"]["evidence"]
             assert alert["annotations"]["page"].startswith(daemon.url)
             before = until(alive, daemon.child)
             daemon.child.send_signal(signal.SIGKILL)
