@@ -190,6 +190,7 @@ ROWS = {
     ],
     "two daemons over one folder": ["model/test_scale.py::test_two_daemons_with_states_of_their_own_read_one_folder"],
     "14,999 other files": ["sources/test_discover.py::test_the_walk_is_bounded"],
+    "1,000,000 other files": ["sources/test_discover.py::test_the_walk_is_bounded"],
     "a rotated file is compressed (`train.log.1.gz`)": [
         HISTORIES,
         "sources/test_packed.py::test_a_rotated_part_is_no_log_of_its_own",
