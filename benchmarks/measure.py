@@ -31,6 +31,11 @@ class Cost:
     cpu_seconds: float = 0.0
 
 
+def as_installed() -> dict[str, str]:
+    """The environment without the setting that keeps Python from storing compiled modules, as installers do."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def once(command: Sequence[str], accepted: Sequence[int] = (0,)) -> Cost:
     """Run a command to its end, output thrown away.
 
@@ -39,7 +44,9 @@ def once(command: Sequence[str], accepted: Sequence[int] = (0,)) -> Cost:
     """
     with TemporaryFile() as output, TemporaryFile() as report:
         starter = [sys.executable, "-IS", str(STARTER), str(report.fileno()), *command]
-        done = subprocess.run(starter, stdout=output, stderr=subprocess.STDOUT, pass_fds=[report.fileno()], check=False)
+        done = subprocess.run(
+            starter, stdout=output, stderr=subprocess.STDOUT, pass_fds=[report.fileno()], env=as_installed(), check=False
+        )
         report.seek(0)
         code, seconds, peak, cpu = map(float, report.read().split() or (done.returncode, 0, 0, 0))
         if code not in accepted:
@@ -107,7 +114,7 @@ class Live:
 def running(command: Sequence[str], address: Callable[[Path], str | None], output: Path) -> Iterator[Live]:
     """Start an exporter, wait until ``address`` finds its metrics URL in the output; stop it at the end."""
     with output.open("wb") as file:
-        child = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        child = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=as_installed())
     try:
         yield Live(child.pid, _address(child, address, output))
     finally:
