@@ -45,7 +45,12 @@ def once(command: Sequence[str], accepted: Sequence[int] = (0,)) -> Cost:
     with TemporaryFile() as output, TemporaryFile() as report:
         starter = [sys.executable, "-IS", str(STARTER), str(report.fileno()), *command]
         done = subprocess.run(
-            starter, stdout=output, stderr=subprocess.STDOUT, pass_fds=[report.fileno()], env=as_installed(), check=False
+            starter,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=[report.fileno()],
+            env=as_installed(),
+            check=False,
         )
         report.seek(0)
         code, seconds, peak, cpu = map(float, report.read().split() or (done.returncode, 0, 0, 0))

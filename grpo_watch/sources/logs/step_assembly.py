@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from grpo_watch.engine.records import Stream
@@ -104,12 +105,13 @@ class StepAssembly:
             values: raw keys and numbers.
             time: when it was logged (Unix seconds).
         """
-        kept = {key: value for key, value in values.items() if not key.startswith(PROFILING)}
+        left_out, stream = _kind(tuple(values))
+        kept = {key: value for key, value in values.items() if key not in left_out} if left_out else values
         if not kept or (step is None and not self._open):
             return []
         newest = self._open[-1] if self._open else None
         if newest is not None and step in {None, newest.step}:
-            self.crowded += newest.add(kept, row_numbers.stream(kept), time)
+            self.crowded += newest.add(kept, stream, time)
             return []
         current = step or 0
         done = self._complete(current)
@@ -117,7 +119,7 @@ class StepAssembly:
         if target is None:
             target = _Step(current, order)
             self._open.append(target)
-        self.crowded += target.add(kept, row_numbers.stream(kept), time)
+        self.crowded += target.add(kept, stream, time)
         return self._give(done, order)
 
     def flush(self, order: int) -> list[AssembledRow]:
@@ -155,6 +157,13 @@ class StepAssembly:
                 made.append(AssembledRow(one.step, stream, values, time, place))
             self._skip = 0
         return made
+
+
+@lru_cache(maxsize=256)
+def _kind(keys: tuple[str, ...]) -> tuple[frozenset[str], Stream | None]:
+    """Which of a row's keys are left out, and the stream that the others belong to; most rows have the same keys."""
+    left_out = frozenset(key for key in keys if key.startswith(PROFILING))
+    return left_out, row_numbers.stream(key for key in keys if key not in left_out)
 
 
 def step_of(row: Mapping[str, object]) -> int | None:

@@ -22,7 +22,8 @@ PACKED = {5: "f", 6: "d"}
 VARINTS = frozenset({7, 10})
 STRINGS = 8
 _LONE = re.compile(
-    rb"\x09(.{8})\x10([\x80-\xff]{0,9}[\0-\x7f])\x2a([\0-\x7f])\x0a([\0-\x7f])\x0a([\0-\x7f])(.{1,127})\x15(.{4})",
+    rb"\x09(.{8})\x10(?P<step>[\x80-\xff]{0,9}[\0-\x7f])"
+    rb"\x2a([\0-\x7f])\x0a([\0-\x7f])\x0a([\0-\x7f])(?P<tag>.{1,127})\x15(.{4})",
     re.DOTALL,
 )
 """Time and step; then summary, value and tag, each with its length; then the number."""
@@ -46,8 +47,8 @@ def decode(payload: bytes) -> SummaryEvent:
     Raises:
         ValueError: the payload is no such message.
     """
-    if (plain := _lone_scalar(payload)) is not None:
-        return plain
+    if (lone := lone_scalar(payload)) is not None:
+        return _plain(lone)
     step, time, scalars, texts = 0, None, dict[str, float](), dict[str, str]()
     for number, value in protobuf_wire.fields(payload):
         if number == _STEP and isinstance(value, int):
@@ -63,26 +64,29 @@ def decode(payload: bytes) -> SummaryEvent:
     return SummaryEvent(step if step >= 0 else None, time, scalars, texts)
 
 
-def _lone_scalar(payload: bytes) -> SummaryEvent | None:
-    """The event where it is one plain scalar with time and step, as all writers put it; None for any other.
+def lone_scalar(payload: bytes) -> re.Match[bytes] | None:
+    """The parts of an event that is one plain scalar with time and step, as all writers put it; None for any other.
 
     Nearly every event is one, and field by field it would take four times as long.
     """
     found = _LONE.fullmatch(payload)
     if found is None:
         return None
-    clock, digits, summary, value, length, tag, number = found.groups()
+    _, _, summary, value, length, tag, _ = found.groups()
     size = len(tag)
-    if length[0] != size or value[0] != size + 7 or summary[0] != size + 9:
-        return None
-    step = _signed(digits)
+    return found if length[0] == size and value[0] == size + 7 and summary[0] == size + 9 else None
+
+
+def _plain(found: re.Match[bytes]) -> SummaryEvent:
+    clock, digits, _, _, _, tag, number = found.groups()
+    step = step_of(digits)
     scalars = {tag.decode("utf-8", "replace"): _SINGLE.unpack(number)[0]}
     return SummaryEvent(step if step >= 0 else None, _DOUBLE.unpack(clock)[0], scalars, {})
 
 
 @lru_cache(maxsize=16)
-def _signed(digits: bytes) -> int:
-    """The number of a varint; the scalars of a step follow each other."""
+def step_of(digits: bytes) -> int:
+    """The number of a step's varint; the scalars of a step follow each other."""
     return protobuf_wire.signed(protobuf_wire.varint(digits, 0)[0])
 
 

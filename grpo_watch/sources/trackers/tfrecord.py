@@ -14,8 +14,9 @@ LARGEST = 8 << 20
 """Bytes of a record that is read; scalars take 60, a run's configuration some 20,000. Larger ones are pictures."""
 SEARCH = 4 << 20
 """This many bytes behind a damaged length are searched for the next record."""
+HEAD, CHECK_SIZE = struct.Struct("<QI"), 4
+"""Length and its checksum before a payload; bytes of the payload's checksum behind it."""
 
-_HEAD = struct.Struct("<QI")
 _MASK = 0xA282EAD8
 _CANDIDATE = re.compile(rb"(?=(?!\0\0\0)[\s\S]{3}\0{5})")
 """A length below 16 MiB in eight bytes."""
@@ -43,9 +44,9 @@ def frames(read: Read, start: int, *, ended: bool = False) -> Iterator[FileFrame
         for frame in _sound(read(at, _AT_ONCE), at):
             yield frame
             at = frame.end
-        if len(head := read(at, _HEAD.size)) < _HEAD.size:
+        if len(head := read(at, HEAD.size)) < HEAD.size:
             break
-        length, check = _HEAD.unpack(head)
+        length, check = HEAD.unpack(head)
         if masked(head[:8]) != check:
             following = _following(read, at + 1)
             if following is None:
@@ -69,9 +70,9 @@ def _sound(data: bytes, start: int) -> Iterator[FileFrame]:
     """
     checks: dict[int, int] = {}
     at, size = 0, len(data)
-    while at + _HEAD.size <= size:
-        length, check = _HEAD.unpack_from(data, at)
-        begin = at + _HEAD.size
+    while at + HEAD.size <= size:
+        length, check = HEAD.unpack_from(data, at)
+        begin = at + HEAD.size
         end = begin + length
         if end + 4 > size:
             return
@@ -89,13 +90,13 @@ def _sound(data: bytes, start: int) -> Iterator[FileFrame]:
 
 def stuck(read: Read, at: int) -> bool:
     """Whether reading can't continue at ``at`` although more than a record's head lies there: its length is damaged."""
-    head = read(at, _HEAD.size)
-    return len(head) == _HEAD.size and masked(head[:8]) != _HEAD.unpack(head)[1]
+    head = read(at, HEAD.size)
+    return len(head) == HEAD.size and masked(head[:8]) != HEAD.unpack(head)[1]
 
 
 def _body(read: Read, at: int, length: int, *, ended: bool) -> FileFrame | None:
     """The record whose head is sound; None while it is still being written."""
-    begin, end = at + _HEAD.size, at + _HEAD.size + length + 4
+    begin, end = at + HEAD.size, at + HEAD.size + length + CHECK_SIZE
     if length > LARGEST:
         return FileFrame(at, end, b"", f"a record of {length >> 20} MiB") if read(end - 1, 1) else None
     body = read(begin, length + 4)
@@ -112,7 +113,7 @@ def _following(read: Read, at: int) -> int | None:
     """Where the next sound record begins, at ``at`` or behind it."""
     data = read(at, SEARCH)
     for found in _CANDIDATE.finditer(data):
-        head = data[found.start() : found.start() + _HEAD.size]
-        if len(head) == _HEAD.size and masked(head[:8]) == _HEAD.unpack(head)[1]:
+        head = data[found.start() : found.start() + HEAD.size]
+        if len(head) == HEAD.size and masked(head[:8]) == HEAD.unpack(head)[1]:
             return at + found.start()
     return None

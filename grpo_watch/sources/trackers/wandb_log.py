@@ -30,7 +30,12 @@ def frames(read: Read, start: int, *, ended: bool = False) -> Iterator[FileFrame
     at = begun = max(start, len(HEADER))
     parts: list[bytes] = []
     size = 0
-    while (chunk := _chunk(read, at, ended=ended)) is not None:
+    while True:
+        for frame in () if parts else _whole(read(at, BLOCK - at % BLOCK), at):
+            yield frame
+            at = frame.end
+        if (chunk := _chunk(read, at, ended=ended)) is None:
+            break
         kind, data, at, damage = chunk
         if damage:
             yield FileFrame(begun if parts else at - len(data), at, b"", damage)
@@ -45,6 +50,18 @@ def frames(read: Read, start: int, *, ended: bool = False) -> Iterator[FileFrame
             parts = []
     if ended and read(begun if parts else at, 1):
         yield FileFrame(begun, at, b"", "a record that is not whole at the end")
+
+
+def _whole(data: bytes, start: int) -> Iterator[FileFrame]:
+    """The first records of a block's bytes, which begin at ``start``, as far as each is one undamaged chunk."""
+    at = 0
+    while at + _CHUNK.size <= len(data):
+        check, length, kind = _CHUNK.unpack_from(data, at)
+        end = at + _CHUNK.size + length
+        if kind != FULL or end > len(data) or zlib.crc32(data[at + _CHUNK.size - 1 : end]) != check:
+            return
+        yield FileFrame(start + at, start + end, data[at + _CHUNK.size : end])
+        at = end
 
 
 def is_one(read: Read) -> bool:

@@ -14,10 +14,12 @@ _HISTORY, _CONFIG, _RUN, _EXIT = 2, 5, 17, 18
 _ITEM, _KEY, _NESTED, _VALUE = 1, 1, 2, 16
 _UPDATE, _RUN_CONFIG = 1, 4
 _EXIT_CODE = 1
-_ITEM_TAG, _KEY_TAGS, _VALUE_TAG = _ITEM << 3 | 2, (_KEY << 3 | 2, _NESTED << 3 | 2), b"\x82\x01"
+_ITEM_TAG, _KEY_TAGS = _ITEM << 3 | 2, (_KEY << 3 | 2, _NESTED << 3 | 2)
+_VALUE_HEADS = tuple(b"\x82\x01" + bytes((size,)) for size in range(protobuf_wire.CONTINUED))
+"""Tag and length before a value of so many bytes."""
 _SHORTEST = 7
 """Bytes of an item without key and value: its tag and length, and those of its two fields."""
-_NO_SCALARS = frozenset({"{", "[", ""})
+_NO_SCALARS = frozenset({"{", "[", "", b"{", b"[", b""})
 """Beginnings of values that are no single number or text."""
 LONGEST_VALUE = 4_096
 """Characters of a logged value that may be a number, or name a table; longer ones are pictures and histograms."""
@@ -102,19 +104,20 @@ def _plain_row(message: bytes) -> dict[str, object] | None:
     row: dict[str, object] = {}
     at, end = 0, len(message)
     while at + _SHORTEST <= end and message[at] == _ITEM_TAG:
-        size, kind, length = message[at + 1], message[at + 2], message[at + 3]
-        key_end, at = at + 4 + length, at + 2
-        if size >= protobuf_wire.CONTINUED or kind not in _KEY_TAGS:
+        size, kind, length = message[at + 1 : at + 4]
+        key_end, item_end = at + 4 + length, at + 2 + size
+        value_at = key_end + 3
+        if size >= protobuf_wire.CONTINUED or kind not in _KEY_TAGS or value_at > item_end or item_end > end:
             return None
-        item_end = at + size
-        rest = item_end - key_end - 3
-        if length >= protobuf_wire.CONTINUED or rest < 0 or item_end > end:
+        if message[key_end:value_at] != _VALUE_HEADS[item_end - value_at]:
             return None
-        if message[key_end] != _VALUE_TAG[0] or message[key_end + 1] != _VALUE_TAG[1] or message[key_end + 2] != rest:
-            return None
-        text = message[key_end + 3 : item_end].decode("utf-8", "replace")
-        if text[:1] not in _NO_SCALARS:
-            row[message[at + 2 : key_end].decode("utf-8", "replace")] = scalar(text)
+        value = message[value_at:item_end]
+        if value[:1] not in _NO_SCALARS:
+            key = message[at + 4 : key_end].decode("utf-8", "replace")
+            try:
+                row[key] = float(value if b"_" not in value else b"")
+            except ValueError:
+                row[key] = scalar(value.decode("utf-8", "replace"))
         at = item_end
     return None if any(number == _ITEM for number, _ in protobuf_wire.fields(message[at:])) else row
 
