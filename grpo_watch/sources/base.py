@@ -28,6 +28,10 @@ class Skip(str, Enum):
     NOT_READ = "not-read-yet"
 
 
+HALF = 150
+"""Characters kept at either end of a long detail: paths are long, and what is wrong comes last."""
+
+
 @dataclass(slots=True)
 class SourceStats:
     """What a source did so far. ``first_bad`` is ``line N: reason: …`` for the first piece that was skipped."""
@@ -39,13 +43,14 @@ class SourceStats:
     problem: str = ""
 
     def skip(self, reason: Skip, detail: str = "", count: int = 1) -> None:
-        """Count skipped pieces; the first keeps its detail (one line, ≤ 200 characters) for people to see.
+        """Count skipped pieces; the first keeps its detail (one line; of a long one both ends) for people to see.
 
         A duplicate is no trouble (frameworks dump tables again) and keeps none.
         """
         self.skipped[reason] = self.skipped.get(reason, 0) + count
         if not self.first_bad and reason is not Skip.DUPLICATE:
-            self.first_bad = f"{reason.value}: {detail}"[:200]
+            text = f"{reason.value}: {detail}"
+            self.first_bad = text if len(text) <= 2 * HALF else f"{text[:HALF]} … {text[-HALF:]}"
 
 
 class Source(Protocol):

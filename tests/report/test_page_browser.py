@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from grpo_watch.engine.records import Severity
 from grpo_watch.report.page import page
 from tests.support.process import PATIENCE
 from tests.support.reports import PROVENANCE, a_finding, a_hostile_report, a_report
+from tests.support.short_path import short_folder
 
 CLICKS = "<script>for (const each of document.querySelectorAll('button')) each.click();</script>"
 """Presses every button once all else has run; the policy forbids it, so the copy that is clicked has none."""
@@ -52,7 +54,9 @@ class Browser:
             "--host-resolver-rules=MAP * ~NOTFOUND",
             "--virtual-time-budget=3000", f"--window-size={width},2000", "--dump-dom", file.as_uri(),
         ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+        with short_folder() as short:
+            own = {**os.environ, "TMPDIR": str(short)}  # it makes a socket there
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True, env=own)
         console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
         return done.stdout, console, _asked(log)
 

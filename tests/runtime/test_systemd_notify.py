@@ -10,6 +10,7 @@ import pytest
 
 from grpo_watch.notify.daemon_snapshot import DaemonSnapshot
 from grpo_watch.runtime.systemd_notify import SystemdNotifier, status_of
+from tests.support.short_path import short_folder
 
 PID = 42
 
@@ -41,18 +42,24 @@ class Heard:
 
 
 @pytest.fixture
-def heard(tmp_path: Path) -> Iterator[Heard]:
-    listening = Heard(str(tmp_path / "notify"))
+def folder() -> Iterator[Path]:
+    with short_folder() as made:
+        yield made
+
+
+@pytest.fixture
+def heard(folder: Path) -> Iterator[Heard]:
+    listening = Heard(str(folder / "notify"))
     yield listening
     listening.socket.close()
 
 
-def reported(tmp_path: Path, clock: Clock, **variables: str) -> SystemdNotifier:
-    return SystemdNotifier({"NOTIFY_SOCKET": str(tmp_path / "notify"), **variables}, PID, clock)
+def reported(folder: Path, clock: Clock, **variables: str) -> SystemdNotifier:
+    return SystemdNotifier({"NOTIFY_SOCKET": str(folder / "notify"), **variables}, PID, clock)
 
 
-def test_ready_once_then_only_what_is_new(tmp_path: Path, heard: Heard) -> None:
-    manager = reported(tmp_path, Clock())
+def test_ready_once_then_only_what_is_new(folder: Path, heard: Heard) -> None:
+    manager = reported(folder, Clock())
     manager.notify(DaemonSnapshot(), ready=False, late=None)
     assert heard() == ["READY=1", "STATUS=reading; 0 runs, 0 alerts fire"]
     manager.notify(DaemonSnapshot(), ready=False, late=None)
@@ -63,10 +70,10 @@ def test_ready_once_then_only_what_is_new(tmp_path: Path, heard: Heard) -> None:
     assert heard() == ["STOPPING=1", "STATUS=stopping"]
 
 
-def test_a_sign_of_life_at_half_the_watchdogs_time_while_the_engine_turns(tmp_path: Path, heard: Heard) -> None:
+def test_a_sign_of_life_at_half_the_watchdogs_time_while_the_engine_turns(folder: Path, heard: Heard) -> None:
     """30 s: one at once, the next after 15 s; none while the engine is late, one as soon as it is not."""
     clock = Clock()
-    manager = reported(tmp_path, clock, WATCHDOG_USEC="30000000", WATCHDOG_PID=str(PID))
+    manager = reported(folder, clock, WATCHDOG_USEC="30000000", WATCHDOG_PID=str(PID))
     manager.notify(DaemonSnapshot(), ready=True, late=None)
     assert heard()[-1] == "WATCHDOG=1"
     clock.now += 14.9
@@ -87,26 +94,26 @@ def test_a_sign_of_life_at_half_the_watchdogs_time_while_the_engine_turns(tmp_pa
     [{}, {"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "-1"}],
     ids=["none", "another process's", "no number", "negative"],
 )
-def test_no_sign_of_life_without_a_watchdog_of_its_own(tmp_path: Path, heard: Heard, variables: dict[str, str]) -> None:
-    reported(tmp_path, Clock(), **variables).notify(DaemonSnapshot(), ready=True, late=None)
+def test_no_sign_of_life_without_a_watchdog_of_its_own(folder: Path, heard: Heard, variables: dict[str, str]) -> None:
+    reported(folder, Clock(), **variables).notify(DaemonSnapshot(), ready=True, late=None)
     assert heard() == ["READY=1", "STATUS=0 runs, 0 alerts fire"]
 
 
-def test_an_abstract_socket(tmp_path: Path) -> None:
+def test_an_abstract_socket(folder: Path) -> None:
     """``@name`` in the variable is a name that begins with NUL."""
-    name = f"grpo-watch-{tmp_path}"
+    name = f"grpo-watch-{folder}"
     listening = Heard(f"\0{name}")
     with listening.socket:
         SystemdNotifier({"NOTIFY_SOCKET": f"@{name}"}, PID, Clock()).stopping()
         assert listening() == ["STOPPING=1", "STATUS=stopping"]
 
 
-def test_a_manager_that_is_gone_or_deaf_hurts_nothing(tmp_path: Path, heard: Heard) -> None:
+def test_a_manager_that_is_gone_or_deaf_hurts_nothing(folder: Path, heard: Heard) -> None:
     """The socket's queue is filled until the kernel takes no more; then it is removed."""
-    manager = reported(tmp_path, Clock())
+    manager = reported(folder, Clock())
     for _ in range(1_000):
         manager.stopping()
-    (tmp_path / "notify").unlink()
+    (folder / "notify").unlink()
     manager.notify(DaemonSnapshot(), ready=True, late=None)
     SystemdNotifier({}, PID, Clock()).notify(DaemonSnapshot(), ready=True, late=None)
     assert heard() == ["STOPPING=1", "STATUS=stopping"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.support.short_path import short_folder
 
 ARGUMENTS = (
     "--no-sandbox",
@@ -58,8 +61,9 @@ class Visit:
 @contextmanager
 def chromium(program: str) -> Iterator[Browser]:
     """The browser; nothing is downloaded, and no name but this machine's is found."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS), timeout=PATIENCE)
+    with short_folder() as folder, sync_playwright() as playwright:
+        own: dict[str, str | float | bool] = {**os.environ, "TMPDIR": str(folder)}  # it makes a socket there
+        browser = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS), timeout=PATIENCE, env=own)
         try:
             yield browser
         finally:
