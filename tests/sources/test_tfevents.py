@@ -24,7 +24,7 @@ from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.records import Cursor, EventKind, Item, RawRow, RunConfig, RunEvent, Stream
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.logs.console import ConsoleSource
-from grpo_watch.sources.trackers import tf_event, tf_row_layout, tfevents
+from grpo_watch.sources.trackers import tf_event, tf_row_layout, tfevents, tfrecord
 from grpo_watch.sources.trackers.tfevents import TfeventsSource
 from tests.support.bundles import unpack
 from tests.support.channel import Opens, grown, restarted, rows, whole
@@ -193,6 +193,19 @@ def test_a_row_is_read_at_once_only_where_nothing_but_its_numbers_is_new(tmp_pat
     for place in range(len(second)):
         assert layout.read(second[:place] + bytes([second[place] ^ 1]) + second[place + 1 :], 0) is None
     assert layout.read(second[:-1], 0) is None
+
+
+@pytest.mark.parametrize("step", [b"\x10\x80", b"\x18\x06"], ids=["a number without an end", "another field"])
+def test_sound_records_without_a_step_are_no_row_of_a_layout(step: bytes, tmp_path: Path) -> None:
+    data = written(tmp_path, *row_events([5], [2])).read_bytes()
+    layout = tf_row_layout.layout_of(data)
+    assert layout is not None
+    changed = b""
+    for frame in tfrecord.frames(lambda at, size: data[at : at + size], 0):
+        payload = frame.payload.replace(b"\x10\x05", step, 1)
+        changed += data[frame.start : frame.start + 12] + payload + tfrecord.masked(payload).to_bytes(4, "little")
+    assert layout.read(data, 0) is not None
+    assert layout.read(changed, 0) is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from grpo_watch.sources.trackers import tf_event, tfrecord
 _ITEMS = 5
 """What is unpacked of a record: head and tag of the time, step with its tag, what is around, number, check."""
 _TIME, _NUMBER = struct.Struct("<d"), 4
+_STEP = re.compile(rb"\x10[\x80-\xff]{0,9}[\0-\x7f]")
 
 
 class LaidOutRow(NamedTuple):
@@ -49,7 +51,7 @@ class RecordLayout:
         if found[0::_ITEMS] != self._heads or found[2::_ITEMS] != self._around:
             return None
         steps = found[1::_ITEMS]
-        if steps.count(steps[0]) < len(steps):
+        if steps.count(steps[0]) < len(steps) or _STEP.fullmatch(steps[0]) is None:
             return None
         payloads = [data[at + begin : at + end] for begin, end in self._payloads]
         if tuple(map(tfrecord.masked, payloads)) != found[4::_ITEMS]:
