@@ -6,7 +6,6 @@ Each is a fresh process over the same files, start-up included, in turns; totals
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -82,7 +81,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2, help="after a first round, which compares the totals")
     parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
     chosen = parser.parse_args()
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as installed: the first round leaves our modules compiled
     table = ["| dump | read by | s | CPU s | peak MiB | s / ours | CPU s / ours |", "|---|---|---|---|---|---|---|"]
     with TemporaryDirectory() as folder:
         for what, write in (("completions.jsonl", write_jsonl), ("Parquet", write_parquet)):

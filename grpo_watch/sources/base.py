@@ -28,7 +28,7 @@ class Skip(str, Enum):
     NOT_READ = "not-read-yet"
 
 
-HALF = 150
+EACH_END = 150
 """Characters kept at either end of a long detail: paths are long, and what is wrong comes last."""
 
 
@@ -50,7 +50,7 @@ class SourceStats:
         self.skipped[reason] = self.skipped.get(reason, 0) + count
         if not self.first_bad and reason is not Skip.DUPLICATE:
             text = f"{reason.value}: {detail}"
-            self.first_bad = text if len(text) <= 2 * HALF else f"{text[:HALF]} … {text[-HALF:]}"
+            self.first_bad = text if len(text) <= 2 * EACH_END else f"{text[:EACH_END]} … {text[-EACH_END:]}"
 
 
 class Source(Protocol):

@@ -142,10 +142,6 @@ def test_numbers_of_a_step_are_joined_as_if_they_came_one_by_one(events: list[tu
         assert (whole(opens(path)), restarted(opens(path))) == joined
 
 
-def number(tag: str, value: float) -> Summary.Value:
-    return Summary.Value(tag=tag, simple_value=value)
-
-
 def row_events(steps: list[int], lengths: list[int]) -> list[Event]:
     """Rows of the first so many tags, each at a time of its own."""
     return [

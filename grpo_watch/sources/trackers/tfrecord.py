@@ -74,7 +74,7 @@ def _sound(data: bytes, start: int) -> Iterator[FileFrame]:
         length, check = HEAD.unpack_from(data, at)
         begin = at + HEAD.size
         end = begin + length
-        if end + 4 > size:
+        if end + CHECK_SIZE > size:
             return
         if checks.get(length) != check:
             if masked(data[at : at + 8]) != check:
@@ -82,10 +82,10 @@ def _sound(data: bytes, start: int) -> Iterator[FileFrame]:
             checks[length] = check
         payload = data[begin:end]
         found = crc32c(payload)
-        if ((found >> 15 | found << 17) + _MASK) & 0xFFFFFFFF != int.from_bytes(data[end : end + 4], "little"):
+        if ((found >> 15 | found << 17) + _MASK) & 0xFFFFFFFF != int.from_bytes(data[end : end + CHECK_SIZE], "little"):
             return
-        yield FileFrame(start + at, start + end + 4, payload)
-        at = end + 4
+        yield FileFrame(start + at, start + end + CHECK_SIZE, payload)
+        at = end + CHECK_SIZE
 
 
 def stuck(read: Read, at: int) -> bool:
@@ -99,11 +99,11 @@ def _body(read: Read, at: int, length: int, *, ended: bool) -> FileFrame | None:
     begin, end = at + HEAD.size, at + HEAD.size + length + CHECK_SIZE
     if length > LARGEST:
         return FileFrame(at, end, b"", f"a record of {length >> 20} MiB") if read(end - 1, 1) else None
-    body = read(begin, length + 4)
-    if len(body) < length + 4:
+    body = read(begin, length + CHECK_SIZE)
+    if len(body) < length + CHECK_SIZE:
         return None
-    if masked(body[:-4]) == int.from_bytes(body[-4:], "little"):
-        return FileFrame(at, end, body[:-4])
+    if masked(body[:-CHECK_SIZE]) == int.from_bytes(body[-CHECK_SIZE:], "little"):
+        return FileFrame(at, end, body[:-CHECK_SIZE])
     if not ended and not read(end, 1):
         return None  # the newest bytes of a file on a network may arrive out of order
     return FileFrame(at, end, b"", "a record with a wrong checksum")
