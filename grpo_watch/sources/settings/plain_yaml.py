@@ -31,6 +31,8 @@ def plain_yaml(text: str) -> object:
         _refuse(yaml.parse(text, Loader=_SAFE))
         return yaml.load(text, Loader=_SAFE)  # noqa: S506  a safe one
     except (yaml.YAMLError, OverflowError) as error:
+        if "maximum nesting depth" in str(error):  # libyaml's own limit, from PyYAML 6.0.4 on
+            raise RefusedYamlError(_too_deep(getattr(error, "problem_mark", None))) from error
         raise ValueError(str(error).splitlines()[0]) from error
 
 
@@ -40,7 +42,17 @@ def _refuse(events: Iterable[yaml.Event]) -> None:
     for event in events:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         number = isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_NUMBER and NUMBER(event.value)
-        what = "aliases (*name)" if isinstance(event, yaml.AliasEvent) else "a number without end" if number else ""
-        if what or depth > MAX_DEPTH:
-            place = f"line {event.start_mark.line + 1}: " if event.start_mark else ""
-            raise RefusedYamlError(f"{place}{what or f'more than {MAX_DEPTH} levels'}: not read in a run's folder")
+        if depth > MAX_DEPTH:
+            raise RefusedYamlError(_too_deep(event.start_mark))
+        if isinstance(event, yaml.AliasEvent) or number:
+            what = "a number without end" if number else "aliases (*name)"
+            raise RefusedYamlError(_refusal(what, event.start_mark))
+
+
+def _too_deep(mark: Any) -> str:
+    return _refusal(f"more than {MAX_DEPTH} levels", mark)
+
+
+def _refusal(what: str, mark: Any) -> str:
+    place = f"line {mark.line + 1}: " if mark else ""
+    return f"{place}{what}: not read in a run's folder"
