@@ -21,7 +21,7 @@ from measure import machine, once, write_between
 from writers import FORMATS
 
 from grpo_watch.catalogue import GROUP, catalogue
-from grpo_watch.config.rules import load_rules
+from grpo_watch.rules.packs import load_rules
 
 HERE = Path(__file__).resolve().parent
 OURS = str(Path(sys.executable).with_name("grpo-watch"))

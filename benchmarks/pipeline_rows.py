@@ -18,7 +18,6 @@ from pathlib import Path
 from make_run import CLIP, SWIFT_KEYS, rows
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.records import (
     ChannelKind,
@@ -31,10 +30,11 @@ from grpo_watch.engine.records import (
     Setting,
     Tick,
 )
-from grpo_watch.runtime.assembler import Assembler
-from grpo_watch.runtime.offline import replay
-from grpo_watch.runtime.open_run import open_run
-from grpo_watch.runtime.pipeline import Pipeline
+from grpo_watch.pipeline.assembler import Assembler
+from grpo_watch.pipeline.offline import replay
+from grpo_watch.pipeline.open_run import open_run
+from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.rules.packs import load_rules
 from grpo_watch.sources.discovery.discover import Discoverer
 
 RUN, CHANNEL = "run", "logging.jsonl"

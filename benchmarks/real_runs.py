@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.records import EndState, Severity, Tick
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.runtime.offline import replay
-from grpo_watch.runtime.open_run import open_run
-from grpo_watch.runtime.pipeline import Pipeline
+from grpo_watch.pipeline.offline import replay
+from grpo_watch.pipeline.open_run import open_run
+from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.rules.packs import load_rules
 from grpo_watch.sources.discovery.discover import Discoverer
 
 

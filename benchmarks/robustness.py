@@ -25,12 +25,12 @@ from benchmarks.real_runs import false_alarms
 from benchmarks.synthetic.events import EVENT_FAULTS
 from benchmarks.synthetic.runs import FAULTS, KINDS, SyntheticRun, faulty, healthy
 from grpo_watch.catalogue import catalogue
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.runtime.pipeline import Pipeline
+from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.rules.packs import load_rules
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "robustness.md"
 BEGIN, END = "<!-- real:begin -->", "<!-- real:end -->"

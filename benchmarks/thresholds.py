@@ -16,9 +16,9 @@ from pathlib import Path
 
 from benchmarks.robustness import EVENT_KINDS, UNFED, percent, wilson
 from benchmarks.synthetic.runs import KINDS, SyntheticRun, faulty, healthy
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.rule import Rule
-from grpo_watch.runtime.pipeline import Pipeline
+from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.rules.packs import load_rules
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "comparison.md"

@@ -14,10 +14,10 @@ import prometheus_rules
 import rules_pages
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.config.rules import load_rules
-from grpo_watch.notify.exposition import METRIC_TABLE
+from grpo_watch.metrics.exposition import METRIC_TABLE
 from grpo_watch.preflight.assess import catalogue as preflight_checks
-from grpo_watch.runtime.runbook import parameter_table, runbook_of
+from grpo_watch.rules.packs import load_rules
+from grpo_watch.rules.runbook import parameter_table, runbook_of
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKS = ("<!-- checks:begin -->", "<!-- checks:end -->")

@@ -8,10 +8,10 @@ from pathlib import Path
 from frameworks_page import table
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.rule import Rule
-from grpo_watch.runtime.runbook import page_of
+from grpo_watch.rules.packs import load_rules
+from grpo_watch.rules.runbook import page_of
 
 FAMILIES = ("policy", "rollouts", "reward", "stability", "run", "watcher")
 """The shipped packs, in the order in which the index shows them."""

@@ -13,11 +13,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from grpo_watch.cli.check import check_runs, find_runs  # noqa: E402  the checkout, not an installed copy
-from grpo_watch.config.rules import load_rules  # noqa: E402
 from grpo_watch.engine.records import Tick  # noqa: E402
 from grpo_watch.engine.rule import Rule  # noqa: E402
-from grpo_watch.report.collect import document  # noqa: E402
+from grpo_watch.report.check_document import document  # noqa: E402
 from grpo_watch.report.score import RunLabel, ScoredRun, as_text, judge, read_label, summary  # noqa: E402
+from grpo_watch.rules.packs import load_rules  # noqa: E402
 from tests.support.bundles import labelled_set  # noqa: E402
 
 NOW = 1_798_761_600.0

@@ -32,16 +32,16 @@ HOMES = {
     "msgspec": ("archive/*", "sources/*", "store/*", "cli/*", "frameworks/*", "notify/codec.py"),
     "fsspec": ("archive/remote_folder.py",),
     "ray": ("archive/on_ray.py",),
-    "prometheus_client": ("notify/*",),
+    "prometheus_client": ("metrics/*",),
     "pyarrow": ("sources/completions/parquet.py", "preflight/inputs/dataset_rows.py"),
-    "pydantic": ("config/*", "runtime/example_grammar.py"),
+    "pydantic": ("config/*", "rules/example_grammar.py", "rules/packs.py"),
     "rich": ("cli/*", "report/*", "preflight/text_report.py"),
     "sqlite3": ("store/*", "sources/trackers/trackio_database.py"),
     "starlette": ("web/*",),
     "typer": ("cli/*",),
     "uvicorn": ("web/*",),
     "wandb": ("sources/trackers/*",),
-    "watchdog": ("runtime/waker.py",),
+    "watchdog": ("daemon/waker.py",),
     "xxhash": ("sources/*",),
     "yaml": ("config/*", "frameworks/*", "sources/settings/plain_yaml.py", "preflight/*"),
 }
@@ -57,7 +57,7 @@ PURE = {"__future__", "abc", "ast", "bisect", "collections", "dataclasses", "dif
 PURE |= {"grpo_watch", "hashlib", "itertools", "math", "numpy", "operator", "re", "shlex", "statistics", "types"}
 PURE |= {"array", "copy", "typing", "warnings"}
 """What ``engine`` and ``detectors`` may import: nothing that reads a clock, draws a number or touches a file."""
-EDGES = ("cli/*", "probe/*", "web/app.py", "sources/throttle.py")
+EDGES = ("cli/*", "probe/*", "web/app.py", "sources/files/throttle.py")
 """Where a clock may be named: commands hand it down, a job's own callback stamps its lines, and a brake on reading
 slows without changing what is read."""
 CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time"}
@@ -65,6 +65,7 @@ EMPTY = {"deque", "defaultdict", "Counter", "OrderedDict", "list", "dict", "set"
 """Calls that make something to be filled, or a lock that guards it."""
 MODULE_LINES = 400
 FUNCTION_LINES = 60
+KNOW_NO_FRAMEWORK = ("engine/", "sources/", "pipeline/", "daemon/")
 
 
 @cache
@@ -356,7 +357,7 @@ def test_what_knows_a_framework_lies_in_its_folder() -> None:
     found: dict[str, set[str]] = {}
     for path in MODULES:
         name = path.relative_to(PACKAGE).as_posix()
-        if name.startswith(("engine/", "sources/", "runtime/")) and (words := {*framework_names(parsed(path))}):
+        if name.startswith(KNOW_NO_FRAMEWORK) and (words := {*framework_names(parsed(path))}):
             found[name] = words
     assert found == {}
 
@@ -375,7 +376,7 @@ def test_no_key_of_one_framework_is_named_outside_its_folder() -> None:
     found = [
         f"{name}:{line}: {match[0]}"
         for path in MODULES
-        if (name := path.relative_to(PACKAGE).as_posix()).startswith(("engine/", "sources/", "runtime/"))
+        if (name := path.relative_to(PACKAGE).as_posix()).startswith(KNOW_NO_FRAMEWORK)
         for line, text in strings_in(parsed(path), bytes)
         if (match := named.search(text))
     ]

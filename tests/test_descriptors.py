@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.sources.discovery.discover import Discoverer
-from grpo_watch.sources.logs.tail import Tail
+from grpo_watch.sources.files.tail import Tail
 
 ROW = '{"loss": 0.1, "reward": 0.5, "kl": 0.01, "global_step/max_steps": "1/10"}\n'
 

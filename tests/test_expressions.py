@@ -1,7 +1,7 @@
 """Every regular expression of the program takes steps in proportion to the text, whatever the text is.
 
 The steps are counted by a matcher that tries as Python's does, on texts that are made from the expression: no time is
-measured. Lines are cut before they are matched (``sources/logs/line_splitter.py``), so that this bounds a poll.
+measured. Lines are cut before they are matched (``sources/files/line_splitter.py``), so that this bounds a poll.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.verl import console
-from grpo_watch.sources.logs import barred_rows
+from grpo_watch.sources.console import tqdm_separated_rows as barred_rows
 from tests.support.backtracking import CAP, LENGTH, Matcher, TooManyError, attacks, tree
 
 ROOT = Path(__file__).parents[1]

@@ -11,15 +11,15 @@ from grpo_watch.config.entries import entry_for
 from grpo_watch.config.schema import Settings
 from grpo_watch.engine.records import Scalar, Tick
 from grpo_watch.engine.rule import Rule
-from grpo_watch.report.collect import ChannelReport, RunReport
+from grpo_watch.pipeline.offline import replay
+from grpo_watch.pipeline.open_run import KINDS, open_run
+from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.pipeline.unused_columns import unused
+from grpo_watch.report.check_document import ChannelReport, RunReport
 from grpo_watch.report.flapping import joined
-from grpo_watch.runtime.offline import replay
-from grpo_watch.runtime.open_run import KINDS, open_run
-from grpo_watch.runtime.pipeline import Pipeline
-from grpo_watch.runtime.unused_columns import unused
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import FoundRun
-from grpo_watch.sources.kept_texts import KeptTexts
+from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 if TYPE_CHECKING:
     from grpo_watch.report.series import Series
@@ -41,7 +41,7 @@ class CheckSetup:
 
 
 def check_run(setup: CheckSetup, found: FoundRun, readers: Submit | None = None) -> RunReport:
-    """Replay a run and report on it. ``readers``: see ``runtime.process_pool.crew``."""
+    """Replay a run and report on it. ``readers``: see ``children.process_pool.crew``."""
     entry = entry_for(found.root, setup.settings.runs, found.files, found.remote)
     known = {**(entry.settings if entry else {}), **setup.overrides}
     columns = entry.columns if entry else None

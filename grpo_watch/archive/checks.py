@@ -14,7 +14,7 @@ from grpo_watch.archive.check_run import CheckSetup, check_run, failed_run
 from grpo_watch.archive.encoded_report import decode_report, encode_report
 from grpo_watch.archive.remote_folder import RemoteFolder, copy
 from grpo_watch.archive.result_key import run_key, setup_key
-from grpo_watch.report.collect import RunReport
+from grpo_watch.report.check_document import RunReport
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
 from grpo_watch.store.kept_results import KeptResults

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.report.collect import ChannelReport, RunReport
+from grpo_watch.report.check_document import ChannelReport, RunReport
 from grpo_watch.store.codec import decode, encode, storable
 
 

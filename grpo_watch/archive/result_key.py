@@ -11,7 +11,7 @@ from grpo_watch import __version__
 from grpo_watch.archive.check_run import CheckSetup
 from grpo_watch.archive.remote_folder import RemoteFolder
 from grpo_watch.catalogue import catalogue
-from grpo_watch.runtime.rule_changes import fingerprint
+from grpo_watch.rules.rule_changes import fingerprint
 from grpo_watch.sources.discovery.discover import FoundRun
 
 

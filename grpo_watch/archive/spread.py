@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessP
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from grpo_watch.runtime.worker import follow_parent
+from grpo_watch.children.worker import follow_parent
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[T], bytes]

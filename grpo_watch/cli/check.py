@@ -14,19 +14,19 @@ from grpo_watch.archive.check_run import CheckSetup
 from grpo_watch.archive.checks import Checked, Execution, check_all
 from grpo_watch.archive.remote_folder import RemoteFolder, is_remote, remote_folders
 from grpo_watch.archive.spread import processors
+from grpo_watch.children.process_pool import crew, size_of
 from grpo_watch.cli.check_output import command_line, rendered, write
 from grpo_watch.cli.options import parse_time
 from grpo_watch.cli.stdin_run import taken_in
 from grpo_watch.cli.wandb_setup import discovering, local_paths
-from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.engine.records import EndState, Scalar, Severity, Tick
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import UsageError
-from grpo_watch.report.collect import Provenance, RunReport, exit_code
-from grpo_watch.runtime.open_run import COMPLETIONS
-from grpo_watch.runtime.process_pool import crew, size_of
+from grpo_watch.pipeline.open_run import COMPLETIONS
+from grpo_watch.report.check_document import Provenance, RunReport, exit_code
+from grpo_watch.rules.packs import load_rules
 from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
 from grpo_watch.sources.discovery.nothing_there import nothing_there
 from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer

@@ -13,7 +13,7 @@ import msgspec
 from grpo_watch.cli.options import columns
 from grpo_watch.engine.records import Severity
 from grpo_watch.errors import UsageError
-from grpo_watch.report.collect import Provenance, RunReport, document
+from grpo_watch.report.check_document import Provenance, RunReport, document
 
 
 def rendered(

@@ -15,14 +15,14 @@ from grpo_watch.cli.check import check_runs, find_runs
 from grpo_watch.cli.options import columns
 from grpo_watch.cli.stdin_run import taken_in
 from grpo_watch.cli.wandb_setup import discovering
-from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.records import Tick
 from grpo_watch.errors import UsageError
-from grpo_watch.report.collect import RunReport
+from grpo_watch.report.check_document import RunReport
 from grpo_watch.report.compare import Comparison, compare, document
 from grpo_watch.report.compare_text import render
+from grpo_watch.rules.packs import load_rules
 
 EXIT = {"same": 0, "parted": 1, "not-evaluable": 3}
 NAMED = 5

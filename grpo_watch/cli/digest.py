@@ -29,7 +29,7 @@ from grpo_watch.sources.checkpoints.weights import (
     digest_checkpoint,
     digest_weight_file,
 )
-from grpo_watch.sources.throttle import Throttle
+from grpo_watch.sources.files.throttle import Throttle
 
 SAME, DIFFERENT, UNREADABLE = 0, 1, 3
 """Exit codes of the interface."""

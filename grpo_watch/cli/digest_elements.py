@@ -11,7 +11,7 @@ from grpo_watch.sources.checkpoints.element_changes import ComparedTensor, compa
 
 if TYPE_CHECKING:
     from grpo_watch.sources.checkpoints.elements import ElementChange
-    from grpo_watch.sources.throttle import Throttle
+    from grpo_watch.sources.files.throttle import Throttle
 
 COARSE = frozenset({"BF16", "F16"})
 """Types whose resolution is near the size of an update."""

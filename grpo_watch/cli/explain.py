@@ -11,13 +11,13 @@ from typing import Any
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.config.document import nearest
-from grpo_watch.config.rules import load_rules
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.detector import Param
 from grpo_watch.engine.hints import general
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import UsageError
-from grpo_watch.runtime.runbook import Runbook, bounds, runbook_for
+from grpo_watch.rules.packs import load_rules
+from grpo_watch.rules.runbook import Runbook, bounds, runbook_for
 
 WIDTH = 100
 """Columns of running text; wider lines are hard to read."""

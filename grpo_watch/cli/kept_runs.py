@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from grpo_watch import __version__
 from grpo_watch.engine.records import MetricRow, Stream
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.runtime.thinned_columns import ThinnedColumns
+from grpo_watch.report.thinned_columns import ThinnedColumns
 
 if TYPE_CHECKING:
-    from grpo_watch.report.collect import RunReport
+    from grpo_watch.report.check_document import RunReport
 
 KeptRun: TypeAlias = tuple[RunSnapshot, ThinnedColumns]
 
@@ -31,7 +31,7 @@ def compared(a: KeptRun, b: KeptRun) -> tuple[dict[str, Any], bool]:
 
 def reported(run: KeptRun, form: str, now: float) -> str:
     """The report of ``check`` in this format (``markdown``, ``html``), as of now (Unix seconds)."""
-    from grpo_watch.report.collect import Provenance  # noqa: PLC0415
+    from grpo_watch.report.check_document import Provenance  # noqa: PLC0415
     from grpo_watch.report.markdown import markdown  # noqa: PLC0415
     from grpo_watch.report.page import page  # noqa: PLC0415
 
@@ -40,7 +40,7 @@ def reported(run: KeptRun, form: str, now: float) -> str:
 
 
 def _report(snapshot: RunSnapshot, rows: ThinnedColumns) -> RunReport:
-    from grpo_watch.report.collect import RunReport  # noqa: PLC0415
+    from grpo_watch.report.check_document import RunReport  # noqa: PLC0415
     from grpo_watch.report.series import Series  # noqa: PLC0415
 
     series = Series()

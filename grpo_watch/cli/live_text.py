@@ -8,8 +8,8 @@ from contextlib import suppress
 
 from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import RunSnapshot, caveats
-from grpo_watch.runtime.blindness import coverage_line, headline
-from grpo_watch.runtime.shown_findings import shown_findings
+from grpo_watch.report.blindness import coverage_line, headline
+from grpo_watch.report.shown_findings import shown_findings
 
 
 def summary(snapshot: RunSnapshot) -> Iterator[str]:

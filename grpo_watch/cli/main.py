@@ -11,8 +11,8 @@ import typer
 
 from grpo_watch.cli.commands import app
 from grpo_watch.cli.preflight_options import run_preflight, split_launch
+from grpo_watch.daemon.gc_pacing import YOUNG
 from grpo_watch.errors import GrpoWatchError, StateInUseError, UsageError
-from grpo_watch.runtime.garbage import YOUNG
 
 OK, INTERNAL, USAGE, STATE_IN_USE, INTERRUPTED = 0, 1, 2, 4, 130
 """Exit codes of the interface (130: Ctrl-C, as shells expect)."""

@@ -51,7 +51,7 @@ def notify_test(config: Path | None) -> int:
 
 def _tried(settings: Settings) -> Iterator[tuple[str, bool, str]]:
     """For each receiver its name, whether it took the sample, and its answer."""
-    from grpo_watch.notify.daemon_snapshot import DaemonSnapshot  # noqa: PLC0415
+    from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot  # noqa: PLC0415
     from grpo_watch.notify.notification import DeliveryResult  # noqa: PLC0415
     from grpo_watch.notify.receiver_context import ReceiverContext  # noqa: PLC0415
     from grpo_watch.notify.receiver_factory import build  # noqa: PLC0415

@@ -11,8 +11,9 @@ from queue import SimpleQueue
 from grpo_watch.cli.settings_in_force import SettingsInForce
 from grpo_watch.config.schema import Mute, Settings
 from grpo_watch.config.sinks import Sink
+from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.engine.records import RunEvent
-from grpo_watch.notify.daemon_snapshot import RunStanding
+from grpo_watch.metrics.daemon_snapshot import RunStanding
 from grpo_watch.notify.delivery_worker import WorkerContext
 from grpo_watch.notify.delivery_workers import DeliveryWorkers
 from grpo_watch.notify.dispatcher import DeliverySettings, NotificationDispatcher
@@ -20,7 +21,6 @@ from grpo_watch.notify.receiver_context import ReceiverContext as Given
 from grpo_watch.notify.receiver_factory import build, names_of
 from grpo_watch.notify.routing import MutedFindings, RoutedReceiver
 from grpo_watch.notify.silences import Silences
-from grpo_watch.runtime.daemon import Daemon
 
 
 class PushSetup:

@@ -13,12 +13,12 @@ from grpo_watch.archive.backtests import backtest_all
 from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.check import find_runs, processes_for
 from grpo_watch.cli.rules_list import table
-from grpo_watch.config.rules import entries_of, load_rules
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.errors import UsageError
+from grpo_watch.pipeline.backtest import ReplayedRule
+from grpo_watch.report.finding_json import episode, evidence
 from grpo_watch.report.firing_plot import firing_plot
-from grpo_watch.runtime.backtest import ReplayedRule
-from grpo_watch.runtime.finding_json import episode, evidence
+from grpo_watch.rules.packs import entries_of, load_rules
 
 SCHEMA = "grpo-watch/rules-backtest/1"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.config.document import nearest
-from grpo_watch.config.lint import lint
-from grpo_watch.config.rules import load_rules, packs_folder
 from grpo_watch.config.settings import load_settings
 from grpo_watch.errors import RuleError, UsageError
 from grpo_watch.frameworks.framework_tables import frameworks, produced_by
-from grpo_watch.runtime.rule_tests import problem, read_tests
+from grpo_watch.rules.lint import lint
+from grpo_watch.rules.packs import load_rules, packs_folder
+from grpo_watch.rules.rule_tests import problem, read_tests
 
 LINT_SCHEMA = "grpo-watch/rules-lint/1"
 NAMED = 5

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.catalogue import GROUP, catalogue, third_party
-from grpo_watch.config.rules import load_rules, packs_folder
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.detector import Detector
@@ -19,6 +18,7 @@ from grpo_watch.engine.records import Tick
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import UsageError
+from grpo_watch.rules.packs import load_rules, packs_folder
 
 SCHEMA = "grpo-watch/rules/1"
 

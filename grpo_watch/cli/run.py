@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from types import MappingProxyType
 from typing import TypeAlias
 
+from grpo_watch.children.worker import Worker
 from grpo_watch.cli.http_listener import HttpListener, HttpServers
 from grpo_watch.cli.live_text import show, summary, verdict
 from grpo_watch.cli.push_setup import PushSetup
@@ -28,23 +29,22 @@ from grpo_watch.config.rate import bytes_per_second
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import default_state_dir, load_settings, parse_assignments
 from grpo_watch.config.shard import Shard
+from grpo_watch.daemon.clock import SteadyClock
+from grpo_watch.daemon.daemon import Daemon, DaemonOptions
+from grpo_watch.daemon.deadline import DONE_SECONDS, STOP_SECONDS, Deadline, signal_inbox
+from grpo_watch.daemon.gc_pacing import PacedCollections
+from grpo_watch.daemon.service import Service
+from grpo_watch.daemon.state_writer import StateWriter
+from grpo_watch.daemon.systemd_notify import SystemdNotifier
+from grpo_watch.daemon.waker import EventWaker
+from grpo_watch.daemon.watch_options import WatchOptions
 from grpo_watch.descriptors import raise_limit
 from grpo_watch.engine.records import Scalar
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.notify.silences import Silences
-from grpo_watch.runtime.clock import SteadyClock
-from grpo_watch.runtime.daemon import Daemon, DaemonOptions
-from grpo_watch.runtime.deadline import DONE_SECONDS, STOP_SECONDS, Deadline, signal_inbox
-from grpo_watch.runtime.garbage import PacedCollections
-from grpo_watch.runtime.service import Service
-from grpo_watch.runtime.state_writer import StateWriter
-from grpo_watch.runtime.systemd_notify import SystemdNotifier
-from grpo_watch.runtime.waker import EventWaker
-from grpo_watch.runtime.watch_options import WatchOptions
-from grpo_watch.runtime.worker import Worker
 from grpo_watch.sources.checkpoints.weights import ReadLimits
 from grpo_watch.sources.discovery.discover import FoundRun
-from grpo_watch.sources.kept_texts import KeptTexts
+from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.store.state import Store
 
 log = logging.getLogger("grpo_watch.run")

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings
-from grpo_watch.runtime.rule_changes import RuleSet, rule_set
+from grpo_watch.rules.packs import load_rules
+from grpo_watch.rules.rule_changes import RuleSet, rule_set
 
 NEED_A_RESTART = ("listen", "metrics_listen", "state_dir", "retention", "web", "wandb", "allow_roots")
 """Settings that a reload does not change; receivers, rules, labels and settings of runs it does."""

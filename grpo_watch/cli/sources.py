@@ -19,7 +19,6 @@ from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.options import columns
 from grpo_watch.cli.wandb_setup import discovering, local_paths
 from grpo_watch.config.entries import entry_for
-from grpo_watch.config.rules import load_rules
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.engine.judgement import guessed_lines
@@ -29,13 +28,14 @@ from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import UsageError
 from grpo_watch.mounts import network_type
-from grpo_watch.report.collect import blind
+from grpo_watch.pipeline.offline import replay
+from grpo_watch.pipeline.open_run import KINDS, open_run
+from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.pipeline.unused_columns import unused
+from grpo_watch.report.check_document import blind
+from grpo_watch.report.finding_json import strict
 from grpo_watch.report.text import printable
-from grpo_watch.runtime.finding_json import strict
-from grpo_watch.runtime.offline import replay
-from grpo_watch.runtime.open_run import KINDS, open_run
-from grpo_watch.runtime.pipeline import Pipeline
-from grpo_watch.runtime.unused_columns import unused
+from grpo_watch.rules.packs import load_rules
 from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
 from grpo_watch.sources.discovery.nothing_there import nothing_there

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from grpo_watch.engine.records import Scalar
 from grpo_watch.errors import UsageError
-from grpo_watch.sources.logs.stdin import ROTATE_BYTES, Spool
+from grpo_watch.sources.files.stdin import ROTATE_BYTES, Spool
 
 STDIN = "-"
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from grpo_watch.engine.block import Block
-from grpo_watch.engine.learning import LearningSoFar
+from grpo_watch.engine.expected_movement import LearningSoFar
 from grpo_watch.engine.likely_causes import ConfiguredRun
 from grpo_watch.engine.masked_loss import MaskedLoss
 from grpo_watch.engine.pace import Pace

@@ -7,8 +7,8 @@ from math import isfinite
 
 from grpo_watch.engine.block import Block
 from grpo_watch.engine.evidence import no_signal_ratio
+from grpo_watch.engine.expected_movement import LearningSoFar
 from grpo_watch.engine.guessed_names import GuessedNames
-from grpo_watch.engine.learning import LearningSoFar
 from grpo_watch.engine.masked_loss import MASKS, MaskedLoss
 from grpo_watch.engine.metric_names import LABELLED, split_label
 from grpo_watch.engine.monitor import Monitor

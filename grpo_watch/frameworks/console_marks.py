@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
-from grpo_watch.frameworks.contributions import contributions
+from grpo_watch.frameworks.plugins import contributions
 
 
 class MarkKind(Enum):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from grpo_watch.engine.metric_names import LABELLED, METRICS, SETTINGS
-from grpo_watch.frameworks.contributions import folders
 from grpo_watch.frameworks.file_traces import read_traces
 from grpo_watch.frameworks.framework import Era, Facts, Framework, KeyRule, Signature, Terms, version_key
+from grpo_watch.frameworks.plugins import folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

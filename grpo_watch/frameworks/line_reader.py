@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from grpo_watch.engine.records import Stream
-from grpo_watch.frameworks.contributions import contributions
+from grpo_watch.frameworks.plugins import contributions
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.backoff import wait_before
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.notification import DeliveryOutcome, DeliveryResult
 from grpo_watch.notify.outbox import DeliveryJob, Outbox
 

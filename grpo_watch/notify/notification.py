@@ -10,7 +10,7 @@ from typing import Protocol
 from grpo_watch.detectors.watcher.delivery_failing import DeliveryFailing
 from grpo_watch.detectors.watcher.stop_asked import StopAsked
 from grpo_watch.engine.records import Scalar
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 
 FIRING, RESOLVED = "firing", "resolved"
 """Values of ``Notification.status``."""

@@ -11,7 +11,7 @@ from grpo_watch.config.secrets import SecretFile, Url
 from grpo_watch.config.sinks import HttpSink
 from grpo_watch.engine.records import RunEvent
 from grpo_watch.errors import ConfigError, FilePlace
-from grpo_watch.notify.daemon_snapshot import RunStanding
+from grpo_watch.metrics.daemon_snapshot import RunStanding
 from grpo_watch.notify.receivers.http import HttpAccess
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from grpo_watch.detectors.run.batch_plan import release
+from grpo_watch.detectors.shared.batch_plan import release
 from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.preflight.launch import Launch
 from grpo_watch.preflight.versions import known

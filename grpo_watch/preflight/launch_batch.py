@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from grpo_watch.detectors.run.batch_plan import BatchPlan, StepFormula, style_of
+from grpo_watch.detectors.shared.batch_plan import BatchPlan, StepFormula, style_of
 from grpo_watch.preflight.defaults import LaunchSettings
 
 BATCH_SETTINGS = (

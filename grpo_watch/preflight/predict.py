@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from grpo_watch.detectors.run.batch_plan import MODERN, SamplerCount, StepFormula
+from grpo_watch.detectors.shared.batch_plan import MODERN, SamplerCount, StepFormula
 from grpo_watch.preflight.defaults import LaunchSettings
 from grpo_watch.preflight.findings import Prediction
 from grpo_watch.preflight.frameworks.hugging_face import refusals

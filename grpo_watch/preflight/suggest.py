@@ -9,7 +9,7 @@ from itertools import combinations, product
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from grpo_watch.detectors.run.batch_plan import SamplerCount
+from grpo_watch.detectors.shared.batch_plan import SamplerCount
 from grpo_watch.engine.records import Scalar
 from grpo_watch.preflight.defaults import LaunchSettings
 from grpo_watch.preflight.findings import Suggestion

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from grpo_watch.detectors.run.batch_plan import release
+from grpo_watch.detectors.shared.batch_plan import release
 
 NEWEST = MappingProxyType(
     {

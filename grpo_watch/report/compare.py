@@ -11,11 +11,11 @@ import numpy as np
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Setting, Severity
-from grpo_watch.report.collect import RunReport, brief
-from grpo_watch.report.parting import FEWEST, Parting, StepColumn, part
+from grpo_watch.report.check_document import RunReport, brief
+from grpo_watch.report.divergence import FEWEST, Parting, StepColumn, part
+from grpo_watch.report.downsample import Floats
+from grpo_watch.report.finding_json import episode, strict
 from grpo_watch.report.series import Series
-from grpo_watch.report.thin import Floats
-from grpo_watch.runtime.finding_json import episode, strict
 
 SCHEMA = "grpo-watch/diff/1"
 EXACT = frozenset({"learning_rate", "epoch"})

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from grpo_watch.engine.records import Setting
 from grpo_watch.report.compare import Comparison, parted_first, status
+from grpo_watch.report.shown_findings import when
 from grpo_watch.report.text import STYLES, facts, printable, shown
-from grpo_watch.runtime.shown_findings import when
 
 STYLE = {"parted": "bold red", "same": "bold green"}
 RULE = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from grpo_watch.runtime.backtest import ReplayedRule
+from grpo_watch.pipeline.backtest import ReplayedRule
 
 LANE, BAR, LEFT, WIDTH, TOP = 18, 10, 320, 640, 28
 """Heights and widths in pixels."""

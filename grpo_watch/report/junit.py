@@ -11,10 +11,10 @@ from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule_views import RuleStatus, RuleView
 from grpo_watch.engine.snapshot import RunSnapshot, caveats
 from grpo_watch.engine.waste import wasted_text
-from grpo_watch.report.collect import Provenance, RunReport, counts
+from grpo_watch.report.blindness import headline
+from grpo_watch.report.check_document import Provenance, RunReport, counts
+from grpo_watch.report.shown_findings import began, when
 from grpo_watch.report.text import facts, judgement_lines, printable, shown
-from grpo_watch.runtime.blindness import headline
-from grpo_watch.runtime.shown_findings import began, when
 
 Text = dict[str, str]
 

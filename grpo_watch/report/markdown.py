@@ -11,11 +11,11 @@ from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import UNJUDGED, RunSnapshot, RunVerdict, caveats
 from grpo_watch.engine.waste import wasted_text
-from grpo_watch.notify.evidence_words import evidence_words
-from grpo_watch.report.collect import Provenance, RunReport
+from grpo_watch.report.blindness import blind_words, coverage, judged_words
+from grpo_watch.report.check_document import Provenance, RunReport
+from grpo_watch.report.evidence_words import evidence_words
+from grpo_watch.report.shown_findings import ShownFinding, shown_findings, top_finding
 from grpo_watch.report.text import facts, judgement_lines, printable, shouted
-from grpo_watch.runtime.blindness import blind_words, coverage, judged_words
-from grpo_watch.runtime.shown_findings import ShownFinding, shown_findings, top_finding
 
 SPECIAL = re.compile(r"[\\`*\[\]<~|$]|(?<!\w)_|^(?:[-+#>=:]|\d+(?=[.)]))")
 """Characters that begin markup where they stand: anywhere, an underscore before a word, or a line's first ones."""

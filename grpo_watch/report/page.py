@@ -11,11 +11,11 @@ from typing import Any
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.snapshot import WORST_FIRST
-from grpo_watch.report.collect import Provenance, RunReport, first_cause
+from grpo_watch.report.charts import POINTS, bands, charts
+from grpo_watch.report.check_document import Provenance, RunReport, first_cause
+from grpo_watch.report.finding_charts import finding_charts
 from grpo_watch.report.markup import Html, joined, tag
 from grpo_watch.report.page_run import facts_line, run_section, verdict_mark
-from grpo_watch.runtime.charts import POINTS, bands, charts
-from grpo_watch.runtime.finding_charts import finding_charts
 
 STYLES = tuple(f"web/static/{name}.css" for name in ("vendor/uPlot.min", "theme", "common"))
 FEWEST = 60

@@ -9,13 +9,13 @@ from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import UNJUDGED, RunSnapshot, RunVerdict, caveats
 from grpo_watch.engine.waste import wasted_text
-from grpo_watch.notify.evidence_words import evidence_words
-from grpo_watch.report.collect import ChannelReport, RunReport
+from grpo_watch.report.blindness import coverage, coverage_line, headline
+from grpo_watch.report.charts import bands
+from grpo_watch.report.check_document import ChannelReport, RunReport
+from grpo_watch.report.evidence_words import evidence_words
 from grpo_watch.report.markup import Html, joined, prose, tag
+from grpo_watch.report.shown_findings import ShownFinding, shown_findings, top_finding, when
 from grpo_watch.report.text import facts, judgement_lines, shown
-from grpo_watch.runtime.blindness import coverage, coverage_line, headline
-from grpo_watch.runtime.charts import bands
-from grpo_watch.runtime.shown_findings import ShownFinding, shown_findings, top_finding, when
 
 HEIGHT, TOP, BAR = 20, 4, 12
 """Heights in pixels; across, everything is in percent of the run."""

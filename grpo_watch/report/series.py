@@ -10,8 +10,8 @@ from math import isfinite, isnan, nan
 import numpy as np
 
 from grpo_watch.engine.records import MetricRow, Record, Stream
-from grpo_watch.report.thin import Flags, Floats, Integers, thinned_rows
-from grpo_watch.runtime.charts import PickedRows, superseded
+from grpo_watch.report.charts import PickedRows, superseded
+from grpo_watch.report.downsample import Flags, Floats, Integers, thinned_rows
 
 MOST_ROWS = 1_000_000
 """Rows kept of one run; a run takes years to log more, and a broken log must not fill the memory."""

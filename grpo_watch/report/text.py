@@ -16,10 +16,10 @@ from grpo_watch.engine.records import Scalar, Severity
 from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RunSnapshot, caveats
 from grpo_watch.engine.waste import wasted_text
-from grpo_watch.notify.evidence_words import evidence_words
-from grpo_watch.report.collect import RunReport
-from grpo_watch.runtime.blindness import blind_words, blindness, coverage, headline, judged_words
-from grpo_watch.runtime.shown_findings import ShownFinding, shown_findings, top_finding, when
+from grpo_watch.report.blindness import blind_words, blindness, coverage, headline, judged_words
+from grpo_watch.report.check_document import RunReport
+from grpo_watch.report.evidence_words import evidence_words
+from grpo_watch.report.shown_findings import ShownFinding, shown_findings, top_finding, when
 
 REPEATED = "duplicate"
 """A table that the framework dumped again is no trouble: not worth a line."""

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from grpo_watch.engine.records import Cursor, Item
 from grpo_watch.frameworks.raw_block import RawBlock
-from grpo_watch.sources.kept_texts import KeptTexts
+from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 
 class Skip(str, Enum):

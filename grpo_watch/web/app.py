@@ -15,12 +15,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from grpo_watch import __version__
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot
-from grpo_watch.notify.exposition import Exporter
+from grpo_watch.daemon.run_detail import RunDetail
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
+from grpo_watch.metrics.exposition import Exporter
 from grpo_watch.notify.silences import Silences
-from grpo_watch.runtime.rule_changes import RuleSet
-from grpo_watch.runtime.run_detail import RunDetail
-from grpo_watch.runtime.sparklines import Sparkline
+from grpo_watch.report.sparklines import Sparkline
+from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.web.access import AccessKeys, Guard
 from grpo_watch.web.assets import INDEX, Assets
 from grpo_watch.web.change_counter import ChangeCounter

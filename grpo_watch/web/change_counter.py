@@ -6,7 +6,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, RunOverview
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 
 REMEMBERED = 64
 """Changes kept for pages that reconnect; a page that missed more fetches everything."""

@@ -17,12 +17,12 @@ from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule_views import RuleStatus, RuleView
 from grpo_watch.engine.snapshot import RunSnapshot, caveats
 from grpo_watch.engine.waste import wasted_text
-from grpo_watch.notify.daemon_snapshot import RunOverview
-from grpo_watch.notify.evidence_words import evidence_words
-from grpo_watch.notify.message_text import plain
-from grpo_watch.runtime.blindness import blindness, coverage, coverage_line, headline
-from grpo_watch.runtime.finding_json import in_full
-from grpo_watch.runtime.shown_findings import ShownFinding, shown_findings, top_finding
+from grpo_watch.metrics.daemon_snapshot import RunOverview
+from grpo_watch.report.blindness import blindness, coverage, coverage_line, headline
+from grpo_watch.report.evidence_words import evidence_words
+from grpo_watch.report.finding_json import in_full
+from grpo_watch.report.safe_text import plain
+from grpo_watch.report.shown_findings import ShownFinding, shown_findings, top_finding
 from grpo_watch.web.assets import PACKED, SMALL, takes_gzip
 
 TOP = (

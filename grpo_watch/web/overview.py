@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from grpo_watch.engine.snapshot import WORST_FIRST
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, RunOverview
-from grpo_watch.runtime.sparklines import Sparkline
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
+from grpo_watch.report.sparklines import Sparkline
 from grpo_watch.web.documents import brief_document
 
 PAGE = 25

@@ -10,11 +10,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, RunOverview
-from grpo_watch.runtime.blindness import headline
-from grpo_watch.runtime.run_detail import RunDetail
-from grpo_watch.runtime.thinned_columns import ThinnedColumns
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
+from grpo_watch.report.blindness import headline
+from grpo_watch.report.thinned_columns import ThinnedColumns
 from grpo_watch.web.documents import answer
 
 KeptRun: TypeAlias = tuple[RunSnapshot, ThinnedColumns]

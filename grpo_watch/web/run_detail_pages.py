@@ -8,14 +8,14 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
+from grpo_watch.daemon.recent_batches import BatchView, ListedGroup
+from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.runtime.charts import LOST, bands, charts
-from grpo_watch.runtime.finding_charts import finding_charts
-from grpo_watch.runtime.recent_batches import BatchView, ListedGroup
-from grpo_watch.runtime.run_detail import RunDetail
-from grpo_watch.runtime.tensor_map import ABSENT, WeightsView
-from grpo_watch.runtime.thinned_columns import ThinnedColumns
+from grpo_watch.report.charts import LOST, bands, charts
+from grpo_watch.report.finding_charts import finding_charts
+from grpo_watch.report.tensor_map import ABSENT, WeightsView
+from grpo_watch.report.thinned_columns import ThinnedColumns
 
 NO_NEEDS: Mapping[str, Sequence[str]] = MappingProxyType({})
 NO_KEYS: Mapping[str, str] = MappingProxyType({})

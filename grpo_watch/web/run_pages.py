@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from grpo_watch import __version__
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, RunOverview
-from grpo_watch.notify.exposition import visible
+from grpo_watch.daemon.run_detail import RunDetail
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
+from grpo_watch.metrics.exposition import visible
 from grpo_watch.notify.silences import Silences
-from grpo_watch.runtime.rule_changes import RuleSet
-from grpo_watch.runtime.run_detail import RunDetail
+from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.web.documents import answer, detail_document, rule_document
 from grpo_watch.web.run_detail_pages import batches_document, charts_document, weights_document
 from grpo_watch.web.runbooks import effective

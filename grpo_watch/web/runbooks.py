@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from grpo_watch.engine.rule import Rule
-from grpo_watch.runtime.rule_changes import RuleSet
-from grpo_watch.runtime.runbook import bounds, runbook_for
+from grpo_watch.rules.rule_changes import RuleSet
+from grpo_watch.rules.runbook import bounds, runbook_for
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

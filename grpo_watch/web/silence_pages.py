@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from grpo_watch.engine.diagnosis import Finding
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, RunOverview
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.notify.silences import (
     ACKNOWLEDGED,
     MUTED,

@@ -12,10 +12,10 @@ import pytest
 from grpo_watch.archive.backtests import backtest_all
 from grpo_watch.archive.check_run import CheckSetup, check_run
 from grpo_watch.archive.checks import Execution, check_all
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.records import Tick
 from grpo_watch.errors import UsageError
-from grpo_watch.report.collect import RunReport, document
+from grpo_watch.report.check_document import RunReport, document
+from grpo_watch.rules.packs import load_rules
 from grpo_watch.sources.discovery.discover import FoundRun, discover
 from tests.support.bundles import bundled_runs, unpack
 

@@ -14,7 +14,7 @@ import pytest
 from grpo_watch.archive.checks import Execution, check_all
 from grpo_watch.archive.remote_folder import RemoteFile, copy, is_remote, remote_folders
 from grpo_watch.errors import SourceError, UsageError
-from grpo_watch.report.collect import document
+from grpo_watch.report.check_document import document
 from tests.archive.test_checks import SETUP
 from tests.support.bundles import unpack
 

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.robustness import Outcome, outcome, wilson
 from benchmarks.synthetic.runs import KINDS, faulty, healthy
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.records import RawRow, Tick
+from grpo_watch.rules.packs import load_rules
 
 
 def test_a_seed_gives_the_same_run_for_ever() -> None:

@@ -19,7 +19,7 @@ from grpo_watch.cli.digest_text import as_text
 from grpo_watch.engine.records import TensorDigest
 from grpo_watch.errors import UsageError
 from grpo_watch.sources.checkpoints.element_changes import compare_elements
-from grpo_watch.sources.throttle import Throttle
+from grpo_watch.sources.files.throttle import Throttle
 from tests.support import torch_file as torch
 
 

@@ -13,7 +13,7 @@ from grpo_watch.cli.http_listener import protection_of
 from grpo_watch.cli.main import run_cli
 from grpo_watch.config.schema import Web
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, RunOverview
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from tests.support.receiving import Answer, receiving, secret_file
 from tests.support.serving import web
 from tests.web.test_app import FINDING, SNAPSHOT, Fake

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.rule import Rule
 from grpo_watch.frameworks.framework_tables import frameworks
+from grpo_watch.rules.packs import load_rules
 
 BASE = "rules: [{name: low, when: reward_mean < 0.5, hint: general, hints: {verl: of verl, trl: of trl}}]\n"
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.records import MetricRow, RunConfig, Severity, Stream, Transition
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import RuleError
+from grpo_watch.rules.packs import load_rules
 
 
 def load(folder: Path, text: str) -> Rule:

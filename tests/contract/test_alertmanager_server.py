@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.notification import DeliveryResult, Notification
 from grpo_watch.notify.receivers.alertmanager import EXPIRES_SECONDS, AlertmanagerReceiver
 from grpo_watch.notify.receivers.http import HttpAccess

@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from grpo_watch.engine.metric_names import METRICS, prometheus_name
-from grpo_watch.notify.exposition import METRIC_TABLE
+from grpo_watch.metrics.exposition import METRIC_TABLE
 from tests.conftest import find_program
 from tests.support.bundles import unpack
 from tests.support.process import PATIENCE, until, watching

@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.config.rules import load_rules, packs_folder
 from grpo_watch.engine.records import Severity
-from grpo_watch.notify.exposition import METRIC_TABLE
+from grpo_watch.metrics.exposition import METRIC_TABLE
+from grpo_watch.rules.packs import load_rules, packs_folder
 from tests.support.promql import metrics_of
 
 RULES = packs_folder() / "prometheus"

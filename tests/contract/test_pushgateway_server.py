@@ -9,11 +9,11 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, RunOverview
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.notify.notification import DeliveryResult
 from grpo_watch.notify.receivers.http import HttpAccess
 from grpo_watch.notify.receivers.pushgateway import PushgatewayReceiver, group_url, remove
-from tests.notify.test_exposition import EMPTY
+from tests.metrics.test_exposition import EMPTY
 from tests.support.servers import Served, free_port, serving
 
 pytestmark = pytest.mark.system("pushgateway")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.detectors.run.batch_plan import BatchPlan, SamplerCount, release, style_of
 from grpo_watch.detectors.run.max_steps_mismatch import likely_cause
+from grpo_watch.detectors.shared.batch_plan import BatchPlan, SamplerCount, release, style_of
 
 
 @pytest.mark.parametrize(

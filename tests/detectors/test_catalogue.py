@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.metric_names import METRICS
 from grpo_watch.engine.traits import Traits
-from grpo_watch.runtime.rule_tests import examples_of
-from grpo_watch.runtime.runbook import HEADINGS, parameter_table, runbook_of
+from grpo_watch.rules.packs import load_rules
+from grpo_watch.rules.rule_tests import examples_of
+from grpo_watch.rules.runbook import HEADINGS, parameter_table, runbook_of
 
 DETECTORS = catalogue()
 RULES = load_rules(detectors=DETECTORS)

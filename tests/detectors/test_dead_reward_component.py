@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.records import ChannelKind, RawRow, Severity
 from grpo_watch.engine.snapshot import RunVerdict
-from grpo_watch.runtime.pipeline import Pipeline
+from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.rules.packs import load_rules
 from tests.support.detecting import Watched
 from tests.support.records import row
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.config.rules import load_rules
-from grpo_watch.runtime.example_blocks import Example
-from grpo_watch.runtime.rule_tests import examples_of, failure
-from grpo_watch.runtime.runbook import runbook_of
+from grpo_watch.rules.example_blocks import Example
+from grpo_watch.rules.packs import load_rules
+from grpo_watch.rules.rule_tests import examples_of, failure
+from grpo_watch.rules.runbook import runbook_of
 
 DETECTORS = catalogue()
 RULES = {rule.name: rule for rule in load_rules(detectors=DETECTORS)}

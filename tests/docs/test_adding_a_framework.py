@@ -37,7 +37,7 @@ from grpo_watch.engine.records import CompletionSummary, RawRow
 from grpo_watch.frameworks.resolver import Resolver
 from grpo_watch.sources.completions.dump_folder_source import CompletionDumpsSource
 from grpo_watch.sources.discovery.discover import discover
-from grpo_watch.sources.logs.jsonl import JsonlSource
+from grpo_watch.sources.rows.jsonl import JsonlSource
 
 job = Path(sys.argv[2])
 (run,) = discover(job)

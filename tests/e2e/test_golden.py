@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from grpo_watch.cli.check import check_runs, find_runs
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.records import Tick
-from grpo_watch.report.collect import document
+from grpo_watch.report.check_document import document
+from grpo_watch.rules.packs import load_rules
 from tests.support.bundles import RUNS, bundled_runs, labels, unpack
 from tests.support.whole_sums import whole_sums_only
 

@@ -13,22 +13,22 @@ from grpo_watch.cli.check import check_runs, find_runs
 from grpo_watch.cli.kept_runs import compared, reported
 from grpo_watch.cli.live_text import summary
 from grpo_watch.cli.status import _lines
-from grpo_watch.config.rules import load_rules
+from grpo_watch.daemon.metric_history import MetricHistory
 from grpo_watch.engine.records import Severity, Tick
-from grpo_watch.notify.exposition import Exporter, visible
+from grpo_watch.metrics.exposition import Exporter, visible
 from grpo_watch.notify.notifications import NotificationContext, notifications
-from grpo_watch.report.collect import document
+from grpo_watch.report.blindness import coverage, coverage_line, headline
+from grpo_watch.report.check_document import document
 from grpo_watch.report.compare import compare
 from grpo_watch.report.compare import document as diff_document
 from grpo_watch.report.junit import junit
 from grpo_watch.report.markdown import markdown
 from grpo_watch.report.page import page
+from grpo_watch.report.shown_findings import top_finding
 from grpo_watch.report.text import render
-from grpo_watch.runtime.blindness import coverage, coverage_line, headline
-from grpo_watch.runtime.metric_history import MetricHistory
-from grpo_watch.runtime.rule_changes import rule_set
-from grpo_watch.runtime.shown_findings import top_finding
-from grpo_watch.runtime.thinned_columns import ThinnedColumns
+from grpo_watch.report.thinned_columns import ThinnedColumns
+from grpo_watch.rules.packs import load_rules
+from grpo_watch.rules.rule_changes import rule_set
 from grpo_watch.web.documents import alert_documents, brief_document, detail_document, run_document
 from tests.support.bundles import bundled_runs, unpack
 from tests.support.live import Live

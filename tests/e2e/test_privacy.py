@@ -168,7 +168,7 @@ def test_texts_that_the_table_of_completions_asks_for(
 ) -> None:
     """How prompts and texts begin is on the page; rows, messages and reports are as without the setting.
 
-    (In the state, an ended run's packed details holds them: tests/runtime/test_run_detail.py.)
+    (In the state, an ended run's packed details holds them: tests/daemon/test_run_detail.py.)
     """
     places = everything(run, tmp_path, servers, capsys, privacy={"completions": True})
     assert holding(places, TAIL, SECRET, HOSTILE) == {}

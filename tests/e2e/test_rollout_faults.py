@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.cli.check import check_runs, find_runs
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.records import Tick
-from grpo_watch.report.collect import document
+from grpo_watch.report.check_document import document
+from grpo_watch.rules.packs import load_rules
 from tests.support.bundles import unpack
 
 HEALTHY = "ms-swift-4.6.0-19-healthy-cosine-warmup"

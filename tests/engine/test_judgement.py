@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.records import ChannelKind, EventKind, RawRow, RunEvent, Severity, Tick
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict, caveats
-from grpo_watch.runtime.blindness import headline
-from grpo_watch.runtime.pipeline import Pipeline
+from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.report.blindness import headline
+from grpo_watch.rules.packs import load_rules
 
 GRPO = {"loss": 0.01, "grad_norm": 0.5, "reward": 0.5, "reward_std": 0.2, "kl": 0.01, "completion_length": 100.0}
 

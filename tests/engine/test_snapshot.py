@@ -7,7 +7,6 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.records import (
@@ -24,6 +23,7 @@ from grpo_watch.engine.records import (
 from grpo_watch.engine.rule_views import RuleStatus, RuleView
 from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict, caveats, take_snapshot, verdict_of
+from grpo_watch.rules.packs import load_rules
 from tests.support.records import Scripted, a_rule, row
 
 INFO, WARNING, CRITICAL = Severity

@@ -13,8 +13,8 @@ from grpo_watch.engine.records import RawRow, Stream
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.resolver import Resolved, Resolver
 from grpo_watch.sources.base import Source
-from grpo_watch.sources.logs.console import ConsoleSource
-from grpo_watch.sources.logs.jsonl import JsonlSource
+from grpo_watch.sources.console.source import ConsoleSource
+from grpo_watch.sources.rows.jsonl import JsonlSource
 
 LINES = Path(__file__).parent / "lines"
 FILES = sorted(path for path in LINES.iterdir() if path.suffix in {".log", ".jsonl"})

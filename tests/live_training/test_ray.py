@@ -11,10 +11,10 @@ import pytest
 from grpo_watch.archive.check_run import CheckSetup
 from grpo_watch.archive.checks import Execution, check_all
 from grpo_watch.archive.on_ray import on_ray
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.records import Tick
 from grpo_watch.errors import UsageError
-from grpo_watch.report.collect import document
+from grpo_watch.report.check_document import document
+from grpo_watch.rules.packs import load_rules
 from grpo_watch.sources.discovery.discover import discover
 from tests.archive.work import doubled, kills_always, kills_once
 from tests.support.bundles import bundled_runs, unpack

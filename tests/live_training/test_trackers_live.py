@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from grpo_watch.engine.records import RawRow, Stream
-from grpo_watch.sources.logs.trainer_state import TrainerStateSource
+from grpo_watch.sources.rows.trainer_state import TrainerStateSource
 from grpo_watch.sources.trackers.tfevents import TfeventsSource
 from grpo_watch.sources.trackers.wandb_offline import WandbOfflineSource
 from tests.live_training.test_trl_live import LONG, PATIENCE, metrics, training, until, watching

@@ -17,17 +17,17 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from grpo_watch.daemon import daemon
+from grpo_watch.daemon.clock import SteadyClock
+from grpo_watch.daemon.daemon import Daemon
+from grpo_watch.daemon.intervals import Intervals
+from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.errors import RuleError
 from grpo_watch.notify import outbox as queue
 from grpo_watch.notify.delivery_worker import DeliveryWorker, WorkerContext
 from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.routing import RoutedReceiver
-from grpo_watch.runtime import daemon
-from grpo_watch.runtime.clock import SteadyClock
-from grpo_watch.runtime.daemon import Daemon
-from grpo_watch.runtime.intervals import Intervals
-from grpo_watch.runtime.rule_changes import RuleSet
-from grpo_watch.runtime.state_writer import StateWriter
+from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.store.state import Store, StoreError
 from tests.model import stored as state

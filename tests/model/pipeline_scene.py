@@ -14,7 +14,7 @@ from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule import Rule
 from grpo_watch.notify.routing import QuietWindow, Route
-from grpo_watch.runtime.rule_changes import RuleSet, rule_set
+from grpo_watch.rules.rule_changes import RuleSet, rule_set
 from tests.model.contract import RULES, Row
 from tests.support.live import SHIPPED
 

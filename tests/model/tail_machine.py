@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from grpo_watch.engine.records import Cursor
-from grpo_watch.sources.logs.tail import Tail
+from grpo_watch.sources.files.tail import Tail
 from tests.model.tail_files import LOG, OUTSIDE
 from tests.model.tail_model import Reader, ReaderModel
 

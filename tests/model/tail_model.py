@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from grpo_watch.sources.files import HEAD
+from grpo_watch.sources.files.reading import HEAD
 from tests.model.tail_files import LOG, OUTSIDE, File, LogFiles
 
 

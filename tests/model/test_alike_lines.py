@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.frameworks.raw_block import LEAST
-from grpo_watch.sources.logs.console_parser import ConsoleParser
+from grpo_watch.sources.console.parser import ConsoleParser
 from tests.model.test_gathered_rows import NAME, read, same_console
 
 RAY = "\x1b[36m(TaskRunner pid=4617, ip=10.1.51.94)\x1b[0m "

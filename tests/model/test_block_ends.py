@@ -9,9 +9,9 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from grpo_watch.detectors.reward.constant_reward import Still
 from grpo_watch.detectors.reward.dead_reward_component import DeadRewardComponent
 from grpo_watch.detectors.reward.reward_components_diverge import RewardComponentsDiverge
-from grpo_watch.detectors.reward.still import Still
 from grpo_watch.engine.records import MetricRow, Record, RunConfig, Setting, Severity, Stream
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.run_state import RunState

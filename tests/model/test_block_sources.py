@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from grpo_watch.engine.records import ChannelKind, ChannelOpened, Item, RawRow, RunConfig, Setting, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.frameworks.raw_block import LEAST, RawBlock
-from grpo_watch.runtime.channel_merge import ChannelMerge, one_by_one
-from grpo_watch.runtime.channel_reading import ReadToEnd
-from grpo_watch.runtime.open_run import open_run
-from grpo_watch.runtime.pipeline import Pipeline
+from grpo_watch.pipeline.channel_merge import ChannelMerge, one_by_one
+from grpo_watch.pipeline.channel_reading import ReadToEnd
+from grpo_watch.pipeline.open_run import open_run
+from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.base import Source
 from grpo_watch.sources.discovery.discover import discover
-from grpo_watch.sources.logs.jsonl import JsonlSource
-from tests.runtime.test_merged_channels import console, jsonl, state
+from grpo_watch.sources.rows.jsonl import JsonlSource
+from tests.pipeline.test_merged_channels import console, jsonl, state
 from tests.support.feeding import DETECTORS, END, RULES, RUN
 
 TOTAL = 1_000

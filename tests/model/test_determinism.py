@@ -29,8 +29,8 @@ from grpo_watch.engine.records import (
 )
 from grpo_watch.sources.base import Source
 from grpo_watch.sources.completions.jsonl_source import CompletionsJsonlSource
-from grpo_watch.sources.logs.console import ConsoleSource
-from grpo_watch.sources.logs.jsonl import JsonlSource
+from grpo_watch.sources.console.source import ConsoleSource
+from grpo_watch.sources.rows.jsonl import JsonlSource
 from grpo_watch.store.codec import decode_block, encode_block, encode_item
 from tests.support.bundles import RECORDED, bundled_runs, unpack
 from tests.support.feeding import END, RUN, Recording, a_pipeline, fed, recorded, replayed, short

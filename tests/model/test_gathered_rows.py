@@ -26,11 +26,11 @@ from grpo_watch.engine.records import (
     Stream,
 )
 from grpo_watch.frameworks.raw_block import LEAST, ROWS, RawBlock
-from grpo_watch.runtime.gathered_rows import gathered
-from grpo_watch.runtime.pipeline import Pipeline
-from grpo_watch.sources.kept_texts import KeptTexts
-from grpo_watch.sources.logs.console import ConsoleSource
-from grpo_watch.sources.logs.console_parser import ConsoleParser
+from grpo_watch.pipeline.gathered_rows import gathered
+from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.sources.console.parser import ConsoleParser
+from grpo_watch.sources.console.source import ConsoleSource
+from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.trackers.console_tables import ConsoleTables
 from tests.model.test_blocks import shown
 from tests.support.feeding import DETECTORS, END, RULES, RUN

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
+from grpo_watch.daemon.run_pipeline import RunPipeline
 from grpo_watch.detectors.policy import reference_follows_policy
 from grpo_watch.engine.records import ChannelKind, RawRow, Stream
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.resolver import MAX_PLANS
-from grpo_watch.runtime.run_pipeline import RunPipeline
 from tests.model.memory_soak import Figures, Sample, row_of
 from tests.support.live import SHIPPED
 

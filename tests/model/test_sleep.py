@@ -16,7 +16,7 @@ from grpo_watch.engine.records import EventKind, MetricRow, Progress, Record, Ru
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.snapshot import take_snapshot
-from grpo_watch.runtime.pipeline import Pipeline
+from grpo_watch.pipeline.pipeline import Pipeline
 from tests.support.bundles import bundled_runs
 from tests.support.feeding import DETECTORS, END, RULES, RUN, fed, recorded
 from tests.support.records import a_batch, a_checkpoint

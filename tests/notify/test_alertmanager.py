@@ -6,7 +6,7 @@ import json
 import time
 
 from grpo_watch.config.schema import Settings
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.notification import DeliveryResult
 from grpo_watch.notify.receiver_context import ReceiverContext
 from grpo_watch.notify.receiver_factory import build

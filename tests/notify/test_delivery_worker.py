@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.delivery_worker import DeliveryWorker, WorkerContext
 from grpo_watch.notify.notification import DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.outbox import Outbox

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.notification import DeliveryOutcome, Notification
 from grpo_watch.notify.outbox import DeliveryJob
 from grpo_watch.notify.routing import MutedFindings, Route, RoutedReceiver
-from grpo_watch.runtime.watched_run import WatchedRun
 from grpo_watch.store.state import StoreError
 from tests.support.bundles import RECORDED
 from tests.support.frozen_run import FrozenRun

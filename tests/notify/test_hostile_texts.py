@@ -19,14 +19,14 @@ from grpo_watch.cli.live_text import show, summary, verdict
 from grpo_watch.cli.logs import _Formatter
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
+from grpo_watch.metrics.exposition import Exporter, visible
 from grpo_watch.notify.alert_parts import annotations_of
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, RunOverview
-from grpo_watch.notify.exposition import Exporter, visible
 from grpo_watch.notify.receivers.apprise import AppriseReceiver, body_of
 from grpo_watch.notify.receivers.apprise_process import AppriseMessage, AppriseResult
 from grpo_watch.notify.receivers.pagerduty import event
 from grpo_watch.notify.receivers.slack import message
-from grpo_watch.report.collect import RunReport
+from grpo_watch.report.check_document import RunReport
 from grpo_watch.report.junit import junit
 from grpo_watch.report.markdown import markdown
 from grpo_watch.report.page import page

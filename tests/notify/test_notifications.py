@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from grpo_watch.daemon.metric_history import MetricHistory
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import AlertState, MetricRow, Reading, Severity, Stream, Transition, Verdict
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
 from grpo_watch.notify.notifications import NotificationContext, digest, notifications
-from grpo_watch.runtime.metric_history import MetricHistory
 from tests.support.receiving import a_notification
 
 READING = Reading(Verdict.BREACH, message="KL is 0", evidence={"kl_reference": 0.0})

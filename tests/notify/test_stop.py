@@ -14,11 +14,11 @@ from grpo_watch.config.schema import Settings
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import EventKind, RunEvent, Severity
 from grpo_watch.engine.rule_views import RuleStatus, RuleView
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, RunOverview, RunStanding
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview, RunStanding
 from grpo_watch.notify.notification import DeliveryOutcome, DeliveryResult, Notification, Receiver
 from grpo_watch.notify.receiver_context import ReceiverContext
 from grpo_watch.notify.receiver_factory import build
-from tests.notify.test_exposition import EMPTY
+from tests.metrics.test_exposition import EMPTY
 from tests.support.receiving import a_notification
 
 FIRED = a_notification().started

@@ -11,7 +11,7 @@ import pytest
 
 from grpo_watch.config.schema import Settings
 from grpo_watch.engine.records import RunEvent, Transition
-from grpo_watch.notify.daemon_snapshot import RunStanding
+from grpo_watch.metrics.daemon_snapshot import RunStanding
 from grpo_watch.notify.dispatcher import DeliverySettings, NotificationDispatcher
 from grpo_watch.notify.notification import Notification
 from grpo_watch.notify.outbox import DeliveryJob

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from grpo_watch.report.collect import RunReport
+from grpo_watch.report.check_document import RunReport
 from grpo_watch.report.compare import compare, document, status
 from tests.support.reports import a_finding, a_report, a_series
 

@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 import pytest
 
 from grpo_watch.engine.records import MetricRow, Severity, Stream
-from grpo_watch.report.collect import RunReport
+from grpo_watch.report.check_document import RunReport
 from grpo_watch.report.page import page
 from grpo_watch.report.series import Series
 from tests.support.reports import EVIL, PROVENANCE, a_finding, a_hostile_report, a_report, frozen

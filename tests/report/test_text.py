@@ -8,7 +8,7 @@ from rich.console import Console
 
 from grpo_watch.engine.judgement import EarlySign, Judgement
 from grpo_watch.engine.records import Severity
-from grpo_watch.report.collect import document, exit_code
+from grpo_watch.report.check_document import document, exit_code
 from grpo_watch.report.junit import junit
 from grpo_watch.report.markdown import markdown
 from grpo_watch.report.page import page

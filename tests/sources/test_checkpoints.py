@@ -22,7 +22,7 @@ from grpo_watch.sources.base import Skip
 from grpo_watch.sources.checkpoints.checkpoint_folder import marker_is_whole
 from grpo_watch.sources.checkpoints.source import SETTLED, CheckpointSource, judge_checkpoint
 from grpo_watch.sources.checkpoints.weights import ReadLimits, digest_checkpoint
-from grpo_watch.sources.throttle import Throttle
+from grpo_watch.sources.files.throttle import Throttle
 
 OLD, NEW = 1_000_000_000, 2_000_000_000
 """Modification times in seconds."""

@@ -12,7 +12,7 @@ from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow,
 from grpo_watch.frameworks.line_reader import MetricLine
 from grpo_watch.frameworks.verl.console import VerlLines
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.logs.console import ConsoleSource
+from grpo_watch.sources.console.source import ConsoleSource
 
 BAR = "Training Progress:  12%|█▏        | 34/290 [05:01<37:46,  8.85s/it]"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.errors import SourceError
-from grpo_watch.sources import files
-from grpo_watch.sources.files import FixedRoot, inside, open_regular
+from grpo_watch.sources.files import reading as files
+from grpo_watch.sources.files.reading import FixedRoot, inside, open_regular
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_what_is_no_regular_file(run: Path, kind: str) -> None:
 OPENED_ELSEWHERE = {
     "trackers/trackio_database.py": "SQLite opens its file by path",
     "checkpoints/digest_cache.py": "the watcher's own cache",
-    "logs/stdin.py": "the watcher's own copy of standard input",
+    "files/stdin.py": "the watcher's own copy of standard input",
     "trackers/wandb_api/client.py": "what was fetched into a folder of its own",
     "trackers/wandb_api/process.py": "/dev/null",
     "trackers/wandb_api/usage.py": "/proc",
@@ -117,10 +117,10 @@ def opening(tree: ast.AST) -> Iterator[str]:
 
 def test_what_a_run_holds_is_opened_in_one_place() -> None:
     """And each exception still opens something: else it is none."""
-    folder = Path(files.__file__).parent
+    folder = Path(files.__file__).parents[1]
     found = {
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*.py")
         if list(opening(ast.parse(path.read_text(encoding="utf-8"))))
     }
-    assert found == {"files.py", *OPENED_ELSEWHERE}
+    assert found == {"files/reading.py", *OPENED_ELSEWHERE}

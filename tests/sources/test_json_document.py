@@ -12,7 +12,7 @@ from grpo_watch.engine.records import RawRow
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.discovery.discover import discover
 from grpo_watch.sources.discovery.sniff import ChannelContent
-from grpo_watch.sources.logs.json_document import JsonDocumentSource
+from grpo_watch.sources.rows.json_document import JsonDocumentSource
 
 BY_METRIC = {"steps": [10, 20, 30], "mean_reward": [0.1, 0.2, 0.3], "kl": [0.0, 0.01, None], "note": ["a", "b", "c"]}
 ROWS = [{"iter": n, "avg_reward": n / 10, "kl": 0.01} for n in (1, 2, 3)]

@@ -12,7 +12,7 @@ import pytest
 from grpo_watch.engine.records import Cursor, EventKind, Item, RawRow, RunEvent, Stream
 from grpo_watch.frameworks.row_numbers import duration, number, numbers, place, whole
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.logs.jsonl import JsonlSource, decode
+from grpo_watch.sources.rows.jsonl import JsonlSource, decode
 from tests.support.bundles import unpack
 
 RESUMED = "ms-swift-4.6.0-16-resume"

@@ -10,7 +10,7 @@ import pytest
 from grpo_watch.engine.records import Item, RawRow
 from grpo_watch.sources.discovery.discover import discover
 from grpo_watch.sources.discovery.sniff import ChannelContent
-from grpo_watch.sources.logs.jsonl import JsonlSource
+from grpo_watch.sources.rows.jsonl import JsonlSource
 
 VALIDATION = '{"step":0,"data":{"val-core/x/acc/mean@1":0.5}}\n'
 ROW = '{"step":%d,"data":{"actor/pg_loss":0.25,"training/global_step":%d,"critic/score/mean":1}}\n'

@@ -10,7 +10,7 @@ import pytest
 
 from grpo_watch.cli.main import run_cli
 from grpo_watch.sources.discovery.discover import discover
-from grpo_watch.sources.logs.rotated import counts_on
+from grpo_watch.sources.files.rotated import counts_on
 
 
 def epochs(step: int) -> str:

@@ -10,8 +10,8 @@ import pytest
 
 from grpo_watch.engine.records import RawRow
 from grpo_watch.sources.base import Skip, Source
-from grpo_watch.sources.logs.console import ConsoleSource
-from grpo_watch.sources.logs.jsonl import JsonlSource
+from grpo_watch.sources.console.source import ConsoleSource
+from grpo_watch.sources.rows.jsonl import JsonlSource
 
 
 def jsonl(steps: list[int]) -> str:

@@ -12,11 +12,11 @@ import pytest
 
 from grpo_watch.engine.records import RawRow
 from grpo_watch.errors import SourceError
-from grpo_watch.sources import packed
+from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.discovery.discover import Discoverer
-from grpo_watch.sources.files import open_regular
-from grpo_watch.sources.logs.console import ConsoleSource
-from grpo_watch.sources.packed import plain
+from grpo_watch.sources.files import decompress as packed
+from grpo_watch.sources.files.decompress import plain
+from grpo_watch.sources.files.reading import open_regular
 
 LINES = [f"step {n} | loss 0.1 | reward 0.{n}\n" for n in range(1, 8)]
 PACK: dict[str, Callable[[str], bytes]] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.engine.records import RawRow, RunConfig
-from grpo_watch.sources.logs.console import ConsoleSource
+from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.settings.logged_config import logged_config
 
 HEAD = "2026-02-03 10:00:00 - INFO - __main__ - Training parameters GRPOConfig(\n"

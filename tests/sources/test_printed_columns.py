@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.engine.records import RawRow
+from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.discovery.discover import Discoverer
-from grpo_watch.sources.logs.console import ConsoleSource
 
 FRAME = "     step    loss  reward      kl\n" + "".join(
     f"{n:2d}    {10 * n}  0.1000  0.5{n}00  0.0100\n" for n in range(1, 5)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from grpo_watch.engine.records import EventKind, Item, RawRow, RunConfig, RunEvent
 from grpo_watch.frameworks.setting_names import flatten
-from grpo_watch.sources.logs.console import ConsoleSource
+from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.settings.printed_config import PrintedConfig, leaves
 
 PREFIX = "\x1b[36m(TaskRunner pid=7)\x1b[0m "

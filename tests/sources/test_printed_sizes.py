@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_watch.engine.records import Item, RawRow, RunConfig
-from grpo_watch.sources.logs.console import ConsoleSource
+from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.settings.printed_sizes import PrintedSizes, printed_sizes
 
 SWIFT = """[INFO:swift] train_dataset: Dataset({

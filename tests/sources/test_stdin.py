@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.sources.logs.stdin import Spool
-from grpo_watch.sources.logs.tail import Tail
+from grpo_watch.sources.files.stdin import Spool
+from grpo_watch.sources.files.tail import Tail
 
 
 class Pieces:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_watch.engine.records import Stream
-from grpo_watch.sources.logs import step_assembly
-from grpo_watch.sources.logs.step_assembly import AssembledRow, ResumePoint, StepAssembly, step_of
+from grpo_watch.sources.rows import step_assembly
+from grpo_watch.sources.rows.step_assembly import AssembledRow, ResumePoint, StepAssembly, step_of
 
 Piece = tuple[int, "int | None", dict[str, "float | None"]]
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.sources.logs.tail import Tail
+from grpo_watch.sources.files.tail import Tail
 
 BANNER = b"[INFO] the same first lines in every job of this cluster " * 6 + b"\n"
 """Longer than the head fingerprint."""

@@ -23,7 +23,7 @@ from tensorboardX.record_writer import RecordWriter
 from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.records import Cursor, EventKind, Item, RawRow, RunConfig, RunEvent, Stream
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.logs.console import ConsoleSource
+from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.trackers import tf_event, tf_row_layout, tfevents, tfrecord
 from grpo_watch.sources.trackers.tfevents import TfeventsSource
 from tests.support.bundles import unpack

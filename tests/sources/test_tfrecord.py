@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboardX.crc32c import crc32c as their_crc32c
 
-from grpo_watch.sources.logs.growing_file import FileFrame
+from grpo_watch.sources.files.growing_file import FileFrame
 from grpo_watch.sources.trackers import tfrecord
 
 PAYLOADS = st.lists(st.binary(min_size=1, max_size=60), max_size=12)

@@ -9,7 +9,7 @@ from typing import Any
 
 from grpo_watch.engine.records import Item, RawRow, RunConfig, Stream
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.logs.trainer_state import TrainerStateSource
+from grpo_watch.sources.rows.trainer_state import TrainerStateSource
 from tests.support.bundles import unpack
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.sources.logs.growing_file import FileFrame
+from grpo_watch.sources.files.growing_file import FileFrame
 from grpo_watch.sources.trackers import wandb_log
 
 BLOCK = 32_768

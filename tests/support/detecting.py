@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.config.rules import load_rules
 from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.monitor import Monitor
 from grpo_watch.engine.records import Record, RunConfig, Scalar, Setting, Transition
+from grpo_watch.rules.packs import load_rules
 
 DETECTORS = catalogue()
 SHIPPED = {rule.name: rule for rule in load_rules(detectors=DETECTORS)}

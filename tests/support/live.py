@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.config.rules import load_rules
+from grpo_watch.daemon.daemon import Daemon, DaemonOptions
+from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.engine.records import Transition
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import GrpoWatchError
 from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.routing import RoutedReceiver
-from grpo_watch.runtime.daemon import Daemon, DaemonOptions
-from grpo_watch.runtime.rule_changes import RuleSet, rule_set
-from grpo_watch.runtime.state_writer import StateWriter
+from grpo_watch.rules.packs import load_rules
+from grpo_watch.rules.rule_changes import RuleSet, rule_set
 from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.store.state import Store
 

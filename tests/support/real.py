@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from grpo_watch.engine.records import MetricRow, Stream
-from grpo_watch.runtime.assembler import Assembler
+from grpo_watch.pipeline.assembler import Assembler
 from tests.support.feeding import RUN, recorded
 
 Change = Callable[[MetricRow], Mapping[str, float | None]]

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from grpo_watch.engine.records import Cursor, Item, RawRow
-from grpo_watch.sources.logs.console import ConsoleSource
+from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.trackers.wandb_api.hub import Hub
 from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
 from grpo_watch.sources.trackers.wandb_api.remote import RemotePlace

@@ -7,13 +7,13 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import replace
 
+from grpo_watch.daemon.recent_batches import BatchView, ListedGroup
+from grpo_watch.daemon.run_detail import RunDetail, RunDetailRecorder
 from grpo_watch.engine.records import CheckpointDigest, CompletionSummary, GroupSummary, MetricRow, Stream, TensorDigest
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
-from grpo_watch.notify.daemon_snapshot import ChannelStatus, DaemonSnapshot, RunOverview
-from grpo_watch.runtime.recent_batches import BatchView, ListedGroup
-from grpo_watch.runtime.rule_changes import RuleSet
-from grpo_watch.runtime.run_detail import RunDetail, RunDetailRecorder
-from grpo_watch.runtime.sparklines import Sparkline, sparks
+from grpo_watch.metrics.daemon_snapshot import ChannelStatus, DaemonSnapshot, RunOverview
+from grpo_watch.report.sparklines import Sparkline, sparks
+from grpo_watch.rules.rule_changes import RuleSet
 from tests.support.live import SHIPPED
 from tests.support.reports import EVIL, a_finding, a_hostile_report, a_report
 

@@ -15,17 +15,17 @@ import pytest
 
 from grpo_watch.cli.kept_runs import compared, reported
 from grpo_watch.cli.main import run_cli
+from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule_views import RuleStatus, RuleView
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
 from grpo_watch.errors import UsageError
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, RunOverview
-from grpo_watch.notify.exposition import visible
-from grpo_watch.runtime.rule_changes import RuleSet
-from grpo_watch.runtime.run_detail import RunDetail
-from grpo_watch.runtime.sparklines import Sparkline, sparks
-from grpo_watch.runtime.thinned_columns import ThinnedColumns
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
+from grpo_watch.metrics.exposition import visible
+from grpo_watch.report.sparklines import Sparkline, sparks
+from grpo_watch.report.thinned_columns import ThinnedColumns
+from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.store.state import slug
 from grpo_watch.web.app import make_app
 from grpo_watch.web.documents import brief_document

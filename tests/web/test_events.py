@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from grpo_watch.config.secrets import SecretFile
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, RunOverview
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.web import change_counter, events
 from grpo_watch.web import server as module
 from grpo_watch.web.access import AccessKeys

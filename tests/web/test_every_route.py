@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from grpo_watch.config.secrets import SecretFile
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.web.access import AccessKeys
 from grpo_watch.web.app import make_app
 from grpo_watch.web.server import SECURITY_HEADERS

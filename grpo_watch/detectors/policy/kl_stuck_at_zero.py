@@ -13,7 +13,7 @@ from grpo_watch.detectors.shared.printed_zero import is_zero, not_zero
 from grpo_watch.engine.blind_reason import NotApplicable, NotYet
 from grpo_watch.engine.detector import QUIET, SILENT, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.learning import ARITHMETIC_FLOOR
+from grpo_watch.engine.expected_movement import ARITHMETIC_FLOOR
 from grpo_watch.engine.masked_loss import RARE
 from grpo_watch.engine.records import CheckpointDigest, MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
@@ -44,7 +44,7 @@ def ask_for_beta(framework: str | None) -> str:
 
 
 class KlStuckAtZero(ZeroKlInBlocks):
-    """A zero counts only once a healthy KL would exceed the log's resolution (``engine/learning.py``).
+    """A zero counts only once a healthy KL would exceed the log's resolution (``engine/expected_movement.py``).
 
     A KL that is flat from the first row on comes from two kernels, not the policy: an info, unless checkpoints are
     identical.

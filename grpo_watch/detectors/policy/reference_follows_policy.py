@@ -13,7 +13,7 @@ from grpo_watch.engine.blind_reason import NotApplicable, NotYet
 from grpo_watch.engine.block import Block, first_outside
 from grpo_watch.engine.detector import SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.learning import ARITHMETIC_FLOOR_UNSURE
+from grpo_watch.engine.expected_movement import ARITHMETIC_FLOOR_UNSURE
 from grpo_watch.engine.likely_causes import ON, LikelyCause
 from grpo_watch.engine.masked_loss import RARE
 from grpo_watch.engine.records import SAVED, CheckpointDigest, MetricRow, Reading, Verdict

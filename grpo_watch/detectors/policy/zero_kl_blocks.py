@@ -9,7 +9,7 @@ from grpo_watch.detectors.policy.kl_floor import NoiseFloor
 from grpo_watch.detectors.shared.printed_zero import is_zero, not_zero
 from grpo_watch.engine.block import Block, first_outside
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView
-from grpo_watch.engine.learning import ARITHMETIC_FLOOR_UNSURE
+from grpo_watch.engine.expected_movement import ARITHMETIC_FLOOR_UNSURE
 from grpo_watch.engine.records import MetricRow, Reading
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-from grpo_watch.detectors.reward.still import Still, StillLimits
+from grpo_watch.detectors.reward.constant_reward import Still, StillLimits
 from grpo_watch.detectors.shared.interval import BatchesPerRow
 from grpo_watch.engine.block import Block
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView

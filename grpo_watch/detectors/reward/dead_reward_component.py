@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from math import copysign, inf, nextafter
 from types import MappingProxyType
 
+from grpo_watch.detectors.reward.constant_reward import Still
 from grpo_watch.detectors.reward.dead_functions import DeadFunctionsInBlocks
-from grpo_watch.detectors.reward.still import Still
 from grpo_watch.detectors.shared.interval import BatchesPerRow
 from grpo_watch.engine.detector import QUIET, SILENT, Bounds, Param, RunView
 from grpo_watch.engine.evidence import FLOAT_NOISE, number

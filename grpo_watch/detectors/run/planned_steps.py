@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
-from grpo_watch.detectors.run.batch_plan import BatchPlan, release, style_of
-from grpo_watch.detectors.run.prompt_plan import PromptPlan
+from grpo_watch.detectors.shared.batch_plan import BatchPlan, release, style_of
+from grpo_watch.detectors.shared.prompt_plan import PromptPlan
 from grpo_watch.engine.blind_reason import NotApplicable
 from grpo_watch.engine.detector import RunView
 

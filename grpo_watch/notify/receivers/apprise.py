@@ -11,9 +11,9 @@ from types import MappingProxyType
 
 from grpo_watch.config.sinks import AppriseSink
 from grpo_watch.errors import ConfigError
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.digest_text import listed
-from grpo_watch.notify.message_text import clean, evidence_line, headline, sentence, trends
+from grpo_watch.notify.message_text import evidence_line, headline, sentence, trends
 from grpo_watch.notify.notification import NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.receiver_context import ReceiverContext
 from grpo_watch.notify.receivers.apprise_process import (
@@ -24,6 +24,7 @@ from grpo_watch.notify.receivers.apprise_process import (
     service_of,
 )
 from grpo_watch.notify.receivers.http import ACCEPTED, FIXABLE_TRIES, outcome_of, seconds_of
+from grpo_watch.report.safe_text import clean
 
 MAX_TITLE, MAX_BODY = 320, 1_700
 """Bytes: Discord takes 2,000 characters, WeCom's robots 2,048 bytes of text with the title."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from grpo_watch.config.sinks import HeartbeatSink
 from grpo_watch.errors import ConfigError
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.notification import NOTHING, DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.receiver_context import ReceiverContext, address
 from grpo_watch.notify.receivers.http import HttpAccess, HttpEndpoint

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot
-from grpo_watch.notify.exposition import Exporter
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
+from grpo_watch.metrics.exposition import Exporter
 
 
 class Exposition:

@@ -9,12 +9,13 @@ from typing import Any
 
 from grpo_watch.config.sinks import PagerDutySink
 from grpo_watch.errors import ConfigError
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.alert_parts import moment, parts_of
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot
-from grpo_watch.notify.message_text import clean, evidence_line, headline, plain, sentence
+from grpo_watch.notify.message_text import evidence_line, headline, sentence
 from grpo_watch.notify.notification import NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.receiver_context import ReceiverContext, authorities, readable
 from grpo_watch.notify.receivers.http import HeaderSecret, HttpAccess, HttpEndpoint
+from grpo_watch.report.safe_text import clean, plain
 
 EVENTS = "https://events.pagerduty.com/v2/enqueue"
 MAX_SUMMARY = 1_024

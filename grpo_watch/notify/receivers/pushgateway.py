@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
 from grpo_watch.config.sinks import PushgatewaySink
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.notification import NOTHING, DeliveryOutcome, Notification
 from grpo_watch.notify.receiver_context import ReceiverContext, access_of
 from grpo_watch.notify.receivers.http import HttpAccess, HttpEndpoint

@@ -8,12 +8,13 @@ from typing import Any
 
 from grpo_watch.config.sinks import SlackSink
 from grpo_watch.errors import ConfigError
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.digest_text import listed, ranked
-from grpo_watch.notify.message_text import clean, evidence_line, headline, sentence, trends
+from grpo_watch.notify.message_text import evidence_line, headline, sentence, trends
 from grpo_watch.notify.notification import NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.receiver_context import ReceiverContext, address, authorities
 from grpo_watch.notify.receivers.http import HttpAccess, HttpEndpoint
+from grpo_watch.report.safe_text import clean
 
 PACE_SECONDS = 1.0
 """Slack takes one message per second and webhook; more are answered with 429."""

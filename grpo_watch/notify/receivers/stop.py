@@ -17,8 +17,8 @@ from typing import Any
 from grpo_watch.config.sinks import StopSink
 from grpo_watch.engine.records import EventKind, RunEvent
 from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunStanding
 from grpo_watch.notify.alert_parts import moment, parts_of
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot, RunStanding
 from grpo_watch.notify.notification import FIRING, NOTHING, STOP_RULE, DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.receiver_context import ReceiverContext
 from grpo_watch.notify.receivers import stop_file

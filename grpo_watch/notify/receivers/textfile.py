@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from grpo_watch.config.sinks import TextfileSink
-from grpo_watch.notify.daemon_snapshot import DaemonSnapshot
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.notification import NOTHING, DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.receiver_context import ReceiverContext
 from grpo_watch.notify.receivers.metrics_text import Exposition

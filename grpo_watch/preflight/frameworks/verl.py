@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_watch.detectors.run.prompt_plan import PromptPlan
+from grpo_watch.detectors.shared.prompt_plan import PromptPlan
 from grpo_watch.preflight.defaults import LaunchSettings
 from grpo_watch.preflight.findings import Prediction
 from grpo_watch.preflight.frameworks.constraints import BrokenConstraint, devices, devices_unread, unread

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.preflight.inputs.values import MAX_TEXT, hidden, is_secret, joined
-from grpo_watch.sources.files import open_regular
+from grpo_watch.sources.files.reading import open_regular
 
 UNIMPORTANT = re.compile(
     r"(?:.*[._])?(?:output_dir|logging_dir|dir|path|url|host|port|ports|run_name|name|model|model_name_or_path|seed|plugins"

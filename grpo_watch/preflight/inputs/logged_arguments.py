@@ -11,7 +11,7 @@ from grpo_watch.preflight.inputs.configurations import kind_of, put_trainer
 from grpo_watch.preflight.inputs.draft import LaunchDraft
 from grpo_watch.preflight.inputs.leaves import mapping_leaves
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
-from grpo_watch.sources.logs.growing_file import FileFrame, GrowingFile
+from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
 from grpo_watch.sources.settings.config_files import json_object
 from grpo_watch.sources.settings.logged_config import OF_TRANSFORMERS
 from grpo_watch.sources.trackers import tf_event, tfrecord, wandb_log, wandb_record

@@ -11,7 +11,7 @@ from grpo_watch.preflight.inputs.configurations import read_document
 from grpo_watch.preflight.inputs.draft import LaunchDraft
 from grpo_watch.preflight.inputs.logged_arguments import read_logged
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundRun, discover
-from grpo_watch.sources.files import inside
+from grpo_watch.sources.files.reading import inside
 from grpo_watch.sources.settings.framework_yaml import hydra_folder
 from grpo_watch.sources.settings.run_config import read_run_config
 

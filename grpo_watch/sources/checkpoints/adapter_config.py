@@ -10,7 +10,7 @@ from typing import Any
 
 from grpo_watch.engine.records import Scalar
 from grpo_watch.errors import SourceError
-from grpo_watch.sources.files import open_regular
+from grpo_watch.sources.files.reading import open_regular
 
 NAME = "adapter_config.json"
 LIMIT = 4_000_000

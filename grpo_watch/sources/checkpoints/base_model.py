@@ -13,7 +13,7 @@ from grpo_watch.engine.records import CheckpointKind, TensorDigest
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.checkpoints.open_weights import read_small
 from grpo_watch.sources.checkpoints.weights import CheckpointWeights, WeightReading, digest_checkpoint
-from grpo_watch.sources.files import inside
+from grpo_watch.sources.files.reading import inside
 
 NAMES: Mapping[str, str] = {"adapter_config.json": "base_model_name_or_path", "config.json": "_name_or_path"}
 """Files of a checkpoint and the key in which PEFT and transformers keep where the base came from."""

@@ -14,7 +14,7 @@ from grpo_watch.frameworks.checkpoint_layouts import STATE, CheckpointLayout, la
 from grpo_watch.sources.checkpoints.absent_weights import why_absent
 from grpo_watch.sources.checkpoints.open_weights import opened
 from grpo_watch.sources.checkpoints.weight_files import choose, names_in
-from grpo_watch.sources.files import inside
+from grpo_watch.sources.files.reading import inside
 
 SENTINEL = "checkpoint-is-incomplete.txt"
 """Of transformers ≥ 5.0, while a save that was interrupted is under way."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from grpo_watch.sources.checkpoints.elements import ElementChange
     from grpo_watch.sources.checkpoints.extents import Extent
     from grpo_watch.sources.checkpoints.file_reader import FileReader
-    from grpo_watch.sources.throttle import Throttle
+    from grpo_watch.sources.files.throttle import Throttle
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from grpo_watch.errors import SourceError
-from grpo_watch.sources.files import open_regular
+from grpo_watch.sources.files.reading import open_regular
 
 
 def read_small(path: Path, roots: Sequence[Path], limit: int) -> bytes:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from grpo_watch.engine.records import Cursor, Scalar
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.checkpoints.probe_lines import ProbedWeights, ProbeFailure, ProbeStart, ProbeStopped, read_line
-from grpo_watch.sources.logs.tail import SplitLine, Tail
+from grpo_watch.sources.files.tail import SplitLine, Tail
 
 AHEAD = 8
 """Lines of a process that are held at once; one whose lines wait for others is not read further (up to 190 kB each)."""

@@ -21,8 +21,8 @@ from grpo_watch.sources.checkpoints.extents import human
 from grpo_watch.sources.checkpoints.sampled_movement import movement
 from grpo_watch.sources.checkpoints.weights import UNHURRIED, CheckpointWeights, ReadLimits, digest_checkpoint
 from grpo_watch.sources.deferred import Deferred, Submit
-from grpo_watch.sources.files import inside
-from grpo_watch.sources.sweep import Sweep, SweepEntry
+from grpo_watch.sources.files.folder_cursor import Sweep, SweepEntry
+from grpo_watch.sources.files.reading import inside
 
 log = logging.getLogger("grpo_watch.checkpoints")
 

@@ -28,7 +28,7 @@ from grpo_watch.sources.checkpoints.weight_files import (
     known_by_name,
     names_in,
 )
-from grpo_watch.sources.throttle import Throttle
+from grpo_watch.sources.files.throttle import Throttle
 
 MAX_INDEX = 100_000_000
 """Bytes of an index; one of 100,000 tensors has about 10 MB."""

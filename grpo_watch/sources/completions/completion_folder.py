@@ -14,8 +14,8 @@ from grpo_watch.sources.base import Skip, Source, SourceStats
 from grpo_watch.sources.completions.dump_result import DumpResult, signature_of
 from grpo_watch.sources.completions.summarise import Grouping
 from grpo_watch.sources.deferred import Deferred, Submit
-from grpo_watch.sources.kept_texts import KeptTexts
-from grpo_watch.sources.sweep import Sweep, SweepEntry
+from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.files.folder_cursor import Sweep, SweepEntry
 
 log = logging.getLogger("grpo_watch.source")
 

@@ -15,8 +15,8 @@ from grpo_watch.errors import SourceError
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions.completion_table import CompletionTable, read_table
 from grpo_watch.sources.completions.summarise import Grouping, summarise_groups
-from grpo_watch.sources.files import open_regular
-from grpo_watch.sources.kept_texts import KeptTexts
+from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.files.reading import open_regular
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from grpo_watch.sources.completions.dump_result import BadDumpError, DumpResult,
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.rollout_dumps import format_of
 from grpo_watch.sources.completions.summarise import Grouping, digests, group, summaries
-from grpo_watch.sources.files import open_regular
-from grpo_watch.sources.kept_texts import KeptTexts
+from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.files.reading import open_regular
 
 MAX_LINE = 64 << 20
 """Bytes of a line; rows of NeMo-RL hold their token lists."""

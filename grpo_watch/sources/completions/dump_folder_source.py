@@ -14,8 +14,8 @@ from grpo_watch.sources.completions.dump_file import format_at, read_rollouts
 from grpo_watch.sources.completions.rollout_dumps import may_be_dump
 from grpo_watch.sources.completions.summarise import Grouping
 from grpo_watch.sources.deferred import Submit
-from grpo_watch.sources.kept_texts import KeptTexts
-from grpo_watch.sources.sweep import SweepEntry
+from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.files.folder_cursor import SweepEntry
 
 TRIED = 20
 """Files that are looked at for the format: the first of a folder may be empty or cut off."""

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions.summarise import Grouping
-from grpo_watch.sources.files import inside, open_regular
+from grpo_watch.sources.files.reading import inside, open_regular
 
 
 @dataclass(frozen=True, slots=True)

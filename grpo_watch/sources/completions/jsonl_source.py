@@ -13,8 +13,8 @@ from grpo_watch.sources.completions.completion_table import CompletionTable
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, group
 from grpo_watch.sources.deferred import Deferred, Submit
-from grpo_watch.sources.kept_texts import KeptTexts
-from grpo_watch.sources.logs.tail import SplitLine, Tail
+from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.files.tail import SplitLine, Tail
 
 MAX_LINE = 32 << 20
 """Bytes of a line; 512 completions of 8,000 tokens are about 16 MB."""

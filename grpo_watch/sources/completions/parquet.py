@@ -16,7 +16,7 @@ from grpo_watch.sources.completions.dump_result import BadDumpError, DumpResult,
 from grpo_watch.sources.completions.parquet_headers import DICTIONARY, SHARED_PREFIXES, HeaderError, pages
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, group
-from grpo_watch.sources.kept_texts import KeptTexts
+from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 AT_ONCE = 32_000_000
 """Bytes of text that are decoded at once."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, digests, summaries
-from grpo_watch.sources.kept_texts import KeptTexts
+from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 TITLE = re.compile(rb"\xe2\x94\x80 Step (\d{1,9}) \xe2\x94\x80")
 """``──── Step 12 ────``, the upper edge of the panel that holds the table."""

@@ -17,7 +17,7 @@ from grpo_watch.engine.records import CompletionSummary, GroupSummary, Stream
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.text_reduction import HEAD, SHOWN, excerpt
 from grpo_watch.sources.completions.text_scan import TextScan, look_through
-from grpo_watch.sources.kept_texts import KeptTexts
+from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 SAMPLED = 64
 """Completions of a batch, in whole groups, that are looked through for loops, scraps and near copies; more are not.

@@ -15,7 +15,7 @@ from grpo_watch.sources.completions.completion_table import read_table
 from grpo_watch.sources.completions.dump_result import BadDumpError, DumpResult, read_unchanged
 from grpo_watch.sources.completions.summarise import Grouping, summarise_groups
 from grpo_watch.sources.completions.table_file import columns_of
-from grpo_watch.sources.kept_texts import KeptTexts
+from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 FILE = re.compile(r"completions_(\d{1,12})_[0-9a-f]{6,64}\.table\.json")
 """wandb's name of a table that TRL and ms-swift log as ``completions``; the number is wandb's own step."""

@@ -19,8 +19,8 @@ from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile, Snif
 from grpo_watch.sources.discovery.table_runs import per_arm
 from grpo_watch.sources.discovery.tracker_runs import WandbFolders, channel_name, per_run
 from grpo_watch.sources.discovery.walk import Walk
-from grpo_watch.sources.files import FixedRoot, real_path
-from grpo_watch.sources.logs.rotated import RotatedNames
+from grpo_watch.sources.files.reading import FixedRoot, real_path
+from grpo_watch.sources.files.rotated import RotatedNames
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -12,9 +12,9 @@ from grpo_watch.errors import SourceError
 from grpo_watch.sources.discovery.sniff import CONSOLE_NAME
 from grpo_watch.sources.discovery.unread import OF_TRAINING, repeated_row
 from grpo_watch.sources.discovery.walk import WalkedFolder
-from grpo_watch.sources.files import open_regular
-from grpo_watch.sources.logs.table_kinds import HEADER_NEEDED
-from grpo_watch.sources.packed import SUFFIXES, plain
+from grpo_watch.sources.files.decompress import SUFFIXES, plain
+from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.tables.table_kinds import HEADER_NEEDED
 
 MOST_REPORTED = 5
 MOST_OPENED = 50

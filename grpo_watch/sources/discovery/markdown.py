@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from grpo_watch.sources.logs.framework_lines import framework_of
-from grpo_watch.sources.logs.own_rows import holds_own_rows
-from grpo_watch.sources.logs.printed_columns import holds_columns
+from grpo_watch.sources.console.framework_lines import framework_of
+from grpo_watch.sources.own_loops.printed_columns import holds_columns
+from grpo_watch.sources.own_loops.rows import holds_own_rows
 
 ABOUT = ("readme", "model_card", "contributing", "changelog")
 """How documents begin that show examples, or sum a run up beside its log."""

@@ -12,13 +12,13 @@ from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.row_numbers import STEPS
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft, job_name
 from grpo_watch.sources.discovery.sniff import ChannelContent
-from grpo_watch.sources.files import real_path
-from grpo_watch.sources.logs.json_document import whole_text
-from grpo_watch.sources.logs.printed_tables import TableParser
-from grpo_watch.sources.logs.table_arms import LOOKED_AT
-from grpo_watch.sources.logs.table_cells import cells_of, delimiter_of
-from grpo_watch.sources.logs.table_kinds import HTML
-from grpo_watch.sources.logs.table_rows import keys_of, row_of
+from grpo_watch.sources.files.reading import real_path
+from grpo_watch.sources.own_loops.html_metric_tables import TableParser
+from grpo_watch.sources.rows.json_document import whole_text
+from grpo_watch.sources.tables.runs_in_table import LOOKED_AT
+from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of
+from grpo_watch.sources.tables.table_kinds import HTML
+from grpo_watch.sources.tables.table_rows import keys_of, row_of
 
 OF_ANY = frozenset(
     {"loss", "eval_loss", "epoch", "grad_norm", "learning_rate", "mean_token_accuracy", "entropy", "num_tokens", *STEPS}

@@ -18,19 +18,19 @@ from grpo_watch.frameworks.guessing import names_updates
 from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.frameworks.row_numbers import flat, is_row, numbers, unwrapped
 from grpo_watch.sources.completions.rollout_dumps import holds_dump
+from grpo_watch.sources.console.collector_prefixes import bare_text
+from grpo_watch.sources.console.end import dies
+from grpo_watch.sources.console.framework_lines import framework_of
+from grpo_watch.sources.console.markers import REFUSED
+from grpo_watch.sources.console.notebook import holds_run
+from grpo_watch.sources.console.tracebacks import named_end
 from grpo_watch.sources.discovery.markdown import holds_log
 from grpo_watch.sources.discovery.reward_lines import rewards_by_step
-from grpo_watch.sources.files import open_regular
-from grpo_watch.sources.logs.console_end import dies
-from grpo_watch.sources.logs.console_markers import REFUSED
-from grpo_watch.sources.logs.envelope import bare_text
-from grpo_watch.sources.logs.framework_lines import framework_of
-from grpo_watch.sources.logs.json_document import holds_rows, nests_rows, whole_text
-from grpo_watch.sources.logs.notebook import holds_run
-from grpo_watch.sources.logs.own_rows import holds_own_rows
-from grpo_watch.sources.logs.table_kinds import HEADER_NEEDED, TABLES, holds_table
-from grpo_watch.sources.logs.tracebacks import named_end
-from grpo_watch.sources.packed import SUFFIXES, plain
+from grpo_watch.sources.files.decompress import SUFFIXES, plain
+from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.own_loops.rows import holds_own_rows
+from grpo_watch.sources.rows.json_document import holds_rows, nests_rows, whole_text
+from grpo_watch.sources.tables.table_kinds import HEADER_NEEDED, TABLES, holds_table
 from grpo_watch.sources.trackers.trackio_database import is_database
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from pathlib import Path
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft
 from grpo_watch.sources.discovery.sniff import ChannelContent
-from grpo_watch.sources.files import real_path
-from grpo_watch.sources.logs.json_document import runs_of, whole_text
-from grpo_watch.sources.logs.table_arms import LOOKED_AT, arms_of
+from grpo_watch.sources.files.reading import real_path
+from grpo_watch.sources.rows.json_document import runs_of, whole_text
+from grpo_watch.sources.tables.runs_in_table import LOOKED_AT, arms_of
 
 MARK = "#"
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft
 from grpo_watch.sources.discovery.sniff import ChannelContent
-from grpo_watch.sources.files import open_regular
+from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.trackers import wandb_log, wandb_record
 from grpo_watch.sources.trackers.trackio_database import run_names
 

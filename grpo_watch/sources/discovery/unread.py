@@ -10,8 +10,8 @@ from pathlib import Path
 
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.row_numbers import place
-from grpo_watch.sources.files import open_regular
-from grpo_watch.sources.logs.jsonl import decode
+from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.rows.jsonl import decode
 
 LOOKED_AT = 4 << 20
 """Bytes of the beginning that are looked at: downloads and loading may fill the first megabyte."""

@@ -11,7 +11,7 @@ from grpo_watch.descriptors import lacking
 from grpo_watch.frameworks.checkpoint_layouts import STATE, layout_of, layouts
 from grpo_watch.frameworks.dump_formats import parquet_dump
 from grpo_watch.sources.completions.rollout_dumps import may_be_dump
-from grpo_watch.sources.files import inside, real_path
+from grpo_watch.sources.files.reading import inside, real_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

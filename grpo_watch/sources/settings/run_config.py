@@ -21,7 +21,7 @@ from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.frameworks.checkpoint_layouts import layout_of
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.sources.base import Skip, Source, SourceStats
-from grpo_watch.sources.files import open_regular
+from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.settings import config_files, framework_yaml
 
 if TYPE_CHECKING:

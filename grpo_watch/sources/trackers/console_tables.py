@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from grpo_watch.engine.records import CompletionSummary, Scalar
 from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.completions.printed_table import PrintedTables
-from grpo_watch.sources.kept_texts import KeptTexts
+from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.trackers.logged_tables import LoggedTables
 
 
 class ConsoleTables:
-    """What a console's parser asks about the lines of printed tables (``sources.logs.text_tables``)."""
+    """What a console's parser asks about the lines of printed tables (``sources.tables.text_tables``)."""
 
     def __init__(self, channel: str, segment: int, state: Mapping[str, Scalar], *, examples: KeptTexts) -> None:
         self._printed, self._examples = PrintedTables(), examples

@@ -11,7 +11,7 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.completions.completion_table import read_table
 from grpo_watch.sources.completions.summarise import Grouping, summarise_groups
-from grpo_watch.sources.kept_texts import KeptTexts
+from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 
 class TableSummary(NamedTuple):

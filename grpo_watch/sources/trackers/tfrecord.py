@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from google_crc32c import value as crc32c
 
-from grpo_watch.sources.logs.growing_file import FileFrame
+from grpo_watch.sources.files.growing_file import FileFrame
 
 LARGEST = 8 << 20
 """Bytes of a record that is read; scalars take 60, a run's configuration some 20,000. Larger ones are pictures."""

@@ -9,10 +9,10 @@ from typing import Any
 from grpo_watch.engine.records import ChannelKind, CompletionSummary, Cursor, EventKind, Item, RunEvent, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, Source, SourceStats
-from grpo_watch.sources.kept_texts import KeptTexts
-from grpo_watch.sources.logs.own_counter import PLAIN, OwnCounter
-from grpo_watch.sources.logs.step_assembly import step_of
-from grpo_watch.sources.logs.step_feed import StepFeed
+from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.own_loops.counter import PLAIN, OwnCounter
+from grpo_watch.sources.rows.step_assembly import step_of
+from grpo_watch.sources.rows.step_feed import StepFeed
 from grpo_watch.sources.trackers.logged_tables import LoggedTables
 
 

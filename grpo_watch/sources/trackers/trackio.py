@@ -9,9 +9,9 @@ from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.kept_texts import KeptTexts
-from grpo_watch.sources.logs.jsonl import decode
-from grpo_watch.sources.logs.step_assembly import BOTH
+from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.rows.jsonl import decode
+from grpo_watch.sources.rows.step_assembly import BOTH
 from grpo_watch.sources.settings.logged_config import logged_config
 from grpo_watch.sources.trackers.tfevents import AT_END, END
 from grpo_watch.sources.trackers.tracker_source import TrackerSource, iso_seconds

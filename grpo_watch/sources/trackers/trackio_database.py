@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from grpo_watch.errors import SourceError
-from grpo_watch.sources.files import open_regular
+from grpo_watch.sources.files.reading import open_regular
 
 MAGIC = b"SQLite format 3\0"
 TABLES = (b"CREATE TABLE metrics", b"CREATE TABLE configs", b"run_name")

@@ -6,7 +6,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 
-from grpo_watch.sources.logs.growing_file import FileFrame
+from grpo_watch.sources.files.growing_file import FileFrame
 
 HEADER = b":W&B" + struct.pack("<HB", 0xBEE1, 0)
 BLOCK = 32 << 10

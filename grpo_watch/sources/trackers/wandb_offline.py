@@ -12,9 +12,9 @@ from grpo_watch.engine.records import ChannelKind, CompletionSummary, Cursor, Ev
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions.table_file import columns_of
-from grpo_watch.sources.files import open_regular
-from grpo_watch.sources.kept_texts import KeptTexts
-from grpo_watch.sources.logs.growing_file import FileFrame, GrowingFile
+from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
+from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.settings.logged_config import logged_config
 from grpo_watch.sources.trackers import wandb_log, wandb_record
 from grpo_watch.sources.trackers.tracker_source import TrackerSource

@@ -11,8 +11,8 @@ import pytest
 
 from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.records import CompletionSummary, RawRow
-from grpo_watch.sources.kept_texts import KeptTexts
-from grpo_watch.sources.logs.console import ConsoleSource
+from grpo_watch.sources.console.source import ConsoleSource
+from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.trackers.console_tables import ConsoleTables
 
 WIDTH = 24

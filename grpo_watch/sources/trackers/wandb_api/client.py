@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.credentials import HIDDEN, masked
-from grpo_watch.sources.kept_texts import KeptTexts
+from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.settings.logged_config import logged_config
 from grpo_watch.sources.trackers.logged_tables import TableSummary
 from grpo_watch.sources.trackers.tracker_source import iso_seconds

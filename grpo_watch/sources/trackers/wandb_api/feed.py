@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from grpo_watch.sources.kept_texts import KeptTexts
+from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.trackers.logged_tables import TableSummary
 from grpo_watch.sources.trackers.wandb_api.client import WandbClient
 from grpo_watch.sources.trackers.wandb_api.process import ClientProcess

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from grpo_watch.frameworks.row_numbers import LONGEST_NUMBER, whole
 from grpo_watch.sources.completions.summarise import Grouping
 from grpo_watch.sources.completions.table_file import columns_of
-from grpo_watch.sources.kept_texts import KeptTexts
-from grpo_watch.sources.logs.step_assembly import PROFILING, STEP_KEYS
+from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.rows.step_assembly import PROFILING, STEP_KEYS
 from grpo_watch.sources.trackers.logged_tables import TableSummary, summarised
 from grpo_watch.sources.trackers.wandb_api.remote import LoggedCall, TableRef
 

@@ -10,7 +10,7 @@ import xxhash
 from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item
 from grpo_watch.frameworks.row_numbers import whole
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.kept_texts import KeptTexts
+from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.trackers.logged_tables import TableSummary
 from grpo_watch.sources.trackers.tracker_source import TrackerSource
 from grpo_watch.sources.trackers.wandb_api.feed import Entry, Feed, FeedEnded, FeedProblem, FeedRewound

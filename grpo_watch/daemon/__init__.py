@@ -1,0 +1,1 @@
+"""The runs that are watched live: registry, turns, service."""

@@ -1,0 +1,305 @@
+"""The live driver: gives each run its turns, stores the results, publishes one immutable snapshot."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_watch.daemon.clock import Jumps
+from grpo_watch.daemon.intervals import FEW_RUNS, intervals
+from grpo_watch.daemon.run_detail import RunDetail
+from grpo_watch.daemon.run_registry import RunRegistry
+from grpo_watch.daemon.state_writer import StateWriter
+from grpo_watch.daemon.watch_options import WatchOptions
+from grpo_watch.daemon.watched_run import WatchedRun
+from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, Histogram, RunOverview, RunStanding
+from grpo_watch.notify.codec import begins
+from grpo_watch.notify.dispatcher import ABANDON_SECONDS, NotificationDispatcher
+from grpo_watch.notify.routing import RoutedReceiver
+from grpo_watch.report.sparklines import Sparkline
+from grpo_watch.rules.rule_changes import RuleSet, RulesInForce
+from grpo_watch.sources.deferred import Submit
+from grpo_watch.sources.discovery.discover import FoundRun
+
+POLL_SECONDS = 0.2
+"""Longest time between a write and its reading, without inotify and with few runs (``intervals``)."""
+STORE_SECONDS = 0.5
+"""Where the turns of many runs take longer (a start), what was sent and read by then is stored between them."""
+HOUSEKEEPING_SECONDS = 60.0
+LATE_SECONDS = 10.0
+"""An engine that did not begin a turn for this long is ill (``/healthz``)."""
+DRAIN_SECONDS = 60.0
+"""A daemon that ends because all is done waits so long for its messages to be delivered."""
+
+log = logging.getLogger("grpo_watch.daemon")
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonOptions:
+    """How the daemon behaves. ``linger`` is how many seconds an ended run stays on ``/metrics``."""
+
+    linger: float = 3_600.0
+    retention_days: float = 14.0
+    retention_bytes: float = 500e6
+    exit_when_done: bool = False
+
+
+DEFAULT = DaemonOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class _RunViews:
+    """What a snapshot shows of the runs: those that continue or ended lately, past ones, and what was read of all."""
+
+    runs: tuple[RunOverview, ...]
+    past: tuple[RunOverview, ...]
+    records: Mapping[str, int]
+    errors: Mapping[tuple[str, str], int]
+
+
+class Daemon:
+    """Everything but threads: ``turn`` does what is due and returns how long to wait.
+
+    Args:
+        state_writer: the state.
+        rules: loads the rules in force; asked at the start and at each reload. May raise ``GrpoWatchError``.
+        submit: runs heavy work elsewhere.
+        options: the user's settings of a found run.
+        clock: Unix seconds.
+        timer: monotonic seconds.
+        plan: how to behave.
+        report: called once for each run when it was first read (for people at a terminal).
+        dispatcher: takes what to send.
+        receivers: those that the last loading of the rules brought; None where they are as before.
+    """
+
+    def __init__(  # noqa: PLR0913  what it is connected to
+        self,
+        state_writer: StateWriter,
+        rules: Callable[[], RuleSet],
+        submit: Submit,
+        *,
+        options: Callable[[FoundRun], WatchOptions] = lambda _: WatchOptions(),
+        clock: Callable[[], float],
+        timer: Callable[[], float],
+        plan: DaemonOptions = DEFAULT,
+        report: Callable[[RunSnapshot], None] = lambda _: None,
+        dispatcher: NotificationDispatcher | None = None,
+        receivers: Callable[[], Sequence[RoutedReceiver] | None] = lambda: None,
+    ) -> None:
+        self._state_writer, self._clock, self._timer, self._plan = state_writer, clock, timer, plan
+        self._dispatcher, self._receivers = dispatcher or NotificationDispatcher(), receivers
+        self._dispatcher.load(state_writer.messages())
+        self._rules = RulesInForce(rules)
+        self._registry = RunRegistry(
+            state_writer, submit, self._rules.now, options=options, linger=plan.linger, report=report
+        )
+        self._registry.restore(clock())
+        self._turns = Histogram()
+        self._ticked_at, self._jumps = 0.0, Jumps()
+        self._kept_at = clock()
+        self._state_bytes = state_writer.size()
+        self._beat = self._stored_at = timer()
+        self._drain_until: float | None = None
+        self.done = False
+        self._all_due = False
+        self._intervals = intervals(0)
+        self._shown: Sequence[FoundRun] | None = None
+        self._runs = self._view_runs()
+        self._snapshot = self._take_snapshot()
+
+    # what other threads may call
+
+    def snapshot(self) -> DaemonSnapshot:
+        """The newest snapshot."""
+        return self._snapshot
+
+    def detail(self, run: str) -> RunDetail:
+        """What the page of a run shows beyond the snapshot."""
+        return self._registry.get(run).detail()
+
+    def sparks(self, run: str) -> Mapping[str, Sparkline]:
+        """The sparklines of a run."""
+        return self._registry.get(run).sparks()
+
+    def rules(self) -> RuleSet:
+        """The rules in force."""
+        return self._rules.now
+
+    def late(self) -> float | None:
+        """By how many seconds the engine is late; None when it is not."""
+        silent = self._timer() - self._beat
+        return silent if silent > LATE_SECONDS else None
+
+    def ready(self) -> bool:
+        """Whether discovery looked, every run it found was read once, and the snapshot shows them."""
+        return self._registry.ready and self._registry.taken is self._shown
+
+    def look(self, found: Sequence[FoundRun], problems: Sequence[str] = ()) -> None:
+        """Discovery looked: these are the runs now, all of them; ``problems`` concern none of them, one line each."""
+        self._registry.look(found, problems)
+
+    def folders(self) -> list[Path]:
+        """The folders of the logs of runs that continue, newest runs first: where a write should be seen at once."""
+        return self._registry.folders()
+
+    def standing(self, run: str) -> RunStanding | None:
+        """The status of a run; None while it is not read yet, or not known."""
+        return self._registry.get(run).standing()
+
+    def reload(self) -> None:
+        """Load rules and receivers again at the next turn."""
+        self._rules.want()
+
+    # the engine
+
+    def turn(self, changed: Collection[Path] = ()) -> float:
+        """Do what is due now; returns for how many seconds the engine may wait (0: there is more to do).
+
+        ``changed`` are folders in which something was written since the last turn, as far as that is known.
+        """
+        started = self._beat = self._timer()
+        now = self._clock()
+        self._reload(now)
+        self._registry.take_found(now)
+        due, more = self._give_turns(now, changed)
+        self._store(now, due, self._intervals.store)
+        read = self._registry.taken if self._registry.ready else self._shown
+        if due or read is not self._shown or self._ticked_at == now:  # else all runs are as they were
+            self._registry.end(now, set(due))
+            self._runs = self._view_runs(count=len(due) < FEW_RUNS or self._ticked_at == now)
+        if self._plan.exit_when_done and self._registry.over():
+            self._finish()
+        self._keep_house(now)
+        self._snapshot = self._take_snapshot()
+        self._shown = read
+        self._beat = self._timer()
+        self._turns = self._turns.plus(self._beat - started)
+        return 0.0 if more else POLL_SECONDS
+
+    def close(self) -> None:
+        """Store what there is to store, and let go of everything."""
+        now = self._clock()
+        self._store(now, self._registry.watches())
+        self._registry.close()
+        self._state_writer.close(now)
+
+    def _reload(self, now: float) -> None:
+        changed, routed = self._rules.reload(), self._receivers()
+        if changed or routed is not None:
+            self._all_due = True
+            self._store(now, self._registry.watches())
+        if routed is not None:
+            self._dispatcher.follow(routed, self._state_writer.messages())
+            for watch in self._registry.watches():  # what a receiver missed goes before what is read from here on
+                self._dispatcher.arrive(watch, now)
+            log.warning(
+                "receivers reloaded", extra={"fields": {"sinks": ", ".join(one.receiver.name for one in routed)}}
+            )
+        if changed:
+            self._registry.judge_again(self._rules.now, now)
+            log.warning("rules reloaded", extra={"fields": {"rules": len(self._rules.now.rules)}})
+
+    def _give_turns(self, now: float, changed: Collection[Path]) -> tuple[Sequence[WatchedRun], bool]:
+        """Let the runs work that are due; which these are, and whether there is more to do at once."""
+        watches, more = self._registry.watches(), False
+        apart = self._intervals = intervals(len(watches))
+        ticks = now - self._ticked_at >= apart.tick
+        if ticks:
+            self._ticked_at = now
+        jumped = ticks and self._jumps.seen(now, self._timer())
+        line, every = first_in_line(watches), self._all_due or jumped
+        due = [watch for watch in line if every or watch.due(now, changed, ticks=ticks, least=apart.read)]
+        self._all_due = self._all_due and len(line) < len(watches)
+        for watch in due:
+            more = watch.turn(now, apart.listing) or more
+            watch.set_problem(self._rules.problem, now)
+            if ticks and not watch.over(now):
+                watch.tick(now, jumped=jumped)
+            self._beat = self._timer()
+            if self._beat - self._stored_at >= STORE_SECONDS:
+                self._store(now, due, apart.store)
+        concerned = self._dispatcher.broadcast(watches, due, ready=self.ready())
+        return (due if concerned is due else watches), more or len(line) < len(watches)
+
+    def _store(self, now: float, watches: Sequence[WatchedRun], apart: float = 0.0) -> None:
+        """Store and show what these runs have; what changed no alert if that is ``apart`` seconds old."""
+        batches = []
+        for watch in watches:
+            batch = watch.batch(now, apart)
+            if batch is not None:
+                self._dispatcher.take(watch, batch, now)
+                batches.append(batch)
+            self._dispatcher.arrive(watch, now)
+        self._dispatcher.turn(now, self._timer(), ready=self._registry.ready)
+        sent = self._dispatcher.changes()
+        if batches or sent or not self._state_writer.ok:
+            self._state_writer.commit(batches, now, sent)
+        self._dispatcher.committed()
+        self._stored_at = self._timer()
+        self._registry.show(watches)
+
+    def _finish(self) -> None:
+        """Take what sources held back, and be done once the messages about it are delivered."""
+        if self._drain_until is None:
+            self._drain_until = self._timer() + DRAIN_SECONDS
+            for watch in self._registry.watches():
+                watch.finish(self._clock())
+            self._store(self._clock(), self._registry.watches())
+        late = self._timer() >= self._drain_until
+        self.done = self._dispatcher.idle or late
+        if late and not self._dispatcher.idle:
+            log.error(
+                "messages wait that were not delivered", extra={"fields": {"waiting": self._dispatcher.lengths()}}
+            )
+
+    def _keep_house(self, now: float) -> None:
+        if now - self._kept_at >= HOUSEKEEPING_SECONDS:
+            self._kept_at = now
+            self._state_writer.prune(now, self._plan.retention_days, self._plan.retention_bytes)
+            self._dispatcher.abandoned(
+                self._state_writer.abandon(self._dispatcher.names, now - ABANDON_SECONDS, begins, now)
+            )
+            self._state_bytes = self._state_writer.size()
+
+    def _view_runs(self, *, count: bool = True) -> _RunViews:
+        """What there is to show; ``count``: with what the sources counted since."""
+        records, errors = self._registry.counted() if count else (self._runs.records, self._runs.errors)
+        runs = tuple(filter(None, (run.overview() for run in self._registry if not run.past)))
+        return _RunViews(runs, tuple(filter(None, (run.overview() for run in self._registry.past()))), records, errors)
+
+    def _take_snapshot(self) -> DaemonSnapshot:
+        return DaemonSnapshot(
+            runs=self._runs.runs,
+            records=self._runs.records,
+            errors=self._runs.errors,
+            state_bytes=self._state_bytes,
+            state_ok=self._state_writer.ok,
+            reload_ok=not self._rules.problem,
+            turns=self._turns,
+            problems=self._problems(),
+            deliveries=self._dispatcher.counts(),
+            queues=self._dispatcher.lengths(),
+            troubled=frozenset(self._dispatcher.troubled),
+            page=self._dispatcher.page,
+            past=self._runs.past,
+        )
+
+    def _problems(self) -> tuple[str, ...]:
+        own = [] if self._state_writer.ok else ["State can't be written; monitoring continues in memory."]
+        if self._rules.problem:
+            own.append(f"Settings or rules can't be loaded; the old ones stay in force: {self._rules.problem}")
+        own += [f"{sink} gets nothing: {why}" for sink, why in self._dispatcher.troubled.items()]
+        return (*own, *self._registry.problems)
+
+
+def first_in_line(watches: Sequence[WatchedRun]) -> Sequence[WatchedRun]:
+    """The runs that have a turn now: those that are read, and of the others one that is urgent, or all if none is.
+
+    So a daemon that soon dies again has sent the news of some runs, where it would have begun to read all of them.
+    """
+    urgent = next((watch for watch in watches if watch.urgent and not watch.ready), None)
+    return watches if urgent is None else [watch for watch in watches if watch.ready or watch is urgent]

@@ -1,0 +1,123 @@
+"""What the page of one run shows beyond its snapshot: rows for charts, batches, checkpoints; bounded, and storable."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from grpo_watch.daemon.metric_history import MetricHistory
+from grpo_watch.daemon.recent_batches import BatchView, ListedGroup, RecentBatches
+from grpo_watch.engine.records import CheckpointDigest, CompletionSummary, MetricRow, Record, Stream
+from grpo_watch.report.sparklines import DRAWN, Sparkline, sparks
+from grpo_watch.report.tensor_map import TensorMap, WeightsView
+from grpo_watch.report.thinned_columns import ThinnedColumns
+
+_MARK = b"close-up 1\n"
+_SIZE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetail:
+    """One moment of it, for other threads. ``keys`` is what the run's own rows call each metric."""
+
+    thinned: ThinnedColumns = field(default_factory=ThinnedColumns)
+    batches: tuple[BatchView, ...] = ()
+    weights: tuple[WeightsView, ...] = ()
+    keys: Mapping[str, str] = field(default_factory=dict)
+
+
+class RunDetailRecorder:
+    """Looks at every record that the engine is fed of one run, and keeps what the page shows."""
+
+    def __init__(self) -> None:
+        self.history, self._batches, self._tensors = MetricHistory(), RecentBatches(), TensorMap()
+        self._drawn: tuple[int, dict[str, Sparkline]] = (0, {})
+
+    def observe(self, record: Record) -> None:
+        """Account for a record."""
+        if isinstance(record, MetricRow):
+            if record.stream is Stream.TRAIN:
+                self.history.take(record)
+        elif isinstance(record, CompletionSummary):
+            self._batches.take(record)
+        elif isinstance(record, CheckpointDigest):
+            self._tensors.take(record)
+
+    def detail(self) -> RunDetail:
+        """What is there now; any thread may ask."""
+        return RunDetail(self.history.thinned(), self._batches.kept, self._tensors.kept)
+
+    def sparks(self) -> dict[str, Sparkline]:
+        """The sparklines, worked out again when a row came; any thread may ask."""
+        taken = self.history.taken
+        if self._drawn[0] != taken:
+            self._drawn = (taken, sparks(self.history.thinned(DRAWN)))
+        return self._drawn[1]
+
+
+def pack(detail: RunDetail) -> bytes:
+    """A run detail as few bytes; its sparklines come first and can be read without the rest."""
+    lines = {metric: asdict(spark) for metric, spark in sparks(detail.thinned).items()}
+    front = zlib.compress(json.dumps(lines).encode(), 3)
+    rest = zlib.compress(json.dumps(asdict(detail), default=_text).encode(), 3)
+    return _MARK + len(front).to_bytes(_SIZE, "big") + front + rest
+
+
+def unpack(packed: bytes | None) -> RunDetail:
+    """The run detail that ``pack`` was given; of what an older version stored, the rows."""
+    if not packed:
+        return RunDetail()
+    if not packed.startswith(_MARK):
+        return RunDetail(_older(json.loads(zlib.decompress(packed))))
+    _, rest = _parts(packed)
+    stored = json.loads(zlib.decompress(rest))
+    return RunDetail(
+        ThinnedColumns(**stored["thinned"]),
+        tuple(BatchView(**_batch(each)) for each in stored["batches"]),
+        tuple(WeightsView(**_weights(each)) for each in stored["weights"]),
+        stored.get("keys", {}),
+    )
+
+
+def unpack_sparks(packed: bytes | None) -> dict[str, Sparkline]:
+    """Only the sparklines."""
+    if not packed or not packed.startswith(_MARK):
+        return sparks(unpack(packed).thinned)
+    front, _ = _parts(packed)
+    return {metric: Sparkline(**spark) for metric, spark in json.loads(zlib.decompress(front)).items()}
+
+
+def _parts(packed: bytes) -> tuple[bytes, bytes]:
+    begin = len(_MARK) + _SIZE
+    end = begin + int.from_bytes(packed[len(_MARK) : begin], "big")
+    return packed[begin:end], packed[end:]
+
+
+def _batch(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a batch; one that an older version stored lists no completions."""
+    listed = (
+        ListedGroup(b64decode(each["lengths"]), {n: b64decode(v) for n, v in each["scores"].items()}, (*each["shown"],))
+        for each in stored.get("listed", ())
+    )
+    return {**stored, "patterns": tuple(map(b64decode, stored["patterns"])), "listed": tuple(listed)}
+
+
+def _weights(stored: Mapping[str, Any]) -> dict[str, Any]:
+    lists = {name: tuple(stored[name]) for name in ("layers", "kinds", "problems")}
+    return {**stored, **lists, "cells": b64decode(stored["cells"])}
+
+
+def _older(series: Mapping[str, Any]) -> ThinnedColumns:
+    steps = series["step"]
+    columns = {name: values for name, values in series.items() if name != "step"}
+    return ThinnedColumns([1] * len(steps), steps, [None] * len(steps), columns, rows=len(steps))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    raise TypeError(type(value).__name__)

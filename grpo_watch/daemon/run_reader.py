@@ -1,0 +1,242 @@
+"""Reads the channels of one run as they grow: opens those that are new, and gives a slice of what each has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+from grpo_watch.daemon.guarded_source import GuardedSource
+from grpo_watch.daemon.intervals import SECOND
+from grpo_watch.daemon.watch_options import WatchOptions
+from grpo_watch.engine.records import Cursor, Item
+from grpo_watch.pipeline.channel_merge import ChannelMerge
+from grpo_watch.pipeline.channel_reading import ReadSoFar
+from grpo_watch.pipeline.open_run import OpenedRun, OpenedSource, open_run
+from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.pipeline.unread_evidence import unread_evidence
+from grpo_watch.sources.deferred import Future, Submit
+from grpo_watch.sources.discovery.discover import FoundChannel, FoundRun
+from grpo_watch.sources.files.reading import inode_of
+from grpo_watch.sources.files.rotated import base_of
+
+SLICE = 2_000
+"""Items per slice: about 0.1 s of work, after which other runs have their turn."""
+LONGEST_POLL_SECONDS = 20.0
+"""How often folders (checkpoints, dumps, configuration) are listed at least while the run gives nothing …"""
+POLL_SHARE = 25.0
+"""… for so many times as long as the pause."""
+
+
+class TurnResult(NamedTuple):
+    """What a turn read: how many items, and whether there is more at once."""
+
+    items: int
+    more: bool
+
+
+class RotatedParts:
+    """Remembers the files that a log was read from and that have a number behind the log's name by now.
+
+    Discovery can't know all of them: between the renaming and the first line of the new file there is no log that the
+    numbered file could be a part of, and after a restart only the stored cursor shows it.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, int]] = set()
+
+    def holds(self, channel: FoundChannel, cursors: Mapping[str, Cursor]) -> bool:
+        """Whether the channel is such a file; ``cursors`` hold by channel name where reading is."""
+        base = base_of(channel.path)
+        if base is None or channel.opens is not None:
+            return False
+        with suppress(OSError):
+            place = (channel.name, channel.path.stat().st_ino)
+            log = channel.name.removesuffix(channel.path.name) + base.name
+            if log in cursors and inode_of(cursors[log].identity) == place[1]:
+                self._seen.add(place)
+            return place in self._seen
+        return False
+
+
+class RunReader:
+    """The channels of one run.
+
+    Args:
+        name: the run's name.
+        found: what discovery found.
+        options: the user's settings of the run.
+        stored: where each channel was read to, as it is stored.
+        submit: runs heavy work elsewhere.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        found: FoundRun,
+        options: WatchOptions,
+        stored: Callable[[], Mapping[str, Cursor]],
+        submit: Submit,
+    ) -> None:
+        self._name, self._options, self._stored, self._submit = name, options, stored, submit
+        self.found = found
+        """What discovery found last; ``open`` opens what is new of it."""
+        self._opened = OpenedRun(name)
+        self.read_at: dict[str, float] = {}
+        self._parts = RotatedParts()
+        self._futures: list[Future] = []
+        self._iterators: dict[str, Iterator[Item]] = {}
+        self._bytes: dict[str, int] = {}
+        self._gave: set[str] = set()
+        self._slow_at = self._gave_at = 0.0
+        self.reads = 0
+        """How often channels were opened or read: what is known of them is the same until it rises."""
+
+    @property
+    def channels(self) -> Sequence[OpenedSource]:
+        """The opened channels, in the order of reading."""
+        return self._opened.sources
+
+    @property
+    def waiting(self) -> bool:
+        """Whether work for this run is being done elsewhere."""
+        self._futures = [future for future in self._futures if not future.done()]
+        return bool(self._futures) or any(one.source.behind for one in self._opened.sources)
+
+    @property
+    def settling(self) -> bool:
+        """Whether a channel holds something that it reads once it has kept still for a while."""
+        return any(one.source.settling for one in self._opened.sources)
+
+    def has_all(self, found: FoundRun) -> bool:
+        """Whether discovery found the same as before, and every channel of it is open."""
+        return self.found == found and len(self._opened.sources) == len(found.channels)
+
+    def open(self, pipeline: Pipeline) -> Sequence[Item]:
+        """Open the channels that are not open yet; returns the items that announce them."""
+        self.reads += 1
+        known = {source.name for source in self._opened.sources}
+        fresh = tuple(channel for channel in self.found.channels if channel.name not in known)
+        fresh = tuple(channel for channel in fresh if not self._parts.holds(channel, self._cursors()))
+        if known and not fresh:
+            pipeline.state(self._name).refused = unread_evidence(self.found)
+            return ()
+        opened = open_run(
+            replace(self.found, name=self._name, channels=fresh),
+            pipeline,
+            None if known else self._options.settings,
+            self._stored(),
+            self._tracked,
+            examples=self._options.examples,
+            columns=self._options.columns,
+            care=self._options.care,
+        )
+        pipeline.state(self._name).refused = unread_evidence(self.found)  # of all channels, not of the fresh ones only
+        for source in opened.sources:
+            source.source = GuardedSource(source.source)
+        self._opened.sources = sorted([*self._opened.sources, *opened.sources], key=_reading_order)
+        self._slow_at = 0.0
+        return opened.announcements
+
+    def note_read(self, now: float) -> None:
+        """All channels were read at ``now`` (Unix seconds)."""
+        self.read_at |= {source.name: now for source in self._opened.sources}
+        self._gave_at = now
+
+    def merge(self, seen: float, now: float, trusts: Callable[[str], bool]) -> ChannelMerge:
+        """All that the channels hold now (Unix seconds), in step order; see there."""
+        return ChannelMerge(self._opened.sources, ReadSoFar(seen, now, lambda _: self.waiting), trusts)
+
+    def read(self, now: float, feed: Callable[[Item], None], listing: float = SECOND) -> TurnResult:
+        """Feed a slice of what each channel has that is new; ``listing``: seconds between two listings of folders."""
+        self.reads += 1
+        slow = abs(now - self._slow_at) >= self._pause(now, listing)  # the clock may be set back
+        if slow:
+            self._slow_at = now
+        taken = [
+            self._poll(source, now, feed)
+            for source in self._opened.sources
+            if source.kind is not None or slow or source.name in self._iterators
+        ]
+        if any(taken):
+            self._gave_at = now
+        return TurnResult(sum(taken), SLICE in taken)
+
+    def finish(self, feed: Callable[[Item], None]) -> None:
+        """The input has ended: feed what the channels held back."""
+        for source in self._opened.sources:
+            for item in source.source.finish():
+                feed(item)
+
+    def written(self) -> float | None:
+        """When any channel's file or folder was last written, or its server last got data (Unix seconds)."""
+        times = [self.found.written] if self.found.written else []
+        for source in self._opened.sources:
+            with suppress(OSError):
+                times.append(source.path.stat().st_mtime)
+        return max(times, default=None)
+
+    def touched(self) -> Iterator[OpenedSource]:
+        """Channels that read something since ``stored``."""
+        for source in self._opened.sources:
+            if source.name in self._gave or source.stats.bytes != self._bytes.get(source.name, 0):
+                yield source
+
+    def cursors(self) -> dict[str, Cursor]:
+        """Where the touched channels would be read on."""
+        return {source.name: source.source.cursor() for source in self.touched()}
+
+    def stored(self) -> None:
+        """All that was read is being stored."""
+        self._bytes = {source.name: source.stats.bytes for source in self._opened.sources}
+        self._gave.clear()
+
+    def close(self) -> None:
+        """Free all file handles."""
+        self._opened.close()
+
+    def _pause(self, now: float, least: float) -> float:
+        """Seconds between two listings of the folders."""
+        quiet = 0.0 if self.settling else abs(now - self._gave_at)
+        return max(least, min(LONGEST_POLL_SECONDS, quiet / POLL_SHARE))
+
+    def _poll(self, source: OpenedSource, now: float, feed: Callable[[Item], None]) -> int:
+        """Feed a slice of one channel; how many items that were."""
+        items = self._iterators.pop(source.name, None) or source.source.poll(now)
+        taken = 0
+        for item in islice(items, SLICE):
+            feed(item)
+            taken += 1
+        if taken:
+            self._gave.add(source.name)
+        if taken == SLICE:
+            self._iterators[source.name] = items
+        else:
+            self.read_at[source.name] = now
+        return taken
+
+    def _cursors(self) -> Mapping[str, Cursor]:
+        """Where each channel is read now; where it was read last if it is not open yet."""
+        stored = {} if self._opened.sources else self._stored()
+        return stored or {source.name: source.source.cursor() for source in self._opened.sources}
+
+    def _tracked(self, function: Callable[..., Any], *arguments: Any) -> Future:
+        future = self._submit(function, *arguments)
+        self._futures.append(future)
+        return future
+
+
+def _reading_order(source: OpenedSource) -> tuple[bool, bool, int, int, str]:
+    """Configuration first, then rows by rank and segment, then the rest."""
+    return (not source.early, source.kind is None, source.kind or 0, source.segment, source.name)
+
+
+def newest_write(run: FoundRun) -> float:
+    """When any file or folder of the run's channels was last written (Unix seconds); 0 when they are gone."""
+    newest = run.written
+    for channel in run.channels:
+        with suppress(OSError):
+            newest = max(newest, channel.path.stat().st_mtime)
+    return newest

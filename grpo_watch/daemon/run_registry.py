@@ -1,0 +1,278 @@
+"""The runs of the daemon: they appear, are watched, end, and may continue."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from grpo_watch.daemon.run_detail import pack
+from grpo_watch.daemon.run_reader import newest_write
+from grpo_watch.daemon.run_status import TrackedRun, count, identity_of, newest_past, statuses, swallowed
+from grpo_watch.daemon.state_writer import StateWriter
+from grpo_watch.daemon.watch_options import WatchOptions
+from grpo_watch.daemon.watched_run import RunDependencies, WatchedRun
+from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.rules.rule_changes import RuleSet
+from grpo_watch.sources.deferred import Submit
+from grpo_watch.sources.discovery.discover import FoundRun
+from grpo_watch.store.state import StoredBatch
+
+SETTLE_SECONDS = 60.0
+"""An ended run is read for this long after its last write (a last checkpoint, a model card), then let go."""
+SHOWN_GONE = 10
+"""Runs that are not there any more and that are named; a share that is unmounted takes all with it."""
+WHOLE_LOOKS = 10
+"""One look in so many asks for the settings of all runs again, the others for those of runs that changed."""
+QUIET_LOOKS = 2
+"""All is over when discovery looked so many times without finding anything new."""
+
+log = logging.getLogger("grpo_watch.daemon")
+
+
+class RunRegistry:
+    """All runs by name, those that are being read with their ``WatchedRun``.
+
+    ``look``, ``get`` and ``folders`` may be called by any thread, the rest by the engine's only.
+
+    Args:
+        state_writer: the state.
+        submit: runs heavy work elsewhere.
+        rules: the rules in force.
+        options: the user's settings of a found run.
+        linger: for how many seconds an ended run is shown to sinks.
+        report: called once for each run when it was first read.
+    """
+
+    def __init__(
+        self,
+        state_writer: StateWriter,
+        submit: Submit,
+        rules: RuleSet,
+        *,
+        options: Callable[[FoundRun], WatchOptions],
+        linger: float,
+        report: Callable[[RunSnapshot], None],
+    ) -> None:
+        self._state_writer, self._submit, self._rules = state_writer, submit, rules
+        self._options, self._linger, self._report = options, linger, report
+        self._runs: dict[str, TrackedRun] = {}
+        self._by_identity: dict[str, TrackedRun] = {}
+        self._found: Sequence[FoundRun] | None = None
+        self._looks = self._busy_look = 0
+        self.taken: Sequence[FoundRun] | None = None
+        """What discovery found when it was taken last."""
+        self._past: Counter[str] = Counter()
+        self._past_errors: Counter[tuple[str, str]] = Counter()
+        self._unread: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[TrackedRun]:
+        return iter(list(self._runs.values()))
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What discovery could not read and concerns no run, and which runs are not there any more; one line each."""
+        gone = [run.name for run in self if run.lost and run.found and run.snapshot and not run.past]
+        more = f" and {len(gone) - SHOWN_GONE} more" if len(gone) > SHOWN_GONE else ""
+        line = f"Not found any more, and not watched: {', '.join(gone[:SHOWN_GONE])}{more}"
+        return (*self._unread, *([line] if gone else []))
+
+    def get(self, run: str) -> TrackedRun:
+        """The run of this name; an empty one where there is none."""
+        return self._runs.get(run, TrackedRun(run))
+
+    def watches(self) -> list[WatchedRun]:
+        """The runs that are being read."""
+        return [tracked.watch for tracked in self if tracked.watch is not None]
+
+    @property
+    def ready(self) -> bool:
+        """Whether discovery looked and every run it found was read once."""
+        return self._looks > 0 and self._found is None and all(watch.ready for watch in self.watches())
+
+    def over(self) -> bool:
+        """Whether everything has ended and was read, and nothing new was found since; asked once a turn."""
+        waiting = any(watch.waiting for watch in self.watches())
+        if not self._runs or waiting or self._found is not None or any(run.ended is None for run in self):
+            self._busy_look = self._looks
+        return self._looks >= self._busy_look + QUIET_LOOKS
+
+    def folders(self) -> list[Path]:
+        """The folders of the logs of runs that continue, newest runs first: where a write should be seen at once."""
+        going_on = [t.watch for t in reversed(list(self)) if t.watch is not None and t.ended is None and t.is_local]
+        sources = [source for watch in going_on for source in watch.reader.channels]
+        return list(dict.fromkeys(source.path.parent for source in sources if source.kind is not None))
+
+    def past(self) -> list[TrackedRun]:
+        """Runs that ended too long ago for sinks, and are still shown to people."""
+        return newest_past(self)
+
+    def counted(self) -> tuple[Counter[str], Counter[tuple[str, str]]]:
+        """Records by kind of channel, and errors by kind and reason, since the start."""
+        records, errors = Counter(self._past), Counter(self._past_errors)
+        for tracked in self:
+            mine = tracked.counted()
+            if mine is not None:
+                records.update(mine[0])
+                errors.update(mine[1])
+        return records, errors
+
+    # they come
+
+    def restore(self, now: float) -> None:
+        """Show what is stored at once, before anything is read."""
+        for stored in self._state_writer.runs():
+            tracked = TrackedRun(stored.name, ended=stored.ended, noted=stored.noted)
+            self._runs[stored.name] = tracked
+            tracked.past = not self._lingers(tracked, now)
+        for tracked in [*self.past(), *(one for one in self if not one.past)]:
+            tracked.snapshot = self._state_writer.snapshot(tracked.name)
+            tracked.history = self._state_writer.history(tracked.name) if tracked.ended is not None else None
+
+    def look(self, found: Sequence[FoundRun], problems: Sequence[str] = ()) -> None:
+        """Discovery looked: these are the runs now, all of them; ``take_found`` takes them."""
+        for problem in problems:
+            if problem not in self._unread:
+                log.warning("not read", extra={"fields": {"problem": problem}})
+        self._unread = tuple(problems)
+        self._found = found
+
+    def take_found(self, now: float) -> None:
+        """Take what discovery found last, if that is news."""
+        if self._found is None:
+            return
+        self.taken = found = self._found
+        self._found = None
+        names: set[str] = set()
+        for run in found:
+            identity = identity_of(run)
+            same = self._by_identity.get(identity)
+            if self._looks % WHOLE_LOOKS and same is not None and same.is_as(run):
+                names.add(same.name)
+                continue
+            options = self._options(run)
+            wanted = options.name.replace("{folder}", run.name).encode("utf-8", "replace").decode()
+            name = self._state_writer.register(identity, wanted, now)
+            names.add(name)
+            tracked = self._by_identity[identity] = self._runs.setdefault(name, TrackedRun(name))
+            self._take(tracked, run, options, now)
+        for tracked in self:
+            if tracked.name not in names and tracked.ended is None:
+                self._lose(tracked, found, now)
+        self._looks += 1
+
+    def judge_again(self, rules: RuleSet, now: float) -> None:
+        """Let all that is being read begin again, with other rules."""
+        self._rules = rules
+        for tracked in self:
+            if tracked.watch is not None and tracked.found is not None:
+                self._begin_again(tracked, tracked.found, now)
+
+    def show(self, watches: Iterable[WatchedRun]) -> None:
+        """Show how these runs are, if they were read."""
+        for watch in watches:
+            tracked = self._runs[watch.name]
+            if tracked.watch is watch and watch.ready:
+                tracked.snapshot = watch.snapshot()
+                self._report_once(tracked)
+
+    def _take(self, tracked: TrackedRun, run: FoundRun, options: WatchOptions, now: float) -> None:
+        tracked.found, tracked.options = run, options
+        watch = tracked.watch
+        if watch is not None and watch.reader.found.roots != run.roots:  # the watched path leads elsewhere by now
+            self._begin_again(tracked, run, now)
+        elif watch is not None:
+            watch.update(run)
+        elif tracked.ended is None or tracked.lost or newest_write(run) > max(tracked.ended, tracked.written):
+            tracked.lost = False
+            self._wake(tracked, run, now, grown=tracked.written > 0.0)
+        else:
+            self._report_once(tracked)
+
+    def _wake(self, tracked: TrackedRun, run: FoundRun, now: float, *, grown: bool = False) -> None:
+        dependencies = RunDependencies(self._rules, self._state_writer, self._submit)
+        tracked.watch = WatchedRun(tracked.name, run, dependencies, tracked.options, now, grown=grown)
+
+    def _begin_again(self, tracked: TrackedRun, run: FoundRun, now: float) -> None:
+        """Rebuild a run that is being read from the state, and read on from there."""
+        if tracked.watch is not None:
+            left = tracked.watch.remainder(now)
+            self._state_writer.commit([left] if left is not None else [], now)
+            count(tracked.watch, self._past, self._past_errors)
+            tracked.watch.close()
+            self._wake(tracked, run, now)
+
+    def _report_once(self, tracked: TrackedRun) -> None:
+        """Report a run if that was not done yet."""
+        if not tracked.reported and tracked.snapshot is not None:
+            tracked.reported = True
+            self._report(tracked.snapshot)
+
+    # they end and continue
+
+    def end(self, now: float, due: Collection[WatchedRun]) -> None:
+        """Note which runs ended, let go of those that ended a while ago, and take up those that continue.
+
+        Runs that are not ``due`` are as they were.
+        """
+        for tracked in self:
+            watch = tracked.watch
+            if watch is None:
+                tracked.past = not self._lingers(tracked, now)
+            elif watch not in due:
+                continue
+            elif watch.over(now):
+                self._end(tracked, watch, now)
+            elif watch.ready and tracked.ended is not None:
+                tracked.ended, tracked.noted, tracked.past = None, None, False
+                self._state_writer.reopen(tracked.name)
+
+    def close(self) -> None:
+        """Free all file handles."""
+        for watch in self.watches():
+            watch.close()
+
+    def _lingers(self, tracked: TrackedRun, now: float) -> bool:
+        return tracked.noted is None or now - tracked.noted <= self._linger
+
+    def _lose(self, tracked: TrackedRun, found: Sequence[FoundRun], now: float) -> None:
+        """A run is not found any more: what is known of it is shown for a while, unless it belongs to another one."""
+        if tracked.found is not None and swallowed(tracked.found, found):
+            tracked.snapshot = None
+        elif tracked.found is not None:
+            log.warning("a run is not found any more", extra={"fields": {"run": tracked.name}})
+        tracked.lost, tracked.ended, tracked.noted = True, now, now
+        self._let_go(tracked, now)
+
+    def _end(self, tracked: TrackedRun, watch: WatchedRun, now: float) -> None:
+        written = min(watch.written or now, now)
+        if tracked.ended is None:
+            tracked.ended, tracked.noted = written, now
+            self._keep_end(tracked, watch, now)
+            log.info("a run ended", extra={"fields": {"run": tracked.name}})
+        elif not watch.waiting and now - self._newest_write(tracked, written) > SETTLE_SECONDS:
+            tracked.ended = max(tracked.ended, written)
+            self._let_go(tracked, now)
+
+    @staticmethod
+    def _newest_write(tracked: TrackedRun, written: float) -> float:
+        """A copy is written long after the run that it is of ended."""
+        return written if tracked.found is None else max(written, newest_write(tracked.found))
+
+    def _let_go(self, tracked: TrackedRun, now: float) -> None:
+        """Close a run's files and drop its windows; discovery wakes it when a file changes."""
+        watch, tracked.watch = tracked.watch, None
+        if watch is not None:
+            left = watch.remainder(now)
+            self._state_writer.commit([left] if left is not None else [], now)
+            tracked.written = newest_write(tracked.found) if tracked.found is not None else 0.0
+            count(watch, self._past, self._past_errors)
+            tracked.channels = tuple(replace(status, read_at=None) for status in statuses(watch.reader))
+            self._keep_end(tracked, watch, now)
+            watch.close()
+
+    def _keep_end(self, tracked: TrackedRun, watch: WatchedRun, now: float) -> None:
+        tracked.history = pack(watch.detail)
+        self._state_writer.commit([StoredBatch(tracked.name, now, history=tracked.history, ended=tracked.ended)], now)

@@ -1,0 +1,183 @@
+"""The daemon's record of each run besides the watch itself, and its state as others see it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from grpo_watch.daemon.run_detail import RunDetail, unpack, unpack_sparks
+from grpo_watch.daemon.run_reader import RunReader
+from grpo_watch.daemon.watch_options import WatchOptions
+from grpo_watch.daemon.watched_run import WatchedRun
+from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.metrics.daemon_snapshot import ChannelStatus, RunOverview, RunStanding
+from grpo_watch.pipeline.channel_agreement import CONFLICT
+from grpo_watch.report.blindness import coverage
+from grpo_watch.report.sparklines import Sparkline
+from grpo_watch.sources.discovery.discover import FoundRun
+from grpo_watch.store.state import slug
+
+PAST = 100
+"""Runs that ended too long ago for ``/metrics`` and stay on the page; each takes some 50 KB."""
+
+
+@dataclass(slots=True)
+class TrackedRun:
+    """A run of the daemon. ``watch`` is None while its files are not read: it ended, or they are gone.
+
+    ``snapshot`` is what is shown, None when nothing is (any more); ``ended`` and ``noted`` (when that was noticed) are
+    Unix seconds; so is ``written``, the newest write when it was let go. ``history`` is a packed run detail, made when
+    the run ended. ``past``: that is so long ago that only the page shows it.
+    """
+
+    name: str
+    snapshot: RunSnapshot | None = None
+    found: FoundRun | None = None
+    watch: WatchedRun | None = None
+    options: WatchOptions = field(default_factory=WatchOptions)
+    ended: float | None = None
+    noted: float | None = None
+    written: float = 0.0
+    lost: bool = False
+    reported: bool = False
+    channels: tuple[ChannelStatus, ...] = ()
+    history: bytes | None = None
+    past: bool = False
+    _overview: RunOverview | None = None
+    _seen: tuple[object, ...] = ()
+    _blind: tuple[RunSnapshot | None, tuple[str, ...]] = (None, ())
+    _counted: tuple[int, int, Counter[str], Counter[tuple[str, str]]] | None = None
+
+    def detail(self) -> RunDetail:
+        """What its page shows beyond the snapshot; of a run that is not read any more, what it was at its end."""
+        watch = self.watch  # the engine may let go of it meanwhile
+        return unpack(self.history) if watch is None else watch.detail
+
+    def sparks(self) -> Mapping[str, Sparkline]:
+        """Its sparklines."""
+        watch = self.watch
+        return unpack_sparks(self.history) if watch is None else watch.sparks
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its channels are files."""
+        return self.found is None or not self.found.remote
+
+    def standing(self) -> RunStanding | None:
+        """Its status by what was read since the start; None before that. Another thread may ask."""
+        watch, snapshot = self.watch, self.snapshot
+        if snapshot is None or (watch is None and self.ended is None):
+            return None
+        if watch is not None and not (watch.ready and self.reported):  # reported once the snapshot is current
+            return None
+        folder = (self.found.home or self.found.root) if self.found is not None and self.is_local else None
+        return RunStanding(snapshot.attempt, self.ended is None, folder)
+
+    def is_as(self, run: FoundRun) -> bool:
+        """Whether discovery found what it had found before, all of which is open."""
+        return self.watch is not None and self.watch.reader.has_all(run)
+
+    def counted(self) -> tuple[Counter[str], Counter[tuple[str, str]]] | None:
+        """What its sources counted, worked out again once it was read; None while it is not read."""
+        watch = self.watch
+        if watch is None:
+            return None
+        if self._counted is None or self._counted[:2] != (id(watch), watch.reader.reads):
+            records, errors = Counter[str](), Counter[tuple[str, str]]()
+            count(watch, records, errors)
+            self._counted = (id(watch), watch.reader.reads, records, errors)
+        return self._counted[2:]
+
+    def overview(self) -> RunOverview | None:
+        """The run as receivers and pages see it, the same object while nothing changed; None when it is not shown."""
+        if self.snapshot is None:
+            return None
+        seen = (id(self.watch), self.watch and self.watch.reader.reads, self.ended, self.channels, self.options.labels)
+        if self._overview is None or self._overview.snapshot is not self.snapshot or self._seen != seen:
+            self._overview, self._seen = self._view(self.snapshot), seen
+        return self._overview
+
+    def _view(self, snapshot: RunSnapshot) -> RunOverview:
+        return RunOverview(
+            snapshot=snapshot,
+            slug=slug(self.name),
+            active=self.ended is None,
+            ended=self.ended,
+            labels=self.options.labels,
+            channels=self.channels if self.watch is None else statuses(self.watch.reader),
+            blind=self._lacking(snapshot),
+        )
+
+    def _lacking(self, snapshot: RunSnapshot) -> tuple[str, ...]:
+        """The rules that lack evidence, worked out again where the rules see something else, or a setting changed."""
+        last, lacking = self._blind
+        if last is None or not _sees_as(snapshot, last):
+            missing = coverage(snapshot).missing.values()
+            lacking = tuple(sorted(rule for rules in missing for rule in rules))
+        self._blind = (snapshot, lacking)
+        return lacking
+
+
+def _sees_as(snapshot: RunSnapshot, last: RunSnapshot) -> bool:
+    """Whether all that ``coverage`` asks of a snapshot is as it was."""
+    same = snapshot.rules is last.rules and snapshot.config == last.config and snapshot.framework == last.framework
+    return same and (snapshot.rows > 0) == (last.rows > 0)
+
+
+def newest_past(runs: Iterable[TrackedRun]) -> list[TrackedRun]:
+    """The past runs that people are still shown, the newest end first; the others let go of what they hold."""
+    past = sorted((run for run in runs if run.past), key=lambda run: run.noted or 0.0, reverse=True)
+    for run in past[PAST:]:
+        run.snapshot = run.history = None
+    return past[:PAST]
+
+
+def identity_of(run: FoundRun) -> str:
+    """What stays of a run when its name would change: its folder, its address, or the log file that is a run."""
+    if run.remote:
+        return run.remote
+    lone = bool(run.channels) and not run.channels[0].in_folder
+    path = run.channels[0].path if lone else run.root
+    return str(path.absolute()).encode("utf-8", "backslashreplace").decode()
+
+
+def swallowed(run: FoundRun, found: Iterable[FoundRun]) -> bool:
+    """Whether the run turned out to be a part of another one (a log appeared in the folder above)."""
+    return any(other.root in run.root.parents for other in found)
+
+
+def statuses(reader: RunReader) -> tuple[ChannelStatus, ...]:
+    """How each kind of channel of a run does: the worst of its files, the oldest reading."""
+    kinds: dict[str, list[tuple[str, float | None]]] = {}
+    for source in reader.channels:
+        read_at = reader.read_at.get(source.name)
+        kinds.setdefault(label(source.what), []).append((source.stats.problem, read_at))
+    return tuple(
+        ChannelStatus(
+            source=kind,
+            up=not any(problem for problem, _ in channels),
+            read_at=min((at for _, at in channels if at is not None), default=None),
+            problem=next((problem for problem, _ in channels if problem), ""),
+        )
+        for kind, channels in kinds.items()
+    )
+
+
+def count(watch: WatchedRun, records: Counter[str], errors: Counter[tuple[str, str]]) -> None:
+    """Add what a run's sources counted."""
+    conflicts = watch.conflicts
+    for source in watch.reader.channels:
+        kind, stats = label(source.what), source.stats
+        records[kind] += stats.records
+        for reason, number in stats.skipped.items():
+            errors[kind, reason.value] += number
+        if source.name in conflicts:
+            errors[kind, CONFLICT] += conflicts[source.name]
+    if watch.failures:
+        errors["pipeline", "internal"] += watch.failures
+
+
+def label(what: str) -> str:
+    """A kind of channel as a label value."""
+    return what.replace(" ", "-")

@@ -1,0 +1,159 @@
+"""Gives the daemon its threads: engine, discovery, doorbell, one per receiver; the death of any ends the process."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from grpo_watch.children.worker import Worker
+from grpo_watch.config.shard import Shard
+from grpo_watch.daemon.daemon import Daemon
+from grpo_watch.daemon.waker import FileEvents, Waker
+from grpo_watch.notify.delivery_workers import DeliveryWorkers
+from grpo_watch.sources.discovery.discover import Discoverer
+from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer
+
+DISCOVERY_SECONDS = 1.0
+"""Between two looks for new runs and channels …"""
+DISCOVERY_SHARE = 40.0
+"""… and so many times as long as a look takes: a large or slow tree is looked at less often."""
+WATCHED_FOLDERS = 16
+"""Folders watched by inotify, which takes two threads each; logs elsewhere are seen by polling."""
+STOP_SECONDS = 2.0
+DONE = 0
+"""In the inbox: end, no signal asked for it."""
+
+log = logging.getLogger("grpo_watch.service")
+
+
+class Service:
+    """The running daemon.
+
+    Args:
+        daemon: what to run.
+        worker: its worker process.
+        waker: the bell that the engine waits for.
+        paths: what to watch; may appear later.
+        discoverer: finds the runs.
+        timer: monotonic seconds.
+        shard: this daemon's share of the runs; None: all.
+        delivery_workers: those of the receivers.
+        inbox: takes signal numbers; a new one by default.
+    """
+
+    def __init__(  # noqa: PLR0913  all that runs
+        self,
+        daemon: Daemon,
+        worker: Worker,
+        waker: Waker,
+        *,
+        paths: Sequence[Path],
+        discoverer: Discoverer | RemoteDiscoverer,
+        timer: Callable[[], float],
+        shard: Shard | None = None,
+        delivery_workers: DeliveryWorkers | None = None,
+        inbox: SimpleQueue[int] | None = None,
+    ) -> None:
+        self._daemon, self._worker, self._waker, self._timer = daemon, worker, waker, timer
+        self._paths, self._discoverer, self._shard = tuple(paths), discoverer, shard or Shard()
+        self._doorbell = FileEvents(waker)
+        self._stopping = threading.Event()
+        self._threads = [self._thread("engine", self._engine), self._thread("discovery", self._discovery)]
+        self._delivery_workers = delivery_workers
+        self.inbox = inbox or SimpleQueue[int]()
+        self.failed = False
+
+    def start(self) -> None:
+        """Start all threads."""
+        self._doorbell.start()
+        self._follow()
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self, others: Sequence[threading.Thread] = (), each: Callable[[], None] = lambda: None) -> None:
+        """Return at a signal number in ``inbox``, when done, or when a thread (also of ``others``) died.
+
+        SIGHUP loads rules and receivers again. Signal handlers may put into the inbox at any time. ``each`` is called
+        twice a second and oftener.
+        """
+        while not self._stopping.is_set():
+            each()
+            with suppress(Empty):
+                number = self.inbox.get(timeout=0.5)
+                if number == signal.SIGHUP:
+                    self._daemon.reload()
+                    self._waker.ring()
+                else:
+                    return
+            dead = next((thread for thread in (*self._all(), *others) if not thread.is_alive()), None)
+            # A thread that ended because all is done, or its receiver was removed, was let go before it died.
+            let_go = self._stopping.is_set() or dead not in (*self._all(), *others)
+            if dead is not None and self.inbox.empty() and not let_go:
+                self._fail(dead.name)
+
+    def close(self) -> None:
+        """End the threads and store what is left; a few seconds at most, even if a read hangs.
+
+        A thread that does not end by then (a receiver that is silent, a mount that hangs) is left behind.
+        """
+        self._stopping.set()
+        self._waker.ring()
+        if self._delivery_workers is not None:
+            self._delivery_workers.stop()
+        until = self._timer() + STOP_SECONDS
+        for thread in self._all():
+            thread.join(max(0.0, until - self._timer()))
+        if not self._threads[0].is_alive():
+            self._daemon.close()
+        self._worker.stop()  # last: that its work broke off is no news of a run
+        self._doorbell.stop()
+
+    def _engine(self) -> None:
+        while not self._stopping.is_set():
+            pause = self._daemon.turn(self._doorbell.changed())
+            self._follow()
+            self._worker.rest()
+            if self._daemon.done:
+                self.inbox.put(DONE)
+                return
+            if pause:
+                self._waker.wait(pause)
+
+    def _follow(self) -> None:
+        if self._delivery_workers is not None:
+            self._delivery_workers.follow(self._thread)
+
+    def _all(self) -> tuple[threading.Thread, ...]:
+        return (*self._threads, *(self._delivery_workers.threads if self._delivery_workers is not None else ()))
+
+    def _discovery(self) -> None:
+        pause = 0.0
+        while not self._stopping.wait(pause):
+            began = self._timer()
+            everything = self._discoverer.discover(*self._paths)
+            found = [run for run in everything if self._shard.holds(run.remote or str(run.root))]
+            if self._discoverer.settled:
+                self._daemon.look(found, self._discoverer.problems)
+            self._doorbell.watch(self._daemon.folders()[:WATCHED_FOLDERS])
+            self._waker.ring()
+            pause = max(DISCOVERY_SECONDS, (self._timer() - began) * DISCOVERY_SHARE)
+
+    def _thread(self, name: str, work: Callable[[], None]) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                work()
+            except BaseException:
+                log.exception("a thread died", extra={"fields": {"thread": name}})
+                self._fail(name)
+
+        return threading.Thread(target=guarded, name=name, daemon=True)
+
+    def _fail(self, name: str) -> None:
+        log.critical("the daemon exits because one of its threads died", extra={"fields": {"thread": name}})
+        self.failed = True
+        self.inbox.put(DONE)

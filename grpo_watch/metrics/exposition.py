@@ -1,0 +1,332 @@
+"""Turns the snapshot of all runs into Prometheus metric families."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import accumulate
+from typing import Any
+
+from prometheus_client import ProcessCollector
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder, gzip_accepted
+
+from grpo_watch import __version__
+from grpo_watch.engine.metric_names import LABELLED, METRICS, prometheus_name, split_label
+from grpo_watch.engine.records import AlertState
+from grpo_watch.engine.rule_views import RuleStatus
+from grpo_watch.engine.snapshot import AlertView, RunSnapshot
+from grpo_watch.metrics.daemon_snapshot import ENGINE_BUCKETS, DaemonSnapshot, RunOverview
+from grpo_watch.metrics.exposition_text import Encoder, FamilyLines, FormatCache, Sample, encoded, joined
+from grpo_watch.report.safe_text import about, clean
+
+MAX_FUNCTIONS = 32
+"""Values of the label ``function`` per run; the mean of the rest goes under ``other``."""
+GIB = 2.0**30
+OTHER = "other"
+MAX_SUMMARIES, LONGEST_SUMMARY = 8, 200
+"""Alerts of one rule whose summaries a run exports, and characters of each."""
+GZIP_FROM = 1_000
+"""Bytes below which compressing costs more than it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricFamily:
+    """One row of the table of metrics: its type, its label names (in order), and its HELP text."""
+
+    type: str
+    labels: tuple[str, ...]
+    help: str
+
+
+_RUN, _RULE, _SOURCE = ("run",), ("run", "rule"), ("run", "source")
+
+METRIC_TABLE: Mapping[str, MetricFamily] = {
+    "grpo_step": MetricFamily("gauge", _RUN, "Latest optimizer step."),
+    "grpo_max_steps": MetricFamily("gauge", _RUN, "Planned optimizer steps."),
+    "grpo_predicted_max_steps": MetricFamily(
+        "gauge", _RUN, "Optimizer steps predicted from the batch settings and the dataset."
+    ),
+    "grpo_attempt": MetricFamily("gauge", _RUN, "Attempt of this run, starting at 1; each resume is a new attempt."),
+    "grpo_last_step_timestamp_seconds": MetricFamily("gauge", _RUN, "Unix time at which the latest step was logged."),
+    "grpo_run_active": MetricFamily("gauge", _RUN, "1 while the job is still writing to its log."),
+    "grpo_run_ended_timestamp_seconds": MetricFamily("gauge", _RUN, "Unix time at which the run ended."),
+    "grpo_run_info": MetricFamily(
+        "gauge", ("run", "framework", "framework_version"), "Always 1; carries the run's configured labels."
+    ),
+    **{
+        prometheus_name(name): MetricFamily("gauge", ("run", "function") if name in LABELLED else _RUN, text)
+        for name, text in METRICS.items()
+    },
+    "grpo_memory_bytes": MetricFamily("gauge", _RUN, "Accelerator memory in bytes; grpo_memory_gib is deprecated."),
+    "grpo_alert_firing": MetricFamily(
+        "gauge", ("run", "rule", "severity"), "1 while the alert is firing, 0 while the rule judges and finds nothing."
+    ),
+    "grpo_alert_pending": MetricFamily(
+        "gauge", _RULE, "1 while the symptom is present but has not lasted long enough to fire."
+    ),
+    "grpo_alert_fired_total": MetricFamily("counter", _RULE, "Number of times the alert fired."),
+    "grpo_alert_first_step": MetricFamily(
+        "gauge", _RULE, "First breaching optimizer step of the alert's latest episode."
+    ),
+    "grpo_alert_info": MetricFamily(
+        "gauge",
+        ("run", "rule", "key", "summary"),
+        "Always 1; carries the summary that a firing alert had when it fired or got worse.",
+    ),
+    "grpo_alert_explained": MetricFamily(
+        "gauge",
+        ("run", "rule", "cause"),
+        "1 while a firing alert is caused by another one (label cause) and sends no notifications.",
+    ),
+    "grpo_rule_blind": MetricFamily("gauge", _RULE, "1 if the rule lacks evidence on this run."),
+    "grpo_rules_blind": MetricFamily("gauge", _RUN, "Number of rules that lack evidence on this run."),
+    "grpo_watch_build_info": MetricFamily("gauge", ("version",), "Always 1; carries the version of grpo-watch."),
+    "grpo_watch_page_info": MetricFamily(
+        "gauge", ("url",), "Always 1; carries the address of the status page, if known."
+    ),
+    "grpo_watch_source_up": MetricFamily("gauge", _SOURCE, "1 while all channels of this kind are readable."),
+    "grpo_watch_source_lag_seconds": MetricFamily("gauge", _SOURCE, "Seconds since the source was last fully read."),
+    "grpo_watch_records_total": MetricFamily("counter", ("source",), "Records read, by kind of channel."),
+    "grpo_watch_record_errors_total": MetricFamily(
+        "counter", ("source", "reason"), "Records skipped, by kind of channel and reason."
+    ),
+    "grpo_watch_deliveries_total": MetricFamily(
+        "counter", ("sink", "outcome"), "Notifications, by receiver and outcome."
+    ),
+    "grpo_watch_delivery_queue_length": MetricFamily("gauge", ("sink",), "Notifications waiting for the receiver."),
+    "grpo_watch_receiver_up": MetricFamily(
+        "gauge", ("sink",), "0 after five failed attempts, a refusal or a full queue, until a notification arrives."
+    ),
+    "grpo_watch_state_bytes": MetricFamily("gauge", (), "Size of the state on disk in bytes."),
+    "grpo_watch_state_ok": MetricFamily("gauge", (), "0 while the state can't be written and is kept in memory only."),
+    "grpo_watch_config_last_reload_successful": MetricFamily(
+        "gauge", (), "1 if the last reload of settings and rules succeeded, 0 if the previous ones stay in force."
+    ),
+    "grpo_watch_engine_seconds": MetricFamily("histogram", (), "Duration of one engine cycle in seconds."),
+}
+"""Every metric that is exported, besides those of the process, under the name that a query uses."""
+
+
+class Exporter:
+    """Serves ``/metrics`` from the newest snapshot.
+
+    Args:
+        snapshot: gives the newest snapshot; called at each scrape.
+        clock: Unix seconds, for lags.
+        process: whether the metrics of the process are exported too.
+    """
+
+    def __init__(
+        self, snapshot: Callable[[], DaemonSnapshot], clock: Callable[[], float], *, process: bool = True
+    ) -> None:
+        self._snapshot, self._clock = snapshot, clock
+        self._formats = FormatCache()
+        self._process = ProcessCollector(registry=None) if process else None
+
+    def render(self, accept: str, accept_encoding: str) -> tuple[bytes, dict[str, str]]:
+        """The body in the format that the headers ask for (text 0.0.4 or OpenMetrics, gzip), and its headers."""
+        encoder, content_type = choose_encoder(accept)
+        body = joined(self._parts(encoder, content_type), content_type)
+        headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
+        if gzip_accepted(accept_encoding) and len(body) >= GZIP_FROM:
+            return gzip.compress(body, 1), {**headers, "Content-Encoding": "gzip"}
+        return body, headers
+
+    def _parts(self, encoder: Encoder, content_type: str) -> Iterator[FamilyLines]:
+        snapshot, now = self._snapshot(), self._clock()
+        texts = self._formats.of(content_type, encoder)
+        texts.keep_only(run.snapshot.run for run in snapshot.runs)
+        for run in snapshot.runs:
+            labels = _info(run)
+            yield texts.of(
+                run.snapshot.run,
+                run.snapshot,
+                _beside(run),
+                labels,
+                partial(_run_samples, run),
+                partial(_run_text, encoder, labels),
+            )
+        lags = (sample for run in snapshot.runs for sample in _lag_samples(run, now))
+        yield encoded(encoder, _filled((*lags, *_watcher_samples(snapshot))))
+        yield encoded(encoder, (_engine(snapshot), *(self._process.collect() if self._process else ())))
+
+
+def _beside(run: RunOverview) -> tuple[Hashable, ...]:
+    """What a run's samples show besides its snapshot."""
+    up = tuple((channel.source, channel.up) for channel in run.channels)
+    return run.active, run.ended, up
+
+
+def _run_samples(run: RunOverview) -> Sequence[Sample]:
+    return (*_snapshot_samples(run.snapshot), *_blind_samples(run), *_state_samples(run))
+
+
+def _run_text(encoder: Encoder, labels: Mapping[str, str], samples: Sequence[Sample]) -> FamilyLines:
+    info = _families("grpo_run_info")["grpo_run_info"]
+    info.add_sample("grpo_run_info", dict(labels), 1)
+    return encoded(encoder, (*_filled(samples), info))
+
+
+def _filled(samples: Iterable[Sample]) -> Iterator[Metric]:
+    """The families of these samples, in the order of the table."""
+    by_name: dict[str, list[Sample]] = {}
+    for sample in samples:
+        by_name.setdefault(sample[0], []).append(sample)
+    for name, family in _families(*by_name).items():
+        for _, labels, value in by_name[name]:
+            family.add_sample(name, dict(zip(METRIC_TABLE[name].labels, map(visible, labels), strict=True)), value)
+        yield family
+
+
+def _families(*names: str) -> dict[str, Metric]:
+    """Families without samples; a counter is called without the ``_total`` of its samples."""
+    table = ((name, METRIC_TABLE[name]) for name in names)
+    return {name: Metric(name.removesuffix("_total"), family.help, family.type) for name, family in table}
+
+
+def _snapshot_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
+    """What only changes with the snapshot."""
+    run = (snapshot.run,)
+    yield "grpo_step", run, snapshot.step
+    yield "grpo_attempt", run, snapshot.attempt
+    if snapshot.max_steps is not None:
+        yield "grpo_max_steps", run, snapshot.max_steps
+    if snapshot.predicted_max_steps is not None:
+        yield "grpo_predicted_max_steps", run, snapshot.predicted_max_steps
+    yield from _metric_samples(snapshot)
+    yield from _alert_samples(snapshot)
+
+
+def _blind_samples(run: RunOverview) -> Iterator[Sample]:
+    """The rules that lack evidence; one that does not apply to the run, or waits for more steps, has no sample."""
+    blind = run.blind
+    if blind is None:
+        blind = tuple(rule.rule for rule in run.snapshot.rules if rule.status is RuleStatus.BLIND)
+    yield "grpo_rules_blind", (run.snapshot.run,), len(blind)
+    yield from (("grpo_rule_blind", (run.snapshot.run, rule), 1) for rule in blind)
+
+
+def _metric_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
+    """A sample per metric that was logged with a number; a metric that is not logged, or as null, has none."""
+    by_function: dict[str, dict[str, float]] = {}
+    for key, value in snapshot.values.items():
+        metric, label = split_label(key)
+        if value is None or metric not in METRICS or (label is None) == (metric in LABELLED):
+            continue
+        if label is None:
+            yield prometheus_name(metric), (snapshot.run,), value
+            if metric == "memory_gib":
+                yield "grpo_memory_bytes", (snapshot.run,), value * GIB
+        else:
+            by_function.setdefault(metric, {})[label.encode("utf-8", "replace").decode()] = value
+    for metric, values in by_function.items():
+        for function, value in _bounded(values).items():
+            yield prometheus_name(metric), (snapshot.run, function), value
+
+
+def _bounded(values: Mapping[str, float]) -> Mapping[str, float]:
+    """The first ``MAX_FUNCTIONS`` functions by name, and the mean of the rest; as they are when there are no more."""
+    if len(values) <= MAX_FUNCTIONS:
+        return values
+    names = sorted(values.keys() - {OTHER})
+    rest = [values[name] for name in values.keys() - set(names[:MAX_FUNCTIONS])]
+    return {**{name: values[name] for name in names[:MAX_FUNCTIONS]}, OTHER: sum(rest) / len(rest)}
+
+
+def _alert_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
+    alerts: dict[str, list[AlertView]] = {}
+    for alert in snapshot.alerts:
+        alerts.setdefault(alert.rule, []).append(alert)
+    for rule in snapshot.rules:
+        mine = alerts.get(rule.rule, [])
+        firing = [alert for alert in mine if alert.state is AlertState.FIRING]
+        severity = max((alert.severity for alert in firing), key=lambda s: s.rank, default=rule.severity)
+        labels = (snapshot.run, rule.rule)
+        if mine or (rule.evaluated and rule.status is not RuleStatus.BLIND):
+            yield "grpo_alert_firing", (*labels, severity.value), float(bool(firing))
+        for alert in firing[:MAX_SUMMARIES]:
+            text = clean(about(alert.key, alert.summary), LONGEST_SUMMARY)
+            yield "grpo_alert_info", (*labels, alert.key, text), 1
+        if firing and all(alert.caused_by for alert in firing):
+            yield "grpo_alert_explained", (*labels, firing[0].caused_by or ""), 1
+        if mine:
+            yield "grpo_alert_pending", labels, float(any(alert.state is AlertState.PENDING for alert in mine))
+        fired = sum(alert.fired_total for alert in mine)
+        if fired:
+            yield "grpo_alert_fired_total", labels, fired
+            newest = firing or [alert for alert in mine if alert.fired_total]
+            yield "grpo_alert_first_step", labels, min(alert.first_step for alert in newest)
+
+
+def _state_samples(run: RunOverview) -> Iterator[Sample]:
+    """What can change without a new snapshot."""
+    name = run.snapshot.run
+    yield "grpo_run_active", (name,), float(run.active)
+    if run.last_step_time is not None:
+        yield "grpo_last_step_timestamp_seconds", (name,), run.last_step_time
+    if run.ended is not None:
+        yield "grpo_run_ended_timestamp_seconds", (name,), run.ended
+    for channel in run.channels:
+        yield "grpo_watch_source_up", (name, channel.source), float(channel.up)
+
+
+def _lag_samples(run: RunOverview, now: float) -> Iterator[Sample]:
+    """What changes with the clock."""
+    for channel in run.channels:
+        if channel.read_at is not None:
+            yield "grpo_watch_source_lag_seconds", (run.snapshot.run, channel.source), max(0.0, now - channel.read_at)
+
+
+def _watcher_samples(snapshot: DaemonSnapshot) -> Iterator[Sample]:
+    yield "grpo_watch_build_info", (__version__,), 1
+    if snapshot.page:
+        yield "grpo_watch_page_info", (snapshot.page,), 1
+    for source, count in snapshot.records.items():
+        yield "grpo_watch_records_total", (source,), count
+    for labels, count in snapshot.errors.items():
+        yield "grpo_watch_record_errors_total", labels, count
+    for labels, count in snapshot.deliveries.items():
+        yield "grpo_watch_deliveries_total", labels, count
+    for sink, length in snapshot.queues.items():
+        yield "grpo_watch_delivery_queue_length", (sink,), length
+        yield "grpo_watch_receiver_up", (sink,), float(sink not in snapshot.troubled)
+    if snapshot.state_bytes is not None:
+        yield "grpo_watch_state_bytes", (), snapshot.state_bytes
+    yield "grpo_watch_state_ok", (), float(snapshot.state_ok)
+    yield "grpo_watch_config_last_reload_successful", (), float(snapshot.reload_ok)
+
+
+def _info(run: RunOverview) -> dict[str, str]:
+    own = {
+        "run": run.snapshot.run,
+        "framework": run.snapshot.framework or "unknown",
+        "framework_version": run.snapshot.version or "unknown",
+    }
+    return {name: visible(value) for name, value in {**run.labels, **own}.items()}
+
+
+def visible(value: str) -> str:
+    """A label value in which what a terminal would obey, or show backwards, is written as Python escapes it.
+
+    A line end stays: the exposition formats have an escape for it.
+    """
+    if value.isprintable():
+        return value
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in value)
+
+
+def _engine(snapshot: DaemonSnapshot) -> Metric:
+    name = "grpo_watch_engine_seconds"
+    bounds = [*_bucket_names(), "+Inf"]
+    buckets: Iterable[tuple[str, float]] = zip(bounds, accumulate(snapshot.turns.counts), strict=True)
+    family: Any = HistogramMetricFamily(name, METRIC_TABLE[name].help)
+    family.add_metric([], list(buckets), snapshot.turns.sum)
+    return family  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=1)
+def _bucket_names() -> tuple[str, ...]:
+    return tuple(str(bound) for bound in ENGINE_BUCKETS)

@@ -1,0 +1,1 @@
+"""One run: order of channels, rows by step and attempt, the engine; live and offline alike."""

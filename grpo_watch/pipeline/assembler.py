@@ -1,0 +1,356 @@
+"""Turns the items of one run into records: elects the primary channel, counts attempts, normalises. Pure."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, deque
+from collections.abc import KeysView, Mapping, Sequence
+from dataclasses import dataclass
+
+from grpo_watch.engine.block import Block
+from grpo_watch.engine.records import (
+    Activity,
+    ChannelElected,
+    ChannelKind,
+    ChannelOpened,
+    CheckpointDigest,
+    CompletionSummary,
+    EventKind,
+    Item,
+    MetricRow,
+    Progress,
+    RawRow,
+    Record,
+    RunConfig,
+    RunEvent,
+    Stream,
+    Tick,
+)
+from grpo_watch.frameworks.function_names import FunctionNames
+from grpo_watch.frameworks.raw_block import RawBlock
+from grpo_watch.frameworks.resolver import Resolved, Resolver
+from grpo_watch.pipeline.attempts import RANKS_LAG, AttemptLedger, PlacedRow, SegmentOverlap
+from grpo_watch.pipeline.channel_agreement import ChannelAgreement
+from grpo_watch.pipeline.derived_gauges import ChangedShare, RecentDumps, duplicate_ratio
+from grpo_watch.pipeline.waiting_rows import WaitingRows
+
+SILENT_STEPS = 10.0
+"""The primary is given up when it is silent for so many median steps while another channel continues …"""
+SILENT_SECONDS = 60.0
+"""… and at least this long: block-buffered logs arrive in bursts of about ten rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelNotes:
+    """Facts about a run's channels besides their rows.
+
+    ``given`` counts the rows of each channel, used or not; ``conflicts`` the values of each that contradict a better
+    channel's. ``contradiction`` and ``overlap`` are one line for people each, or empty: channels contradict each other,
+    two jobs wrote at the same time. ``unknown_keys`` are logged keys that are no canonical metric,
+    ``unused_columns`` the configured columns that no row has.
+    """
+
+    given: Mapping[str, int]
+    conflicts: Mapping[str, int]
+    contradiction: str
+    overlap: str
+    unknown_keys: tuple[str, ...]
+    unused_columns: Mapping[str, str]
+
+
+class Assembler:
+    """One run's items in, its records out.
+
+    Train rows are merged by attempt and step over all channels; where several have a step, the best-ranked decides. One
+    kind is primary, the clock: a better-ranked kind takes over by itself once it has a step that the primary has not, a
+    worse one only through a ``ChannelElected`` item. Of several channels of the primary kind (ranks, two output
+    streams) the first that gives a row counts; one that shares no key with it (a file for each metric) adds its
+    metrics. Rows of other kinds wait until the primary has reached their step: they fill the steps that it lacks, also
+    before its first row, and add the metrics that it did not carry up to their step as ``supplement`` rows. A row that
+    comes after the primary has passed its step only adds. Eval rows are the primary's.
+    """
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self._channels: dict[str, ChannelOpened] = {}
+        self.primary: ChannelKind | None = None
+        self.ledger = AttemptLedger()
+        self._agreement = ChannelAgreement()
+        self._given: Counter[str] = Counter()
+        self.shows_end = False
+        self.in_folder = True
+        self._leaders: dict[tuple[ChannelKind, int], tuple[str, KeysView[str]]] = {}
+        self._resolver = Resolver()
+        self._carried: dict[str, tuple[int, int]] = {}
+        self._waiting = WaitingRows()
+        self._last_seen: float | None = None
+        self._step_times: deque[float] = deque(maxlen=21)
+        self._changed = ChangedShare()
+        self._interleaved_reported = False
+        self._overlap = SegmentOverlap()
+        self._dumps = RecentDumps()
+        self._functions = FunctionNames()
+        self._max_steps: int | None = None
+
+    def feed(self, item: Item) -> Sequence[Record]:
+        """The records that this item makes, in order."""
+        if isinstance(item, RawRow):
+            return self._row(item)
+        if isinstance(item, ChannelOpened):
+            return self._open(item)
+        if isinstance(item, ChannelElected):
+            return self._elect(item)
+        if isinstance(item, RunConfig):
+            self._resolver.set_config(item)
+            return (item,)
+        return self._event(item) if isinstance(item, RunEvent) else self._pass(item)
+
+    @property
+    def own_keys(self) -> Mapping[str, str]:
+        """What the run's rows call each metric; any thread may ask."""
+        return self._resolver.own_keys
+
+    def block(self, raw: RawBlock) -> Block | None:
+        """The rows of a block in canonical names; None where each must be fed by itself.
+
+        That is where more than the primary's next rows may come of it: other channels to compare with, a new attempt,
+        another total, another meaning of a key.
+        """
+        leader = self._leaders.get((raw.kind, raw.segment))
+        ours = raw.kind is self.primary and leader is not None and leader[0] == raw.channel
+        alone = ours and len(self._channels) <= 1 and not self._waiting
+        plain = raw.max_steps in {None, self._max_steps} and (self._interleaved_reported or not self.ledger.interleaved)
+        if not alone or not plain or not self.ledger.goes_on(raw.segment, raw.steps[0]):
+            return None
+        values = self._resolver.resolve_block(raw)
+        if not values:
+            return None
+        self.ledger.take_all(raw.steps, list(raw.part(-RANKS_LAG).rows()))
+        self._given[raw.channel] += len(raw)
+        for name in values.keys() - self._carried.keys():
+            self._carried[name] = (self.ledger.attempt, raw.steps[0])
+        attempt = self.ledger.attempt
+        return Block(self.run, attempt, raw.steps, values, raw.columns, raw.resolution, raw.times)
+
+    def notes(self) -> ChannelNotes:
+        """What is known of the channels."""
+        return ChannelNotes(
+            self._given,
+            self._agreement.conflicts,
+            self._agreement.summary(),
+            self._overlap.problem,
+            self._resolver.unknown_keys,
+            self._resolver.unused_columns,
+        )
+
+    def trusts(self, channel: str) -> bool:
+        """Whether a channel may give rows: not where it contradicts the others as another job's would."""
+        return self._agreement.trusts(channel)
+
+    def election(self, now: float, *, ended: bool = False) -> ChannelElected | None:
+        """The election that is due because the primary is silent, or has ended, while another channel continues."""
+        if self.primary is None or not self._waiting:
+            return None
+        since = next(iter(self._waiting))[1].seen if self._last_seen is None else self._last_seen
+        median = sorted(self._step_times)[len(self._step_times) // 2] if self._step_times else 0.0
+        if not ended and (since is None or now - since < max(SILENT_SECONDS, SILENT_STEPS * median)):
+            return None
+        ahead = self._waiting.beyond(self.ledger.last_step)
+        ahead = [row for row in ahead if self.trusts(row.channel)] if ended else ahead
+        if not ahead:
+            return None
+        best = min(ahead, key=lambda row: row.kind)
+        return ChannelElected(Stream.TRAIN, best.channel, f"{self.primary.name.lower()} silent")
+
+    def _pass(self, item: Progress | Activity | Tick | CompletionSummary | CheckpointDigest) -> Sequence[Record]:
+        """Anything else continues as it is; checkpoints and completions also make a gauge."""
+        if isinstance(item, CompletionSummary):
+            item = self._functions.admitted(item)
+        if isinstance(item, CheckpointDigest):
+            name, share = "parameters_changed_ratio", self._changed.of(item)
+        elif isinstance(item, CompletionSummary) and self._dumps.known_elsewhere(item):
+            return ()
+        elif isinstance(item, CompletionSummary) and item.stream is Stream.TRAIN:
+            name, share = "completion_duplicate_ratio", duplicate_ratio(item)
+        else:
+            return (item,)
+        return (item,) if share is None else (item, self._supplement(item.step, {name: share}, item.seen))
+
+    def _open(self, item: ChannelOpened) -> Sequence[Record]:
+        self._channels[item.channel] = item
+        self.shows_end = self.shows_end or item.shows_end
+        self.in_folder = item.in_folder
+        return ()
+
+    def _elect(self, item: ChannelElected) -> Sequence[Record]:
+        opened = self._channels.get(item.channel)
+        if opened is None or opened.kind is self.primary:
+            return ()
+        self._change(opened.kind)
+        return [record for row in self._waiting.take_all() for record in self._row(row, counted=True)]
+
+    def _change(self, kind: ChannelKind) -> None:
+        """From now on this kind is primary."""
+        self.primary = kind
+        self._carried.clear()
+        self._agreement.forget()
+        self.ledger.change_channel()
+
+    def _event(self, event: RunEvent) -> Sequence[Record]:
+        opened = self._channels.get(event.channel)
+        if event.kind is EventKind.STARTED and opened is not None and opened.kind is self._expected():
+            self.ledger.restart()
+        return (event,)
+
+    def _expected(self) -> ChannelKind | None:
+        """The primary, or who will be it: the best-ranked channel that was opened."""
+        if self.primary is not None:
+            return self.primary
+        return min((opened.kind for opened in self._channels.values()), default=None)
+
+    def _row(self, row: RawRow, *, counted: bool = False) -> Sequence[Record]:
+        self._given[row.channel] += not counted
+        if row.kind is not self.primary:
+            self._choose(row)
+        if row.kind is not self.primary:
+            return self._secondary(row)
+        leader, keys = self._leaders.setdefault((row.kind, row.segment), (row.channel, row.values.keys()))
+        if leader != row.channel:
+            return self._secondary(row) if keys.isdisjoint(row.values) else ()
+        if not self._overlap.take(row):
+            return self._primary(row)
+        return (*self._primary(row), _problem(row, self._overlap.problem))
+
+    def _choose(self, row: RawRow) -> None:
+        """The first row settles who is primary; a better kind takes over where it continues."""
+        expected = self._expected()
+        if expected is None or self.primary is None:
+            self.primary = row.kind if expected is None else min(expected, row.kind)
+        elif row.kind < expected and row.stream is not Stream.EVAL and self._goes_on(row):
+            self._change(row.kind)
+
+    def _goes_on(self, row: RawRow) -> bool:
+        last = self.ledger.last_step
+        return last is None or (row.step is not None and row.step > last)
+
+    def _primary(self, row: RawRow) -> Sequence[Record]:
+        self._clock(row)
+        made: list[Record] = []
+        if row.stream not in {None, Stream.TRAIN}:
+            step = row.step if row.step is not None else self.ledger.last_step or 0
+            self._emit(PlacedRow(row, self.ledger.attempt, step), made)
+            return made
+        for entry in self.ledger.take(row):
+            if self._waiting:
+                self._waiting.release(self._is_of_later_segment)
+                self._fill(entry, made)
+            self._emit(entry, made)
+        if self._waiting and self.ledger.last_step is not None:
+            for step, waiting in self._waiting.before(self.ledger.last_step + 1):
+                self._add(step, waiting, made)
+        if self.ledger.interleaved and not self._interleaved_reported:
+            self._interleaved_reported = True
+            text = "two jobs write to this log: two rising sequences of steps are interleaved; give each its own file"
+            made.append(_problem(row, text))
+        return made
+
+    def _clock(self, row: RawRow) -> None:
+        """Remember how fast the primary goes, to know when it is silent."""
+        if row.seen is None:
+            return
+        if self._last_seen is not None:
+            self._step_times.append(row.seen - self._last_seen)
+        self._last_seen = row.seen
+
+    def _emit(self, entry: PlacedRow, made: list[Record]) -> None:
+        row = entry.row
+        resolved = self._resolver.resolve(row if row.step is not None else row._replace(step=entry.step))
+        if resolved.config is not None:
+            made.append(resolved.config)
+        if row.max_steps is not None and row.max_steps != self._max_steps:
+            self._max_steps = row.max_steps
+            made.append(Progress(row.channel, entry.step, row.max_steps, row.segment, row.seen))
+        self._note_metrics(resolved, entry)
+        made.append(
+            MetricRow(
+                self.run,
+                resolved.stream,
+                entry.attempt,
+                entry.step,
+                resolved.values,
+                resolved.raw,
+                row.time,
+                row.seen,
+                row.resolution,
+            )
+        )
+
+    def _note_metrics(self, resolved: Resolved, entry: PlacedRow) -> None:
+        """Remember train rows, and from which step on the primary's carry each metric."""
+        if resolved.stream is not Stream.TRAIN:
+            return
+        place = (entry.attempt, entry.step)
+        if len(self._channels) > 1:
+            self._agreement.keep(place, entry.row.channel, resolved.values, entry.row.resolution)
+        if entry.row.kind is self.primary and not resolved.values.keys() <= self._carried.keys():
+            for name in resolved.values:
+                self._carried.setdefault(name, place)
+
+    def _secondary(self, row: RawRow) -> Sequence[Record]:
+        made: list[Record] = []
+        if row.step is None or row.stream is Stream.EVAL:
+            return made
+        if self._is_of_later_segment(row):
+            self._waiting.add_later(row.step, row)
+        elif self.ledger.last_step is None or row.step > self.ledger.last_step:
+            self._waiting.add(row.step, row)
+        else:
+            self._add(row.step, row, made)
+        return made
+
+    def _is_of_later_segment(self, row: RawRow) -> bool:
+        """Whether the row belongs to an attempt that the primary will begin with a later file of its own.
+
+        Not the Trainer's state file: a resumed one repeats the history of the attempt before.
+        """
+        current = self.ledger.segment
+        return (
+            current is not None
+            and row.segment > current
+            and row.kind is not ChannelKind.TRAINER_STATE
+            and any(opened.kind is self.primary and opened.segment >= row.segment for opened in self._channels.values())
+        )
+
+    def _fill(self, entry: PlacedRow, made: list[Record]) -> None:
+        """Steps before a primary row that only other channels have (a killed job's buffered log, a lost file)."""
+        filled: int | None = None
+        for step, row in self._waiting.before(entry.step):
+            if step == filled or not self._agreement.trusts(row.channel):
+                self._add(step, row, made)
+            else:
+                filled = step
+                self._emit(PlacedRow(row, entry.attempt, step), made)
+
+    def _add(self, step: int, row: RawRow, made: list[Record]) -> None:
+        """The metrics of a secondary row that the step's row lacks and the primary did not carry up to this step."""
+        resolved = self._resolver.resolve(row)
+        here = (self.ledger.attempt, step)
+        self._agreement.compare(here, row.channel, resolved.values, row.resolution)
+        known = self._agreement.names(here)
+        lacking = {
+            name: value
+            for name, value in resolved.values.items()
+            if name not in known and self._carried.get(name, _NEVER) > here
+        }
+        if lacking:
+            made.append(self._supplement(step, lacking, row.seen)._replace(resolution=row.resolution))
+
+    def _supplement(self, step: int, values: dict[str, float | None], seen: float | None) -> MetricRow:
+        return MetricRow(self.run, Stream.TRAIN, self.ledger.attempt, step, values, seen=seen, supplement=True)
+
+
+_NEVER = (sys.maxsize, 0)
+
+
+def _problem(row: RawRow, text: str) -> RunEvent:
+    return RunEvent(row.channel, EventKind.SOURCE_PROBLEM, text=text, seen=row.seen)

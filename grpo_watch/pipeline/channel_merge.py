@@ -1,0 +1,285 @@
+"""Puts the items of all channels of a run into one order: the order in which they were logged, as far as steps tell.
+
+Both drivers use it: ``check`` over files that are complete, the daemon over what a run holds when it is first seen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TypeGuard
+
+from grpo_watch.engine.records import (
+    ChannelElected,
+    CheckpointDigest,
+    CompletionSummary,
+    Cursor,
+    Item,
+    Progress,
+    RawRow,
+    RunEvent,
+    Stream,
+)
+from grpo_watch.frameworks.raw_block import RawBlock
+from grpo_watch.pipeline.channel_reading import SourceReading
+from grpo_watch.pipeline.open_run import OpenedSource
+
+MOST_AHEAD = 2_000
+"""Items looked at for the next row of a channel that is not the only one: an error stream may hold bars alone."""
+
+
+WITH_STEP = (RawRow, CompletionSummary, CheckpointDigest, RunEvent, Progress)
+"""Items that may know their step."""
+
+
+class MergeLane:
+    """One source with a look-ahead. ``cursor`` covers exactly the items taken, not those looked at.
+
+    ``step`` is that of the newest item looked at that has one; ``blocked`` says that the next item is being worked out
+    by another process.
+    """
+
+    def __init__(self, source: OpenedSource, reading: SourceReading) -> None:
+        self.source = source
+        self.step = 0
+        self.blocked = self._exhausted = False
+        self._reading, self._items = reading, reading.items(source)
+        self._ahead: deque[tuple[Cursor | None, Item | RawBlock]] = deque()
+
+    def look(self) -> Item | None:
+        """The next item; None where there is none, or none yet."""
+        if not self._ahead and not self._look_on():
+            return None
+        item = self._single()
+        step = item.step if isinstance(item, WITH_STEP) else None
+        self.step = self.step if step is None else step
+        return item
+
+    def take(self) -> Item:
+        """The item that ``look`` gave."""
+        item = self._single()
+        self._ahead.popleft()
+        return item
+
+    def rest(self) -> Iterator[Item | RawBlock | None]:
+        """All that is left, without looking ahead, rows in blocks where they came so; None while blocked."""
+        while self._ahead:
+            yield self._ahead.popleft()[1]
+        yield from self._items
+        self._exhausted = True
+
+    def before(self, step: int) -> Iterator[Item | None]:
+        """The items before the first train row of this step or a later one; None while blocked."""
+        while True:
+            item = self.look()
+            if item is None and not self.blocked:
+                return
+            if item is not None and _is_train_row(item) and self.step >= step:
+                return
+            yield self.take() if item is not None else None
+
+    def row_ahead(self, most: int | None = None) -> RawRow | None:
+        """The next train row (reads up to it, or so many items at most); None where none comes."""
+        row = _first_train_row(self._ahead)
+        while row is None and (most is None or len(self._ahead) < most):
+            known = len(self._ahead)
+            if not self._look_on():
+                break
+            row = _first_train_row(islice(self._ahead, known, None))
+        return row
+
+    @property
+    def ended(self) -> bool:
+        """Whether all was taken."""
+        return self._exhausted and not self._ahead
+
+    def cursor(self) -> Cursor | None:
+        """Where reading would continue after the items taken."""
+        return self._ahead[0][0] if self._ahead else self._reading.cursor(self.source)
+
+    def _look_on(self) -> bool:
+        """Look at one item more; whether there was one."""
+        if self._exhausted:
+            return False
+        before = self._reading.cursor(self.source)
+        try:
+            item = next(self._items)
+        except StopIteration:
+            self._exhausted, self.blocked = True, False
+            return False
+        self.blocked = item is None
+        if item is not None:
+            self._ahead.append((before, item))
+        return item is not None
+
+    def _single(self) -> Item:
+        """The first item ahead; a block there is taken apart first."""
+        before, item = self._ahead[0]
+        if isinstance(item, RawBlock):
+            self._ahead.popleft()
+            self._ahead.extendleft((before, row) for row in reversed(tuple(item.rows())))
+            return self._single()
+        return item
+
+
+class ChannelMerge:
+    """All items of the sources of a run, one after the other.
+
+    The primary channel (the best-ranked with rows) is the clock: an item of another channel comes when the primary has
+    reached its step, and just before the first later primary row, so that steps which the primary lacks can be filled.
+    Channels of the primary kind without rows (a job's error stream, say) follow that clock as well. Before
+    the primary's first step a channel that begins earlier is the clock, and once the primary has ended, one that has
+    later steps: the best-ranked of those. Configuration comes first.
+
+    ``cursors`` may be taken while ``safe``: no item was taken from a source that was not given out.
+
+    Args:
+        sources: the opened channels.
+        reading: how they are read.
+        trusts: whether a channel of this name may be the clock after the first one.
+    """
+
+    def __init__(self, sources: Sequence[OpenedSource], reading: SourceReading, trusts: Callable[[str], bool]) -> None:
+        self._reading, self._trusts = reading, trusts
+        self._clock: Sequence[MergeLane] = ()
+        self._last: int | None = None
+        self._early = [MergeLane(source, reading) for source in sources if source.early]
+        self._lanes = [MergeLane(source, reading) for source in sources if not source.early]
+        self.safe = True
+
+    def cursors(self) -> dict[str, Cursor]:
+        """Where each source would continue after the items given out; empty where reading is never resumed."""
+        places = {lane.source.name: lane.cursor() for lane in (*self._early, *self._lanes)}
+        return {name: place for name, place in places.items() if place is not None}
+
+    def items(self) -> Iterator[Item | RawBlock | None]:
+        """The items in order; None: another process works on the next one, ask again later.
+
+        Rows come in blocks where no other channel has anything to put between them.
+        """
+        for lane in self._early:
+            yield from lane.rest()
+        yield from self._rows(self._lanes, None)
+        while primary := self._going_on():
+            yield ChannelElected(Stream.TRAIN, primary[0].source.name, "continues where better channels ended")
+            yield from self._follow(primary, None)
+        for lane in self._lanes:
+            yield from lane.rest()
+
+    def _rows(self, lanes: Sequence[MergeLane], until: int | None) -> Iterator[Item | RawBlock | None]:
+        """The rows of the best of some channels, up to a step, after those of channels that begin before it."""
+        primary = _best(lanes, lambda lane: _begins(lane, until))
+        if not primary:
+            return
+        others = [lane for lane in lanes if lane not in primary and lane.source.segment <= primary[0].source.segment]
+        first = primary[0].row_ahead()
+        if first is not None and first.step is not None:
+            yield from self._rows(others, first.step)
+        yield ChannelElected(Stream.TRAIN, primary[0].source.name, "best channel with rows")
+        yield from self._follow(primary, until)
+
+    def _going_on(self) -> list[MergeLane]:
+        """The best channels with rows beyond the last step, where the clock before has ended."""
+        last = self._last
+        if last is None or not all(self._reading.ended(lane.source) for lane in self._clock):
+            return []
+        return _best(self._lanes, lambda lane: self._trusts(lane.source.name) and _begins(lane, None, last))
+
+    def _follow(self, primary: Sequence[MergeLane], until: int | None) -> Iterator[Item | RawBlock | None]:
+        """The items of the primary before a step, with those of other channels in their places."""
+        sides = [lane for lane in self._lanes if lane not in primary]
+        chained = len({lane.source.segment for lane in primary}) > 1
+        self._clock = primary
+        for lane in primary:
+            for item in _rows_beside(sides, lane.rest()) if until is None else lane.before(until):
+                self._last = item.step if isinstance(item, RawRow) else self._last
+                if isinstance(item, RawBlock):
+                    self._last = item.steps[-1]
+                sides[:] = [side for side in sides if not side.ended]
+                if sides and isinstance(item, RawRow) and item.step is not None:
+                    last_segment = lane.source.segment if chained else None
+                    yield from self._before(item.step, lane.source.segment, sides)
+                    self.safe = True
+                    yield item
+                    yield from self._reached(item.step, last_segment, sides)
+                else:
+                    yield item
+
+    def _before(self, step: int, segment: int, sides: Sequence[MergeLane]) -> Iterator[Item | None]:
+        """Items of other channels that lie before a primary row, which has been read and not been given out."""
+        self.safe = False
+        for side in sides:
+            yield from _wait(side)
+            while side.look() is not None and side.source.segment <= segment and side.step < step:
+                yield side.take()
+                yield from _wait(side)
+
+    @staticmethod
+    def _reached(step: int, last_segment: int | None, sides: Sequence[MergeLane]) -> Iterator[Item | None]:
+        """Items of other channels whose step the primary has reached; ``last_segment``: none of later ones."""
+        for side in sides:
+            yield from _wait(side)
+            while side.look() is not None and side.step <= step:
+                if last_segment is not None and side.source.segment > last_segment:
+                    break
+                yield side.take()
+                yield from _wait(side)
+
+
+def one_by_one(items: Iterator[Item | RawBlock | None]) -> Iterator[Item | None]:
+    """The items, with all blocks taken apart: for those who keep every row."""
+    for item in items:
+        if isinstance(item, RawBlock):
+            yield from item.rows()
+        else:
+            yield item
+
+
+def _rows_beside(
+    sides: Sequence[MergeLane], items: Iterator[Item | RawBlock | None]
+) -> Iterator[Item | RawBlock | None]:
+    """The items, with blocks taken apart as long as there are other channels."""
+    for item in items:
+        if isinstance(item, RawBlock) and sides:
+            yield from item.rows()
+        else:
+            yield item
+
+
+def _wait(side: MergeLane) -> Iterator[None]:
+    while side.look() is None and side.blocked:
+        yield None
+
+
+def _best(lanes: Sequence[MergeLane], chosen: Callable[[MergeLane], bool]) -> list[MergeLane]:
+    """The chosen ones of the best-ranked kind that has any, by segment; the others are not asked."""
+    for kind in sorted({lane.source.kind for lane in lanes if lane.source.kind is not None}):
+        found = [lane for lane in lanes if lane.source.kind is kind and chosen(lane)]
+        if found:
+            return sorted(found, key=lambda lane: lane.source.segment)
+    return []
+
+
+def _begins(lane: MergeLane, until: int | None, after: int | None = None) -> bool:
+    """Whether a train row comes; with bounds, whether the next one lies before the one step and after the other."""
+    if lane.ended:
+        return False
+    if until is None and after is None:
+        return lane.row_ahead() is not None
+    row = lane.row_ahead(MOST_AHEAD)
+    step = None if row is None else row.step
+    return step is not None and (until is None or step < until) and (after is None or step > after)
+
+
+def _first_train_row(items: Iterable[tuple[Cursor | None, Item | RawBlock]]) -> RawRow | None:
+    for _, item in items:
+        if isinstance(item, RawBlock):
+            return next(item.rows())
+        if _is_train_row(item):
+            return item
+    return None
+
+
+def _is_train_row(item: Item) -> TypeGuard[RawRow]:
+    return isinstance(item, RawRow) and item.stream is not Stream.EVAL

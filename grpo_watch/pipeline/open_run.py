@@ -1,0 +1,260 @@
+"""Opens the channels that discovery found: one source each, and the items that announce them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from grpo_watch.engine.records import ChannelKind, ChannelOpened, Cursor, Item, Scalar
+from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.pipeline.unread_evidence import unread_evidence
+from grpo_watch.sources.base import Source, SourceStats
+from grpo_watch.sources.checkpoints.probe_source import ProbeSource
+from grpo_watch.sources.checkpoints.source import CheckpointSource
+from grpo_watch.sources.checkpoints.weights import UNHURRIED, ReadLimits
+from grpo_watch.sources.completions.dump_folder_source import CompletionDumpsSource
+from grpo_watch.sources.completions.jsonl_source import CompletionsJsonlSource
+from grpo_watch.sources.completions.parquet import CompletionsParquetSource
+from grpo_watch.sources.completions.wandb_tables import WandbTablesSource
+from grpo_watch.sources.console.notebook import NotebookSource
+from grpo_watch.sources.console.source import ConsoleSource
+from grpo_watch.sources.deferred import Submit
+from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
+from grpo_watch.sources.discovery.tracker_runs import run_name
+from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.rows.json_document import JsonDocumentSource
+from grpo_watch.sources.rows.jsonl import JsonlSource
+from grpo_watch.sources.rows.jsonl_pieces import JsonlPiecesSource
+from grpo_watch.sources.rows.trainer_state import TrainerStateSource
+from grpo_watch.sources.settings.run_config import RunConfigSource, from_user
+from grpo_watch.sources.tables.html_table import table_source
+from grpo_watch.sources.trackers.console_tables import ConsoleTables
+from grpo_watch.sources.trackers.tfevents import TfeventsSource
+from grpo_watch.sources.trackers.trackio import TrackioSource
+from grpo_watch.sources.trackers.wandb_offline import WandbOfflineSource
+
+KINDS: Mapping[ChannelContent, ChannelKind] = {
+    ChannelContent.JSONL: ChannelKind.JSONL,
+    ChannelContent.CONSOLE: ChannelKind.CONSOLE,
+    ChannelContent.TRAINER_STATE: ChannelKind.TRAINER_STATE,
+    ChannelContent.TFEVENTS: ChannelKind.TFEVENTS,
+    ChannelContent.WANDB_OFFLINE: ChannelKind.WANDB,
+    ChannelContent.TRACKIO: ChannelKind.TRACKIO,
+    ChannelContent.WANDB_API: ChannelKind.WANDB,
+    ChannelContent.TABLE: ChannelKind.JSONL,
+    ChannelContent.NOTEBOOK: ChannelKind.CONSOLE,
+    ChannelContent.JSON_DOCUMENT: ChannelKind.TRAINER_STATE,
+    ChannelContent.JSONL_PIECES: ChannelKind.JSONL,
+}
+"""The channels that give metric rows."""
+
+SIMPLE: Mapping[ChannelContent, Callable[[str, Path, Sequence[Path], int, Cursor | None], Source]] = {
+    ChannelContent.JSONL_PIECES: JsonlPiecesSource,
+    ChannelContent.TRAINER_STATE: TrainerStateSource,
+    ChannelContent.RUN_CONFIG: RunConfigSource,
+    ChannelContent.TFEVENTS: TfeventsSource,
+    ChannelContent.PROBE: ProbeSource,
+    ChannelContent.NOTEBOOK: NotebookSource,
+    ChannelContent.JSON_DOCUMENT: JsonDocumentSource,
+}
+"""Sources that need nothing but their file."""
+MAPPED: Mapping[
+    ChannelContent, Callable[[str, Path, Sequence[Path], int, Cursor | None, Mapping[str, str]], Source]
+] = {
+    ChannelContent.JSONL: JsonlSource,
+    ChannelContent.TABLE: table_source,
+}
+"""Sources whose columns a user may have to explain."""
+COMPLETIONS = frozenset(
+    {ChannelContent.COMPLETIONS_JSONL, ChannelContent.COMPLETIONS_PARQUET, ChannelContent.COMPLETION_DUMPS}
+)
+"""Where a run has one of these, the tables that it logs to wandb as well are not read."""
+SHOW_TEXTS = COMPLETIONS | {ChannelContent.WANDB_OFFLINE, ChannelContent.WANDB_TABLES, ChannelContent.TRACKIO}
+"""Channels beside which the tables that TRL prints to the console show nothing new."""
+PER_STEP: Mapping[ChannelContent, type[CompletionsParquetSource | CompletionDumpsSource | WandbTablesSource]] = {
+    ChannelContent.COMPLETIONS_PARQUET: CompletionsParquetSource,
+    ChannelContent.COMPLETION_DUMPS: CompletionDumpsSource,
+    ChannelContent.WANDB_TABLES: WandbTablesSource,
+}
+"""Folders with one file of completions per step."""
+STEP = "step"
+"""What ``columns`` calls the step, which is no metric."""
+
+
+@runtime_checkable
+class NamesStep(Protocol):
+    """A source that may be given the name of the key that holds the step."""
+
+    step_column: str
+
+
+@dataclass(slots=True)
+class OpenedSource:
+    """A source with what the drivers must know of it. ``early`` sources are read before all others (configuration)."""
+
+    source: Source
+    what: str
+    kind: ChannelKind | None
+    segment: int
+    path: Path
+    early: bool = False
+
+    @property
+    def name(self) -> str:
+        """The channel's name."""
+        return self.source.name
+
+    @property
+    def stats(self) -> SourceStats:
+        """What the source read and skipped so far."""
+        return self.source.stats
+
+
+@dataclass(slots=True)
+class OpenedRun:
+    """All opened channels of one run."""
+
+    name: str
+    sources: list[OpenedSource] = field(default_factory=list)
+    announcements: list[Item] = field(default_factory=list)
+
+    def modified(self) -> Iterator[tuple[str, float]]:
+        """When each metric channel's file was last written (Unix seconds)."""
+        for source in self.sources:
+            if source.kind is not None:
+                try:
+                    yield source.name, source.path.stat().st_mtime
+                except OSError:
+                    continue
+
+    def close(self) -> None:
+        """Free all file handles."""
+        for source in self.sources:
+            source.source.close()
+
+
+def open_run(  # noqa: PLR0913  all that a run is opened with
+    found: FoundRun,
+    pipeline: Pipeline,
+    settings: Mapping[str, Scalar] | None = None,
+    cursors: Mapping[str, Cursor] | None = None,
+    submit: Submit | None = None,
+    *,
+    crew: Submit | None = None,
+    examples: KeptTexts = KeptTexts.EXCERPT,
+    columns: Mapping[str, str] | None = None,
+    care: ReadLimits = UNHURRIED,
+) -> OpenedRun:
+    """Open every readable channel of a run.
+
+    Args:
+        found: what discovery found.
+        pipeline: asked for the group size once the configuration is known.
+        settings: the user's (``--set``); they win over everything read.
+        cursors: where reading continues, by channel name.
+        submit: runs heavy work elsewhere (checksums, Parquet); None runs it in place.
+        crew: reads dumped completions in several processes, and is waited for (see ``children.process_pool``).
+        examples: what is kept of completions.
+        columns: canonical metric (or ``step``) → what the run's own logs call it.
+        care: how weights are read.
+    """
+    opened = OpenedRun(found.name)
+    pipeline.state(found.name).refused = unread_evidence(found)
+    builder = _Builder(
+        found, pipeline, cursors or {}, submit, crew, examples=examples, columns=columns or {}, care=care
+    )
+    named = {name: column for name, column in (columns or {}).items() if name != STEP}
+    if settings or named:
+        opened.announcements.append(replace(from_user(settings or {}), columns=named))
+    for channel in found.channels:
+        made = builder.build(channel)
+        if made is not None:
+            opened.sources.append(made)
+            kind = KINDS.get(channel.what)
+            if kind is not None:
+                opened.announcements.append(
+                    ChannelOpened(channel.name, kind, channel.segment, channel.shows_end, channel.in_folder)
+                )
+    return opened
+
+
+class _Builder:
+    """Makes the source of a channel."""
+
+    def __init__(  # noqa: PLR0913  what sources are made with
+        self,
+        found: FoundRun,
+        pipeline: Pipeline,
+        cursors: Mapping[str, Cursor],
+        submit: Submit | None,
+        crew: Submit | None,
+        *,
+        examples: KeptTexts,
+        columns: Mapping[str, str],
+        care: ReadLimits,
+    ) -> None:
+        self.care = care
+        self.examples, self.columns = examples, columns
+        self.found = found
+        self.roots = found.roots or (found.root,)
+        self.pipeline = pipeline
+        self.cursors = cursors
+        self.submit, self.crew = submit, crew
+
+    def build(self, channel: FoundChannel) -> OpenedSource | None:
+        """The opened source, or None for a channel without a reader."""
+        if channel.opens is None:
+            source = self._source(channel)
+        else:
+            cursor = self.cursors.get(channel.name)
+            source = channel.opens(channel.name, self._group_size, channel.segment, cursor, self.examples)
+        if source is None:
+            return None
+        if STEP in self.columns and isinstance(source, NamesStep):
+            source.step_column = self.columns[STEP]
+        early = channel.what is ChannelContent.RUN_CONFIG
+        return OpenedSource(source, channel.what.value, KINDS.get(channel.what), channel.segment, channel.path, early)
+
+    def _group_size(self) -> int | None:
+        size = self.pipeline.state(self.found.name).number("num_generations")
+        return int(size) if size is not None else None
+
+    def _logged(self, channel: FoundChannel, cursor: Cursor | None) -> Source:
+        """What the job logged to a tracker's files: rows, settings and completions in one."""
+        common = (channel.name, channel.path, self.roots)
+        if channel.what is ChannelContent.TRACKIO:
+            run = run_name(channel.name)
+            return TrackioSource(*common, run, self._group_size, channel.segment, cursor, examples=self.examples)
+        tables = not COMPLETIONS & {other.what for other in self.found.channels}
+        return WandbOfflineSource(
+            *common, self._group_size, channel.segment, cursor, examples=self.examples, tables=tables
+        )
+
+    def _console(self) -> Callable[[str, Path, Sequence[Path], int, Cursor | None], Source]:
+        """The source of a console: tables that are printed count where no other channel shows completions."""
+        alone = SHOW_TEXTS.isdisjoint(other.what for other in self.found.channels)
+        tables = partial(ConsoleTables, examples=self.examples) if alone else None
+        return partial(ConsoleSource, tables=tables)
+
+    def _source(self, channel: FoundChannel) -> Source | None:
+        name, path, segment = channel.name, channel.path, channel.segment
+        common = (name, path, self.roots)
+        cursor = self.cursors.get(name)
+        simple = self._console() if channel.what is ChannelContent.CONSOLE else SIMPLE.get(channel.what)
+        if simple is not None:
+            return simple(*common, segment, cursor)
+        mapped = MAPPED.get(channel.what)
+        if mapped is not None:
+            return mapped(*common, segment, cursor, self.columns)
+        if channel.what is ChannelContent.COMPLETIONS_JSONL:
+            return CompletionsJsonlSource(*common, self._group_size, segment, cursor, self.examples, self.crew)
+        per_step = PER_STEP.get(channel.what)
+        if per_step is not None:
+            return per_step(*common, self._group_size, segment, cursor, self.examples, self.crew or self.submit)
+        if channel.what in {ChannelContent.WANDB_OFFLINE, ChannelContent.TRACKIO}:
+            return self._logged(channel, cursor)
+        checkpoints = channel.what is ChannelContent.CHECKPOINTS
+        return CheckpointSource(*common, segment, cursor, self.submit, self.care) if checkpoints else None

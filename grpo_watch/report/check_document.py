@@ -1,0 +1,151 @@
+"""Turns run snapshots into the documents that scripts read (``check --format json``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from grpo_watch.engine.diagnosis import Finding
+from grpo_watch.engine.records import Severity
+from grpo_watch.engine.rule_views import RuleStatus
+from grpo_watch.engine.snapshot import UNJUDGED, RunSnapshot, RunVerdict, caveats
+from grpo_watch.engine.snapshot import judged as judged  # noqa: PLC0414  reports take it from here
+from grpo_watch.report.blindness import headline
+from grpo_watch.report.finding_json import in_full, strict
+
+if TYPE_CHECKING:
+    from grpo_watch.report.series import Series
+
+SCHEMA = "grpo-watch/check/1"
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelReport:
+    """What one channel of a run gave, which shows why something was not seen."""
+
+    name: str
+    kind: str
+    records: int
+    skipped: Mapping[str, int]
+    first_bad: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """One run's snapshot, the channels it came from, files that could not be read, and notes.
+
+    ``series`` are its rows, kept only for what draws or compares them.
+    """
+
+    snapshot: RunSnapshot
+    channels: tuple[ChannelReport, ...] = ()
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    series: Series | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """How to reproduce a report: its command, our version, and when it was made (Unix seconds)."""
+
+    command: str
+    version: str
+    checked: float
+
+    @property
+    def time(self) -> str:
+        """When, as ISO 8601 in UTC, to the second."""
+        return datetime.fromtimestamp(self.checked, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def document(reports: Sequence[RunReport], problems: Sequence[str] = ()) -> dict[str, Any]:
+    """The JSON document of ``check`` (schema ``grpo-watch/check/1``); holds strict JSON values only.
+
+    ``problems`` are files and folders that could not be read and belong to no run.
+    """
+    return {"schema": SCHEMA, "runs": [_run(report) for report in reports], "problems": list(problems)}
+
+
+def _run(report: RunReport) -> dict[str, Any]:
+    snapshot = report.snapshot
+    return {
+        **brief(snapshot),
+        "max_steps": snapshot.max_steps,
+        "rows": snapshot.rows,
+        "attempts": snapshot.attempt,
+        "headline": headline(snapshot),
+        "judged": judged(snapshot),
+        "reason": snapshot.judgement.reason or None,
+        "unread": dict(snapshot.judgement.unread),
+        "guessed": dict(snapshot.judgement.guessed),
+        "early_signs": [
+            {
+                "rule": sign.rule,
+                "text": sign.text,
+                "evidence": {name: strict(value) for name, value in sign.evidence.items()},
+            }
+            for sign in snapshot.judgement.early_signs
+        ],
+        "caveats": list(caveats(snapshot)),
+        "findings": [in_full(finding, snapshot.findings) for finding in snapshot.findings],
+        "rules": [
+            {"rule": rule.rule, "status": rule.status.value, "reason": rule.reason or None} for rule in snapshot.rules
+        ],
+        "channels": [_channel(channel) for channel in report.channels],
+        "problems": [*report.problems, *report.notes],
+    }
+
+
+def brief(snapshot: RunSnapshot) -> dict[str, Any]:
+    """Which run it is, how far it came, and the verdict."""
+    return {
+        "run": snapshot.run,
+        "framework": snapshot.framework,
+        "framework_version": snapshot.version,
+        "steps": snapshot.step,
+        "verdict": snapshot.verdict.value,
+    }
+
+
+def _channel(channel: ChannelReport) -> dict[str, Any]:
+    return {
+        "name": channel.name,
+        "kind": channel.kind,
+        "records": channel.records,
+        "skipped": dict(channel.skipped),
+        "first_bad": channel.first_bad or None,
+        "problem": channel.problem or None,
+    }
+
+
+def counts(finding: Finding, snapshot: RunSnapshot) -> bool:
+    """Whether the verdict counts the finding: it lasts, or is of the run's last attempt."""
+    return finding.resolved_step is None or finding.attempt == snapshot.attempt
+
+
+def first_cause(snapshot: RunSnapshot) -> Finding | None:
+    """The finding that a person should look at first; None where the verdict is not for one."""
+    causes = [f for f in snapshot.findings if f.caused_by is None and f.severity is not Severity.INFO]
+    return next((finding for finding in causes if counts(finding, snapshot)), None)
+
+
+def exit_code(reports: Sequence[RunReport], fail_on: Severity | None) -> int:
+    """0: nothing at or above ``fail_on`` (None: never fails); 1: findings; 3: nothing could be evaluated."""
+    verdicts = [report.snapshot.verdict for report in reports]
+    if all(verdict in UNJUDGED for verdict in verdicts):
+        return 3
+    ranks = {RunVerdict.WARNING: Severity.WARNING.rank, RunVerdict.CRITICAL: Severity.CRITICAL.rank}
+    worst = max((ranks.get(verdict, -1) for verdict in verdicts), default=-1)
+    return int(fail_on is not None and worst >= fail_on.rank)
+
+
+def blind(snapshot: RunSnapshot) -> dict[str, list[str]]:
+    """Blind rules by reason, in order of first appearance."""
+    reasons: dict[str, list[str]] = {}
+    for rule in snapshot.rules:
+        if rule.status is RuleStatus.BLIND:
+            reasons.setdefault(rule.reason, []).append(rule.rule)
+    return reasons

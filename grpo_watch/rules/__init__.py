@@ -1,0 +1,1 @@
+"""Rule packs: loading, lint, tests, runbooks."""

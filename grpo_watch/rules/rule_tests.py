@@ -1,0 +1,190 @@
+"""Turns a file of rule tests (``rules/tests/*.yaml``) into tests, and runs them.
+
+A test is the block of a runbook example (see ``example_grammar.py``) with the rule it is for::
+
+    tests:
+      - rule: kl-stuck-at-zero
+        name: frozen, then it trains          # optional
+        config: {beta: 0.04}
+        series: {kl_reference: "0x30 0.01x9", learning_rate: "1e-6x39"}
+        expect: {fires: 10, severity: critical, resolves: 32}
+        at: {9: quiet, 20: critical}          # optional: the alert after the row of a step
+    never_resolve:                            # rules whose alert lasts as long as the run, and why
+      group-size-one: the configuration of a run does not change
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from grpo_watch.config.document import Document, Path_, nearest, read_document
+from grpo_watch.engine.detector import Detector
+from grpo_watch.engine.engine import Engine
+from grpo_watch.engine.monitor import Monitor
+from grpo_watch.engine.records import AlertState, Severity, Transition
+from grpo_watch.engine.rule import Rule
+from grpo_watch.errors import RuleError
+from grpo_watch.rules.example_blocks import RUN, Example, example_in, read_example
+from grpo_watch.rules.example_grammar import Expectation
+from grpo_watch.rules.runbook import Runbook
+
+
+def examples_of(runbook: Runbook) -> tuple[Example, ...]:
+    """All examples of a runbook, in order.
+
+    Raises:
+        RuleError: naming file and line of a block that can't be read.
+    """
+    return tuple(read_example(text, str(runbook.path), line) for line, text in runbook.blocks())
+
+
+def failure(example: Example, rule: Rule, detectors: Mapping[str, type[Detector]]) -> str | None:
+    """Run one example under one rule; None when it does what is expected, else one line that says what it did."""
+    transitions, monitor = transitions_of(example, rule, detectors)
+    if monitor is None:
+        return f"{example.place}: the rule is switched off"
+    if monitor.broken:
+        return f"{example.place}: the detector broke: {monitor.broken}"
+    wrong = _difference(example.expect, transitions)
+    said = "; ".join(_as_text(transition) for transition in transitions) or monitor.reason or "nothing"
+    return f"{example.place}: {wrong} (output: {said})" if wrong else None
+
+
+def transitions_of(
+    example: Example, rule: Rule, detectors: Mapping[str, type[Detector]]
+) -> tuple[list[Transition], Monitor | None]:
+    """What one rule makes of an example's records, and its monitor at the end (None: switched off for this run)."""
+    engine = Engine([rule], detectors)
+    state = engine.run(RUN)
+    state.shows_end, state.in_folder = example.shows_end, example.in_folder
+    transitions = [transition for record in example.records for transition in engine.feed(RUN, record)]
+    return transitions, next(iter(state.monitors), None)
+
+
+def _difference(expect: Expectation, transitions: list[Transition]) -> str | None:
+    fired = next((t for t in transitions if t.to_state is AlertState.FIRING), None)
+    resolved = next((t for t in transitions if t.to_state is AlertState.RESOLVED), None)
+    if expect.quiet and fired is not None:
+        return "expected to stay quiet"
+    checks = (
+        ("fire at step", expect.fires, fired.step if fired else None),
+        ("fire with first_step", expect.first_step, fired.first_step if fired else None),
+        ("fire with severity", expect.severity, fired.severity if fired else None),
+        ("resolve at step", expect.resolves, resolved.step if resolved else None),
+    )
+    for what, wanted, got in checks:
+        if wanted is not None and wanted != got:
+            return f"expected to {what} {getattr(wanted, 'value', wanted)}, got {getattr(got, 'value', got)}"
+    return None
+
+
+def _as_text(transition: Transition) -> str:
+    return f"{transition.to_state.value} at step {transition.step} ({transition.severity.value})"
+
+
+QUIET = "quiet"
+LEVELS = (QUIET, *(severity.value for severity in Severity))
+"""What a test may expect of the alert at a step."""
+
+_OWN = ("rule", "name", "at")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTest:
+    """One test of one rule; ``at`` is the alert's expected level after the records of a step."""
+
+    rule: str
+    name: str
+    example: Example
+    at: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TestFile:
+    """The tests of one file; ``never_resolve`` says why a rule has no test that resolves."""
+
+    tests: tuple[RuleTest, ...]
+    never_resolve: Mapping[str, str]
+
+    __test__ = False  # for pytest: no class of tests
+
+
+def read_tests(file: Path, rules: Mapping[str, Rule]) -> TestFile:
+    """Read a file of tests.
+
+    Args:
+        file: the YAML file.
+        rules: the rules in force, by name.
+
+    Raises:
+        RuleError: naming file, line and column of the first mistake.
+    """
+    document = read_document(file, RuleError)
+    value = document.value
+    if not isinstance(value, dict) or not isinstance(value.get("tests"), list):
+        raise RuleError("a test file holds a list under the key `tests:`", document.place_of(()))
+    for key in value:
+        if key not in {"tests", "never_resolve"}:
+            fix = nearest(key, ("tests", "never_resolve"))
+            raise RuleError(f"unknown key {key!r}", document.place_of((key,), key=True), fix)
+    lasting = value.get("never_resolve") or {}
+    for name in lasting:
+        _check_rule(name, rules, document, ("never_resolve", name))
+    tests = tuple(_test(document, ("tests", index), rules) for index in range(len(value["tests"])))
+    return TestFile(tests, {name: str(why) for name, why in lasting.items()})
+
+
+def problem(test: RuleTest, rules: Mapping[str, Rule], detectors: Mapping[str, type[Detector]]) -> str | None:
+    """Run a test; None when all is as expected, else one line with its place."""
+    rule = rules[test.rule]
+    wrong = failure(test.example, rule, detectors)
+    if wrong is not None or not test.at:
+        return wrong
+    transitions, _ = transitions_of(test.example, rule, detectors)
+    for step, wanted in test.at.items():
+        got = level_at(step, transitions)
+        if got != wanted:
+            return f"{test.example.place}: expected {wanted} at step {step}, got {got}"
+    return None
+
+
+def level_at(step: int, transitions: Sequence[Transition]) -> str:
+    """``quiet``, or the worst severity that fires after the records of a step."""
+    newest = {transition.key: transition for transition in transitions if transition.step <= step}
+    firing = [t.severity for t in newest.values() if t.to_state is AlertState.FIRING]
+    return max(firing, key=lambda severity: severity.rank).value if firing else QUIET
+
+
+def _test(document: Document, path: Path_, rules: Mapping[str, Rule]) -> RuleTest:
+    part = document.below(path)
+    if not isinstance(part.value, dict) or not isinstance(part.value.get("rule"), str):
+        raise RuleError("a test is a mapping that names its `rule:`", part.place_of(()))
+    name = _check_rule(part.value["rule"], rules, part, ("rule",))
+    block = {key: value for key, value in part.value.items() if key not in _OWN}
+    example = example_in(replace(part, value=block), part.place_of(()))
+    return RuleTest(name, str(part.value.get("name", "")), example, _levels(part))
+
+
+def _check_rule(name: str, rules: Mapping[str, Rule], document: Document, path: Path_) -> str:
+    if name not in rules:
+        raise RuleError(f"there is no rule {name!r}", document.place_of(path), nearest(name, rules))
+    return name
+
+
+def _levels(part: Document) -> dict[int, str]:
+    """The checked ``at:`` of a test, in step order."""
+    written: Any = part.value.get("at", {})
+    if not isinstance(written, dict):
+        raise RuleError("at holds `step: level` pairs", part.place_of(("at",)))
+    levels = {}
+    for step, level in written.items():
+        if not step.isdecimal():
+            raise RuleError(f"{step!r} is not a step", part.place_of(("at", step), key=True))
+        if level not in LEVELS:
+            fix = f"known are {', '.join(LEVELS)}"
+            raise RuleError(f"{level!r} is no level", part.place_of(("at", step)), fix)
+        levels[int(step)] = level
+    return dict(sorted(levels.items()))

@@ -1,1 +1,0 @@
-"""Drivers of the one pipeline: live and offline."""

@@ -1,0 +1,173 @@
+"""Recognises what a job prints besides rows: that it ends, resumes or dies, how many steps it has, whose it is."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from grpo_watch.credentials import masked
+from grpo_watch.engine.records import EventKind, Setting
+from grpo_watch.frameworks.console_marks import ConsoleMark, MarkKind, marks
+from grpo_watch.frameworks.python_literal import atom
+from grpo_watch.frameworks.setting_names import canonical_settings
+from grpo_watch.sources.console.progress_bar import title_step
+from grpo_watch.sources.settings.printed_sizes import begins, printed_sizes
+
+TRACEBACK = b"Traceback (most recent call last)"
+PREFIX = re.compile(
+    rb"(?:\[(?:rank|default)\d{1,5}\]:? ?|\(\w{1,40}(?:_\w{1,9})? pid=\d{1,9}[^)]{0,60}\) ?|\x1b\[[\d;]{0,10}m|"
+    rb"(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d (?:\[[^\]\s]{1,80}\] ?)?|\d{1,4}: (?=\S)){0,6}"
+)
+"""What torchrun, Ray, vLLM, srun and terminals put before a line of a traceback."""
+EXCEPTION = re.compile(rb"(?:\w{1,60}\.){0,10}[A-Z]\w{1,80}(?:\(\w{1,80}\))?(?::(?: .*)?)?$", re.DOTALL)
+LONGEST_TEXT = 300
+KILLED = re.compile(
+    rb"^\s{0,20}Killed\s{0,20}$|: line \d{1,9}: {0,20}\d{1,9} Killed|^\d{1,9} Killed |exitcode\s{0,10}: -9\b|SIGKILL|"
+    rb"srun: error: .{0,200}(?:Killed|Out Of Memory|Segmentation|Bus error|Aborted|Terminated)|"
+    rb"slurmstepd: error: .{0,200}(?:oom[-_ ]kill|CANCELLED)|"
+    rb"exits with return code = -\d{1,2}\b|exit (?:code|status):? (?:134|135|137|139|143)\b|DUE TO TIME LIMIT"
+)
+REWARD_NONE = b"All reward functions returned None for the following kwargs"
+REFUSED = re.compile(
+    r"divisible by|GRPO requires at least 2 generations|num_generations must be greater than 1|"
+    r"can not be both configured at the same time|must equal per_device_train_batch_size|"
+    r"steps_per_generation must be > 0|max_steps must be set to a positive value|At most one of fp16 and bf16|"
+    r"must be a multiple of `?num_generations"
+)
+"""Refusals of TRL 0.15 to 1.16, ms-swift 3.1 to 4.6, transformers and axolotl."""
+SIGNS = re.compile(
+    b"|".join(
+        (
+            rb"Traceback \(most recent|Killed|exitcode|SIGKILL|(?:srun|slurmstepd): error|DUE TO TIME",
+            rb"exits with return|exit (?:code|status)|^\s{0,12}File \"|^\S{0,60} pid=\S{0,60}\s{1,9}File \"",
+            rb"[A-Za-z](?:Error|Exception|Interrupt)\b|A worker died|Segmentation fault|Bus error",
+            rb"hit an exception|what\(\):",
+            rb"Exception (?:ignored in|in (?:thread|callback) )|--- Logging error|Task exception was|Root Cause \(",
+            rb"(?:Watchdog|watchdog) |WorkNCCL|OutOfMemoryError|: CUDA |Fatal Python|terminate called|core dumped",
+            rb"Assertion `|HYDRA_FULL_ERROR|Could not override '|Error merging override|Missing mandatory value: ",
+            rb"python[\d.]{0,5}: (?:can't open|Error while|No module)",
+            rb"divisible by|multiple of|at least 2 generations|greater than 1|be both configured|must equal per_device",
+            rb"All reward functions returned None|Step \d|Num examples = \d",
+            *dict.fromkeys(mark.sign for mark in marks() if mark.sign),
+        )
+    )
+)
+"""One search for almost every line."""
+TROUBLE = re.compile(
+    rb"[A-Za-z](?:Error|Exception|Interrupt)$|A worker|what|Segmentation|Bus|hit an|exits|exit |"
+    rb"Exception |---|Task|Root|Watchdog|watchdog|WorkNCCL|OutOf|: CUDA|Fatal|terminate|core|exitcode|divisible|"
+    rb"Assertion|HYDRA|Could not|Error merging|Missing|python|multiple|at least 2|greater|be both|must equal"
+)
+"""Signs of lines that ``Tracebacks`` takes."""
+FRAME = re.compile(rb'^\s{0,12}File "[^"\n]{1,400}", line \d{1,7}(?:, in |\s*$)')
+"""A frame: where it stands without the line that opens a traceback, that was cut off."""
+FAR = 4096
+"""Bytes of a line in which a sign may be."""
+WHOLE = re.compile(r"[0-9]{1,18}")
+LONGEST_COMMAND = 64 << 10
+FLAG = re.compile(r"--([A-Za-z_][\w.-]{0,80})(?:=(.*))?", re.DOTALL)
+ORIGIN = "command line in the log"
+
+
+NUMBERS: Mapping[MarkKind, str] = MappingProxyType(
+    {MarkKind.RESUMED: "resumed", MarkKind.TOTAL: "total", MarkKind.EPOCH: "epoch"}
+)
+"""Marks of which all is a number, and what it is."""
+
+
+class ConsoleMarkers(NamedTuple):
+    """What is recognised in a line; most is None or empty in any one."""
+
+    title: int | None = None
+    traceback: bool = False
+    trouble: bool = False
+    event: EventKind | None = None
+    text: str = ""
+    resumed: int | None = None
+    total: int | None = None
+    epoch: int | None = None
+    framework: str = ""
+    version: str | None = None
+    settings: Mapping[str, Setting] | None = None
+    sizes: Mapping[str, Setting] | None = None
+    opens: bool = False
+
+
+def find_markers(data: bytes) -> ConsoleMarkers | None:
+    """What is recognised in a line; None for almost every line."""
+    sign = SIGNS.search(data, 0, FAR)
+    if sign is None:
+        return None
+    if (step := title_step(data)) is not None:
+        return ConsoleMarkers(title=step)
+    if TRACEBACK in data[:FAR] or sign[0].endswith(b'File "'):
+        return ConsoleMarkers(traceback=TRACEBACK in data[:FAR] or FRAME.search(data, 0, FAR) is not None)
+    if REWARD_NONE in data or KILLED.search(data, 0, FAR):
+        event = EventKind.REWARD_NONE if REWARD_NONE in data else EventKind.KILLED
+        return ConsoleMarkers(event=event, text=readable(data))
+    return ConsoleMarkers(trouble=True) if TROUBLE.match(sign[0]) else _of_frameworks(data)
+
+
+def _of_frameworks(data: bytes) -> ConsoleMarkers:
+    if (found := _first(data, MarkKind.FINISHED)) is not None:
+        return ConsoleMarkers(event=EventKind.FINISHED, framework=found[0].framework)
+    for kind, field in NUMBERS.items():
+        if (found := _first(data, kind)) is not None:
+            number: dict[str, Any] = {field: int(found[1][1])}
+            return ConsoleMarkers(**number)
+    if (found := _first(data, MarkKind.COMMAND)) is not None:
+        mark, command = found
+        if (settings := command_settings(data[command.end() :], mark.framework)) is not None:
+            return ConsoleMarkers(framework=mark.framework, settings=settings)
+    if (found := _first(data, MarkKind.VERSION)) is not None:
+        return ConsoleMarkers(framework=found[0].framework, version=found[1][1].decode())
+    found = _first(data, MarkKind.NAME)
+    framework = found[0].framework if found is not None else ""
+    return ConsoleMarkers(framework=framework, sizes=printed_sizes(data), opens=begins(data))
+
+
+def _first(data: bytes, kind: MarkKind) -> tuple[ConsoleMark, re.Match[bytes]] | None:
+    for mark in marks(kind):
+        if (found := mark.pattern.search(data)) is not None:
+            return mark, found
+    return None
+
+
+def command_settings(arguments: bytes, framework: str) -> dict[str, Setting] | None:
+    """The settings in the arguments of a command line that ``set -x`` or a launcher printed; None where there are none.
+
+    Dashes of flags count as underscores. Nothing is run.
+    """
+    if len(arguments) > LONGEST_COMMAND:
+        return None
+    try:
+        words = shlex.split(arguments.decode("utf-8", "replace"), posix=True)
+    except ValueError:  # a quote that is not closed: the command continues in the next line
+        return None
+    given: dict[str, object] = {}
+    for place, word in enumerate(words):
+        flag = FLAG.fullmatch(word)
+        if flag is None:
+            continue
+        following = words[place + 1] if place + 1 < len(words) else "--"
+        text = flag[2] if flag[2] is not None else None if following.startswith("--") else following
+        given[flag[1].replace("-", "_")] = True if text is None else int(text) if WHOLE.fullmatch(text) else atom(text)
+    return canonical_settings(given, framework, ORIGIN) or None
+
+
+def exception(line: bytes) -> str | None:
+    """``Type: message`` if the line is the last of a traceback, None if it is part of it or something else."""
+    begin = PREFIX.match(line)
+    rest = line[begin.end() if begin is not None else 0 :][:4096]
+    if not rest or rest[:1].isspace() or EXCEPTION.match(rest) is None:
+        return None
+    return readable(rest)
+
+
+def readable(text: bytes) -> str:
+    """At most 300 characters for people, on one line, without control characters and what looks like a credential."""
+    decoded = re.sub(r"\x1b\[[\d;?]{0,10}[A-Za-z]", "", text[:4096].decode("utf-8", "replace"))
+    return masked(" ".join("".join(c if c.isprintable() else " " for c in decoded).split()))[:LONGEST_TEXT]

@@ -1,0 +1,395 @@
+"""Turns the pieces of a console log, one by one, into rows, progress and signs of trouble."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from grpo_watch.engine.records import EventKind, Item, RunConfig, Scalar
+from grpo_watch.frameworks import row_numbers
+from grpo_watch.frameworks.framework_tables import frameworks
+from grpo_watch.frameworks.line_reader import LineLayout, MetricLine
+from grpo_watch.frameworks.python_literal import dictionaries
+from grpo_watch.frameworks.setting_names import canonical_settings, framework_of_settings
+from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.console.collector_prefixes import Envelope
+from grpo_watch.sources.console.framework_lines import FrameworkLines, FrameworkRows
+from grpo_watch.sources.console.markers import (
+    REFUSED,
+    TRACEBACK,
+    find_markers,
+    readable,
+)
+from grpo_watch.sources.console.progress_bar import percent_of_bar, title_step, training_bar
+from grpo_watch.sources.console.rows import ConsoleRows, PendingRow
+from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
+from grpo_watch.sources.own_loops.fields import step_before
+from grpo_watch.sources.own_loops.lines import begins_own_row
+from grpo_watch.sources.own_loops.rows import OwnRows
+from grpo_watch.sources.settings.config_files import arguments
+from grpo_watch.sources.settings.printed_config import PrintedArguments, PrintedConfig
+from grpo_watch.sources.settings.printed_sizes import PRINTED
+from grpo_watch.sources.settings.run_config import FROM_ARGUMENTS
+from grpo_watch.sources.tables.text_tables import TextTables
+
+WIPE = 16
+"""Spaces with which tqdm wipes a bar are as many as the bar is long; the shortest has more than 16 characters."""
+TABLE = b"\xe2\x94"
+"""How the lines of TRL's table of completions begin (box drawing); what is in them is model text."""
+FRAGMENT = re.compile(rb"\{\s{0,4}['\"](?:loss|train_runtime|eval_loss|grad_norm|reward)['\"]:")
+"""A row whose end is missing: printed over several lines, or cut by a bar."""
+PANEL = b"\xe2\x94\x80 Step "
+"""In the title of such a table."""
+LONGEST_FRAGMENT = 64 << 10
+LONGEST_TITLE = 200
+"""Bytes before a dictionary in which its step may stand."""
+STRANGE = 80
+"""Characters reported of a line that looks like a row of some framework."""
+
+LEFT_OUT = "journalctl wrote null for a line of more than 4096 bytes: write the log with `journalctl --all -o json`"
+
+
+class ConsoleParser(ConsoleRows):
+    """Takes the pieces of a console log one by one and gives their items."""
+
+    def __init__(
+        self,
+        name: str,
+        segment: int,
+        stats: SourceStats,
+        state: Mapping[str, Scalar],
+        tables: TextTables | None = None,
+    ) -> None:
+        super().__init__(name, segment, state)
+        self._tables = tables
+        self.stats = stats
+        self._envelope, self._lines, self._config = Envelope(), FrameworkLines(state), PrintedConfig()
+        self._arguments = PrintedArguments()
+        self._own = OwnRows(state)
+        self._fragment = b""
+        self._errors, self._strange = Tracebacks(state), ""
+        self._drawn, self._bar_of = b"", training_bar(b"")
+
+    def state(self) -> dict[str, Scalar]:
+        """What has to be remembered across a restart while idle."""
+        return {
+            **super().state(),
+            **self._lines.state(),
+            **self._errors.state(),
+            **self._own.state(),
+            **self._of_tables(),
+        }
+
+    def _of_tables(self) -> Mapping[str, Scalar]:
+        return self._tables.state() if self._tables is not None else {}
+
+    def feed(self, data: bytes, seen: float | None) -> list[Item]:
+        """The items of one piece (what is between two carriage returns or line ends)."""
+        self._out, self._seen, self._savable = [], seen, self.idle and self.resumable
+        left_out = self._envelope.left_out
+        pieces = self._envelope.take(data)
+        if self._envelope.left_out > left_out:
+            self.stats.skip(Skip.LOST, LEFT_OUT)
+        if len(pieces) != 1:
+            self._save()
+        for piece in pieces:
+            if self._tables is not None and (self._tables.open or PANEL in piece):
+                self._completions(piece, self._tables)
+            self._piece(piece)
+        self._settle()
+        return self._out
+
+    @property
+    def settled(self) -> bool:
+        """Whether bars and rows are no more than they look like: nothing is held back, no other shape is looked for."""
+        plain = self.idle and self.steps.total is not None and not self.steps.over and self._lines.no_numbers
+        return plain and not self._may_be_own and not self._errors.inside
+
+    @property
+    def between_rows(self) -> bool:
+        """Whether nothing is held back in the log of a framework that is known."""
+        return self.idle and bool(self.framework)
+
+    def layout(self, line: bytes) -> LineLayout | None:
+        """How a row of a framework's own looks, where it is the only thing in its line."""
+        return self._lines.layout(line) if b"%" not in line and line[-1:] != b"(" else None
+
+    def take_row(self, row: MetricLine) -> list[Item]:
+        """The items of such a row, which comes while nothing is held back."""
+        self._out, self._seen = [], None
+        self.went_on()
+        self._line(row)
+        return self._out
+
+    def went_on(self) -> None:
+        """A row came: whatever failed before it did not end the job."""
+        self._errors.clear()
+        self.reported.clear()
+
+    def _settle(self) -> None:
+        """Whether anything is held back now."""
+        waits = self._held or self._fragment or self._errors.open
+        waits = waits or (self._tables is not None and self._tables.open)
+        self.idle = not (waits or self._lines.held or self._envelope.open or self._printing or self._sizes.open)
+
+    def _piece(self, data: bytes) -> None:
+        if self.idle and data.isspace():
+            self.steps.wiped = self.steps.wiped or len(data) >= WIPE
+            return
+        if self._sizes.open:
+            self._sized(data)
+        if not data or self._configured(data) or self._of_framework(data):
+            return
+        if self._fragment:
+            data = self._join(data)
+        if b"{" in data and data[:2] != TABLE:
+            self._with_braces(data)
+        elif percent_of_bar(data) >= 0:
+            self._with_bar(data)
+        elif data.isspace():
+            self.steps.wiped = self.steps.wiped or len(data) >= WIPE
+        elif not self._of_own_loop(data):
+            if not (self.steps.rows or self._held) and row_numbers.headless(data):
+                self.stats.skip(Skip.TRUNCATED, "the log begins inside a row, which is not read")
+            self._text(data)
+
+    def _completions(self, data: bytes, tables: TextTables) -> None:
+        """A line of a table of completions."""
+        if tables.open:
+            summary = tables.feed(data, self.stats, self._seen)
+            self._out += [summary] if summary is not None else []
+        elif tables.begins(data):
+            self._save()
+
+    @property
+    def _printing(self) -> bool:
+        return self._config.open or self._arguments.open
+
+    def _configured(self, data: bytes) -> bool:
+        """Whether the piece is a part of a configuration that the job prints."""
+        if data[:1] != b"{" and data[-1:] != b"(" and not self._printing:
+            return False
+        if self._arguments.open or self._arguments.begins(data):
+            return self._argued(data)
+        if not self._config.open and not self._config.begins(data):
+            return False
+        self._save()
+        own, leaves = self._config.feed(data)
+        whose = framework_of_settings(leaves) if leaves is not None else None
+        if whose is not None and leaves is not None:
+            self.framework = self.framework or whose
+            settings = canonical_settings(leaves, whose, PRINTED)
+            self._out.append(RunConfig(whose, None, settings, self.name, self.segment, FROM_ARGUMENTS))
+        return own
+
+    def _argued(self, data: bytes) -> bool:
+        """Whether the piece is a part of the arguments that the job prints."""
+        self._save()
+        own, text = self._arguments.feed(data)
+        if text is not None and (found := arguments(text, PRINTED)).settings:
+            config = RunConfig(found.framework, found.version, found.settings, self.name, self.segment, FROM_ARGUMENTS)
+            self._out.append(config)
+        return own
+
+    def _of_framework(self, data: bytes) -> bool:
+        """Whether the piece belongs to a framework that prints rows in lines of its own (a bar may precede them)."""
+        held, lines = self._lines.held, self._lines
+        if not held and (data[:2] == TABLE or not lines.may_begin(data)):
+            return False
+        taken = lines.feed(data)
+        if taken is None:
+            if not self._errors.inside:  # code that a traceback quotes is no row
+                self._strange = self._strange or readable(data)[:STRANGE]
+            return False
+        self._save()
+        if (bar := training_bar(data)[0]) is not None:
+            self._bar(bar)
+        elif held and TRACEBACK in data:
+            self._text(data)
+        self._taken(taken)
+        return True
+
+    @property
+    def _may_be_own(self) -> bool:
+        """Whether rows of an own loop may stand in this log: one that no framework is known to write."""
+        table = frameworks().get(self.framework)
+        if (table is not None and not table.any_loop) or (self.steps.rows > 1 and not self._own.sure):
+            return False
+        return not self._errors.inside
+
+    def _of_own_loop(self, data: bytes) -> bool:
+        """Whether the piece completes rows that an own loop prints."""
+        return self._may_be_own and data[:2] != TABLE and self._own_rows(data, self._own.line)
+
+    def _own_rows(self, data: bytes, read: Callable[[bytes], Sequence[MetricLine]]) -> bool:
+        before = self.state() if self._savable else {}
+        rows = read(data)
+        if rows and self._savable:
+            self.saved, self._savable = before, False
+        for row in rows:
+            self.went_on()
+            self._line(row)
+        return bool(rows)
+
+    def _taken(self, taken: FrameworkRows) -> None:
+        for line in taken.rows:
+            self._name_framework(taken.framework)
+            self.went_on()
+            self._line(line)
+
+    def _line(self, line: MetricLine) -> None:
+        """A complete row of a framework's own reader."""
+        if line.lost:
+            self.stats.skip(Skip.TRUNCATED, f"step {line.step}: the row breaks off inside a value, which is not read")
+        held = PendingRow(dict(line.values), line.stream, self._seen, line.max_steps, line.resolution)
+        if line.step is not None:
+            self._named(line.step, held)
+        else:
+            self._unnamed(held)
+
+    def flush(self, seen: float | None) -> list[Item]:
+        """The items of what is held back, as if nothing more could show its step."""
+        self._out, self._seen = [], seen
+        for piece in self._envelope.flush():
+            self._piece(piece)
+        if (taken := self._lines.flush()) is not None:
+            self._taken(taken)
+        for row in self._own.flush():
+            self._line(row)
+        self._release()
+        for printed in (self._config, self._arguments, self._sizes):
+            printed.drop()
+        if self._strange and not (self.framework or self.steps.rows):
+            self.stats.skip(
+                Skip.NOT_A_ROW, f"no row could be read; the first line that looks like one: {self._strange}"
+            )
+            self._strange = ""
+        if self._fragment:
+            self.stats.skip(Skip.TRUNCATED, "the log ends inside a row")
+        sign = self._errors.flush()
+        if not (self._errors.implied and self.reported):
+            self._sign(sign)
+        self._fragment, self.idle = b"", True
+        return self._out
+
+    def _with_bar(self, data: bytes) -> None:
+        """A bar, which may show metrics in a log that has no other rows."""
+        if self._may_be_own:
+            self._own_rows(data, self._own.bar_or_line)
+        self._bar_and_text(data)
+
+    def _with_braces(self, data: bytes) -> None:
+        """Text with at least one brace: a row of an own loop that has a dictionary in it, or rows as dictionaries."""
+        if not (self._may_be_own and begins_own_row(data) and self._of_own_loop(data)):
+            self._with_rows(data)
+
+    def _with_rows(self, data: bytes) -> None:
+        """Text with at least one brace: rows, with bars or text around them."""
+        self._save()
+        behind = 0
+        for found in dictionaries(data):
+            if found.row is None:
+                if FRAGMENT.match(data, found.start):
+                    self._before(data[behind : found.start])
+                    self._fragment = data[found.start :][:LONGEST_FRAGMENT]
+                    return
+                break
+            values = row_numbers.numbers(found.row)
+            if row_numbers.is_printed_row(found.row, values) or "train_runtime" in values:
+                named = self._step_before(data[behind : found.start])
+                self._row(found.row if named is None else {**found.row, **named}, values)
+                behind = found.end
+        if rest := data[behind:]:
+            self._before(rest)
+
+    def _step_before(self, data: bytes) -> dict[str, int] | None:
+        """The step that is printed before a dictionary on its line, as the dictionary would name it."""
+        if 0 < len(data) <= LONGEST_TITLE and percent_of_bar(data) < 0:
+            step, total = step_before(data.decode("utf-8", "replace"))
+            if step is not None:
+                return {"step": step} if total is None else {"step": step, "max_steps": total}
+        self._before(data)
+        return None
+
+    def _before(self, data: bytes) -> None:
+        """A bar or text that shares its line with a row."""
+        if percent_of_bar(data) >= 0:
+            self._bar_and_text(data)
+        elif data and not data.isspace():
+            self._text(data)
+
+    def _join(self, data: bytes) -> bytes:
+        """The row that was cut, with this piece appended (less a bar that came between)."""
+        bar, behind = training_bar(data)
+        if bar is not None:
+            self._bar(bar)
+        joined, self._fragment = self._fragment + data[behind:], b""
+        if len(joined) >= LONGEST_FRAGMENT:
+            self.stats.skip(Skip.NOT_A_ROW, "a row without an end")
+            return data[behind:]
+        return joined
+
+    def _row(self, row: dict[str, Any], values: dict[str, float | None]) -> None:
+        self.went_on()
+        place = row_numbers.place(row)
+        if "train_runtime" in values:
+            self._release()
+            self.steps.wiped, self.steps.over = False, True
+            step = place.step if place.step is not None else self.steps.bar or self.steps.last
+            self._event(EventKind.FINISHED, step=step)
+            return
+        held = PendingRow(values, row_numbers.stream(values), self._seen)
+        if place.step is not None:
+            self._named(place.step, held._replace(total=place.max_steps, resolution=place.resolution))
+        else:
+            self._unnamed(held)
+
+    def _bar_and_text(self, data: bytes) -> None:
+        if data != self._drawn:  # after a row the same bar is drawn again
+            self._drawn, self._bar_of = data, training_bar(data)
+        bar, behind = self._bar_of
+        rest = data[behind:].strip() if behind < len(data) else b""
+        if rest:
+            self._save()
+        if bar is not None:
+            self._bar(bar)
+        if rest:
+            self._text(rest)
+
+    def _text(self, data: bytes) -> None:
+        traced, taken = self._errors.inside, self._errors.open
+        if taken and (sign := self._errors.take(data, self._envelope.rank)) is not None:
+            self._sign(sign)
+            return
+        if not traced and self._held and not self.steps.wiped and title_step(data) is None:
+            self._release()
+        found = find_markers(data) if data[:2] != TABLE else None
+        if found is None:
+            self._errors.passed()
+            return
+        if found.title is not None:
+            self._titled(found.title)
+        elif found.traceback:
+            self._save()
+            self._before_error()
+            self._errors.begin(data)
+        elif found.trouble:
+            if not taken:
+                self._save()
+                self._sign(self._errors.take(data, self._envelope.rank))
+        elif found.event is EventKind.FINISHED:
+            self._event(found.event)
+        elif found.event is not None:
+            self._once(found.event, found.text)
+        else:
+            self._announced(data, found)
+
+    def _before_error(self) -> None:
+        """The row of an own loop that is held back: printed before the error, it is no sign that the job went on."""
+        if not self._errors.inside:
+            self._own_rows(b"", lambda _: self._own.flush())
+
+    def _sign(self, sign: Sign | None) -> None:
+        if sign is not None and self._once(sign.kind, sign.text) and REFUSED.search(sign.text):
+            self._event(EventKind.CONFIG_ERROR, sign.text)

@@ -1,0 +1,211 @@
+"""Gives the rows of a console their steps, and keeps what must be remembered of the log so far."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from grpo_watch.engine.records import (
+    ChannelKind,
+    EventKind,
+    Item,
+    Progress,
+    RawRow,
+    RunConfig,
+    RunEvent,
+    Scalar,
+    Setting,
+    Stream,
+)
+from grpo_watch.sources.console.markers import ConsoleMarkers
+from grpo_watch.sources.console.progress_bar import ProgressBar
+from grpo_watch.sources.console.step_placement import StepPlacement
+from grpo_watch.sources.settings.printed_sizes import PRINTED, PrintedSizes
+from grpo_watch.sources.settings.run_config import FROM_ARGUMENTS, FROM_LAUNCH
+
+REPORTED = 8
+"""Texts remembered since the last row, each of which is reported once."""
+
+
+class PendingRow(NamedTuple):
+    """A row whose step shows in what comes next."""
+
+    values: dict[str, float | None]
+    stream: Stream | None
+    seen: float | None
+    total: int | None = None
+    resolution: float | None = None
+
+
+class ConsoleRows:
+    """What the pieces of a log have in common: rows that wait for their step, bars, and what is reported once.
+
+    ``idle`` means that nothing is held back: all that must be remembered is in ``state()``. ``saved`` is the state
+    before the piece that ended idleness. Where no cursor will be asked for, ``resumable`` may be set to False.
+    """
+
+    def __init__(self, name: str, segment: int, state: Mapping[str, Scalar]) -> None:
+        self.name, self.segment = name, segment
+        self.steps = StepPlacement(state)
+        self.framework = str(state.get("framework") or "")
+        self.reported: deque[str] = deque(filter(None, str(state.get("told") or "").split("\n")), maxlen=REPORTED)
+        self.saved: dict[str, Scalar] = dict(state)
+        self._held: list[PendingRow] = []
+        self._out: list[Item] = []
+        self._seen: float | None = None
+        self._savable = self.idle = self.resumable = True
+        self._sizes = PrintedSizes()
+
+    def state(self) -> dict[str, Scalar]:
+        """What has to be remembered across a restart while idle."""
+        return {**self.steps.state(), "framework": self.framework, "told": "\n".join(self.reported)}
+
+    def _save(self) -> None:
+        """Keep the state before this piece: it may give several items, or hold something back."""
+        if self._savable:
+            self.saved, self._savable = self.state(), False
+
+    def _unnamed(self, held: PendingRow) -> None:
+        """A row whose step shows in what surrounds it."""
+        if self.steps.over and held.stream is None:
+            self._another()
+        if not self.steps.wiped:
+            self._release()
+        step = self.steps.at_once(train=held.stream is None)
+        self._held.append(held)
+        if step is not None:
+            self._place(step)
+
+    def _named(self, step: int, held: PendingRow) -> None:
+        """A row that names its step itself."""
+        self._release()
+        self.steps.wiped = False
+        self.steps.slots.clear()
+        self._held.append(held)
+        self._place(step, named=True)
+
+    def _place(self, step: int, *, named: bool = False) -> None:
+        """Give out the oldest row that is held, at this step; ``named``: the row says it itself."""
+        held = self._held.pop(0)
+        if held.stream is None and not named:
+            step = self.steps.fitted(step, held.values.get("epoch"))
+        if held.stream is None:
+            self.steps.placed(step)
+        row = RawRow(
+            channel=self.name,
+            kind=ChannelKind.CONSOLE,
+            step=step,
+            values=held.values,
+            stream=held.stream,
+            segment=self.segment,
+            max_steps=held.total,
+            seen=held.seen,
+            resolution=held.resolution,
+        )
+        self._out.append(row)
+
+    def _release(self) -> None:
+        """Give out all rows that are held, by what is known now."""
+        steps = self.steps
+        while self._held:
+            if self._held[0].stream is not None:
+                self._place(steps.last if steps.last is not None else steps.bar or 0)
+            else:
+                self._place(steps.slots.popleft() if steps.slots else steps.counted())
+
+    def _bar(self, bar: ProgressBar) -> None:
+        steps = self.steps
+        waits = bool(self._held) and any(held.stream is None for held in self._held)
+        if not steps.is_training(bar, train_waits=waits):
+            return
+        if steps.begins(bar):
+            self._save()
+            self._begin(bar)
+        moved = bar.step != steps.bar
+        if steps.drawn(bar, rows_wait=len(self._held), train_waits=waits):
+            self._place(bar.step)
+        self._release()
+        if moved:
+            self._out.append(Progress(self.name, bar.step, bar.total, self.segment, self._seen))
+
+    def _begin(self, bar: ProgressBar) -> None:
+        """Another attempt begins; a row that waits for a redraw of this bar belongs to it."""
+        if bar.fresh:
+            self._release()
+        self.steps.restart()
+        self._event(EventKind.STARTED, step=bar.step)
+
+    def _another(self) -> None:
+        """A row behind a trainer's summary: another training in the same log, such as GRPO after a supervised one."""
+        self._save()
+        self.steps.another()
+        self._event(EventKind.STARTED)
+        if self.steps.bar is not None and self.steps.total is not None:
+            self._out.append(Progress(self.name, self.steps.bar, self.steps.total, self.segment, self._seen))
+
+    def _titled(self, step: int) -> None:
+        self._save()
+        self.steps.titled = True
+        while len(self._held) > 1:
+            self._place(self.steps.counted())
+        if self._held:
+            self._place(step)
+        elif self.steps.bar is None and self.steps.last is not None:
+            self.steps.last = step
+
+    def _once(self, kind: EventKind, text: str) -> bool:
+        """Report it unless the same was reported since the last row (every rank prints its own traceback)."""
+        key = kind.value if kind is EventKind.REWARD_NONE else text
+        if key in self.reported:
+            return False
+        self.reported.append(key)
+        self._event(kind, text)
+        return True
+
+    def _event(self, kind: EventKind, text: str = "", step: int | None = None) -> None:
+        step = step if step is not None else self.steps.last
+        self._out.append(RunEvent(self.name, kind, step, text, self.segment, seen=self._seen))
+
+    def _announced(self, data: bytes, found: ConsoleMarkers) -> None:
+        """What concerns the run as a whole; with sizes it may be two items, or the beginning of one."""
+        if found.opens or found.sizes is not None:
+            self._save()
+        if found.opens:
+            self._sizes.begin(data)
+        self._hint(found)
+
+    def _hint(self, found: ConsoleMarkers) -> None:
+        """What concerns the run as a whole."""
+        self._add(found.sizes)
+        if found.total is not None:
+            settings = {"steps_printed": Setting(found.total, PRINTED)}
+            self._out.append(RunConfig(None, None, settings, self.name, self.segment, FROM_LAUNCH))
+        elif found.epoch is not None:
+            self.steps.epochs.set_length(found.epoch)
+        elif found.settings is not None:
+            self.framework = self.framework or found.framework
+            config = RunConfig(found.framework, None, found.settings, self.name, self.segment, FROM_ARGUMENTS)
+            self._out.append(config)
+        elif found.resumed is None:
+            self._name_framework(found.framework, found.version)
+        elif self.steps.rows:  # another attempt in the same log
+            self._save()
+            self._release()
+            self.steps.restart()
+            self._event(EventKind.STARTED, step=found.resumed)
+
+    def _sized(self, data: bytes) -> None:
+        """One more line behind the beginning of a print of sizes."""
+        self._add(self._sizes.feed(data))
+
+    def _add(self, settings: Mapping[str, Setting] | None) -> None:
+        """Give out what the trainer printed, if anything."""
+        if settings is not None:
+            self._out.append(RunConfig(None, None, settings, self.name, self.segment, FROM_ARGUMENTS))
+
+    def _name_framework(self, framework: str, version: str | None = None) -> None:
+        """Name the framework once."""
+        if framework and not self.framework:
+            self.framework = framework
+            self._out.append(RunConfig(framework, version, {}, self.name, self.segment))

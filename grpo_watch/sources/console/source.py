@@ -1,0 +1,181 @@
+"""Turns the console log of a job (stdout, stderr or both) into rows, progress and signs of trouble."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_watch.engine.records import Cursor, Item, Scalar
+from grpo_watch.frameworks import row_numbers
+from grpo_watch.frameworks.raw_block import RawBlock
+from grpo_watch.sources.base import Skip, Source, SourceStats
+from grpo_watch.sources.console.parser import ConsoleParser
+from grpo_watch.sources.console.same_layout_lines import AlikeLines
+from grpo_watch.sources.console.tqdm_separated_rows import BarredRows
+from grpo_watch.sources.files.line_splitter import SplitPiece, line_of
+from grpo_watch.sources.files.step_gaps import Missing
+from grpo_watch.sources.files.tail import SplitLine, Tail
+from grpo_watch.sources.tables.text_tables import TablesFrom
+
+LONGEST_PIECE = 1 << 20
+"""Bytes between two carriage returns or line ends; a row takes about 1 KB."""
+
+
+@dataclass(slots=True)
+class _RestartPoint:
+    """A place to continue from, the parser's state there, and how many items were given since."""
+
+    place: Cursor
+    state: Mapping[str, Scalar]
+    given: int = 0
+
+    def cursor(self) -> Cursor:
+        at = self.place
+        return Cursor(at.source, at.identity, at.position, {**self.state, "again": self.given})
+
+
+class ConsoleSource(Source):
+    """Reads one console log.
+
+    With ``tables`` the tables of completions that a trainer prints are read too.
+
+    Its cursor stands before the oldest row that is held back, with the parser's state there and the number of items
+    that were given since (``again``): a source that continues from it makes those once more and passes them over. When
+    another file follows (rotation), what the old one held back is given out first, and the cursor stays in the old one
+    until that is done. Where the old one is gone (truncated in place) a kill between these few items loses the rest.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        roots: Sequence[Path],
+        segment: int = 0,
+        cursor: Cursor | None = None,
+        *,
+        tables: TablesFrom | None = None,
+    ) -> None:
+        self.name, self.stats = name, SourceStats()
+        state = dict(cursor.state) if cursor is not None else {}
+        self._again = row_numbers.whole(state.pop("again", 0)) or 0
+        self._tail = Tail(path, roots, cursor, bars=True, max_line=LONGEST_PIECE)
+        texts = tables(name, segment, state) if tables is not None else None
+        self._parser = ConsoleParser(name, segment, self.stats, state, texts)
+        self._barred, self._alike = BarredRows(self._parser), AlikeLines(self._parser)
+        self._queue: deque[Item] = deque()
+        self._missing = Missing(path, self.stats)
+        self._generation = 0
+        self._mark = _RestartPoint(cursor or self._tail.cursor(name), state, self._again)
+        self._left, self._leaving = self._mark, 0
+        self._clean = self._again == 0
+
+    def poll(self, seen: float | None) -> Iterator[Item]:
+        """Yield the items of all pieces that were completed."""
+        yield from self._items(self._tail.read(), seen)
+
+    def finish(self) -> Iterator[Item]:
+        """Yield what the last piece and the rows held back give."""
+        yield from self._items(self._tail.finish(), None)
+        self._queue.extend(self._parser.flush(None))
+        yield from self._give()
+
+    def backlog(self) -> Iterator[Item | RawBlock]:
+        """Everything; usual rows between bars are read many at a time."""
+        self._parser.resumable = False
+        if self._again:
+            yield from super().backlog()
+            return
+        for piece in self._tail.read_pieces():
+            if isinstance(piece, SplitPiece):
+                yield from self._at_once(piece)
+            else:
+                yield from self._items(iter((piece,)), None)
+        yield from self.finish()
+
+    def _at_once(self, piece: SplitPiece) -> Iterator[Item]:
+        lines, index, start = piece.lines, 0, piece.start
+        while index < len(lines):
+            items, end = self._usual(lines, index) if piece.generation == self._generation else ([], index)
+            for item in items:
+                self._missing.look(item)
+                yield item
+            self.stats.records += len(items)
+            start += sum(map(len, lines[index:end])) + end - index
+            if end < len(lines):
+                behind = start + len(lines[end]) + 1
+                if lines[end]:
+                    line = line_of(start, behind, lines[end], piece.generation, self._tail.max_line)
+                    yield from self._items(iter((line,)), None)
+                end, start = end + 1, behind
+            index = end
+
+    def _usual(self, lines: Sequence[bytes], index: int) -> tuple[list[Item], int]:
+        """The items of lines that are read many at a time, and the index of the first that is not."""
+        items, end = self._barred.take(lines, index)
+        return (items, end) if end > index else self._alike.take(lines, index)
+
+    def cursor(self) -> Cursor:
+        """Where reading would continue so that exactly the items not yet yielded come."""
+        if self._clean:
+            at = self._tail.cursor(self.name)
+            return Cursor(at.source, at.identity, at.position, self._parser.state())
+        return (self._left if self._leaving else self._mark).cursor()
+
+    def close(self) -> None:
+        """Free the file handle."""
+        self._tail.close()
+
+    def _items(self, lines: Iterator[SplitLine], seen: float | None) -> Iterator[Item]:
+        yield from self._give()
+        for line in lines:
+            if line.generation != self._generation:
+                self._leave(line, seen)
+            self._feed(line, seen)
+            if self._queue:
+                yield from self._give()
+        self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
+
+    def _leave(self, line: SplitLine, seen: float | None) -> None:
+        """The first line of another file: what the one before held back comes first."""
+        self._generation = line.generation
+        self._queue.extend(self._parser.flush(seen))
+        self._missing.restarted(len(self._queue))
+        self._left, self._leaving = self._mark, len(self._queue)
+        self._again = self._again if self._leaving else 0
+        self._mark = _RestartPoint(self._tail.before(self.name, line), self._parser.state())
+
+    def _feed(self, line: SplitLine, seen: float | None) -> None:
+        if line.too_long:
+            self.stats.skip(Skip.TOO_LONG, f"byte {line.start}: {line.end - line.start} bytes without a line end")
+            return
+        parser = self._parser
+        was_idle = parser.idle
+        items = parser.feed(line.data, seen)
+        if was_idle and parser.resumable and (len(items) > 1 or not parser.idle):
+            self._mark = _RestartPoint(self._tail.before(self.name, line), parser.saved)
+        self._clean = parser.idle and not items
+        self._queue += items
+
+    def _give(self) -> Iterator[Item]:
+        while self._queue:
+            item, repeated = self._queue.popleft(), self._again > 0
+            self._missing.look(item)
+            self._count()
+            self._clean = not self._queue and self._parser.idle
+            if not repeated:
+                self.stats.records += 1
+                yield item
+        self._clean = self._parser.idle
+
+    def _count(self) -> None:
+        """One more item is given, or passed over."""
+        self._again = max(0, self._again - 1)
+        if not self._leaving:
+            self._mark.given += 1
+            return
+        self._left.given += 1
+        self._leaving -= 1
+        if not self._leaving:
+            self._again = 0

@@ -1,0 +1,173 @@
+"""Finds where the lines of a log went that was rotated: ``train.log.2``, ``train.log.1``, ``train.log``."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from grpo_watch.descriptors import lacking
+from grpo_watch.errors import SourceError
+from grpo_watch.frameworks.framework_tables import frameworks
+from grpo_watch.sources.files.reading import open_regular
+
+NEIGHBOURS = 1000
+"""This many entries of the folder are looked at."""
+FINISHED_SECONDS = 60.0
+"""A numbered log was rotated away if it was finished so long before its successor's last write, or if the successor's
+first step follows on its last; the logs of several ranks (``train.log``, ``train.log.1``), which are numbered too, are
+written side by side, and count the same steps."""
+NUMBERED = re.compile(r"(.+)\.(\d{1,4})")
+WINDOW = 64 * 1024
+"""Bytes of the beginning and of the end that are looked at."""
+COUNTERS = (
+    re.compile(rb"'epoch': '?(\d{1,9}(?:\.\d{1,20})?(?:e-\d{1,3})?)\b"),
+    *(counter for table in frameworks().values() for counter in table.traces.counters),
+    re.compile(rb"(?:^|[\r\n])[ ]{0,3}\d{1,3}%\|[^|\r\n]{0,200}\| (\d{1,12})/\d{1,12} \["),
+)
+"""How logs count: epochs of the Trainer, steps of single frameworks, training bars."""
+
+
+def base_of(path: Path) -> Path | None:
+    """``train.log`` of ``train.log.3``; None for a name without a number."""
+    found = NUMBERED.fullmatch(path.name)
+    return path.with_name(found[1]) if found else None
+
+
+def chain(path: Path) -> list[Path]:
+    """The files that a numbered rotation made of ``path``, oldest first, ``path`` itself last."""
+    numbered: list[tuple[int, Path]] = []
+    for entry in _neighbours(path.parent):
+        found = NUMBERED.fullmatch(entry.name)
+        if found is not None and found[1] == path.name and entry.is_file(follow_symlinks=False):
+            numbered.append((int(found[2]), Path(entry.path)))
+    return [*(place for _, place in sorted(numbered, reverse=True)), path]
+
+
+def oldest(path: Path) -> Path:
+    """Where the log begins: the oldest file of its chain whose successors were written well after it."""
+    return whole_chain(path)[0]
+
+
+def whole_chain(path: Path) -> list[Path]:
+    """The files that hold the log from its beginning, oldest first (``path`` alone where nothing was rotated away).
+
+    An empty log was just restarted: what lies before it is its own past whenever that was written.
+    """
+    places = chain(path)
+    after = _written(path)
+    begin = len(places) - 1
+    while begin > 0 and (before := _written(places[begin - 1])):
+        if after and after - before < FINISHED_SECONDS and not counts_on(places[begin - 1], places[begin]):
+            break
+        begin, after = begin - 1, before
+    return places[begin:]
+
+
+class RotatedNames:
+    """Remembers which log led to which file, so that a rotated part is not taken for a log of its own.
+
+    What was a log's file once stays a part of that log, however often it is renamed. In the moment in which there is no
+    file under the log's name its newest part stands for it.
+    """
+
+    def __init__(self) -> None:
+        self._log_of: dict[int, Path] = {}
+        self._seen: dict[int, Path] = {}
+        self._chains: dict[Path, list[Path]] = {}
+
+    def whole(self, path: Path) -> Path | None:
+        """The log that this file was rotated away from; None where it is none."""
+        base, node = base_of(path), _node(path)
+        if base is None or node is None:
+            return None
+        if base not in self._chains:
+            self._chains[base] = whole_chain(base)
+        part = self._log_of.get(node[1]) == base
+        if part:
+            self._seen[node[1]] = base
+        if not base.is_file():
+            return base if part and path not in chain(base)[-2:-1] else None
+        return base if part or path in self._chains[base] else None
+
+    def note(self, path: Path) -> None:
+        """This is a log: remember its file, and those that were rotated away from it."""
+        for place in [path, *self._chains.get(path, [])]:
+            if (node := _node(place)) is not None:
+                parted = self._log_of.get(node[1])
+                self._seen[node[1]] = parted if parted is not None and parted == base_of(path) else path
+
+    def forget_others(self) -> None:
+        """Drop what was not noted since the last call."""
+        self._log_of, self._seen, self._chains = self._seen, {}, {}
+
+
+def successor(path: Path, node: tuple[int, int]) -> Path:
+    """What follows the file with this device and inode: the next of the chain, ``path`` where it is not in it."""
+    places = chain(path)
+    own = [index for index, place in enumerate(places) if _node(place) == node]
+    return places[min(own[-1] + 1, len(places) - 1)] if own else path
+
+
+def other_names(path: Path, inode: int) -> tuple[list[Path], list[Path]]:
+    """Files beside ``path`` that may be the one it led to: those with its inode, and copies (``log-20261121``)."""
+    same, copies = [], []
+    for entry in _neighbours(path.parent):
+        if entry.name != path.name and entry.is_file(follow_symlinks=False):
+            if entry.inode() == inode:
+                same.append(Path(entry.path))
+            elif entry.name.startswith(path.name):
+                copies.append(Path(entry.path))
+    return same, sorted(copies)
+
+
+def _neighbours(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(islice(entries, NEIGHBOURS))
+    except OSError as error:
+        if lacking(error):
+            raise  # what can't be seen now is not gone
+        return []
+
+
+def _node(path: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        info = path.stat()
+        return info.st_dev, info.st_ino
+    return None
+
+
+def _written(path: Path) -> float:
+    """When a regular file with content was last written (Unix seconds); 0 for any other."""
+    with suppress(OSError):
+        info = path.stat()
+        return info.st_mtime if stat.S_ISREG(info.st_mode) and info.st_size else 0.0
+    return 0.0
+
+
+def counts_on(before: Path, after: Path) -> bool:
+    """Whether ``after`` counts on from where ``before`` ends, in the first notation that both have.
+
+    False too where it can't be known: no steps yet, a file that can't be read.
+    """
+    with suppress(OSError, SourceError):
+        head, tail = _ends(before)
+        begin, _ = _ends(after)
+        for counter in COUNTERS:
+            old, new = counter.findall(head) + counter.findall(tail), counter.search(begin)
+            if old and new is not None:
+                return float(old[-1]) <= float(new[1]) > float(old[0])
+    return False
+
+
+def _ends(path: Path) -> tuple[bytes, bytes]:
+    descriptor = open_regular(path, (path.parent,))
+    try:
+        size = os.fstat(descriptor).st_size
+        return os.pread(descriptor, WINDOW, 0), os.pread(descriptor, WINDOW, max(0, size - WINDOW))
+    finally:
+        os.close(descriptor)

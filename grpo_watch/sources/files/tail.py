@@ -1,0 +1,329 @@
+"""Turns a file that grows, rotates and is truncated into the complete lines that were added to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import cast
+
+from grpo_watch.descriptors import ADVICE, keep_some, lacking
+from grpo_watch.engine.records import Cursor
+from grpo_watch.errors import SourceError
+from grpo_watch.sources.files import rotated
+from grpo_watch.sources.files.decompress import Unpacker
+from grpo_watch.sources.files.line_splitter import LineSplitter, SplitLine, SplitPiece
+from grpo_watch.sources.files.reading import BEFORE, HEAD, before, goes_on, identity, inode_of, open_regular
+
+__all__ = ["SplitLine", "Tail"]
+
+
+class Tail:
+    """Reads the lines of one file by polling; holds the last, unfinished line back until its end arrives.
+
+    No line is lost and none comes twice when the file grows, is rotated by renaming (also several times between two
+    polls, if the old files are numbered, and while no reader runs), is deleted and created again, is replaced by a
+    grown copy (rsync), is led elsewhere by a link inside the roots, or appears later. A successor counts once it holds
+    a byte. ``problem``: why it can't be read. What the file system does not permit:
+
+    - Truncation in place: what was written since the last poll is gone. After copytruncate, only what was written
+      between the copy and the truncation, as long as the copy lies next to the file under a name that begins like it.
+    - Truncated, grown past the position, its first 256 bytes and the 32 before it the same: taken for unchanged.
+    - A file that was cut back but not to nothing is read again from its beginning (``generation`` tells).
+    - A file that was deleted or replaced twice between two polls without being kept under another name.
+
+    Args:
+        path, roots: the file; folders that links may not lead out of.
+        cursor: where an earlier reader stopped; ignored (and ``generation`` starts at 1) when the file is another one.
+        bars: split at carriage returns too, as consoles with progress bars need it; empty pieces are passed over.
+        max_line: longest line in bytes; longer ones are skipped without being held in memory.
+        chunk: bytes per read.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        roots: Sequence[Path],
+        cursor: Cursor | None = None,
+        *,
+        bars: bool = False,
+        max_line: int = 8 << 20,
+        chunk: int = 1 << 20,
+    ) -> None:
+        self.path, self.problem, self.generation, self.bytes = path, "", 0, 0
+        self._roots, self._bars, self.max_line, self._chunk = tuple(roots), bars, max_line, chunk
+        self._expected = (cursor.identity, cursor.position) if cursor is not None and cursor.identity else None
+        self._descriptor: int | None = None
+        self._node, self._left = (0, 0), ("", 0)
+        self._packed: tuple[int, int, int] | None = None
+        self._unpacker = Unpacker()
+        self._begin()
+
+    def _begin(self, position: int = 0, passed: bytes = b"") -> None:
+        """Read from this position of the file that is open."""
+        self._head = b""
+        self._last = passed
+        self._split = LineSplitter(self.generation, self.max_line, bars=self._bars, offset=position, passed=passed)
+
+    @property
+    def position(self) -> int:
+        """Where the next line starts."""
+        return self._split.position
+
+    def read(self) -> Iterator[SplitLine]:
+        """The lines that were completed since the last call. Never blocks; errors are in ``problem``."""
+        return cast("Iterator[SplitLine]", self._read(at_once=False))
+
+    def read_pieces(self) -> Iterator[SplitLine | SplitPiece]:
+        """The same, as many lines at once as there are, for readers who ask for no place between them."""
+        return self._read(at_once=True)
+
+    def _read(self, *, at_once: bool) -> Iterator[SplitLine | SplitPiece]:
+        try:
+            if self._descriptor is None and not self._open():
+                return
+            if self._packed is not None:
+                self._unpack()
+            self._check()
+            yield from self._drain(at_once=at_once)
+            while (following := self._following()) is not None:
+                yield from self._drain(at_once=at_once)
+                rest = self._change(following)
+                if rest is None:
+                    return
+                yield from rest
+                yield from self._drain(at_once=at_once)
+            self.problem = self._unpacker.notice
+        except OSError as error:
+            self._lose(error)
+
+    def finish(self) -> Iterator[SplitLine]:
+        """What is left, the unfinished last line included: the input has ended."""
+        yield from self.read()
+        yield from self._split.rest()
+
+    def cursor(self, source: str, position: int | None = None) -> Cursor:
+        """Where reading would continue: behind the line given out last, or at an earlier ``position`` of this file."""
+        if self._descriptor is None and self._expected is not None:
+            return Cursor(source, *self._expected)
+        here = self._split.position if position is None else position
+        return Cursor(source, self._identity(here), here)
+
+    def before(self, source: str, line: SplitLine) -> Cursor:
+        """Where reading would continue with the line given out last; it may be the last one of the file left."""
+        own = (identity(self._node, self._head, self._split.before_line), line.start)
+        return Cursor(source, *(own if line.generation == self.generation else self._left))
+
+    def close(self) -> None:
+        """Free the file handle."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self) -> bool:
+        """Open the file if it is there, and continue where the expected reader stopped if it can be found."""
+        if self._expected is None:
+            descriptor = self._try(rotated.oldest(self.path))
+            return descriptor is not None and self._take(descriptor)
+        known, position = self._expected
+        descriptor = self._try(self.path)
+        if descriptor is not None and self._goes_on(descriptor, known, position):
+            return self._take(descriptor, position)
+        other = self._elsewhere(known, position)
+        if other is None:
+            return descriptor is not None and self._take(descriptor, restarted=True)
+        if descriptor is not None:
+            os.close(descriptor)
+        return self._take(other, position)
+
+    def _take(self, descriptor: int, position: int = 0, *, restarted: bool = False) -> bool:
+        """Read this file from now on."""
+        try:
+            info, head = os.fstat(descriptor), os.pread(descriptor, HEAD, 0)
+            passed = before(descriptor, position)
+        except OSError:
+            os.close(descriptor)
+            raise
+        self.close()
+        self._descriptor, self._expected = descriptor, None
+        self._node = (info.st_dev, info.st_ino) if self._packed is None else self._packed[:2]
+        self.generation += restarted
+        self._begin(position, passed)
+        self._head = head
+        return True
+
+    @staticmethod
+    def _goes_on(descriptor: int, known: str, position: int) -> bool:
+        try:
+            return goes_on(descriptor, known, position)
+        except OSError:
+            os.close(descriptor)
+            raise
+
+    def _try(self, path: Path) -> int | None:
+        """Open a file; None where it is missing or refused."""
+        try:
+            return self._plain(path, keep_some(open_regular(path, self._roots)))
+        except FileNotFoundError:
+            self.problem = ""
+            return None
+        except SourceError as error:
+            self.problem = str(error)
+            return None
+
+    def _plain(self, path: Path, descriptor: int) -> int:
+        """The file itself, or its text where it is compressed or UTF-16; such a file is unpacked again when it grew."""
+        self._packed = None
+        try:
+            text = self._unpacker.text_of(path, descriptor)
+        except (OSError, SourceError):
+            os.close(descriptor)
+            raise
+        if text != descriptor:
+            info = os.fstat(descriptor)
+            self._packed = (info.st_dev, info.st_ino, info.st_size)
+            os.close(descriptor)
+        return text
+
+    def _unpack(self) -> None:
+        """Unpack a file that grew; what was read of it stays what it was."""
+        try:
+            size = self.path.stat().st_size
+        except OSError:
+            return
+        if self._packed is None or self._descriptor is None or size == self._packed[2]:
+            return
+        descriptor = open_regular(self.path, self._roots)
+        try:
+            self._unpacker.again(self.path, descriptor, self._descriptor)
+        finally:
+            os.close(descriptor)
+        self._packed = (*self._packed[:2], size)
+
+    def _elsewhere(self, known: str, position: int) -> int | None:
+        """The file next to the path that continues from a known one: it was renamed, or copied before a truncation."""
+        for path in chain(*rotated.other_names(self.path, inode_of(known))):
+            if (descriptor := self._continuation(path, known, position)) is not None:
+                return descriptor
+        return None
+
+    def _continuation(self, path: Path, known: str, position: int) -> int | None:
+        """The open file, if it continues from a known one."""
+        try:
+            descriptor = open_regular(path, self._roots)
+            if self._goes_on(descriptor, known, position):
+                return descriptor
+            os.close(descriptor)
+        except (OSError, SourceError) as error:
+            if lacking(error):
+                raise  # it may be this one
+        return None
+
+    def _following(self) -> Path | None:
+        """Where the next file is: the name leads to another one that holds something, or a rotated one lies between.
+
+        While there is none, a grown copy of the open file may have been rotated away.
+        """
+        try:
+            named = self.path.stat()
+        except FileNotFoundError:
+            named = None
+        if named is not None and (named.st_dev, named.st_ino) == self._node:
+            return None
+        following = rotated.successor(self.path, self._node)
+        ready = following != self.path or (named is not None and named.st_size > 0)
+        return following if ready else self._grown_copy()
+
+    def _change(self, following: Path) -> list[SplitLine] | None:
+        """Change to the next file: what the old one ends with; None where the next one can't be opened."""
+        descriptor = self._try(following)
+        if descriptor is None:
+            return None
+        old, position = self._split, self._split.position
+        self._left = (self._identity(position), position)
+        if self._goes_on(descriptor, *self._left):
+            self._take(descriptor, position)
+            return []
+        copy = self._grown_copy() if following == self.path else None
+        if copy is not None:
+            os.close(descriptor)
+            return self._change(copy)
+        self._take(descriptor, restarted=True)
+        return old.rest()
+
+    def _grown_copy(self) -> Path | None:
+        """Where reading continues when the file that is open has no name left, and the log's leads to another one.
+
+        A grown copy took the name (rsync), and was renamed itself since. One that holds nothing more is a backup.
+        """
+        position = self._split.position
+        known = self._identity(position)
+        same, copies = rotated.other_names(self.path, self._node[1])
+        for path in copies if not same else ():
+            descriptor = self._continuation(path, known, position)
+            if descriptor is None:
+                continue
+            grown = os.fstat(descriptor).st_size > position
+            os.close(descriptor)
+            if grown:
+                return path
+        return None
+
+    def _check(self) -> None:
+        """Start over when the open file is not a continuation of what was read, or in its copy if there is one."""
+        if not self._intact():
+            offset = self._split.offset
+            known = identity(self._node, self._head, self._last)
+            copy = self._elsewhere(known, offset) if self._head and offset else None
+            if copy is None:
+                self.generation += 1
+                self._begin()
+            else:
+                os.close(self._file)
+                self._descriptor, self._node = copy, (os.fstat(copy).st_dev, os.fstat(copy).st_ino)
+        self._head = os.pread(self._file, HEAD, 0)
+
+    def _intact(self) -> bool:
+        """Whether the open file still holds what was read of it."""
+        size, offset = os.fstat(self._file).st_size, self._split.offset
+        head = os.pread(self._file, HEAD, 0)
+        return size >= offset and head.startswith(self._head) and before(self._file, offset) == self._last
+
+    def _drain(self, *, at_once: bool) -> Iterator[SplitLine | SplitPiece]:
+        """Give out complete lines until nothing more can be read."""
+        while True:
+            yield from self._split.pieces() if at_once else self._split.lines()
+            offset = self._split.offset
+            data = os.pread(self._file, self._chunk, offset)
+            if not data:
+                return
+            if len(self._head) < HEAD and offset == len(self._head):
+                self._head += data[: HEAD - len(self._head)]
+            self.bytes += len(data)
+            self._last = (self._last + data[-BEFORE:])[-BEFORE:]
+            self._split.feed(data)
+
+    def _lose(self, error: OSError) -> None:
+        """The file can't be read (stale handle, permission): report it, and try the same place again next time."""
+        advice = ADVICE if lacking(error) else f"{error.strerror or error}; check permissions and the mount"
+        self.problem = f"{self.path}: can't be read: {advice}"
+        if self._descriptor is not None:
+            position = self._split.position
+            self._expected = (self._identity(position), position)
+            self.close()
+
+    @property
+    def _file(self) -> int:
+        if self._descriptor is None:
+            raise FileNotFoundError(self.path)
+        return self._descriptor
+
+    def _identity(self, position: int) -> str:
+        """Names the file as it was read up to ``position``, from memory: the file may be another by now."""
+        behind = self._split.behind
+        if position != self._split.position:
+            with suppress(OSError):
+                behind = before(self._file, position) if self._intact() else behind
+        return identity(self._node, self._head, behind) if self._node != (0, 0) else ""

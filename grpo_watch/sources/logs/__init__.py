@@ -1,1 +1,0 @@
-"""Text logs: tailing, consoles, JSON lines, tables, trainer_state.json."""

@@ -1,0 +1,1 @@
+"""Lines and tables that a training loop of one's own prints."""

@@ -1,0 +1,299 @@
+"""Takes the numbers by name out of a line that somebody's training loop printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite, nan
+from statistics import fmean, pstdev
+from typing import NamedTuple
+
+from grpo_watch.frameworks.guessing import guess
+from grpo_watch.frameworks.row_numbers import number
+from grpo_watch.sources.tables.table_cells import FULL_WIDTH
+
+COVERED = 0.6
+"""Share of a line that its fields must take; the rest is what a logger or a person writes around them."""
+MOST_PREFIXES = 6
+THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+COLOUR = re.compile(r"\x1b\[[\d;]{0,20}m")
+NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?|[-+]?(?:nan|inf)\b"
+WRAPPED = re.compile(
+    rf"(?<![a-z])(?:[a-z]{{1,10}}\.){{0,2}}(?:tensor|b?float\d{{0,3}}|array)\(\[?\s?({NUMBER})\]?[^()\n]{{0,80}}\)",
+    re.IGNORECASE,
+)
+"""``tensor(0.28, device='cuda:0')``, ``np.float64(0.5)``."""
+GROUP = re.compile(r"([A-Za-z_][\w./@-]{0,40})['\"]?\s?[:=]\s?(?:dict\()?\{([^{}]{0,1000})\}")
+"""``reward_data: {'total_num': 256, 'total_reward': 144.0}``."""
+KEYED = re.compile(rf"['\"]?([A-Za-z_][\w./@ -]{{0,40}})['\"]?\s?[:=]\s?['\"]?({NUMBER})")
+LISTED = re.compile(
+    rf"([A-Za-z_][\w./@-]{{0,40}})(\s?[:=]\s?)\[(\s?['\"]?(?:{NUMBER})['\"]?(?:,?\s['\"]?(?:{NUMBER})['\"]?|,['\"]?(?:{NUMBER})['\"]?){{1,255}},?\s?)\]",
+    re.IGNORECASE,
+)
+"""``rewards=[0.5, 1.0]``: one number for each completion of the step."""
+DECIMALS = re.compile(r"(?<=\d)\.(\d+)")
+COUNTS = frozenset({"total_num", "num", "n", "count", "total_count", "num_samples", "num_total", "num_rollouts"})
+"""What a number of samples is called beside a sum over them."""
+SUMS = re.compile(r"(?:total|sum)_(?P<name>\w+)|(?P<before>\w+)_(?:total|sum)", re.IGNORECASE)
+MARGIN = re.compile(rf"([A-Za-z][\w./ -]{{0,40}}?)(\s?[:=]\s?|\s)({NUMBER})\s?(?:\u00b1|\+/-|\+-)\s?({NUMBER})")
+"""``Reward: 0.5 \u00b1 0.1``: what stands behind the sign is the spread."""
+NOTE = re.compile(r"(?<=\d)(%?)\s?\((?:[\u00b1\d]|max|min|best|prev|target|ema)[^()]{0,40}\)")
+"""``0.5 (best 0.7)``, ``45.0% (9/20)``."""
+SIGN = re.compile(r"[:=]|\.{2,}")
+SIGNED = re.compile(r"([:=])\s{2,}")
+DECORATION = re.compile(r"^[^\w\[({'\".+-]+|(?<![=*#~_\s-])[=*#~_\s-]{2,}$")
+"""Signs and pictures that people print before a line, and rulers around a title."""
+RULER = re.compile(r"^[\s=*#~>_-]{2,}(?=[\w\[(])")
+SOURCE = re.compile(r"(?<!\s)\s{2,}[\w./]{1,60}\.py:\d{1,6}\s*$")
+"""Where ``rich`` shows the line of code."""
+STAMP = re.compile(
+    r"\[?(?:\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[-/]\d\d?(?:[-/]\d{2,4})?)[ T_]\d\d?:\d\d(?::\d\d(?:[.,]\d{1,9})?)?"
+    r"(?:\s?Z|\s?[+-]\d\d:?\d\d)?(?:\s?[AP]M)?\]?\s*(?:[-|:]\s+)?|"
+    r"\[?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?\s*(?:[-|:]\s+)?"
+)
+LEVEL = re.compile(
+    r"[\[(<]?(?:DEBUG|INFO|WARNING|WARN|ERROR|SUCCESS|METRICS?|NOTICE|LOG)[\])>]?\s*(?::(?:[\w.]+:)?|[-|])?\s*"
+)
+GLOG = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{1,6}\s+\d{1,9} [\w./]{1,80}:\d{1,6}\]\s*")
+MODULE = re.compile(
+    r"(?:\[[A-Za-z_][\w./: -]{0,60}\]|\([A-Za-z_][\w./: -]{0,60}\)|<[A-Za-z_][\w.: -]{0,60}>|"
+    r"[A-Za-z_][\w.]{0,60}(?::[\w<>]{1,60}){0,2})"
+    r"(?:\s+[-|:>]\s+|:\s+|(?<=[\])>])\s*[-|:]?\s*)"
+)
+"""Whose line it is, behind a time or a level: ``train:run:120 - ``, ``[trainer.py:53] ``."""
+TAG = re.compile(
+    r"\[(?!\s?(?:global|train|step|iter|epoch|update|batch|episode|round|rollout))[A-Za-z][\w .:-]{0,24}\]\s*[:|-]?\s*",
+    re.IGNORECASE,
+)
+"""``[GRPO] `` before a line."""
+RANK = re.compile(r"(?:\[?rank[ _:=]?(\d{1,5})\]?|(\d{1,4}):(?=\s))\s*[:|-]?\s*", re.IGNORECASE)
+"""``[rank 1] ``, and ``1: `` of ``srun --label``."""
+SPLIT = re.compile(
+    r"\s*[|;\t\u2502\u2503\u2022\u00b7]\s*|,\s+|\s{2,}|\s+[-\u2013\u2014]\s+|\s*(?:->|=>|\u2192)\s*(?=[A-Za-z])"
+)
+NAME = r"[A-Za-z][\w./@-]{0,40}\.?(?: [A-Za-z(][\w./@)-]{0,24}\.?){0,3}"
+FIELD = re.compile(
+    rf"[\[(]?(?P<name>{NAME})(?P<between>\s*(?:[:=]{{1,2}}|\.{{2,40}})\s*|\s+)[\[(]?(?P<value>{NUMBER})"
+    r"(?:\s?(?:/|of)\s?(?P<total>\d{1,9}))?\s?(?P<unit>%|[A-Za-z]{1,6}(?:/[A-Za-z]{1,10})?)?[\])]{0,2}[.:,]?",
+    re.IGNORECASE,
+)
+STATISTICS = frozenset({"mean", "avg", "average", "std", "min", "max", "median"})
+GROUPED = re.compile(
+    rf"(?P<group>{NAME})\s{{0,2}}[:=]?\s{{0,2}}[\[({{]?\s{{0,2}}(?P<name>mean|avg|average|std|min|max|median)\s?[:=]?\s?(?P<value>{NUMBER})[\])}}]?",
+    re.IGNORECASE,
+)
+"""``Reward: mean=0.5``; the statistics behind it are of the same group."""
+PAIR = re.compile(rf"(?P<name>[A-Za-z_][\w./@-]{{0,40}})\s?[=:]\s?(?P<value>{NUMBER})%?", re.IGNORECASE)
+LOOSE = re.compile(rf"(?P<name>[A-Za-z_][\w./@-]{{0,40}})\s(?P<value>{NUMBER})(?=\s|$)", re.IGNORECASE)
+OF_EPOCH = re.compile(
+    r"Epoch\s?:?\s?\[?(\d{1,6})(?:/\d{1,6})?\]?\s?[:,]?\s?[(\[](\d{1,9})/(\d{1,9})[)\]]", re.IGNORECASE
+)
+"""``Epoch:[1/2](30/9751)``: the step within the epoch."""
+COUNTER = (
+    r"(?:global[ _]|train(?:ing)?[ _]|opt(?:imizer)?[ _])?"
+    r"(?:step|iter|iteration|update|batch|episode|round|rollout|epoch|it)s?"
+)
+HEAD = re.compile(
+    rf"[\[(]?(?P<name>{COUNTER})\s{{0,8}}[#:=]?\s{{0,8}}\[?(?P<value>\d{{1,9}})(?:\s?(?:/|of)\s?(?P<total>\d{{1,9}}))?[\])]{{0,2}}"
+    r"(?:\s?[:,|;>-]+\s*|\s+|$)",
+    re.IGNORECASE,
+)
+"""``[step 10/500] ``, ``Epoch 1, ``: counters that a line begins with."""
+BARE_HEAD = re.compile(
+    r"[\[(](?P<value>\d{1,9})(?:\s?/\s?(?P<total>\d{1,9}))?[\])]\s*[:|-]?\s*|(?P<of>\d{1,9})/(?P<all>\d{1,9})\s*[:|]\s*"
+)
+"""``[10/500] ``: a counter without a name."""
+STEPS = frozenset({"step", "steps", "global step", "global_step", "iter", "iteration", "it", "update", "train step"})
+COARSE = ("update", "batch", "episode", "round", "rollout", "epoch")
+"""What counts a step where nothing finer does, finest first."""
+NOT_METRICS = (".py", ".json", ".txt")
+
+
+class PrintedField(NamedTuple):
+    """A name and its number as printed; ``total``: what stands behind a slash (``step 10/500``)."""
+
+    name: str
+    text: str
+    value: float
+    total: int | None = None
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it counts steps."""
+        name = self.name.lower().strip()
+        return (name in STEPS or name.endswith((" step", " iter", " iteration"))) and self.value >= 0 == self.value % 1
+
+    @property
+    def counts(self) -> str:
+        """What it counts, where it may stand for a step; else empty."""
+        name = self.name.lower().strip().rstrip("s")
+        return name if name in COARSE and self.value >= 0 == self.value % 1 else ""
+
+
+def fields_of(line: str) -> list[PrintedField]:
+    """The numbers by name that make up a line; none for a line that is mostly something else."""
+    _, text = bare_line(line)
+    found, rest = _heads(text)
+    covered, whole = len(text) - len(rest), max(1, len(text.replace(" ", "")))
+    group, bare, cells = "", "", False
+    for segment in filter(None, SPLIT.split(rest)):
+        cell = segment.strip()
+        taken = list(_segment(cell, group))
+        if not taken and bare and (value := number(cell)) is not None:
+            taken = [PrintedField(bare, cell, value)]
+            covered, cells = covered + len(bare.replace(" ", "")), True
+        bare = cell if not taken and re.fullmatch(NAME, cell) else ""
+        group = _group(cell) or (group if taken and taken[0].name.startswith(f"{group} ") else "")
+        found += taken
+        covered += len(cell.replace(" ", "")) if taken else 0
+    named = not rest or cells or len(found) > 1 or SIGN.search(text) is not None
+    return found if named and covered >= COVERED * whole else []
+
+
+def bare_line(line: str) -> tuple[int, str]:
+    """The rank that a line names (0: none), and its text without what a logger or a person put before it."""
+    text = COLOUR.sub("", line.translate(FULL_WIDTH))
+    text = SOURCE.sub("", DECORATION.sub("", RULER.sub("", text))).strip()
+    rank, logged = 0, False
+    for _ in range(MOST_PREFIXES):
+        before = text
+        if (found := RANK.match(text)) is not None and found.end() < len(text):
+            rank, text = int(found[1] or found[2]), text[found.end() :]
+        for pattern in (GLOG, STAMP, LEVEL):
+            if (found := pattern.match(text)) is not None and found.end():
+                text, logged = text[found.end() :], True
+        if (
+            logged
+            and HEAD.match(text) is None
+            and (found := MODULE.match(text)) is not None
+            and not _is_field(text, found)
+        ):
+            text = text[found.end() :]
+        if (found := TAG.match(text)) is not None and found.end() < len(text):
+            text = text[found.end() :]
+        text = DECORATION.sub("", text)
+        if text == before:
+            break
+    return rank, _plain(text).strip()
+
+
+def _is_field(text: str, found: re.Match[str]) -> bool:
+    """Whether a number stands behind what looks like a module's name."""
+    return re.match(NUMBER, text[found.end() :]) is not None and found[0].rstrip().endswith((":", "="))
+
+
+def _plain(text: str) -> str:
+    """The text with its tensors as numbers, its dictionaries as pairs, and without quotes and notes."""
+    text = THOUSANDS.sub("", text)
+    if "(" in text:
+        text = WRAPPED.sub(r"\1", text)
+    if "{" in text:
+        text = GROUP.sub(_pairs, text).replace("{", " ").replace("}", " ")
+    if "[" in text:
+        text = LISTED.sub(_listed, text)
+    text = SIGNED.sub(r"\1 ", MARGIN.sub(r"\1\2\3, \1 std: \4", NOTE.sub(r"\1", text)))
+    return text.replace('"', "").replace("'", "").replace("`", "")
+
+
+def _listed(found: re.Match[str]) -> str:
+    """The mean and the spread of a list of rewards; other lists as they are."""
+    name, sign, inside = found.groups()
+    if guess(name) != "reward_mean":
+        return found[0]
+    texts = re.findall(NUMBER, inside, re.IGNORECASE)
+    values = [float(text) for text in texts]
+    decimals = max((len(part[1]) for text in texts if (part := DECIMALS.search(text)) is not None), default=0)
+    both = (fmean(values), pstdev(values)) if all(map(isfinite, values)) else (nan, nan)
+    mean, spread = (repr(value) if value else f"{value:.{decimals}f}" for value in both)
+    return f"{name}{sign}{mean} {name}_std{sign}{spread}"
+
+
+def _pairs(found: re.Match[str]) -> str:
+    """The pairs of a dictionary under its name, sums as means where their count stands beside them."""
+    pairs = dict(KEYED.findall(found[2]))
+    count = next((number(value) for key, value in pairs.items() if key.lower() in COUNTS), None)
+    return ", ".join(f"{found[1]}/{key}: {value}" for key, value in _means(pairs, count).items())
+
+
+def _means(pairs: Mapping[str, str], count: float | None) -> Mapping[str, str]:
+    if not count:
+        return pairs
+    means: dict[str, str] = {}
+    for key, text in pairs.items():
+        summed, value = SUMS.fullmatch(key), number(text)
+        if summed is None or key.lower() in COUNTS or value is None:
+            means[key] = text
+        else:
+            means[summed["name"] or summed["before"]] = repr(value / count)
+    return means
+
+
+def _heads(text: str) -> tuple[list[PrintedField], str]:
+    """The counters that a line begins with, and the rest."""
+    if (epoch := OF_EPOCH.search(text)) is not None:
+        step = (int(epoch[1]) - 1) * int(epoch[3]) + int(epoch[2])
+        found = [PrintedField("step", epoch[2], step, int(epoch[3]) if epoch[1] == "1" else None)]
+        return found, text[: epoch.start()] + text[epoch.end() :].lstrip(", ")
+    heads: list[PrintedField] = []
+    while (head := HEAD.match(text)) is not None:
+        heads.append(_counter(head["name"], head["value"], head["total"]))
+        text = text[head.end() :]
+    if not heads and (head := BARE_HEAD.match(text)) is not None:
+        heads.append(_counter("step", head["value"] or head["of"], head["total"] or head["all"]))
+        text = text[head.end() :]
+    return heads, text
+
+
+def _counter(name: str, value: str, total: str | None) -> PrintedField:
+    return PrintedField(name.lower(), value, int(value), int(total) if total else None)
+
+
+def _group(segment: str) -> str:
+    found = GROUPED.match(segment)
+    return found["group"].strip() if found is not None else ""
+
+
+def _segment(segment: str, group: str) -> Iterator[PrintedField]:
+    grouped = GROUPED.fullmatch(segment)
+    if grouped is not None and guess(f"{grouped['group']} {grouped['name']}") is not None:
+        yield from _field(f"{grouped['group']} {grouped['name']}", grouped["value"], None)
+        return
+    whole = FIELD.fullmatch(segment)
+    if whole is not None and not whole["name"].endswith(NOT_METRICS):
+        of_group = group and whole["name"].lower() in STATISTICS
+        name = f"{group} {whole['name']}" if of_group else whole["name"]
+        yield from _field(name, whole["value"], whole["total"], percent=whole["unit"] == "%")
+        return
+    for pattern in (PAIR, LOOSE):
+        pairs = list(pattern.finditer(segment))
+        if len(pairs) > 1 and sum(len(pair[0]) + 1 for pair in pairs) >= COVERED * len(segment):
+            for pair in pairs:
+                yield from _field(pair["name"], pair["value"], None, percent=pair[0].endswith("%"))
+            return
+
+
+def _field(name: str, text: str, total: str | None, *, percent: bool = False) -> Iterator[PrintedField]:
+    value = number(text)
+    if value is not None:
+        yield PrintedField(name.strip(), text, value / 100 if percent else value, int(total) if total else None)
+
+
+def step_before(text: str) -> tuple[int | None, int | None]:
+    """The step and the total that alone stand before a dictionary on its line (``Step 10/500: {…}``)."""
+    heads, rest = _heads(bare_line(text)[1])
+    step, total, _ = counted(heads)
+    return (step, total) if not rest.strip(" :-|>=") else (None, None)
+
+
+def counted(fields: Sequence[PrintedField]) -> tuple[int | None, int | None, int | None]:
+    """The step that a line's counters name (the finest, or the one with the largest total), its total, the epoch."""
+    epoch = next((int(one.value) for one in fields if one.counts == "epoch"), None)
+    steps = [one for one in fields if one.is_step]
+    if not steps:
+        coarse = [one for name in COARSE for one in fields if one.counts == name]
+        steps = coarse[:1]
+        epoch = None if steps and steps[0].counts == "epoch" else epoch
+    if not steps:
+        return None, None, epoch
+    best = max(steps, key=lambda one: one.total or 0)
+    return int(best.value), best.total, epoch

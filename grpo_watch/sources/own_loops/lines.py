@@ -1,0 +1,248 @@
+"""Reads the rows that own training loops print: ``step 10 | reward 0.3 | kl 0.01``, or lines of ``key: value``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from grpo_watch.frameworks.guessing import OF_LEARNING, OF_UPDATES, guess
+from grpo_watch.frameworks.line_reader import MetricLine
+from grpo_watch.sources.own_loops.fields import PrintedField, bare_line, counted, fields_of
+
+LONGEST = 2_000
+"""Characters of a line that may be a row; own loops print some ten fields."""
+LEAST_FIELDS = 2
+"""Fields of a row beside its step."""
+CONSISTENT = 3
+"""This many rows with the same keys and rising steps make a log of rows; text around a model's answers has no such."""
+MOST_HELD = 64
+DIGIT = re.compile(rb"\d|\b(?:nan|inf)\b", re.IGNORECASE)
+DECIMALS = re.compile(r"[-+]?\d+\.(\d+)")
+
+
+@dataclass(slots=True)
+class _Block:
+    """The fields that make one row, of one line or of several; ``single``: one line alone made it a row."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+    step: int | None = None
+    total: int | None = None
+    epoch: int | None = None
+    led: bool = False
+    single: bool = False
+
+    @classmethod
+    def of_line(cls, fields: Sequence[PrintedField]) -> _Block:
+        """A line by itself."""
+        block = cls()
+        block.add(fields)
+        block.single = block.whole
+        return block
+
+    def repeats(self, fields: Iterable[PrintedField]) -> bool:
+        """Whether one of the fields is in it already."""
+        return any(one.name in self.values for one in fields)
+
+    def add(self, fields: Sequence[PrintedField]) -> None:
+        """Take the fields over; of several counters the finest is the step."""
+        step, total, epoch = counted(fields)
+        self.epoch = self.epoch if epoch is None else epoch
+        if step is not None:
+            self.led = not self.values
+        if step is not None and (self.step is None or (total or 0) > (self.total or 0)):
+            self.step, self.total = step, total
+        for one in fields:
+            if not (one.is_step or one.counts):
+                self.values.setdefault(one.name, one.value)
+                self.texts.append(one.text)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is a row: a reward, or two metrics; without a step a reward and an update's."""
+        known = {guess(name) for name in self.values}
+        rewarded = "reward_mean" in known
+        if self.step is None:
+            return rewarded and bool(known & OF_UPDATES)
+        return rewarded or (bool(known & OF_LEARNING) and len(known - {None}) >= LEAST_FIELDS)
+
+    def row(self) -> MetricLine:
+        """The row, with the smallest number that it can show."""
+        values = dict(self.values) if self.epoch is None else {**self.values, "epoch": float(self.epoch)}
+        total = self.total if (self.epoch or 0) <= 1 else None
+        return MetricLine(self.step, values, max_steps=total, resolution=_resolution(self.texts))
+
+
+class OwnLines:
+    """Takes a log line by line; gives rows from the third consistent one on, the first three together.
+
+    A row is one line with a step, a reward and another number; or such fields over several lines, which end with the
+    field that stood last before the first one came again. Of several lines only fields that may be a metric count.
+    Rows without a step are counted from 1. A step that begins again with each epoch goes on from the last one; one that
+    comes again with other values counts something coarser than rows, and the rows are counted. Of several ranks the
+    first is read.
+
+    Args:
+        state: what ``state`` gave before a restart.
+    """
+
+    def __init__(self, state: str = "") -> None:
+        self._block = _Block()
+        self._last = self._end = ""
+        self._held: list[MetricLine] = []
+        self._template: list[str] = []
+        self._noisy: list[str] = []
+        self._rows = self._offset = 0
+        self._near = self._coarse = self.sure = False
+        self._before: tuple[int, int] | None = None
+        if state:
+            self._restore(json.loads(state))
+
+    def state(self) -> str:
+        """All that later lines need, as text; empty while nothing that looks like a row was seen."""
+        held = [(row.step, row.values, row.max_steps, row.resolution) for row in self._held]
+        block = self._block
+        if not (held or self.sure or block.values):
+            return ""
+        parts = (block.values, block.texts, block.step, block.total, block.epoch, block.led, block.single)
+        flags = (self.sure, self._near, self._coarse, self._rows, self._offset, self._before)
+        return json.dumps([flags, self._end, self._last, held, parts, self._template, self._noisy])
+
+    def _restore(self, state: list[Any]) -> None:
+        flags, self._end, self._last, held, block, self._template, self._noisy = state
+        self.sure, self._near, self._coarse, self._rows, self._offset, before = flags
+        self._before = tuple(before) if before is not None else None
+        self._held = [MetricLine(s, v, max_steps=m, resolution=r) for s, v, m, r in held]
+        self._block = _Block(*block)
+
+    def feed(self, data: bytes) -> Sequence[MetricLine]:
+        """The rows that this line completes."""
+        if len(data) > LONGEST or DIGIT.search(data) is None:
+            self._near = False
+            return ()
+        line = data.decode("utf-8", "replace")
+        fields = fields_of(line)
+        if not fields or bare_line(line)[0]:
+            self._near = False
+            return ()
+        alone = _Block.of_line(fields)
+        rows = self._alone(alone, fields) if alone.whole else self._collect(fields)
+        self._near = bool(fields)
+        return rows
+
+    def _alone(self, alone: _Block, fields: Sequence[PrintedField]) -> Sequence[MetricLine]:
+        """A line that is a row by itself: a new one, unless it adds to the step that the lines before it name."""
+        block = self._block
+        if block.values and not block.single and alone.step in {None, block.step} and not block.repeats(fields):
+            return self._collect(fields)
+        rows = self._close()
+        self._block, self._last = alone, fields[-1].name
+        return (*rows, *self._close()) if self._last == self._end else rows
+
+    def _collect(self, fields: Sequence[PrintedField]) -> Sequence[MetricLine]:
+        """Fields of a row that stands on several lines."""
+        known = [one for one in fields if one.name not in self._noisy and _may_count(one)]
+        if not known:
+            return ()
+        rows: Sequence[MetricLine] = ()
+        block, step = self._block, counted(known)[0]
+        starts_over = step is not None and block.step is not None and step != block.step
+        if block.single and not starts_over and not (step == block.step or self._near):
+            return ()
+        if starts_over or block.repeats(known):
+            if not starts_over and block.led and block.step is not None:
+                return self._again(known)
+            rows = self._close()
+        self._block.add(known)
+        self._last = known[-1].name
+        return (*rows, *self._close()) if self._last == self._end else rows
+
+    def _again(self, known: Sequence[PrintedField]) -> Sequence[MetricLine]:
+        """Fields that come several times below one step are of single completions: they count no more."""
+        if not self._block.single:
+            for name in {one.name for one in known} & self._block.values.keys():
+                del self._block.values[name]
+                self._noisy = [*self._noisy, name][-MOST_HELD:]
+        return ()
+
+    def _close(self) -> Sequence[MetricLine]:
+        block, self._block = self._block, _Block()
+        if not block.whole:
+            return ()
+        self._end = self._end or self._last
+        return self._take(block.row())
+
+    def _take(self, row: MetricLine) -> Sequence[MetricLine]:
+        if self.sure:
+            keys = row.values.keys()
+            alike = 2 * len(keys & set(self._template)) >= min(len(keys), len(self._template))
+            part = row.step is None and self._before is not None  # of a step: an attempt at it, a single group
+            return tuple(self._placed([row])) if alike and not part else ()
+        if self._held and not _follows(self._held[-1], row):
+            self._held = []
+        self._held = [*self._held, row][-MOST_HELD:]
+        if len(self._held) < CONSISTENT:
+            return ()
+        rows, self._held, self.sure = self._held, [], True
+        self._template = list(row.values)
+        self._coarse = len({one.step for one in rows}) == 1
+        return tuple(self._placed(rows))
+
+    def _placed(self, rows: Iterable[MetricLine]) -> Iterable[MetricLine]:
+        """The rows at steps that rise within an attempt."""
+        for row in rows:
+            self._rows += 1
+            if self._coarse or row.step is None:
+                yield MetricLine(self._rows, row.values, max_steps=None, resolution=row.resolution)
+                continue
+            epoch, before = int(row.values.get("epoch") or 0), self._before
+            if before is not None and row.step + self._offset <= before[0] and epoch > before[1]:
+                self._offset = before[0] + (1 if row.step == 0 else 0)
+            elif before is not None and epoch < before[1]:
+                self._offset = 0
+            step = row.step + self._offset
+            self._before = (step, epoch)
+            yield MetricLine(step, row.values, max_steps=row.max_steps, resolution=row.resolution)
+
+    def flush(self) -> Sequence[MetricLine]:
+        """The last row, if it is complete."""
+        return self._close() if self.sure or len(self._held) == CONSISTENT - 1 else ()
+
+
+def row_of(step: int, values: Mapping[str, float]) -> MetricLine | None:
+    """The row of these values at a step; None where they make none."""
+    block = _Block(dict(values), step=step)
+    return block.row() if block.whole else None
+
+
+def begins_own_row(data: bytes) -> bool:
+    """Whether a metric stands before the first brace of a line: the dictionary behind it is a part of the row."""
+    brace = data.find(b"{")
+    if brace <= 0 or len(data) > LONGEST or DIGIT.search(data, 0, brace) is None:
+        return False
+    fields = fields_of(data.decode("utf-8", "replace"))
+    return bool(fields) and any(guess(one.name) is not None for one in fields[:1] if not (one.is_step or one.counts))
+
+
+def _may_count(one: PrintedField) -> bool:
+    return one.is_step or bool(one.counts) or guess(one.name) is not None
+
+
+def _follows(before: MetricLine, row: MetricLine) -> bool:
+    """Whether two rows are of one log: most keys are the same, and the step does not go back within an epoch.
+
+    The row of a step without an update may have fewer keys than the others.
+    """
+    shared = before.values.keys() & row.values.keys()
+    most = min(len(before.values), len(row.values))
+    later = (row.step or 0) >= (before.step or 0) or (row.values.get("epoch") or 0) > (before.values.get("epoch") or 0)
+    return 2 * len(shared) >= most and (row.step is None) == (before.step is None) and later
+
+
+def _resolution(texts: Sequence[str]) -> float | None:
+    """Half a unit of the last decimal of the zeros, which may be small numbers (1e-3 and its like are exact)."""
+    zeros = [len(found[1]) for text in texts if (found := DECIMALS.fullmatch(text)) is not None and float(text) == 0]
+    return 0.5 * 10.0 ** -min(zeros) if zeros else None

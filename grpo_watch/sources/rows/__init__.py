@@ -1,0 +1,1 @@
+"""Rows as JSON, and rows that arrive in pieces."""

@@ -1,0 +1,1 @@
+"""Tables of metrics, one row per step."""

@@ -1,0 +1,536 @@
+"""The daemon, turned by hand over real runs: it says what ``check`` says, whatever interrupts it."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.daemon.daemon import Daemon
+from grpo_watch.engine.records import AlertState, Tick, Transition
+from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.errors import RuleError
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
+from grpo_watch.pipeline.offline import replay
+from grpo_watch.pipeline.open_run import open_run
+from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.rules.rule_changes import RuleSet, rule_set
+from grpo_watch.sources.checkpoints.source import SETTLED
+from grpo_watch.sources.discovery.discover import Discoverer
+from tests.support.bundles import RECORDED, bundled_runs, unpack
+from tests.support.live import SHIPPED, Live, each_time
+
+DAY = 86_400.0
+FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
+BROKEN = RuleError("mine.yaml:3:5: no")
+
+
+def findings(snapshot: RunSnapshot) -> list[tuple[object, ...]]:
+    return sorted(
+        (f.rule, f.key, f.severity.value, f.attempt, f.first_step, f.fired_step, f.resolved_step, f.caused_by)
+        for f in snapshot.findings
+    )
+
+
+def checked(path: Path, now: float) -> dict[str, list[tuple[object, ...]]]:
+    """What ``check`` finds."""
+    found = {}
+    for run in Discoverer().discover(path):
+        pipeline = Pipeline(SHIPPED.rules, SHIPPED.detectors)
+        opened = open_run(run, pipeline)
+        list(replay(opened, pipeline, Tick(now, live=False)))
+        opened.close()
+        found[run.name] = findings(pipeline.snapshot(run.name))
+    return found
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Path:
+    """A real ms-swift run whose optimizer does nothing, in a folder of its own."""
+    run = unpack(FROZEN, tmp_path / "runs")
+    os.utime(run, (RECORDED, RECORDED))
+    return run
+
+
+@pytest.fixture
+def going_on(frozen: Path) -> Path:
+    """The same run in its middle: 30 rows in its log, and no console."""
+    for console in frozen.rglob("*.log"):
+        console.unlink()
+    log = next(frozen.rglob("logging.jsonl"))
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:30]))
+    for path in (log, log.parent, frozen):
+        os.utime(path, (RECORDED, RECORDED))
+    return frozen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", bundled_runs())
+def test_an_old_run_gets_the_verdict_of_check(name: str, tmp_path: Path) -> None:
+    path = unpack(name, tmp_path / "runs")
+    os.utime(path, (RECORDED, RECORDED))  # the copy's own folder is as new as the machine's clock says, a day later too
+    live = Live(path, tmp_path / "state", now=RECORDED + 2 * DAY)
+    live.settle()
+    assert {run.snapshot.run: findings(run.snapshot) for run in live.daemon.snapshot().runs} == checked(path, live.now)
+    live.close()
+
+
+def feed(target: Path, data: bytes, pieces: Sequence[int]) -> Iterator[None]:
+    """Append ``data`` to ``target`` in pieces that end at the given offsets."""
+    for start, end in zip([0, *pieces], [*pieces, len(data)], strict=True):
+        with target.open("ab") as file:
+            file.write(data[start:end])
+        yield
+
+
+def grown(frozen: Path, state: Path, cuts: Sequence[int], restarts: Sequence[int] = ()) -> list[Transition]:
+    """The transitions of a run whose log grows under the daemon, which is killed at some of the cuts."""
+    log = next(frozen.rglob("logging.jsonl"))
+    data = log.read_bytes()
+    log.write_bytes(b"")
+    live = Live(frozen, state, now=RECORDED)
+    live.settle()
+    for number, _ in enumerate(feed(log, data, cuts)):
+        live.settle()
+        if number in restarts:
+            live.kill()
+            live = Live(frozen, state, now=live.now)
+    live.settle()
+    reported = live.transitions(live.run().run)
+    live.close()
+    return reported
+
+
+def story(transitions: Sequence[Transition]) -> list[tuple[object, ...]]:
+    return [(t.id, t.rule, t.from_state, t.to_state, t.step, t.first_step, t.severity, t.reading) for t in transitions]
+
+
+@pytest.mark.slow
+def test_chunks_and_restarts_change_nothing(tmp_path: Path) -> None:
+    """The log arrives in random chunks, and the daemon dies after each: the same transitions, none twice."""
+    copies = [unpack(FROZEN, tmp_path / f"{number}") for number in range(3)]
+    size = next(copies[0].rglob("logging.jsonl")).stat().st_size
+    chance = random.Random(5)
+    cuts = sorted(chance.sample(range(1, size), 25))
+    steady = grown(copies[0], tmp_path / "state0", [])
+    assert {t.rule for t in steady if t.to_state is AlertState.FIRING} >= {"kl-stuck-at-zero"}
+    assert story(grown(copies[1], tmp_path / "state1", cuts)) == story(steady)
+    assert story(grown(copies[2], tmp_path / "state2", cuts, restarts=range(25))) == story(steady)
+
+
+def test_a_restart_shows_what_was_reported_before_anything_is_read(frozen: Path, tmp_path: Path) -> None:
+    first = Live(frozen, tmp_path / "state", now=RECORDED)
+    first.settle()
+    before = first.run()
+    first.kill()
+    again = Live(frozen, tmp_path / "state", now=RECORDED + 5)
+    assert again.run() == before
+    assert not again.daemon.ready()
+    reported = again.transitions(before.run)
+    again.settle()
+    assert findings(again.run()) == findings(before)
+    assert again.transitions(before.run) == reported
+    again.close()
+
+
+def test_it_is_ready_once_the_picture_shows_the_runs(
+    frozen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client of another thread asks just before each snapshot is made, when all was read."""
+    asked: list[tuple[bool, int]] = []
+    take = Daemon._take_snapshot
+
+    def asked_before(daemon: Daemon) -> DaemonSnapshot:
+        asked.append((daemon.ready(), len(daemon.snapshot().runs)))
+        return take(daemon)
+
+    live = Live(frozen.parent, tmp_path / "state", now=RECORDED)
+    monkeypatch.setattr(Daemon, "_take_snapshot", asked_before)
+    live.settle()
+    assert asked
+    assert {runs for ready, runs in asked if ready} <= {1}
+    unpack("trl-1.16.0-04-healthy-lora", frozen.parent)
+    asked.clear()
+    live.settle()
+    assert asked
+    assert {runs for ready, runs in asked if ready} <= {2}
+    assert live.daemon.ready()
+    live.close()
+
+
+def test_what_was_reached_before_the_first_sight_is_backlog(frozen: Path, tmp_path: Path) -> None:
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    live.settle()
+    name = live.run().run
+    assert live.transitions(name)
+    assert live.store.transitions(name, backlog=False) == []
+    live.close()
+
+
+def test_what_happens_while_the_daemon_is_down_is_no_backlog(frozen: Path, tmp_path: Path) -> None:
+    next(frozen.rglob("train.log")).unlink()
+    log = next(frozen.rglob("logging.jsonl"))
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:3]))
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    live.settle()
+    name = live.run().run
+    live.kill()
+    log.write_bytes(b"".join(lines))
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 60)
+    live.settle()
+    assert any(t.to_state is AlertState.FIRING for t in live.store.transitions(name, backlog=False))
+    live.close()
+
+
+def changed(**changes: object) -> RuleSet:
+    """The shipped rules with ``kl-stuck-at-zero`` changed."""
+    rules = [replace(r, **changes) if r.name == "kl-stuck-at-zero" else r for r in SHIPPED.rules]
+    return rule_set(rules, SHIPPED.detectors)
+
+
+def test_changed_rules_tell_what_changes_once(frozen: Path, tmp_path: Path) -> None:
+    """Far more patience withdraws the alert, the old rules bring it back; nothing else fires, ids never repeat."""
+    in_force = [SHIPPED]
+    live = Live(frozen, tmp_path / "state", now=RECORDED, rules=lambda: in_force[0])
+    live.settle()
+    name, before = live.run().run, len(live.transitions(live.run().run))
+    for rules in (changed(for_steps=10_000), SHIPPED, changed(hint="look again"), changed(for_steps=10_000)):
+        in_force[0] = rules
+        live.daemon.reload()
+        live.settle()
+    reported = live.transitions(name)[before:]
+    assert [(t.rule, t.to_state.value) for t in reported] == [
+        ("kl-stuck-at-zero", "resolved"),
+        ("kl-stuck-at-zero", "firing"),
+        ("kl-stuck-at-zero", "resolved"),
+    ]
+    assert len({t.id for t in live.transitions(name)}) == len(live.transitions(name))
+    alert = next(a for a in live.run().alerts if a.rule == "kl-stuck-at-zero")
+    assert (alert.state.value, alert.fired_total) == ("pending", 2)
+    live.close()
+
+
+def test_a_changed_rule_after_a_restart(going_on: Path, tmp_path: Path) -> None:
+    live = Live(going_on, tmp_path / "state", now=RECORDED)
+    live.settle()
+    name, before = live.run().run, len(live.transitions(live.run().run))
+    live.kill()
+    disabled = rule_set([replace(r, enabled=r.name != "kl-stuck-at-zero") for r in SHIPPED.rules], SHIPPED.detectors)
+    for _ in range(2):
+        live = Live(going_on, tmp_path / "state", now=RECORDED + 5, rules=lambda: disabled)
+        live.settle()
+        assert [(t.rule, t.to_state.value) for t in live.transitions(name)[before:]] == [
+            ("kl-stuck-at-zero", "resolved")
+        ]
+        live.kill()
+
+
+def test_rules_that_do_not_load_leave_the_old_in_force(going_on: Path, tmp_path: Path) -> None:
+    live = Live(going_on, tmp_path / "state", now=RECORDED, rules=each_time(SHIPPED, BROKEN, SHIPPED))
+    live.settle()
+    before = findings(live.run())
+    live.daemon.reload()
+    live.settle()
+    assert live.daemon.snapshot().reload_ok is False
+    assert {f for f in findings(live.run()) if f[0] != "rule-broken"} == set(before)
+    (alert,) = [alert for alert in live.run().alerts if alert.rule == "rule-broken"]
+    assert (alert.key, alert.state.value, alert.evidence["error"]) == ("rule files", "firing", "mine.yaml:3:5: no")
+    live.daemon.reload()
+    live.settle()
+    assert live.daemon.snapshot().reload_ok is True
+    reported = [(t.key, t.to_state.value) for t in live.transitions(live.run().run) if t.rule == "rule-broken"]
+    assert reported == [("rule files", "firing"), ("rule files", "resolved")]
+    live.close()
+
+
+def test_broken_rule_files_are_reported_where_all_runs_have_ended(frozen: Path, tmp_path: Path) -> None:
+    """No alert can be about a finished run, so the snapshot (page, API) names the file and line itself."""
+    live = Live(frozen, tmp_path / "state", now=RECORDED, rules=each_time(SHIPPED, BROKEN, SHIPPED))
+    live.settle()
+    assert live.daemon.snapshot().problems == ()
+    live.daemon.reload()
+    live.settle()
+    (problem,) = live.daemon.snapshot().problems
+    assert problem == "Settings or rules can't be loaded; the old ones stay in force: mine.yaml:3:5: no"
+    live.daemon.reload()
+    live.settle()
+    assert live.daemon.snapshot().problems == ()
+    live.close()
+
+
+def test_rule_files_that_broke_are_forgotten_at_a_restart_with_good_ones(going_on: Path, tmp_path: Path) -> None:
+    """The daemon does not start with broken files, so a new start ends the alert."""
+    live = Live(going_on, tmp_path / "state", now=RECORDED, rules=each_time(SHIPPED, BROKEN))
+    live.settle()
+    live.daemon.reload()
+    live.settle()
+    live.kill()
+    live = Live(going_on, tmp_path / "state", now=RECORDED + 5)
+    live.settle()
+    reported = [(t.key, t.to_state.value) for t in live.transitions(live.run().run) if t.rule == "rule-broken"]
+    assert reported == [("rule files", "firing"), ("rule files", "resolved")]
+    live.close()
+
+
+def test_runs_and_channels_that_appear_later(tmp_path: Path) -> None:
+    """A missing path is waited for; a second run and a new channel are found without a restart."""
+    runs = tmp_path / "runs"
+    live = Live(runs, tmp_path / "state", now=RECORDED)
+    live.settle()
+    assert live.daemon.snapshot().runs == ()
+    source = unpack(FROZEN, tmp_path / "elsewhere")
+    logs = next(source.rglob("logging.jsonl"))
+    (runs / "a").mkdir(parents=True)
+    shutil.copy(logs, runs / "a" / "logging.jsonl")
+    live.settle()
+    assert [run.snapshot.run for run in live.daemon.snapshot().runs] == ["a"]
+    (runs / "b").mkdir()
+    shutil.copy(logs, runs / "b" / "logging.jsonl")
+    live.settle()
+    assert [run.snapshot.run for run in live.daemon.snapshot().runs] == ["a", "b"]
+    assert findings(live.run("a"))[0][2:] == findings(live.run("b"))[0][2:]
+    kinds = {channel.source for channel in live.daemon.snapshot().runs[0].channels}
+    shutil.copy(next(source.rglob("train.log")), runs / "a" / "train.log")
+    live.settle()
+    assert {channel.source for channel in live.daemon.snapshot().runs[0].channels} == kinds | {"console"}
+    live.close()
+
+
+def test_an_ended_run_lingers_and_goes(frozen: Path, tmp_path: Path) -> None:
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 10, linger=600.0)
+    live.settle()
+    live.settle()
+    (run,) = live.daemon.snapshot().runs
+    assert run.active is False
+    assert run.ended == RECORDED
+    assert len(live.daemon.detail(run.snapshot.run).thinned) > 10
+    live.settle(300)
+    assert len(live.daemon.snapshot().runs) == 1
+    assert len(live.daemon.detail(run.snapshot.run).thinned) > 10
+    live.settle(400)
+    assert live.daemon.snapshot().runs == ()
+    assert [past.snapshot.run for past in live.daemon.snapshot().past] == [run.snapshot.run]  # people still see it
+    assert len(live.daemon.detail(run.snapshot.run).thinned) > 10
+    live.kill()
+    live = Live(frozen, tmp_path / "state", now=live.now + 300, linger=600.0)
+    assert [past.snapshot.run for past in live.daemon.snapshot().past] == [run.snapshot.run]
+    live.settle()
+    assert [past.snapshot.run for past in live.daemon.snapshot().past] == [run.snapshot.run]
+    live.close()
+
+
+def test_checkpoints_of_an_ended_run_that_was_copied_are_read_before_it_is_let_go(tmp_path: Path) -> None:
+    """The copy left the weights newer than the marker, as in a save that is under way; both must keep still first."""
+    run = unpack("ms-swift-4.6.0-21-late-freeze-full", tmp_path / "runs")
+    for weights in run.rglob("model.safetensors"):
+        os.utime(weights, (RECORDED + 5, RECORDED + 5))
+    os.utime(run, (RECORDED, RECORDED))
+    live = Live(run, tmp_path / "state", now=RECORDED + 70, linger=3_600.0, exit_when_done=True)
+    for _ in range(4):
+        live.settle()
+    assert [(run.active, findings(run.snapshot)) for run in live.daemon.snapshot().runs] == [(False, [])]
+    assert not live.daemon.done
+    live.settle(SETTLED)
+    for _ in range(4):
+        live.settle()
+    assert [found[0] for found in findings(live.run())] == ["parameters-unchanged"]
+    assert live.daemon.done
+    live.close()
+
+
+def test_a_run_that_vanishes_is_reported_as_no_longer_watched(going_on: Path, tmp_path: Path) -> None:
+    """A share that is unmounted looks like that: what fired stays, once; it goes on when the files are back."""
+    live = Live(going_on.parent, tmp_path / "state", now=RECORDED + 60)
+    live.settle()
+    (known,) = live.daemon.snapshot().runs
+    going_on.rename(tmp_path / "aside")
+    live.settle()
+    shown = live.daemon.snapshot()
+    assert shown.problems == (f"Not found any more, and not watched: {known.snapshot.run}",)
+    assert [(run.active, findings(run.snapshot)) for run in shown.runs] == [(False, findings(known.snapshot))]
+    (tmp_path / "aside").rename(going_on)
+    reported = live.transitions(known.snapshot.run)
+    live.settle()
+    live.settle()
+    shown = live.daemon.snapshot()
+    assert (shown.problems, [run.active for run in shown.runs]) == ((), [True])
+    assert live.transitions(known.snapshot.run) == reported
+    going_on.rename(tmp_path / "aside")
+    live.settle()
+    live.settle(3_700.0)
+    assert live.daemon.snapshot().problems == ()
+    live.close()
+
+
+def test_an_ended_run_that_goes_on_is_taken_up_again(frozen: Path, tmp_path: Path) -> None:
+    log = next(frozen.rglob("logging.jsonl"))
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 10)
+    live.settle()
+    live.settle(100)
+    live.settle(100)
+    assert live.daemon.snapshot().runs[0].active is False
+    row = next(line for line in log.read_text().splitlines() if '"global_step/max_steps"' in line)
+    with log.open("a") as file:
+        file.write(row.replace('"global_step/max_steps": "', '"global_step/max_steps": "9') + "\n")
+    live.now = log.stat().st_mtime
+    live.settle()
+    (run,) = live.daemon.snapshot().runs
+    assert run.active is True
+    assert run.snapshot.step >= 90
+    assert live.store.runs()[0].ended is None
+    live.close()
+
+
+def test_it_ends_when_all_is_done(frozen: Path, tmp_path: Path) -> None:
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 10, exit_when_done=True)
+    assert live.daemon.done is False
+    for _ in range(4):
+        live.settle()
+    assert live.daemon.done is True
+    live.close()
+
+
+def test_it_does_not_end_before_a_run_came_or_while_one_goes_on(frozen: Path, tmp_path: Path) -> None:
+    log = next(frozen.rglob("logging.jsonl"))
+    lines = log.read_bytes().splitlines(keepends=True)
+    hidden = frozen.rename(tmp_path / "hidden")
+    live = Live(frozen, tmp_path / "state", now=RECORDED, exit_when_done=True)
+    for _ in range(4):
+        live.settle()
+    hidden.rename(frozen)
+    log.write_bytes(b"".join(lines[:5]))
+    for console in frozen.rglob("*.log"):
+        console.unlink()
+    live.now = log.stat().st_mtime
+    for _ in range(4):
+        live.settle()
+    assert live.daemon.done is False
+    live.close()
+
+
+@pytest.mark.parametrize(
+    ("broken", "repaired"),
+    [("max_page_count = 1", "max_page_count = 100000"), ("query_only = ON", "query_only = OFF")],
+    ids=["full", "read-only"],
+)
+def test_a_full_disk_is_reported_and_survived(frozen: Path, tmp_path: Path, broken: str, repaired: str) -> None:
+    """The watch goes on in memory; once it can be written all is stored, and a restart finds it."""
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    live.store._database.execute(f"PRAGMA {broken}")
+    live.settle()
+    assert live.daemon.snapshot().state_ok is False
+    assert "memory" in live.daemon.snapshot().problems[0]
+    seen = findings(live.run())
+    assert seen
+    live.store._database.execute(f"PRAGMA {repaired}")
+    live.settle(20)
+    assert live.daemon.snapshot().state_ok is True
+    reported = live.transitions(live.run().run)
+    live.kill()
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 60)
+    live.settle()
+    assert findings(live.run()) == seen
+    assert live.transitions(live.run().run) == reported
+    live.close()
+
+
+def test_a_disk_that_stays_full_loses_nothing_of_the_run(frozen: Path, tmp_path: Path) -> None:
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    pages = live.store._database.execute("PRAGMA page_count").fetchone()[0]
+    live.store._database.execute(f"PRAGMA max_page_count = {pages}")
+    live.settle()
+    seen = findings(live.run())
+    live.kill()
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 60)
+    live.settle()
+    assert findings(live.run()) == seen
+    live.close()
+
+
+def stalled(live: Live) -> bool:
+    """Whether the run is reported as stalled, a good second later."""
+    live.settle()
+    return any(finding.rule == "run-stalled" and finding.resolved_step is None for finding in live.run().findings)
+
+
+def test_a_clock_that_is_set_forward_stalls_no_run(going_on: Path, tmp_path: Path) -> None:
+    """Two hours at once (the clock was wrong, the machine slept); silence is counted from there, and then tells."""
+    live = Live(going_on, tmp_path / "state", now=RECORDED)
+    live.settle()
+    live.now += 7_200.0
+    live.timer -= 7_200.0
+    assert not stalled(live)
+    live.now += 7_200.0
+    assert stalled(live)
+    live.close()
+
+
+@pytest.mark.parametrize("table", ["items", "cursors"])
+def test_a_damaged_run_is_read_again(frozen: Path, tmp_path: Path, table: str) -> None:
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    live.settle()
+    seen, reported = findings(live.run()), live.transitions(live.run().run)
+    live.store._database.execute(f"UPDATE {table} SET data = x'00'")  # noqa: S608  a name of ours
+    live.kill()
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 5)
+    live.settle()
+    assert findings(live.run()) == seen
+    assert live.transitions(live.run().run) == reported
+    live.close()
+
+
+def test_damaged_alerts_end_nothing(frozen: Path, tmp_path: Path) -> None:
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    live.settle()
+    seen = findings(live.run())
+    live.store._database.execute("UPDATE alerts SET data = x'00'")
+    live.store._database.execute("UPDATE runs SET snapshot = x'00', ended = NULL, noted = NULL")
+    live.kill()
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 5)
+    assert live.daemon.snapshot().runs == ()
+    live.settle()
+    assert findings(live.run()) == seen
+    live.close()
+
+
+def test_a_source_that_raises_stops_alone(frozen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("grpo_watch.sources.console.source.ConsoleSource.poll", fail)
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    live.settle()
+    channels = {channel.source: channel for channel in live.daemon.snapshot().runs[0].channels}
+    assert channels["console"].up is False
+    assert "ZeroDivisionError" in channels["console"].problem
+    assert channels["metrics-jsonl"].up is True
+    assert findings(live.run())
+    live.close()
+
+
+def test_late_and_turns_are_measured(frozen: Path, tmp_path: Path) -> None:
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    live.settle()
+    assert live.daemon.late() is None
+    live.timer += 11
+    assert live.daemon.late() == 11
+    assert sum(live.daemon.snapshot().turns.counts) >= 1
+    live.close()
+
+
+def test_each_run_is_reported_once(frozen: Path, tmp_path: Path) -> None:
+    live = Live(frozen, tmp_path / "state", now=RECORDED)
+    live.settle()
+    live.settle()
+    assert [snapshot.run for snapshot in live.reported] == [live.run().run]
+    live.close()
+    live = Live(frozen, tmp_path / "state", now=RECORDED + 60)  # it has ended and is not read again
+    live.settle()
+    assert [snapshot.run for snapshot in live.reported] == [live.run().run]
+    live.close()

@@ -1,0 +1,132 @@
+"""Runs of a large fleet get their turns less often; no row and no alert is lost by that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_watch.catalogue import catalogue
+from grpo_watch.daemon import daemon
+from grpo_watch.daemon.intervals import FEW_RUNS, Intervals, intervals
+from grpo_watch.daemon.poll_schedule import Rest
+from grpo_watch.engine.records import AlertState
+from grpo_watch.rules.packs import load_rules
+from grpo_watch.rules.rule_changes import rule_set
+from grpo_watch.store.state import Store
+from tests.support.high import RULE, RULES, Run
+from tests.support.live import Live
+
+STORE_SECONDS = 30.0
+
+
+def live(folder: Path, now: float) -> Live:
+    """A daemon over a run whose rows say whether an alert fires."""
+    (folder / "high.yaml").write_text(RULES)
+    rules = rule_set(load_rules([folder / "high.yaml"]), catalogue())
+    return Live(folder / "runs", folder / "state", now=now, rules=lambda: rules)
+
+
+@pytest.fixture
+def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are stored as seldom as in a large fleet."""
+    monkeypatch.setattr(daemon, "intervals", lambda _: Intervals(store=STORE_SECONDS))
+
+
+def stored(one: Live) -> int | None:
+    """The step of the stored snapshot."""
+    snapshot = one.store.snapshot("run")
+    return snapshot.step if snapshot is not None else None
+
+
+def test_few_runs_wait_for_nothing() -> None:
+    assert intervals(FEW_RUNS) == Intervals() == Intervals(read=0.0, tick=1.0, listing=1.0, store=0.0)
+
+
+@given(st.integers(0, 1_000))
+def test_a_thousand_runs_are_read_within_half_a_second(runs: int) -> None:
+    apart = intervals(runs)
+    assert apart.read <= 0.5
+    assert apart.tick <= 3.0
+    assert apart.listing <= 5.0
+    assert apart.store <= 5.0
+
+
+def test_a_run_that_just_gave_a_row_rests_as_long_as_it_must() -> None:
+    rest = Rest(100.0)
+    rest.read(100.0, gave=True)
+    assert not rest.due(100.3, ticks=True, least=0.45)
+    assert rest.due(100.5, ticks=False, least=0.45)
+
+
+@pytest.mark.usefixtures("crowded")
+def test_a_quiet_row_is_shown_at_once_and_stored_later(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    began = run.path.stat().st_mtime
+    one = live(tmp_path, began)
+    one.settle()
+    run.write(0.2)
+    one.settle()
+    assert (one.run().step, stored(one)) == (2, 1)
+    one.settle(STORE_SECONDS)
+    assert stored(one) == 2
+    one.close()
+
+
+@pytest.mark.usefixtures("crowded")
+def test_an_alert_is_stored_at_once_with_the_rows_before_it(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    one = live(tmp_path, run.path.stat().st_mtime)
+    one.settle()
+    run.write(0.2)
+    one.settle()
+    run.write(0.9)
+    one.settle()
+    assert stored(one) == 3
+    assert one.transitions("run")[-1].to_state is AlertState.FIRING
+    one.close()
+
+
+@pytest.mark.usefixtures("crowded")
+def test_rows_that_were_not_stored_are_read_again_after_a_crash(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    began = run.path.stat().st_mtime
+    one = live(tmp_path, began)
+    one.settle()
+    run.write(0.9, 0.2)
+    one.settle()
+    run.write(0.2, 0.2)
+    one.settle()
+    before = one.transitions("run")
+    assert (one.run().step, stored(one)) == (5, 3)
+    one.kill()
+    again = live(tmp_path, began + 10.0)
+    again.settle()
+    assert again.run().step == 5
+    assert again.run().rows == 5
+    assert again.transitions("run") == before
+    assert [each.to_state for each in before if each.rule == RULE] == [AlertState.FIRING, AlertState.RESOLVED]
+    again.close()
+
+
+@pytest.mark.usefixtures("crowded")
+@pytest.mark.parametrize("deleted", [False, True])
+def test_what_waits_is_stored_when_the_run_is_let_go(tmp_path: Path, deleted: bool) -> None:  # noqa: FBT001
+    run = Run(tmp_path)
+    one = live(tmp_path, run.path.stat().st_mtime)
+    one.settle()
+    run.write(0.2)
+    one.settle()
+    assert stored(one) == 1
+    if deleted:
+        (run.path / "logging.jsonl").unlink()
+        one.settle()
+        assert stored(one) == 2
+    one.close()
+    kept = Store(tmp_path / "state", one.now)
+    snapshot = kept.snapshot("run")
+    assert snapshot is not None
+    assert snapshot.step == 2
+    kept.close()

@@ -1,0 +1,421 @@
+"""The daemon's parts alone: bell, worker process, merge, end of a run, threads that die."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_watch.children.worker import MEMORY, Worker
+from grpo_watch.daemon.run_pipeline import QUIET_ENDED, QUIET_STALLED, RunEnd
+from grpo_watch.daemon.service import Service
+from grpo_watch.daemon.waker import EventWaker, FileEvents
+from grpo_watch.engine.records import (
+    ChannelElected,
+    ChannelKind,
+    Cursor,
+    EventKind,
+    Item,
+    Progress,
+    RawRow,
+    RunEvent,
+    Stream,
+)
+from grpo_watch.pipeline.channel_merge import MOST_AHEAD, ChannelMerge
+from grpo_watch.pipeline.channel_reading import ReadSoFar
+from grpo_watch.pipeline.open_run import OpenedSource
+from grpo_watch.sources.base import SourceStats
+from grpo_watch.sources.discovery.discover import Discoverer
+from tests.support.bundles import RECORDED, unpack
+from tests.support.live import Live
+from tests.support.process import PATIENCE, command_of, until
+
+# the bell
+
+
+def test_a_bell_rung_before_the_wait_is_noticed_once() -> None:
+    bell = EventWaker()
+    bell.ring()
+    began = time.monotonic()
+    bell.wait(PATIENCE)
+    assert time.monotonic() - began < PATIENCE
+    bell.wait(0.01)
+
+
+def test_a_write_rings_and_reading_does_not(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("a\n")
+    rung = threading.Event()
+    bell = EventWaker()
+    bell.ring = rung.set  # type: ignore[method-assign]
+    doorbell = FileEvents(bell)
+    doorbell.start()
+    doorbell.watch([tmp_path])
+    try:
+        log.read_text()
+        assert not rung.wait(0.2)
+        with log.open("a") as file:
+            file.write("b\n")
+        assert rung.wait(PATIENCE)
+        doorbell.watch([])
+    finally:
+        doorbell.stop()
+
+
+def test_a_folder_on_a_network_file_system_is_polled_only(tmp_path: Path) -> None:
+    """Events of other machines' writes never come there; nothing relies on them."""
+    near, far = tmp_path / "near", tmp_path / "far"
+    near.mkdir()
+    far.mkdir()
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"overlay / overlay rw 0 0\nfiler:/far {far.resolve()} nfs4 rw 0 0\n")
+    doorbell = FileEvents(EventWaker(), mounts)
+    doorbell.watch([near, far])
+    assert set(doorbell._watches) == {near}
+    doorbell.watch([far])
+    assert not doorbell._watches
+
+
+def test_a_folder_that_cannot_be_watched_is_polled_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is reported once, and a folder that can be watched still rings."""
+    caplog.set_level("INFO", logger="grpo_watch")
+    rung = threading.Event()
+    bell = EventWaker()
+    bell.ring = rung.set  # type: ignore[method-assign]
+    doorbell = FileEvents(bell)
+    doorbell.start()
+    try:
+        doorbell.watch([tmp_path / "missing", tmp_path / "gone"])
+        doorbell.watch([tmp_path])
+        (tmp_path / "train.log").write_text("a\n")
+        assert rung.wait(PATIENCE)
+    finally:
+        doorbell.stop()
+    reported = [record.message for record in caplog.records if record.name == "grpo_watch.waker"]
+    assert reported == ["some folders can't be watched; polling continues"]
+
+
+# the worker process
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def die(_: object = None) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.fixture
+def rung() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture
+def worker(rung: threading.Event) -> Iterator[tuple[Worker, list[float]]]:
+    clock = [0.0]
+    made = Worker(rung.set, lambda: clock[0])
+    yield made, clock
+    made.stop()
+
+
+@pytest.mark.slow
+def test_work_is_done_elsewhere_at_low_priority_and_rings(
+    worker: tuple[Worker, list[float]], rung: threading.Event
+) -> None:
+    made, clock = worker
+    assert made.submit(double, 21).result(PATIENCE) == 42
+    assert rung.wait(PATIENCE)
+    rung.clear()
+    assert made.process not in {None, os.getpid()}
+    assert made.submit(os.nice, 0).result(PATIENCE) >= 10
+    assert rung.wait(PATIENCE)  # it is counted as done
+    child = made.process
+    made.rest()
+    assert made.process == child
+    clock[0] = 21.0
+    made.rest()
+    assert made.process is None
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_fails_its_work_and_is_replaced(worker: tuple[Worker, list[float]]) -> None:
+    made, _ = worker
+    with pytest.raises(RuntimeError):
+        made.submit(die).result(PATIENCE)
+    assert made.submit(double, 4).result(PATIENCE) == 8
+
+
+def take(count: int) -> int:
+    return len(bytearray(count))
+
+
+@pytest.mark.slow
+def test_a_worker_takes_no_more_memory_than_is_good(worker: tuple[Worker, list[float]]) -> None:
+    """The piece of work fails, the process goes on."""
+    made, _ = worker
+    child = made.submit(os.getpid).result(PATIENCE)
+    with pytest.raises(MemoryError):
+        made.submit(take, MEMORY).result(PATIENCE)
+    assert made.submit(take, 1 << 20).result(PATIENCE) == 1 << 20
+    assert made.process == child
+
+
+def test_stop_ends_work_that_hangs(worker: tuple[Worker, list[float]]) -> None:
+    made, _ = worker
+    future = made.submit(signal.pause)
+    child = until(lambda: made.process)
+    until(future.running)
+    made.stop()
+    until(lambda: not command_of(child))
+
+
+def test_after_a_stop_nothing_is_begun_and_nothing_is_reported_to_have_failed() -> None:
+    """An engine that is still busy then would otherwise start a process that the exit waits for."""
+    made = Worker(lambda: None, lambda: 0.0)
+    made.stop()
+    future = made.submit(double, 21)
+    assert not future.done()
+    assert made.process is None
+
+
+# reading what is there
+
+
+SO_FAR = (ReadSoFar(0.0, 0.0, lambda _: False), lambda _: True)
+"""How the daemon reads files that nobody else works on."""
+
+
+class Fake:
+    """A source over a list; with ``delays`` its items need a worker, one poll each."""
+
+    def __init__(self, name: str, items: list[Item], *, delays: bool = False) -> None:
+        self.name, self.items, self.delays = name, items, delays
+        self.stats = SourceStats()
+        self.given = 0
+        self.polls = 0
+
+    def poll(self, _: float | None) -> Iterator[Item]:
+        self.polls += 1
+        while self.given < len(self.items):
+            if self.delays and self.polls % 3:
+                return
+            self.polls += 1
+            self.given += 1
+            yield self.items[self.given - 1]
+
+    def finish(self) -> Iterator[Item]:
+        return iter(())
+
+    def cursor(self) -> Cursor:
+        return Cursor(self.name, "", self.given)
+
+    def close(self) -> None:
+        pass
+
+    @property
+    def waiting(self) -> bool:
+        return self.delays and self.given < len(self.items)
+
+
+def source(fake: Fake, kind: ChannelKind | None, segment: int = 0, *, early: bool = False) -> OpenedSource:
+    return OpenedSource(fake, "what", kind, segment, Path(fake.name), early)
+
+
+def row(channel: str, kind: ChannelKind, step: int) -> RawRow:
+    return RawRow(channel, kind, step, {"loss": float(step)})
+
+
+def rows(channel: str, kind: ChannelKind, *steps: int) -> Fake:
+    return Fake(channel, [row(channel, kind, step) for step in steps])
+
+
+def places(merge: ChannelMerge) -> list[str]:
+    return [
+        f"{getattr(item, 'channel', '?')}{getattr(item, 'step', '') or ''}"
+        for item in merge.items()
+        if item is not None
+    ]
+
+
+def test_the_best_channel_with_rows_is_the_clock() -> None:
+    """Its steps order the others; a step that it lost comes from another channel just before it goes on."""
+    merge = ChannelMerge(
+        [
+            source(rows("c", ChannelKind.CONSOLE, 1, 2, 3, 4), ChannelKind.CONSOLE),
+            source(rows("j", ChannelKind.JSONL, 1, 2, 4), ChannelKind.JSONL),
+            source(Fake("cfg", [RunEvent("cfg", EventKind.STARTED)]), None, early=True),
+        ],
+        *SO_FAR,
+    )
+    assert places(merge) == ["cfg", "j", "j1", "c1", "j2", "c2", "c3", "j4", "c4"]
+
+
+def test_a_channel_without_rows_is_no_clock() -> None:
+    empty = Fake("j", [Progress("j", 1, 10)])
+    merge = ChannelMerge(
+        [source(empty, ChannelKind.JSONL), source(rows("c", ChannelKind.CONSOLE, 1), ChannelKind.CONSOLE)],
+        *SO_FAR,
+    )
+    assert places(merge) == ["c", "c1", "j1"]
+
+
+def test_an_error_stream_of_bars_is_not_read_into_memory() -> None:
+    """Beside a log with rows it is looked at so far only, whether its first row may come or not."""
+    bars = Fake("c", [Progress("c", 1, 10)] * 10_000)
+    lines = rows("j", ChannelKind.JSONL, 2, 3)
+    merge = ChannelMerge([source(bars, ChannelKind.CONSOLE), source(lines, ChannelKind.JSONL)], *SO_FAR)
+    first = next(item for item in merge.items() if item is not None)
+    assert isinstance(first, ChannelElected)
+    assert bars.given == MOST_AHEAD
+
+
+def test_work_done_elsewhere_is_waited_for_in_its_place() -> None:
+    slow = Fake("w", [RunEvent("w", EventKind.STARTED, step) for step in (1, 3)], delays=True)
+    merge = ChannelMerge(
+        [source(slow, None), source(rows("j", ChannelKind.JSONL, 1, 2, 3), ChannelKind.JSONL)],
+        ReadSoFar(0.0, 0.0, lambda name: name == "w" and slow.waiting),
+        lambda _: True,
+    )
+    given_out = list(merge.items())
+    assert None in given_out
+    steps = [(item.channel, item.step) for item in given_out if isinstance(item, (RawRow, RunEvent))]
+    assert steps == [("j", 1), ("w", 1), ("j", 2), ("j", 3), ("w", 3)]
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(1, 9), max_size=6).map(sorted), min_size=2, max_size=3),
+    st.data(),
+)
+def test_cursors_cover_exactly_what_was_given_out(steps: list[list[int]], data: Any) -> None:
+    """Wherever a slice ends while it is safe to, going on from the cursors gives the rest: no item lost or doubled."""
+    kinds = [ChannelKind.JSONL, ChannelKind.CONSOLE, ChannelKind.TRAINER_STATE]
+    fakes = [rows(kind.name, kind, *mine) for kind, mine in zip(kinds, steps, strict=False)]
+    merge = ChannelMerge([source(f, k) for f, k in zip(fakes, kinds, strict=False)], *SO_FAR)
+    stop = data.draw(st.integers(0, sum(map(len, steps)) + 1))
+    got: list[Item] = []
+    for item in merge.items():
+        got += [item] if isinstance(item, RawRow) else []
+        if merge.safe and len(got) >= stop:
+            break
+    cursors = merge.cursors()
+    for fake in fakes:
+        given_out = [item for item in got if isinstance(item, RawRow) and item.channel == fake.name]
+        assert given_out == fake.items[: cursors[fake.name].position]
+
+
+def test_a_log_that_never_stops_growing_is_read_to_some_point() -> None:
+    class Endless(Fake):
+        def poll(self, _: float | None) -> Iterator[Item]:
+            self.given += 1
+            yield row("c", ChannelKind.CONSOLE, self.given)
+
+    merge = ChannelMerge([source(Endless("c", []), ChannelKind.CONSOLE)], *SO_FAR)
+    assert 1 < len(list(merge.items())) < 100
+
+
+# the end of a run
+
+
+def over(life: RunEnd, now: float, *, crashed: bool = False, short: bool = True, shows_end: bool = True) -> bool:
+    return life.over(now, crashed=crashed, short=short, shows_end=shows_end)
+
+
+def test_an_end_marker_ends_a_run_and_a_row_after_it_does_not() -> None:
+    life = RunEnd()
+    life.touch(0.0)
+    life.take(row("c", ChannelKind.CONSOLE, 10))
+    assert not over(life, 1.0)
+    life.take(RunEvent("c", EventKind.FINISHED))
+    life.take(RawRow("c", ChannelKind.CONSOLE, 10, {"eval_loss": 1.0}, Stream.EVAL))
+    assert over(life, 1.0)
+    life.take(row("c", ChannelKind.CONSOLE, 11))
+    assert not over(life, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "limit"),
+    [
+        ({"short": True, "shows_end": True}, QUIET_STALLED),
+        ({"short": False, "shows_end": True}, QUIET_ENDED),
+        ({"short": True, "shows_end": False}, QUIET_ENDED),
+    ],
+)
+def test_silence_ends_a_run(said: dict[str, bool], limit: float) -> None:
+    """A run that stopped short is stalled for a day before it is over: a person is to see that alert."""
+    life = RunEnd()
+    life.touch(100.0)
+    assert not over(life, 100.0 + limit, **said)
+    assert over(life, 101.0 + limit, **said)
+    assert over(life, 101.0, crashed=True)
+
+
+# threads
+
+
+@pytest.mark.slow
+def test_the_death_of_a_thread_ends_the_service_loudly(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = unpack("trl-1.16.0-09-frozen-lr0", tmp_path / "runs")
+    live = Live(run, tmp_path / "state", now=RECORDED)
+
+    def fail(changed: object) -> float:
+        raise ZeroDivisionError
+
+    live.daemon.turn = fail  # type: ignore[method-assign]
+    worker = Worker(lambda: None, time.monotonic)
+    service = Service(live.daemon, worker, EventWaker(), paths=[run], discoverer=Discoverer(), timer=time.monotonic)
+    with caplog.at_level(logging.ERROR, "grpo_watch"):
+        service.start()
+        service.wait()
+        service.close()
+    assert service.failed
+    assert any(record.exc_info and record.exc_info[0] is ZeroDivisionError for record in caplog.records)
+
+
+class Slow:
+    """A worker that is never done until released."""
+
+    def __init__(self) -> None:
+        self.futures: list[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        self.futures.append((Future(), function, arguments))
+        return self.futures[-1][0]
+
+    def work(self) -> None:
+        for future, function, arguments in self.futures:
+            if not future.done():
+                future.set_result(function(*arguments))
+
+
+@pytest.mark.slow
+def test_heavy_work_of_one_run_holds_up_no_other(tmp_path: Path) -> None:
+    """One run waits for the checksums of its checkpoints (a hung mount); the other is read and judged meanwhile."""
+    runs = tmp_path / "runs"
+    unpack("trl-1.16.0-04-healthy-lora", runs)
+    unpack("ms-swift-4.6.0-04b-frozen-optnoop-full", runs)
+    slow = Slow()
+    live = Live(runs, tmp_path / "state", now=RECORDED, submit=slow.submit)
+    live.look()
+    for _ in range(20):
+        live.daemon.turn()
+    assert slow.futures
+    assert not live.daemon.ready()
+    assert [run.snapshot.run for run in live.daemon.snapshot().runs] == ["ms-swift-4.6.0-04b-frozen-optnoop-full"]
+    for _ in range(20):
+        slow.work()
+        live.daemon.turn()
+    assert live.daemon.ready()
+    assert live.run("trl-1.16.0-04-healthy-lora").values["parameters_changed_ratio"] == 1.0
+    live.close()

@@ -1,0 +1,177 @@
+"""What is shown of a run is what a snapshot of it says now, although one is made only after something has changed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from grpo_watch.daemon.run_pipeline import RunEnd, RunPipeline
+from grpo_watch.engine.detector import QUIET, Detector, RunView
+from grpo_watch.engine.engine import Engine
+from grpo_watch.engine.records import EndState, EventKind, Item, MetricRow, RawRow, Reading, RunEvent, Stream, Tick
+from grpo_watch.engine.rule import Rule
+from grpo_watch.engine.rule_views import RuleStatus, RuleViews
+from grpo_watch.engine.snapshot import moved_by_time, take_snapshot
+from grpo_watch.rules.rule_changes import rule_set
+from tests.model.test_sleep import wander
+from tests.support.bundles import RECORDED, bundled_runs
+from tests.support.feeding import DETECTORS, RULES, RUN, recorded
+from tests.support.live import SHIPPED
+
+RUNS = [name for name in bundled_runs() if "config-errors" not in name][::3]  # that one is several runs
+FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
+HUNG = "trl-1.16.0-18-hang"
+PAUSES = (0.2, 1.0, 30.0, 4_000.0)
+"""Seconds between two ticks; the last one is a stall."""
+
+
+def run_pipeline() -> RunPipeline:
+    return RunPipeline(RUN, SHIPPED, {}, RECORDED, backlog=False)
+
+
+def test_a_copy_ended_with_its_last_step() -> None:
+    """The files are a copy of today; the newest step was logged two days before, and an evaluation after it."""
+    end, today = RunEnd(), RECORDED + 2 * 86_400.0
+    end.touch(today)
+    for stream, moment in ((Stream.TRAIN, RECORDED), (Stream.TRAIN, RECORDED - 60), (Stream.EVAL, RECORDED + 60)):
+        end.take(RawRow("tb", "tfevents", 1, {"reward": 0.5}, stream, time=moment))
+    state = {"crashed": False, "short": True, "shows_end": True}
+    assert not end.over(today, **state)
+    end.date_by_steps()
+    assert end.written == RECORDED
+    assert end.over(today, **state)
+    end.touch(today + 1)  # seen to grow
+    assert not end.over(today + 1, **state)
+
+
+def test_without_times_of_steps_those_of_files_count() -> None:
+    end = RunEnd()
+    end.touch(RECORDED)
+    end.take(RawRow("log", "console", 1, {"reward": 0.5}))
+    end.date_by_steps()
+    assert end.written == RECORDED
+
+
+def in_time(items: list[Item], rng: random.Random) -> Iterator[Item]:
+    """The items with ticks between them, then silence for hours, and one row more."""
+    now = RECORDED
+    for item in [*items[:-1], *(Tick(0.0) for _ in range(20)), items[-1]]:
+        now += rng.choice(PAUSES if isinstance(item, Tick) else PAUSES[:2])
+        yield Tick(now) if isinstance(item, Tick) else item
+        if rng.random() < 0.2:
+            yield Tick(now)
+        if rng.random() < 0.02:
+            yield RunEvent("hook", rng.choice((EventKind.DELIVERY_PROBLEM, EventKind.DELIVERY_RECOVERED)), text="500")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_what_is_shown_is_what_is(name: str) -> None:
+    rng, one = random.Random(name), run_pipeline()
+    for number, item in enumerate(in_time(recorded(name).in_turn(), rng)):
+        one.feed(item)
+        if isinstance(item, Tick) or number % 7 == 0:
+            assert one.snapshot() == take_snapshot(one.state), item
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_tick_changes_is_known(seed: int) -> None:
+    rng, engine, same = random.Random(seed), Engine(RULES, DETECTORS), 0
+    engine.run(RUN).shows_end = True
+    for record in wander(rng, 150):
+        engine.feed(RUN, record)
+        if rng.random() < 0.3:
+            state = engine.run(RUN)
+            before, shown = moved_by_time(state), take_snapshot(state)
+            engine.feed(RUN, Tick((state.latest_row_time or 0.0) + rng.choice(PAUSES)))
+            if moved_by_time(state) == before:
+                assert take_snapshot(state) == shown
+                same += 1
+    assert same > 0
+
+
+def test_what_is_rebuilt_settled_reported_or_not_readable_is_shown() -> None:
+    one, items = run_pipeline(), recorded(FROZEN).in_turn()
+    for item in items:
+        one.rebuild(item)
+        one.snapshot()
+    assert one.snapshot() == take_snapshot(one.state)
+    fired = {key: alert for key, alert in _alerts(one).items() if alert.fired_step is not None}
+    again = run_pipeline()
+    again.settle(fired, {})
+    assert fired.keys() <= {(view.rule, view.key) for view in again.snapshot().alerts}
+    one.state.refused = {"completions": "a link that leads out of the folder"}
+    assert one.snapshot() == take_snapshot(one.state)
+    one.feed_event(RunEvent("mine.yaml", EventKind.RULE_BROKEN, text="mine.yaml:3:5: no"))
+    assert one.snapshot() == take_snapshot(one.state)
+
+
+def test_where_nothing_happens_no_snapshot_is_made() -> None:
+    one, made = run_pipeline(), 0
+    take = one._pipeline.snapshot
+
+    def counted(run: str, views: RuleViews) -> object:
+        nonlocal made
+        made += 1
+        return take(run, views)
+
+    one._pipeline.snapshot = counted  # type: ignore[method-assign,assignment]
+    for item in recorded(FROZEN).in_turn():
+        one.feed(item)
+    one.feed(Tick(RECORDED))
+    first, before = one.snapshot(), made
+    for seconds in range(1, 60):
+        one.feed(Tick(RECORDED + seconds))
+        assert one.snapshot() is first
+    assert made == before == 1
+
+
+class RaisesAtNight(Detector):
+    """Breaks at a tick."""
+
+    reads = (Tick,)
+
+    def observe(self, record: Tick, *_: RunView) -> tuple[Reading, ...]:
+        return QUIET if record.now < RECORDED else (QUIET[7],)
+
+
+def test_a_rule_that_breaks_at_a_tick_is_shown() -> None:
+    rules = rule_set([Rule("raises-at-night")], {"raises-at-night": RaisesAtNight})
+    one = RunPipeline(RUN, rules, {}, RECORDED, backlog=False)
+    for now in (RECORDED - 1.0, RECORDED):
+        one.feed(Tick(now))
+        (shown,) = one.snapshot().rules
+        assert shown.status is (RuleStatus.OK if now < RECORDED else RuleStatus.BROKEN)
+
+
+def test_an_alert_that_fires_at_a_tick_is_shown() -> None:
+    one, seen = run_pipeline(), RECORDED
+    for item in recorded(HUNG).in_turn():
+        one.feed(item)
+    one.feed(Tick(seen))
+    one.feed(RunEvent("train.log", EventKind.TRACEBACK, text="RuntimeError: no", seen=seen))
+    states = []
+    for later in (1.0, 2_000.0):
+        one.feed(Tick(seen + later))
+        states += [alert.rule for alert in one.snapshot().alerts if alert.rule == "run-crashed"]
+    assert states == ["run-crashed"]
+
+
+def test_what_a_stall_costs_grows_while_its_rule_says_nothing() -> None:
+    engine, seen = Engine(RULES, DETECTORS), set()
+    engine.run(RUN).shows_end = True
+    for step in (1, 2, 3):
+        engine.feed(RUN, MetricRow(RUN, Stream.TRAIN, 1, step, {"loss": 0.1}, time=float(step)))
+    engine.feed(RUN, Tick(9_000.0))
+    for now in (10_000.0, 20_000.0, 30_000.0):
+        engine.feed(RUN, Tick(now, state=EndState.ENDED))
+        (finding,) = (each for each in take_snapshot(engine.run(RUN)).findings if each.rule == "run-stalled")
+        seen |= {(finding.wasted, moved_by_time(engine.run(RUN)))}
+    assert len({wasted for wasted, _ in seen}) == len({moved for _, moved in seen}) == 3
+
+
+def _alerts(one: RunPipeline) -> dict[tuple[str, str], object]:
+    return {(m.rule.name, key): alert for m in one.state.monitors for key, alert in m.alerts.items()}

@@ -1,0 +1,114 @@
+"""The reader gives what channels have that is new, a slice at a time, and knows which of them moved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.daemon.run_reader import LONGEST_POLL_SECONDS, POLL_SHARE, SLICE, RunReader
+from grpo_watch.daemon.watch_options import WatchOptions
+from grpo_watch.engine.records import ChannelOpened, Item, RawRow
+from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.sources.discovery.discover import Discoverer
+from tests.support.live import Done
+
+PIPELINE = Pipeline((), {})
+
+
+def rows(first: int, last: int) -> str:
+    return "".join(
+        json.dumps({"loss": 0.1, "reward": 0.5, "global_step/max_steps": f"{step}/9000"}) + "\n"
+        for step in range(first, last)
+    )
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """The log of a run in its folder."""
+    path = tmp_path / "run" / "logging.jsonl"
+    path.parent.mkdir()
+    path.write_text(rows(1, 3))
+    return path
+
+
+def reader_of(log: Path) -> RunReader:
+    (found,) = Discoverer().discover(log)
+    return RunReader("run", found, WatchOptions(), dict, Done)
+
+
+def steps(items: list[Item]) -> list[int | None]:
+    return [item.step for item in items if isinstance(item, RawRow)]
+
+
+def test_a_channel_is_opened_and_announced_once(log: Path) -> None:
+    reader = reader_of(log)
+    (announced,) = reader.open(PIPELINE)
+    assert isinstance(announced, ChannelOpened)
+    assert announced.channel == "logging.jsonl"
+    assert list(reader.open(PIPELINE)) == []
+    reader.close()
+
+
+def test_it_gives_what_is_new_and_reports_which_channel_moved(log: Path) -> None:
+    reader, items = reader_of(log), list[Item]()
+    reader.open(PIPELINE)
+    assert not any(reader.touched())
+    assert reader.read(10.0, items.append).items == len(items)
+    assert steps(items) == [1, 2]
+    assert reader.cursors()["logging.jsonl"].position == log.stat().st_size
+    assert reader.read_at == {"logging.jsonl": 10.0}
+    reader.stored()
+    assert reader.cursors() == {}
+    with log.open("a") as file:
+        file.write(rows(3, 4))
+    items.clear()
+    reader.read(11.0, items.append)
+    assert steps(items) == [3]
+    assert [source.name for source in reader.touched()] == ["logging.jsonl"]
+    reader.close()
+
+
+def test_a_long_log_is_given_in_slices(log: Path) -> None:
+    log.write_text(rows(1, SLICE + 11))
+    reader, items = reader_of(log), list[Item]()
+    reader.open(PIPELINE)
+    first = reader.read(10.0, items.append)
+    assert first == (SLICE, True)
+    assert reader.read_at == {}
+    second = reader.read(10.0, items.append)
+    assert not second.more
+    assert steps(items) == list(range(1, SLICE + 11))
+    reader.close()
+
+
+def test_when_the_newest_file_was_written(log: Path) -> None:
+    reader = reader_of(log)
+    assert reader.written() is None
+    reader.open(PIPELINE)
+    assert reader.written() == log.stat().st_mtime
+    log.unlink()
+    assert reader.written() is None
+    reader.close()
+
+
+def test_folders_of_a_quiet_run_are_listed_less_often_and_its_log_is_not(log: Path) -> None:
+    (log.parent / "args.json").write_text('{"num_generations": 8}')
+    reader, items = reader_of(log), list[Item]()
+    reader.open(PIPELINE)
+    reader.read(10.0, items.append)
+    begin = 10.0 + LONGEST_POLL_SECONDS * POLL_SHARE
+    reader.read(begin, items.append)
+    read_at = dict(reader.read_at)
+    reader.read(begin + LONGEST_POLL_SECONDS - 1.0, items.append)
+    moved = {name for name, at in reader.read_at.items() if at != read_at[name]}
+    assert moved == {"logging.jsonl"}
+    reader.read(begin + LONGEST_POLL_SECONDS, items.append)
+    assert set(reader.read_at.values()) == {begin + LONGEST_POLL_SECONDS}
+    with log.open("a") as file:
+        file.write(rows(3, 4))
+    reader.read(begin + LONGEST_POLL_SECONDS + 2.0, items.append)  # a row ends the rest
+    reader.read(begin + LONGEST_POLL_SECONDS + 3.0, items.append)
+    assert set(reader.read_at.values()) == {begin + LONGEST_POLL_SECONDS + 3.0}
+    reader.close()
