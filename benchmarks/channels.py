@@ -17,11 +17,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from benchmarks.score import REPORTED, RunLabel, read_label
 from grpo_watch.cli.check import check_runs
 from grpo_watch.engine.records import Tick
 from grpo_watch.engine.rule import Rule
 from grpo_watch.report.check_document import document
-from grpo_watch.report.score import REPORTED, RunLabel, read_label
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.sources.discovery.discover import ChannelContent, Discoverer, FoundChannel, discover
 from grpo_watch.sources.settings.run_config import KINDS

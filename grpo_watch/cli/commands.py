@@ -201,7 +201,6 @@ silence_commands.register(app)
 def digest(
     first: Annotated[str, typer.Argument(metavar="A", help="A checkpoint folder or weight file.")],
     second: Annotated[str | None, typer.Argument(metavar="[B]", help="Checkpoint or file to compare with.")] = None,
-    elements: Annotated[bool, typer.Option("--elements", help="Show how much of each tensor changed.")] = False,
     threads: Annotated[int, typer.Option("--threads", min=1, max=64, help="Tensors to read in parallel.")] = 1,
     io_limit: Annotated[
         str, typer.Option("--io-limit", metavar="RATE", help="Limit in bytes per second, e.g. 200MB.")
@@ -217,7 +216,7 @@ def digest(
     from grpo_watch.cli.digest import digest_command
 
     color = begin(verbose, no_color, log_format)
-    return digest_command(first, second, output_format.value, color, elements, threads, io_limit, not no_cache)
+    return digest_command(first, second, output_format.value, color, threads, io_limit, not no_cache)
 
 
 @app.command(epilog=example("diff my-run healthy"))

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from grpo_watch.cli.digest_elements import elements_document
 from grpo_watch.cli.digest_text import as_text
 from grpo_watch.cli.subprocess_call import ChildLostError, in_child
 from grpo_watch.config.rate import bytes_per_second
@@ -63,7 +62,6 @@ def digest_command(  # noqa: PLR0917  one per option, in their order
     b: str | Path | None,
     output_format: str,
     color: bool,
-    elements: bool = False,
     threads: int = 1,
     io_limit: str = "",
     cached: bool = True,
@@ -84,8 +82,6 @@ def digest_command(  # noqa: PLR0917  one per option, in their order
     how = WeightReading(threads=threads, throttle=throttle, cache=cache)
     sides = [_read(path, how, alone=b is None) for path in paths]
     answer = document(*sides)
-    if elements and len(sides) > 1:
-        answer |= _elements(sides, answer, throttle)
     if output_format == "json":
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(answer), indent=1).decode() + "\n")
     else:
@@ -152,16 +148,6 @@ def _ranks_apart(side: DigestSide) -> list[str]:
     """First names of the groups that several ranks hold and that are not the same."""
     sums = {name: one.checksum for name, one in side.tensors.items()}
     return [group[0] for group in side.replicas if len({sums.get(name) for name in group}) > 1]
-
-
-def _elements(sides: list[DigestSide], answer: dict[str, Any], throttle: Throttle | None) -> dict[str, Any]:
-    """What changed inside the tensors; a file that can't be read a second time is one more problem."""
-    paths = [Path(os.path.realpath(side.path)) for side in sides]
-    try:
-        return {"elements": elements_document(paths[0], paths[1], set(answer["changed"]), throttle)}
-    except (SourceError, TensorFileError, OSError) as error:
-        problem = {"file": str(sides[1].path), "message": f"elements not compared: {error}"}
-        return {"problems": [*answer["problems"], problem]}
 
 
 def exit_code(answer: dict[str, Any]) -> int:

@@ -51,14 +51,14 @@ def _beside_base(base: Mapping[str, Any]) -> str:
 
 
 def _compare(answer: dict[str, Any], console: Any) -> None:
-    inside = answer.get("elements", {}).get("tensors", {})
     for kind, style in (("changed", "green"), ("added", "cyan"), ("removed", "yellow")):
         for name in answer[kind][:SHOWN]:
-            console.print(f"{kind:8} {_safe(name)}{_inside(inside.get(name))}", style=style, markup=False)
+            console.print(f"{kind:8} {_safe(name)}", style=style, markup=False)
         if len(answer[kind]) > SHOWN:
             console.print(f"{kind:8} … and {len(answer[kind]) - SHOWN} more (--format json lists all)", style=style)
-    for line in _summary(answer):
-        console.print(line, markup=False)
+    names = {"moments": "the optimizer's moments", "masters": "the optimizer's float32 copies of the weights"}
+    for kind, state in answer.get("optimizer", {}).items():
+        console.print(f"{names[kind]}: {state}", markup=False)
     changed, unchanged, whole = len(answer["changed"]), answer["unchanged"], answer.get("whole_files", 0)
     what = "files" if whole and whole == changed + unchanged else "tensors"
     verdict = f"{changed} of {changed + unchanged} {what} changed"
@@ -68,27 +68,6 @@ def _compare(answer: dict[str, Any], console: Any) -> None:
         verdict += " (compared as whole files: proves nothing about the weights)"
     verdict += f"; {len(answer['added'])} added, {len(answer['removed'])} removed"
     console.print(verdict, style="bold", markup=False)
-
-
-def _inside(one: Mapping[str, Any] | None) -> str:
-    return "" if one is None else f"  {_share(one)}"
-
-
-def _share(one: Mapping[str, Any]) -> str:
-    relative = "" if one["relative"] is None else f", relative change {one['relative']:.2g}"
-    return f"{one['share']:.3%} of {one['elements']:,} elements{relative}"
-
-
-def _summary(answer: dict[str, Any]) -> list[str]:
-    """Layers, all elements together, the arithmetic of rounding, and the optimizer."""
-    lines: list[str] = []
-    elements = answer.get("elements")
-    if elements is not None:
-        lines += [f"{_safe(name)}: {_share(one)}" for name, one in list(elements["layers"].items())[: 2 * SHOWN]]
-        lines.append(f"all: {_share(elements['all'])}")
-        lines += [elements["rounding"]] if elements["rounding"] else []
-    names = {"moments": "the optimizer's moments", "masters": "the optimizer's float32 copies of the weights"}
-    return lines + [f"{names[kind]}: {state}" for kind, state in answer.get("optimizer", {}).items()]
 
 
 def _safe(text: str) -> str:

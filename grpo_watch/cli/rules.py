@@ -92,9 +92,6 @@ def backtest(
     rules: Annotated[Path, typer.Argument(metavar="RULES", help="Rule file, or folder of rule files.")],
     paths: Annotated[list[str], typer.Argument(metavar="RUNS...", help="Past runs: folders, globs, log files.")],
     output_format: Format = OutputFormat.TEXT,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE.svg", help="Plot when each rule would have fired.")
-    ] = None,
     jobs: Jobs = None,
     verbose: Verbose = 0,
     no_color: NoColor = False,
@@ -104,4 +101,4 @@ def backtest(
     from grpo_watch.cli.rules_backtest import backtest_command
 
     begin(verbose, no_color, log_format)
-    return backtest_command(rules, paths, output_format.value, plot, jobs)
+    return backtest_command(rules, paths, output_format.value, jobs)

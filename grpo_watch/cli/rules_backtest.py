@@ -1,4 +1,4 @@
-"""``grpo-watch rules backtest``: when the rules of a file would have fired over old runs, as table, JSON and plot."""
+"""``grpo-watch rules backtest``: when the rules of a file would have fired over old runs, as table or JSON."""
 
 from __future__ import annotations
 
@@ -17,15 +17,12 @@ from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.errors import UsageError
 from grpo_watch.pipeline.backtest import ReplayedRule
 from grpo_watch.report.finding_json import episode, evidence
-from grpo_watch.report.firing_plot import firing_plot
 from grpo_watch.rules.packs import entries_of, load_rules
 
 SCHEMA = "grpo-watch/rules-backtest/1"
 
 
-def backtest_command(
-    rules: Path, paths: list[str], output_format: str, plot: Path | None, jobs: int | None = None
-) -> int:
+def backtest_command(rules: Path, paths: list[str], output_format: str, jobs: int | None = None) -> int:
     """Try the rules of a file (or of every ``*.yaml`` in a folder) on runs; returns 0.
 
     Raises:
@@ -43,8 +40,6 @@ def backtest_command(
     replayed, problems = backtest_all(found, chosen, time.time(), processes_for(jobs, found))
     for problem in problems:
         sys.stderr.write(f"grpo-watch: {problem}\n")
-    if plot is not None:
-        plot.write_text(firing_plot(replayed), encoding="utf-8")
     if output_format == "json":
         sys.stdout.write(json.dumps(_as_json(replayed), indent=1, ensure_ascii=False) + "\n")
     else:

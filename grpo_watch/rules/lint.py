@@ -13,7 +13,6 @@ from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import RuleError
 from grpo_watch.rules.packs import WrittenRule, apply_entry, load_rules, read_entry, rules_in
-from grpo_watch.rules.satisfiable import problems_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -80,9 +79,7 @@ class _Linter:
             yield from self._sense(rule, written)
 
     def _sense(self, rule: Rule, written: WrittenRule) -> Iterator[RuleError]:
-        """Problems of a rule that loads: it can never fire, always fires, or can never see."""
-        if rule.when is not None and "when" in written.entry.model_fields_set:
-            yield from problems_of(rule.when, written.place("when"))
+        """Problems of a rule that loads: it matches no framework, or can never be evaluated under the given one."""
         pattern = written.entry.match.framework if written.entry.match else None
         if pattern is not None and self.frameworks and not fnmatch.filter(self.frameworks, pattern):
             fix = nearest(pattern, self.frameworks) or f"known frameworks: {', '.join(self.frameworks)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from grpo_watch.cli.digest import digest_command, parse_rate
 from grpo_watch.cli.digest_text import as_text
 from grpo_watch.engine.records import TensorDigest
 from grpo_watch.errors import UsageError
-from grpo_watch.sources.checkpoints.element_changes import compare_elements
-from grpo_watch.sources.files.throttle import Throttle
 from tests.support import torch_file as torch
 
 
@@ -184,69 +181,6 @@ def test_control_characters_in_names_do_not_reach_the_terminal(
     _, shown = text(capsys, save(tmp_path / "a", **{"w\x1b[31m\n[bold]": [1.0]}))
     assert "\x1b" not in shown
     assert "w\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}[bold]" in shown
-
-
-def test_elements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One of four elements from 0 to 3 beside a size of 3: relative change 1; the other layer stays."""
-    names = ("model.layers.0.w", "model.layers.10.w")
-    first = save(tmp_path / "a", **{name: [3.0, 0.0, 0.0, 0.0] for name in names})
-    second = save(tmp_path / "b", **{names[0]: [3.0, 0.0, 0.0, 0.0], names[1]: [3.0, 0.0, 0.0, 3.0]})
-    code = digest_command(first, second, "json", False, elements=True)
-    answer = json.loads(capsys.readouterr().out)["elements"]
-    assert code == 1
-    assert answer["tensors"] == {names[1]: {"elements": 4, "changed": 1, "share": 0.25, "relative": 1.0}}
-    assert answer["layers"]["layer 0"] == {"elements": 4, "changed": 0, "share": 0.0, "relative": 0.0}
-    assert list(answer["layers"]) == ["layer 0", "layer 10"]
-    assert answer["all"] == {"elements": 8, "changed": 1, "share": 0.125, "relative": pytest.approx(0.5**0.5)}
-    assert answer["rounding"] == "", "float32"
-    digest_command(first, second, "text", False, elements=True)
-    assert "all: 12.500% of 8 elements, relative change 0.71\n" in capsys.readouterr().out
-
-
-def test_elements_of_many_shards_keep_few_files_open(tmp_path: Path) -> None:
-    """Each open file had a buffer of its own, and there may be more shards than file handles."""
-    count = 40
-    for side in ("a", "b"):
-        names = {f"w{number}": f"model-{number + 1:05}-of-{count:05}.safetensors" for number in range(count)}
-        for name, file in names.items():
-            save(tmp_path / side, file, **{name: [1.0, 2.0 if side == "a" else 3.0]})
-        (tmp_path / side / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
-    highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 10, hard))
-    try:
-        compared = compare_elements(tmp_path / "a", tmp_path / "b")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert [(one.name, one.change.changed) for one in compared] == [(name, 1) for name in sorted(names)]
-
-
-def test_elements_are_read_no_faster_than_allowed(tmp_path: Path) -> None:
-    first, second = save(tmp_path / "a", w=[1.0, 2.0]), save(tmp_path / "b", w=[1.0, 3.0])
-    waited: list[float] = []
-    compare_elements(first, second, Throttle(1.0, lambda: 0.0, waited.append))
-    assert waited == [8.0, 16.0], "one byte a second, and two tensors of 8 bytes"
-
-
-def test_elements_of_files_that_are_hashed_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for side in ("a", "b"):
-        (tmp_path / side).mkdir()
-        (tmp_path / side / "__0_0.distcp").write_bytes(side.encode() * 100)
-    assert digest_command(tmp_path / "a", tmp_path / "b", "json", False, elements=True) == 1
-    answer = json.loads(capsys.readouterr().out)
-    assert (answer["changed"], answer["problems"]) == (["__0_0.distcp"], [])
-    assert answer["elements"]["all"]["elements"] == 0
-
-
-def test_arithmetic_of_rounding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """0x3CA4 is 0.02 in bf16, where its steps are 2^-13."""
-    for name in ("a", "b"):
-        torch.state_dict(tmp_path / f"{name}.bin", {"w": np.full(4, 0x3CA4, np.uint16)})
-    digest_command(tmp_path / "a.bin", tmp_path / "b.bin", "text", False, elements=True)
-    shown = capsys.readouterr().out
-    assert (
-        "the resolution of bf16 near 0.02 (the weights' root mean square) is 0.00012: an update below 6.1e-05" in shown
-    )
 
 
 def test_torch_file_equals_the_same_weights_as_safetensors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

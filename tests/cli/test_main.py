@@ -101,7 +101,7 @@ def test_the_other_commands_hand_over_their_options(calls: list[tuple[Any, ...]]
     run_cli(["run", "--metrics-listen", ":1"])
     run_cli(["sources", "a", "b", "--config", "c.yaml", "--set", "beta=0.04"])
     run_cli(["digest", "a"])
-    run_cli(["digest", "a", "b", "--format", "json", "--elements", "--threads", "2", "--io-limit", "9MB", "--no-cache"])
+    run_cli(["digest", "a", "b", "--format", "json", "--threads", "2", "--io-limit", "9MB", "--no-cache"])
     run_cli(["explain", "kl-stuck-at-zero"])
     run_cli(["config", "--config", "c.yaml"])
     run_cli(["demo", "--stay"])
@@ -110,8 +110,8 @@ def test_the_other_commands_hand_over_their_options(calls: list[tuple[Any, ...]]
         ([], None, None, None, [], False, "logfmt", 0, False, "9MB", False, ["beta=0.04"], "1/4", None),
         ([], None, None, None, [], False, "logfmt", 0, False, None, None, [], None, ":1"),
         (["a", "b"], "text", False, Path("c.yaml"), ["beta=0.04"]),
-        ("a", None, "text", False, False, 1, "", True),
-        ("a", "b", "json", False, True, 2, "9MB", False),
+        ("a", None, "text", False, 1, "", True),
+        ("a", "b", "json", False, 2, "9MB", False),
         ("kl-stuck-at-zero", "text", [], None, False),
         (Path("c.yaml"), "text", False),
         (True, False),

@@ -14,12 +14,12 @@ import pytest
 from tensorboardX import SummaryWriter
 
 from benchmarks.channels import CHANNELS, NOW, judged
+from benchmarks.score import RunLabel, read_label
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.records import RawRow, Tick
 from grpo_watch.pipeline.offline import replay
 from grpo_watch.pipeline.open_run import open_run
 from grpo_watch.pipeline.pipeline import Pipeline
-from grpo_watch.report.score import RunLabel, read_label
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.discovery.discover import discover

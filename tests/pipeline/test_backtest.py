@@ -1,9 +1,8 @@
-"""Backtest: when rules would have fired over old runs, and how that is drawn."""
+"""Backtest: when rules would have fired over old runs."""
 
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,7 @@ import pytest
 from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.rule import Rule
-from grpo_watch.pipeline.backtest import ReplayedRule, backtest
-from grpo_watch.report.firing_plot import LEFT, WIDTH, firing_plot
+from grpo_watch.pipeline.backtest import backtest
 from grpo_watch.sources.discovery.discover import discover
 from tests.support.bundles import unpack
 
@@ -21,11 +19,6 @@ MINE = """rules:
   - {name: low-kl, when: kl_reference < 1e-9, min_observations: 5, severity: critical}
   - {name: memory, when: memory_gib > 500}
 """
-
-
-def parsed(text: str) -> ET.Element:
-    """An SVG that we have written ourselves."""
-    return ET.fromstring(text)  # noqa: S314
 
 
 @pytest.fixture
@@ -46,15 +39,14 @@ def test_fires_resolves_and_blindness_per_run(runs: Path) -> None:
     assert (healthy.findings, bool(healthy.blind), healthy.broken) == ((), True, "")
 
 
-def test_command_gives_table_json_and_plot(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_gives_table_and_json(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Only the file's own rules are shown; the exit code is 0 although one fired."""
-    mine, plot = tmp_path / "mine.yaml", tmp_path / "plot.svg"
+    mine = tmp_path / "mine.yaml"
     mine.write_text(MINE)
-    assert run_cli(["rules", "backtest", str(mine), str(runs), "--plot", str(plot)]) == 0
+    assert run_cli(["rules", "backtest", str(mine), str(runs)]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[1:3] == [["low-kl", "2", "1", "1", "0"], ["memory", "2", "0", "2", "0"]]
     assert lines[5][:6] == ["low-kl", "critical", "1", "5", "-", "100"]
-    assert parsed(plot.read_text()).tag.endswith("svg")
 
     assert run_cli(["rules", "backtest", str(mine), str(runs), "--format", "json"]) == 0
     results = json.loads(capsys.readouterr().out)["results"]
@@ -73,24 +65,3 @@ def test_a_folder_of_rule_files(runs: Path, tmp_path: Path, capsys: pytest.Captu
     assert run_cli(["rules", "backtest", str(folder), str(runs)]) == 0
     assert "other" in capsys.readouterr().out
     assert run_cli(["rules", "backtest", str(folder), str(folder)]) == 2
-
-
-def test_plot_has_a_lane_per_rule_and_run_and_a_bar_per_firing(runs: Path) -> None:
-    """A bar begins where the rule fired: step 5 of 100, a pale one at the first breach."""
-    rule = Rule("low-kl", when="kl_reference < 1e-9", min_observations=5)
-    replayed = list(backtest(discover(runs), [rule], catalogue(), NOW))
-    root = parsed(firing_plot(replayed))
-    bars = [each for group in root.findall(".//{*}g") for each in group.findall(".//{*}rect")]
-    dashed = [line for line in root.findall(".//{*}line") if line.get("stroke-dasharray")]
-    assert len(list(root.findall(".//{*}line"))) == 2
-    assert len(dashed) == 1
-    assert [float(bar.get("x", "")) for bar in bars] == [LEFT + WIDTH * 0.01, LEFT + WIDTH * 0.05]
-
-
-def test_plot_of_odd_names_and_no_steps_is_xml() -> None:
-    """Names are text, never markup."""
-    root = parsed(firing_plot([ReplayedRule("a<b", "x&y" * 40, 0, ())]))
-    texts = [text.text or "" for text in root.findall(".//{*}text")]
-    assert texts[2] == "a<b"
-    assert len(texts[3]) <= 44
-    assert parsed(firing_plot([])) is not None

@@ -53,15 +53,6 @@ def test_a_file_that_is_no_rule_file_is_one_problem(tmp_path: Path) -> None:
     assert linted(tmp_path, "rule: []\n") == ["1:1: a rule file must contain a list under the key `rules:`"]
 
 
-def test_impossible_and_constant_conditions(tmp_path: Path) -> None:
-    """They load, and would never (or always) fire."""
-    text = "rules:\n  - {name: a, when: reward_zero_std_ratio > 1}\n  - {name: b, when: 'step >= 0'}\n"
-    assert linted(tmp_path, text) == [
-        "2:21: `reward_zero_std_ratio > 1` can never hold (reward_zero_std_ratio is between 0 and 1)",
-        "3:22: the condition always holds",
-    ]
-
-
 def test_a_rule_that_a_framework_can_never_feed(tmp_path: Path) -> None:
     """trl-async has no KL; a rule that needs the checkpoints or a raw key can always be fed."""
     text = """rules:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from grpo_watch.engine.movement import FRACTION, Movement
 from grpo_watch.engine.records import TensorDigest
 from grpo_watch.errors import ChangedWhileReadError, SourceError, TensorFileError
-from grpo_watch.sources.checkpoints.element_changes import locate
 from grpo_watch.sources.checkpoints.open_weights import opened
+from grpo_watch.sources.checkpoints.tensor_layout import read_layout
+from grpo_watch.sources.checkpoints.weight_files import WHOLE, WeightFile, choose, names_in
+from grpo_watch.sources.checkpoints.weights import files_of_index
 
 if TYPE_CHECKING:
     from grpo_watch.sources.checkpoints.extents import Extent
@@ -50,7 +52,7 @@ def movement(
     chosen = [moved[index * len(moved) // TENSORS] for index in range(min(TENSORS, len(moved)))]
     dtype = tensors[chosen[0]].dtype
     try:
-        places = locate(before, roots), locate(after, roots)
+        places = _locate(before, roots), _locate(after, roots)
         pairs = [
             (_part(*places[0][name], roots), _part(*places[1][name], roots))
             for name in chosen
@@ -84,3 +86,20 @@ def _movement(dtype: str, pairs: Sequence[tuple[bytes, bytes]]) -> Movement | No
         if elements[index]
     )
     return Movement(dtype, len(pairs), counts)
+
+
+def _locate(folder: Path, roots: Sequence[Path]) -> Mapping[str, tuple[Path, Extent]]:
+    """Where each tensor of a checkpoint folder lies, by the name that its digest has."""
+    names: Mapping[str, os.stat_result] = names_in(folder)
+    found = choose(names)
+    if found is None:
+        return {}
+    files: Sequence[WeightFile] = files_of_index(folder, found, names, roots)[0] if found.index else found.files
+    placed: dict[str, tuple[Path, Extent]] = {}
+    for file in files:
+        with opened(folder / file.name, roots) as descriptor:
+            for extent in () if WHOLE.fullmatch(file.name) else read_layout(descriptor, file.name):
+                plain = found.plain_name(extent.name)
+                if plain is not None:
+                    placed[plain + file.label] = folder / file.name, extent
+    return placed

@@ -59,7 +59,7 @@ class CheckpointWeights:
 class WeightReading:
     """How weight files are read: what is reported of it, by how many threads, how fast, and what is known already.
 
-    ``expendable``: this process may be lost (see ``extract.tensors.digest_file``).
+    ``expendable``: this process may be lost (see ``tensor_hash.digest_file``).
     """
 
     progress: Progress | None = None

@@ -10,11 +10,26 @@ the rate of false alarms is over the healthy runs that were evaluated.
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
 import statistics
+import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from grpo_watch.cli.check import check_runs, find_runs
+from grpo_watch.engine.records import Tick
+from grpo_watch.engine.rule import Rule
+from grpo_watch.report.check_document import document
+from grpo_watch.rules.packs import load_rules
+from tests.support.bundles import labelled_set
+
+NOW = 1_798_761_600.0
+"""What "now" is: 2027-01-01, long after every run."""
 
 REPORTED = frozenset({"critical", "warning"})
 KINDS = ("healthy", "faulty", "config-error", "ambiguous")
@@ -222,3 +237,61 @@ def _as_share(share: Mapping[str, Any]) -> str:
         return "-"
     per_cent = 100 * share["hits"] / share["of"]
     return f"{share['hits']}/{share['of']} = {per_cent:.0f} % ({100 * share['low']:.0f} to {100 * share['high']:.0f})"
+
+
+def score(folder: Path, rules: Sequence[Rule]) -> Iterator[ScoredRun]:
+    """Check and judge each labelled run of a folder; what is not there is a run without an answer."""
+    for value in json.loads((folder / "labels.json").read_text(encoding="utf-8")):
+        yield answer(read_label(value), folder, rules)
+
+
+def answer(label: RunLabel, folder: Path, rules: Sequence[Rule]) -> ScoredRun:
+    """One run against its label."""
+    try:
+        reports = check_runs(find_runs([str(folder / label.entry)])[0], rules, {}, Tick(NOW, live=False))
+    except Exception as error:  # noqa: BLE001  one run without an answer is a result
+        return ScoredRun(label, evaluated=False, problem=f"{type(error).__name__}: {error}")
+    return judge(label, document(reports)["runs"])
+
+
+def remarks(judged: ScoredRun) -> str:
+    """What is wrong with a run's findings, in words."""
+    lines = [judged.problem] if judged.problem else []
+    lines += [
+        f"missed {'|'.join(sorted(rules))}"
+        for rules, hit in zip(judged.label.must, judged.hits, strict=False)
+        if not hit
+    ]
+    lines += [f"FALSE {severity} {rule}" for rule, severity in sorted(judged.false_alarms.items())]
+    lines += [f"extra critical {rule}" for rule in sorted(judged.wrong_extras)]
+    lines += [] if judged.evaluated else ["not evaluated"]
+    return "; ".join(lines)
+
+
+def main() -> int:
+    """Score and print."""
+    parser = argparse.ArgumentParser(description="score the rules over labelled runs")
+    parser.add_argument(
+        "folders", nargs="*", type=Path, metavar="FOLDER", help="holds labels.json (default: bundled runs)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers here")
+    parser.add_argument(
+        "--rules", action="append", default=[], type=Path, metavar="FILE", help="rules over the shipped ones"
+    )
+    chosen = parser.parse_args()
+    rules = load_rules(chosen.rules)
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = chosen.folders or [labelled_set(Path(scratch))]
+        judged = [each for folder in folders for each in score(folder, rules)]
+    scores = summary(judged)
+    for each in judged:
+        if text := remarks(each):
+            print(f"{each.label.name} ({each.label.kind}): {text}")
+    print("\n".join(as_text(scores)))
+    if chosen.json:
+        chosen.json.write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

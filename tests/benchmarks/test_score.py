@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from grpo_watch.report.score import as_text, judge, read_label, summary, wilson
+from benchmarks.score import as_text, judge, read_label, summary, wilson
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,7 +102,7 @@ def test_labels_that_can_not_be_read(value: dict[str, Any], problem: str) -> Non
 def test_the_bundled_runs_score_without_a_miss(tmp_path: Path) -> None:
     """`make score`: every fault found, no false alarm, none without an answer."""
     out = tmp_path / "score.json"
-    subprocess.run([sys.executable, ROOT / "scripts" / "score_runs.py", "--json", out], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "benchmarks.score", "--json", out], check=True, capture_output=True, cwd=ROOT)
     shown = json.loads(out.read_text())
     assert shown["detected"]["hits"] == shown["detected"]["of"] > 10
     assert shown["detected_config_error"]["hits"] == shown["detected_config_error"]["of"]
