@@ -215,7 +215,6 @@ def strings_in(tree: ast.Module, also: type = str) -> Iterator[tuple[int, str]]:
 
 EXAMPLES = {
     "cli/commands.py": "examples in --help",
-    "cli/silence.py": "examples in --help",
     "cli/demo.py": "the demo knows which findings it produces",
     "preflight/checks/batch_not_divisible.py": "the check has the rule's name",
     "preflight/checks/group_size_one.py": "the check has the rule's name",

@@ -13,7 +13,6 @@ import typer
 from grpo_watch.cli import notify as notify_commands
 from grpo_watch.cli import push as push_commands
 from grpo_watch.cli import rules as rules_commands
-from grpo_watch.cli import silence as silence_commands
 from grpo_watch.cli.options import (
     HELP,
     Config,
@@ -192,9 +191,6 @@ def status(
 
     begin(verbose, no_color, log_format)
     return status_command(config, listen, output_format.value, verbose=verbose > 0)
-
-
-silence_commands.register(app)
 
 
 @app.command(epilog=example("digest my-run/output/checkpoint-60 my-run/output/checkpoint-80"))

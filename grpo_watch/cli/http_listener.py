@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from grpo_watch.cli.kept_runs import compared, reported
 from grpo_watch.config.schema import Settings, Web, split_listen
 from grpo_watch.errors import UsageError
-from grpo_watch.notify.silences import Silences
 from grpo_watch.web.access import AccessKeys, is_loopback
 from grpo_watch.web.app import DaemonView, make_app, make_metrics_app
 from grpo_watch.web.report_pages import RunReports
@@ -114,7 +113,7 @@ class HttpListener:
         page = [f"page: {self.page}", metrics] if self.page else [metrics, NO_LINK]
         return [*page, *self._protection.warnings(loopback=is_loopback(self._host))]
 
-    def serve(self, watch: DaemonView, silences: Silences | None = None) -> HttpServers:
+    def serve(self, watch: DaemonView) -> HttpServers:
         """The servers over a daemon, not started yet; they close the sockets when they stop."""
         stopping, hosts = threading.Event(), [*hosts_of(self._host), *self._allowed]
         keys, loopback, reports = self._protection.keys, is_loopback(self._host), RunReports(compared, reported)
@@ -125,7 +124,6 @@ class HttpListener:
             keys,
             stopping.is_set,
             loopback=loopback,
-            silences=silences,
             reports=reports,
             metrics=self._metrics_listener is None,
         )

@@ -17,6 +17,9 @@ from grpo_watch.errors import GrpoWatchError, StateInUseError, UsageError
 OK, INTERNAL, USAGE, STATE_IN_USE, INTERRUPTED = 0, 1, 2, 4, 130
 """Exit codes of the interface (130: Ctrl-C, as shells expect)."""
 
+REMOVED = frozenset({"ack", "mute", "unmute"})
+"""Commands that an earlier version had."""
+
 _CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 """click's base of all command-line errors; typer carries its own copy of click in newer versions."""
 
@@ -53,6 +56,11 @@ def _dispatch(arguments: list[str]) -> int:
     arguments, launch = split_launch(arguments)
     if arguments[:1] == ["preflight"]:
         return run_preflight(arguments[1:], launch)
+    if REMOVED.intersection(arguments[:1]):
+        raise UsageError(
+            f"{arguments[0]} was removed: list the run and rule under `mute:` in the settings and send the daemon a "
+            "SIGHUP, or create a silence in Alertmanager"
+        )
     try:
         code = app(arguments or ["--help"], prog_name="grpo-watch", standalone_mode=False, obj=launch)
     except typer.Exit as done:

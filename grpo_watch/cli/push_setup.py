@@ -20,7 +20,6 @@ from grpo_watch.notify.dispatcher import DeliverySettings, NotificationDispatche
 from grpo_watch.notify.receiver_context import ReceiverContext as Given
 from grpo_watch.notify.receiver_factory import build, names_of
 from grpo_watch.notify.routing import MutedFindings, RoutedReceiver
-from grpo_watch.notify.silences import Silences
 
 
 class PushSetup:
@@ -31,21 +30,12 @@ class PushSetup:
         page: address of the status page.
         instance: names this watcher where several push to one place.
         daemon: the daemon, once there is one.
-        silences: what people acknowledged and muted while it runs.
 
     Raises:
         ConfigError: a receiver can't be made (a secret that can't be read, a missing library).
     """
 
-    def __init__(
-        self,
-        current: SettingsInForce,
-        page: str,
-        instance: str,
-        daemon: Callable[[], Daemon | None],
-        silences: Silences | None = None,
-    ) -> None:
-        silences = silences or Silences()
+    def __init__(self, current: SettingsInForce, page: str, instance: str, daemon: Callable[[], Daemon | None]) -> None:
         events: SimpleQueue[tuple[str, RunEvent]] = SimpleQueue()
 
         def late() -> float | None:
@@ -61,11 +51,10 @@ class PushSetup:
         self._prepared: Sequence[RoutedReceiver] | None = None
         current.prepare = self.prepare
         delivery_settings = DeliverySettings(
-            mutes=lambda: [*muted(current.settings.mute), *silences.all()],
+            mutes=lambda: muted(current.settings.mute),
             backlog=lambda: current.settings.notify_backlog,
             page=page,
             runbook=lambda: current.settings.runbook_url,
-            note=silences.note,
         )
         self.dispatcher = NotificationDispatcher(list(self._routed.values()), delivery_settings, random.random, events)
 

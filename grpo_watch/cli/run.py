@@ -41,7 +41,6 @@ from grpo_watch.daemon.watch_options import WatchOptions
 from grpo_watch.descriptors import raise_limit
 from grpo_watch.engine.records import Scalar
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.notify.silences import Silences
 from grpo_watch.sources.checkpoints.weights import ReadLimits
 from grpo_watch.sources.discovery.discover import FoundRun
 from grpo_watch.sources.excerpt_privacy import KeptTexts
@@ -153,8 +152,7 @@ def running(
     front, daemons = HttpListener(settings), list[Daemon]()
     try:
         state_writer = StateWriter(Store(folder, time.time()))
-        silences = Silences(folder)
-        pushed = PushSetup(current, front.page, folder.name, lambda: daemons[0] if daemons else None, silences)
+        pushed = PushSetup(current, front.page, folder.name, lambda: daemons[0] if daemons else None)
     except BaseException:
         front.close()
         raise
@@ -185,7 +183,7 @@ def running(
         delivery_workers=pushed.delivery_workers(daemon, bell.ring),
         inbox=inbox,
     )
-    servers = front.serve(daemon, silences)
+    servers = front.serve(daemon)
     show(*front.start_lines(), *missing(places if given.state is None else ()))
     for part in (servers, poller, service):
         part.start()

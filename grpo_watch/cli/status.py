@@ -48,8 +48,7 @@ def _lines(runs: Sequence[Mapping[str, Any]], *, verbose: bool) -> Iterator[str]
         going_on = "running" if run["active"] else "ended"
         yield f"{run['run']}: {run['headline']}, {going_on}, step {run['step']}{goal} · {run['coverage']['text']}"
         for found in run["firing"]:
-            quiet = f" [{found['silence']['words']}]" if found.get("silence") else ""
-            yield f"  {found['severity']}: {found['rule']} since step {found['first_step']}: {found['summary']}{quiet}"
+            yield f"  {found['severity']}: {found['rule']} since step {found['first_step']}: {found['summary']}"
         yield from (f"  {caveat}" for caveat in run["caveats"])
         yield from _unable(run["rules"], verbose=verbose)
 

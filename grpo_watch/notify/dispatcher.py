@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -16,7 +16,7 @@ from grpo_watch.notify.notification import OWN_RULE, RESOLVED, Notification
 from grpo_watch.notify.notifications import NotificationContext, firing, notifications, over
 from grpo_watch.notify.outbox import Outbox
 from grpo_watch.notify.queue import episode_of
-from grpo_watch.notify.routing import KeepsBack, RoutedReceiver
+from grpo_watch.notify.routing import MutedFindings, RoutedReceiver
 from grpo_watch.store.deliveries import DeliveryChanges, StoredDeliveries
 from grpo_watch.store.state import StoredBatch
 
@@ -66,14 +66,13 @@ class DeliverySettings:
     """Settings of all messages; asked again each time, so that a reload counts.
 
     ``backlog`` is ``live``, ``all`` or ``none``; ``page`` the address of the status page, or empty; ``runbook`` that of
-    runbooks with ``{rule}`` in it, or empty. ``note`` is what a message says of its acknowledgement, or empty.
+    runbooks with ``{rule}`` in it, or empty.
     """
 
-    mutes: Callable[[], Sequence[KeepsBack]] = tuple
+    mutes: Callable[[], Sequence[MutedFindings]] = tuple
     backlog: Callable[[], str] = lambda: "live"
     page: str = ""
     runbook: Callable[[], str] = str
-    note: Callable[[Notification], str] = lambda _: ""
 
 
 class NotificationDispatcher:
@@ -147,7 +146,7 @@ class NotificationDispatcher:
         """Queue the notifications of a run's batch; those from before the run was first seen wait for ``arrive``."""
         if not self.outboxes or batch.backlog or not batch.transitions:
             return
-        messages = self._noted(notifications(batch.transitions, self._context(watch, now)))
+        messages = notifications(batch.transitions, self._context(watch, now))
         for outbox in self.outboxes if messages else ():
             outbox.put(messages, now, self._muted(now))
 
@@ -164,7 +163,7 @@ class NotificationDispatcher:
         alerts = watch.alerts()
         fires = list(firing(watch.name, alerts))
         places = {(each.run, each.rule, each.key) for each in fires}
-        messages = self._noted(notifications(fires, self._context(watch, now)))
+        messages = notifications(fires, self._context(watch, now))
         backlog = self._delivery_settings.backlog()
         send = backlog == "all" or (backlog == "live" and not watch.over(now))
         for outbox in self.outboxes:
@@ -290,10 +289,6 @@ class NotificationDispatcher:
     def _muted(self, now: float) -> Callable[[Notification], bool]:
         mutes = self._delivery_settings.mutes()
         return lambda notification: any(mute.covers(notification, now) for mute in mutes)
-
-    def _noted(self, messages: Sequence[Notification]) -> list[Notification]:
-        note = self._delivery_settings.note
-        return [replace(each, note=text) if (text := note(each)) else each for each in messages]
 
     def _context(self, watch: AlertingRun, now: float) -> NotificationContext:
         return watch.context(now, self._delivery_settings.page, self._delivery_settings.runbook())

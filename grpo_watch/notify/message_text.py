@@ -31,8 +31,7 @@ def headline(notification: Notification) -> str:
 
 def sentence(notification: Notification) -> str:
     """What is wrong in the detector's own words, the same to every receiver; it names what it is about."""
-    text = about(notification.key, notification.message or notification.summary)
-    return f"{text} ({notification.note})" if notification.note else text
+    return about(notification.key, notification.message or notification.summary)
 
 
 def _word(notification: Notification) -> str:

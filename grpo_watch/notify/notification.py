@@ -33,7 +33,7 @@ class Notification:
     ``labels`` are the user's, ``page`` an absolute address or empty, ``runbook`` the address of the rule's runbook or
     the command that shows it. ``series`` holds at most 3 metrics of at most 24 points each, oldest first, for a
     sparkline. ``was`` is the severity of the receiver's last notification where the alert got worse since; else empty.
-    ``parts`` makes it a digest; a part has none itself. ``note`` says who acknowledged the alert; else empty.
+    ``parts`` makes it a digest; a part has none itself.
     """
 
     id: str
@@ -61,7 +61,6 @@ class Notification:
     series: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     parts: tuple[Notification, ...] = ()
     was: str = ""
-    note: str = ""
 
 
 class DeliveryResult(Enum):

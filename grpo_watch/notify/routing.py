@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, time, timezone, tzinfo
 from fnmatch import fnmatchcase
-from typing import Protocol
 
 from grpo_watch.engine.records import Severity
 from grpo_watch.notify.notification import Notification, Receiver
@@ -64,13 +63,6 @@ class Route:
     def holds(self, notification: Notification, now: float) -> bool:
         """Whether the receiver wants to be left alone with it at ``now`` (Unix seconds)."""
         return self.quiet is not None and self.quiet.holds(notification.severity, now)
-
-
-class KeepsBack(Protocol):
-    """A mute, of the settings or made while the daemon runs."""
-
-    def covers(self, notification: Notification, now: float) -> bool:
-        """Whether it keeps the notification back at ``now`` (Unix seconds)."""
 
 
 @dataclass(frozen=True, slots=True)

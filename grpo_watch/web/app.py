@@ -18,7 +18,6 @@ from grpo_watch import __version__
 from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.metrics.exposition import Exporter
-from grpo_watch.notify.silences import Silences
 from grpo_watch.report.sparklines import Sparkline
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.web.access import AccessKeys, Guard
@@ -31,12 +30,9 @@ from grpo_watch.web.overview import overview, query_of
 from grpo_watch.web.report_pages import ReportPages, RunReports
 from grpo_watch.web.run_pages import RunPages
 from grpo_watch.web.runbooks import runbook_document
-from grpo_watch.web.silence_pages import SilencePages, all_silenced, silenced
 
 log = logging.getLogger("grpo_watch.web")
 
-SILENCES = "/api/v1/silences"
-"""The one address that takes writes."""
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -70,7 +66,6 @@ def make_app(  # noqa: PLR0913  what it is connected to
     stopping: Callable[[], bool] = lambda: False,
     *,
     loopback: bool = False,
-    silences: Silences | None = None,
     reports: RunReports | None = None,
     metrics: bool = True,
 ) -> ASGIApp:
@@ -84,16 +79,13 @@ def make_app(  # noqa: PLR0913  what it is connected to
         stopping: whether the server is about to stop: what lasts long ends then.
         loopback: it listens on a loopback address: a browser on this machine is all that a page of another site could
             reach it by, so ``/metrics`` looks at the name that is asked for too.
-        silences: what people acknowledged and muted; None: kept in memory only.
         reports: makes reports of runs; None: this daemon does not.
         metrics: whether it serves ``/metrics``; else they are served elsewhere.
     """
     guard = Guard(keys or AccessKeys(), allowed_hosts, time.monotonic)
     register_url_convertor("run", _RunName())
-    silences = silences or Silences()
-    site, runs = _Site(watch, clock, silences), RunPages(watch, clock, silences)
+    site, runs = _Site(watch, clock), RunPages(watch, clock)
     reported = ReportPages(watch, reports, clock)
-    silencing = SilencePages(watch, silences, clock)
     events = Events(ChangeCounter(watch.snapshot), time.monotonic, stopping)
     machines = _for_machines(watch, Exporter(watch.snapshot, clock) if metrics else None, guard if loopback else None)
     for_people = {
@@ -115,7 +107,6 @@ def make_app(  # noqa: PLR0913  what it is connected to
     }
     guarded = {path: _guarded(endpoint, guard) for path, endpoint in for_people.items()}
     routes = [Route(path, endpoint) for path, endpoint in {**machines, **guarded}.items()]
-    routes.append(Route(SILENCES, _guarded(silencing.endpoint, guard), methods=["GET", "POST", "DELETE"]))
     return BodyLimit(Starlette(routes=routes, exception_handlers={Exception: _failed}))
 
 
@@ -174,9 +165,8 @@ class _Health:
 class _Site:
     """The answers that are not about one run."""
 
-    def __init__(self, watch: DaemonView, clock: Callable[[], float], silences: Silences) -> None:
+    def __init__(self, watch: DaemonView, clock: Callable[[], float]) -> None:
         self.watch, self.clock, self.assets = watch, clock, Assets()
-        self.silences = silences
 
     async def index(self, request: Request) -> Response:
         return self._asset(INDEX, request)
@@ -190,12 +180,11 @@ class _Site:
 
     async def runs(self, request: Request) -> Response:
         picture = self.watch.snapshot()
-        runs = [silenced(run_document(run), run.snapshot.run, self.silences, self.clock()) for run in picture.runs]
+        runs = [run_document(run) for run in picture.runs]
         return answer({"runs": runs, "problems": picture.problems}, request=request)
 
     async def overview(self, request: Request) -> Response:
         page = overview(self.watch.snapshot(), query_of(request.query_params), self.watch.sparks)
-        page["runs"] = [silenced(run, run["run"], self.silences, self.clock()) for run in page["runs"]]
         late = self.watch.late()
         return answer(
             {**page, "now": self.clock(), "late": late, "ready": self.watch.ready(), "version": __version__},
@@ -203,8 +192,8 @@ class _Site:
         )
 
     async def alerts(self, request: Request) -> Response:
-        documents = (each for run in self.watch.snapshot().runs for each in alert_documents(run.snapshot))
-        return answer({"alerts": all_silenced(documents, self.silences, self.clock())}, request=request)
+        alerts = [each for run in self.watch.snapshot().runs for each in alert_documents(run.snapshot)]
+        return answer({"alerts": alerts}, request=request)
 
     async def runbooks(self, request: Request) -> Response:
         rules = ({"rule": r.name, "severity": r.severity.value, "summary": r.summary} for r in self.watch.rules().rules)

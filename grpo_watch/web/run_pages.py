@@ -12,12 +12,10 @@ from grpo_watch import __version__
 from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition import visible
-from grpo_watch.notify.silences import Silences
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.web.documents import answer, detail_document, rule_document
 from grpo_watch.web.run_detail_pages import batches_document, charts_document, weights_document
 from grpo_watch.web.runbooks import effective
-from grpo_watch.web.silence_pages import silenced
 
 
 class RunDetailView(Protocol):
@@ -39,18 +37,16 @@ class RunPages:
     Args:
         watch: the daemon.
         clock: Unix seconds.
-        silences: what people acknowledged and muted.
     """
 
-    def __init__(self, watch: RunDetailView, clock: Callable[[], float], silences: Silences) -> None:
-        self._watch, self._clock, self._silences = watch, clock, silences
+    def __init__(self, watch: RunDetailView, clock: Callable[[], float]) -> None:
+        self._watch, self._clock = watch, clock
 
     async def detail(self, request: Request) -> Response:
         """Verdict, findings, sources, settings, and the rules as they are for the run."""
 
         def document(run: RunOverview) -> dict[str, Any]:
-            found = silenced(detail_document(run), run.snapshot.run, self._silences, self._clock())
-            return {**found, "rules": self._rules(run), **self._now()}
+            return {**detail_document(run), "rules": self._rules(run), **self._now()}
 
         return self._about(request, document)
 

@@ -17,19 +17,15 @@ from grpo_watch.cli.main import run_cli
 from grpo_watch.demo.replayer import replay_run
 from tests.support.bundles import unpack
 from tests.support.receiving import receiving
-from tests.support.reports import a_finding, a_report
 from tests.support.serving import web
-from tests.support.watches import Shown, a_picture
 from tests.web.test_app import Fake
 
-EXIT = {"check": 1, "diff": 1, "preflight": 3, "unmute": 3}
-"""The demo's run is frozen, differs from a healthy one, and does not name all its settings; nothing is muted."""
+EXIT = {"check": 1, "diff": 1, "preflight": 3}
+"""The demo's run is frozen, differs from a healthy one, and does not name all its settings."""
 ELSEWHERE = {"demo"}
 """Run by tests of its own."""
 OWN_PROCESS = {"run"}
 """Its deadline ends the process a minute after all is done."""
-SILENCING = {"ack", "mute", "unmute"}
-"""They ask a daemon that watches the run; the last one finds nothing to remove."""
 RULE = "rules:\n  - name: long\n    summary: Long.\n    when: completion_length_mean > 900\n"
 
 
@@ -59,14 +55,13 @@ def test_the_example_works(
     replay_run(tmp_path / "my-run", lambda _: False, 1e9)
     unpack("trl-1.16.0-04-healthy-lora", tmp_path).rename(tmp_path / "healthy")
     (tmp_path / "my-rules.yaml").write_text(RULE)
-    silenced = Shown(a_picture(a_report(a_finding()).snapshot))
-    with receiving() as there, web(silenced if command[0] in SILENCING else Fake()) as daemon:
+    with receiving() as there, web(Fake()) as daemon:
         sinks = [{"type": "webhook", "url": f"{there.url}/hook"}, {"type": "pushgateway", "url": there.url}]
         (tmp_path / "grpo-watch.yaml").write_text(json.dumps({"sinks": sinks}))
-        monkeypatch.setenv("GRPO_WATCH_LISTEN", daemon if command[0] in {"status", *SILENCING} else "127.0.0.1:0")
+        monkeypatch.setenv("GRPO_WATCH_LISTEN", daemon if command[0] == "status" else "127.0.0.1:0")
         code, out, err = (alone if command[0] in OWN_PROCESS else inside)(words, capsys)
     assert (code, "Error" in err) == (EXIT.get(command[0], 0), False), (out, err)
-    assert out or command[0] == "unmute"
+    assert out
 
 
 def inside(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:

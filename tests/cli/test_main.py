@@ -130,6 +130,9 @@ def test_the_other_commands_hand_over_their_options(calls: list[tuple[Any, ...]]
         (["run", "a", "--log-format", "xml"], "'xml' is not one of 'logfmt', 'json'"),
         (["explain"], "Missing argument 'RULE'"),
         (["chek", "a"], "No such command 'chek'"),
+        (["ack", "my-run", "kl-stuck-at-zero"], "ack was removed: list the run and rule under `mute:`"),
+        (["mute"], "mute was removed"),
+        (["unmute", "--help"], "unmute was removed"),
     ],
 )
 def test_wrong_use_is_one_line_and_2(

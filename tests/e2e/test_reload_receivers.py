@@ -74,3 +74,23 @@ def test_receivers_are_added_changed_and_removed_while_it_runs(tmp_path: Path) -
         assert reported(third) == []
         assert "only after a restart" not in daemon.said()
         assert "geheim" not in daemon.said()
+
+
+@pytest.mark.slow
+def test_a_mute_in_the_settings_ends_with_a_reload(tmp_path: Path) -> None:
+    """What still fires is sent then; what an earlier version kept in ``silences.json`` has no effect."""
+    run = unpack(FROZEN, tmp_path / "runs")
+    (tmp_path / "state").mkdir(mode=0o700)
+    (tmp_path / "state" / "silences.json").write_text('{"rule": 1}')
+    settings = tmp_path / "grpo-watch.yaml"
+    with receiving() as hook:
+        sinks = f"notify_backlog: all\nsinks: [{{type: webhook, url: '{hook.url}'}}]\n"
+        settings.write_text(f"{sinks}mute: [{{run: '*', rule: 'kl-*', reason: known}}]\n")
+        with watching(run, state=tmp_path / "state", options=("--config", str(settings))) as daemon:
+            until(lambda: f'grpo_alert_firing{{rule="{KL}"' in daemon.get("/metrics"), daemon.child)
+            until(lambda: daemon.get("/readyz") == "ready\n", daemon.child)
+            assert reported(hook) == []
+            settings.write_text(sinks)
+            daemon.child.send_signal(signal.SIGHUP)
+            until(lambda: reported(hook), daemon.child)
+            assert daemon.child.poll() is None

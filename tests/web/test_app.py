@@ -61,7 +61,6 @@ PEOPLE = [
     "/api/v1/overview",
     "/api/v1/alerts",
     "/api/v1/compare",
-    "/api/v1/silences",
     "/api/v1/runbooks",
     "/api/v1/runbooks/kl-stuck-at-zero",
     "/api/v1/runs/v0-run",

@@ -60,6 +60,15 @@ def test_these_are_all_routes() -> None:
     assert len(patterns) == len(asked)
 
 
+def test_nothing_can_be_written() -> None:
+    """The page and the API are read-only: every other method is refused, wherever it comes from."""
+    with web(Fake()) as place, httpx.Client(base_url=f"http://{place}") as client:
+        for path in (*PEOPLE, *MACHINES, EVENTS):
+            for method in ("POST", "PUT", "PATCH", "DELETE"):
+                assert client.request(method, path, headers={"X-Grpo-Watch": "page"}).status_code == 405, path
+        assert client.post("/api/v1/silences?run=v0-run&rule=kl-stuck-at-zero&kind=ack").status_code == 404
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "statuses"),

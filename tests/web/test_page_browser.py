@@ -165,21 +165,6 @@ def test_the_seed_pattern_is_seen_at_a_glance(browser: Browser, tmp_path: Path) 
         assert seen.complaints == []
 
 
-def test_an_alert_is_acknowledged_and_taken_back(opened: Callable[..., Visit]) -> None:
-    seen = opened(a_critical_run())
-    seen.open("#/run/my-run")
-    seen.page.locator("summary", has_text="Acknowledge or mute").first.click()
-    seen.page.get_by_label("your name (optional)").first.fill("ann")
-    seen.page.get_by_role("button", name="Acknowledge").first.click()
-    seen.page.locator("article .mark.quiet", has_text="acknowledged by ann").wait_for()
-    seen.open()
-    seen.page.locator("li.run .mark.quiet", has_text="acknowledged by ann").wait_for()
-    seen.open("#/run/my-run")
-    seen.page.locator("summary", has_text="Acknowledge or mute").first.click()
-    seen.page.get_by_role("button", name="Undo").first.click()
-    seen.page.get_by_role("button", name="Acknowledge").first.wait_for()
-
-
 def test_the_overview_says_what_changed_since_it_was_looked_at(opened: Callable[..., Visit]) -> None:
     """Nothing at the first visit; at the second one the run whose verdict changed, and the one that is new."""
     calm = replace(a_report(verdict="healthy").snapshot, verdict=RunVerdict.HEALTHY)

@@ -2,7 +2,6 @@
 import { el, mark, prose } from "./dom.js";
 import { shown } from "./format.js";
 import { runbookFold } from "./runbook.js";
-import { silenceFold, silenceMark } from "./silence.js";
 
 export function when(found) {
   const milder = found.told_severity !== found.severity;
@@ -35,13 +34,12 @@ function head(found) {
       " ",
       found.since || when(found),
       found.attempt > 1 && ` · attempt ${found.attempt}`,
-      silenceMark(found),
     ),
     el("p", { class: "seen" }, prose(found.summary)),
   ];
 }
 
-export function finding(found, key, run = "") {
+export function finding(found, key) {
   const rows = [
     !found.since && found.first_sign < found.first_step
       ? ["First sign", `step ${found.first_sign} (${found.first_sign_rule}), which this explains`]
@@ -61,7 +59,6 @@ export function finding(found, key, run = "") {
       rows.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]),
     ),
     runbookFold(found.rule, `${key}-runbook`),
-    silenceFold(found, run, `${key}-mute`),
   );
 }
 

@@ -63,7 +63,6 @@ addEventListener("hashchange", route);
 route();
 onChange((slugs) => page.changed(slugs));
 addEventListener("reopen", () => ((shown = ""), route()));
-addEventListener("silencechange", () => page.changed(null));
 start((words, well) => {
   const link = document.getElementById("link");
   link.textContent = words;

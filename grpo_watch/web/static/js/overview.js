@@ -6,7 +6,6 @@ import { ago, count, outlook, progress, setClock, software } from "./format.js";
 import { footer } from "./footer.js";
 import { go, query } from "./router.js";
 import { changedSince, remember, seen } from "./seen.js";
-import { silenceMark } from "./silence.js";
 import { sparkline } from "./sparkline.js";
 
 const SPARKS = [
@@ -211,7 +210,6 @@ function finding(run) {
         el("b", { class: run.top.severity }, run.top.rule),
         " ",
         el("span", { class: "dim" }, run.top.since, more > 0 && ` · ${more}\u00a0more`),
-        silenceMark(run.top),
       ),
       el("div", { class: "says" }, run.top.summary),
     );

@@ -160,7 +160,7 @@ function cause(run) {
   const received = run.unseen && el("p", { class: "note" }, `Warning: ${run.unseen}.`);
   if (top) {
     const title = top.resolved_step === null ? "What is wrong" : "What was wrong";
-    return [el("h2", {}, title), received, finding(top, "top", run.run)];
+    return [el("h2", {}, title), received, finding(top, "top")];
   }
   const words =
     run.verdict === "healthy"
@@ -182,7 +182,7 @@ function others(run) {
   const follow = rows.filter((found) => found.caused_by);
   return [
     own.length > 0 && el("h2", {}, "Further findings"),
-    folded(own.map((found, place) => finding(found, `own-${place}`, run.run)), "finding", "more-own"),
+    folded(own.map((found, place) => finding(found, `own-${place}`)), "finding", "more-own"),
     follow.length > 0 && el("h2", {}, "Consequences"),
     folded(follow.map((found, place) => consequence(found, `follow-${place}`)), "consequence", "more-follow"),
   ];
