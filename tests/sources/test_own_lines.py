@@ -210,6 +210,30 @@ def test_zeros_of_few_decimals_are_small_numbers() -> None:
     assert {row.resolution for row in rows} == {0.5e-4}
 
 
+@pytest.mark.parametrize(
+    ("shown", "resolution"),
+    [
+        (("0.000412", "0.000398", "0.0"), None),  # Python's way to print a float that is zero
+        (("0.000412", "0.000398", "0.00"), None),  # a key that shows more decimals elsewhere
+        (("0.1", "0.2", "0.0"), 0.05),  # one decimal for every number
+        (("0.0", "0.0", "0.0"), 0.05),
+    ],
+)
+def test_a_zero_hides_what_the_other_values_of_its_key_leave_open(
+    shown: tuple[str, ...], resolution: float | None
+) -> None:
+    lines = OwnLines()
+    rows = [row for n, kl in enumerate(shown, 1) for row in lines.feed(f"step {n} reward 0.5 kl {kl}".encode())]
+    assert rows[-1].resolution == resolution
+
+
+def test_a_zero_of_one_decimal_is_zero_where_another_key_is_printed_in_full() -> None:
+    lines = OwnLines()
+    rewards = ("0.51", "0.5", "0.4875", "0.25")
+    rows = [row for n, one in enumerate(rewards, 1) for row in lines.feed(f"step {n} reward {one} kl 0.0".encode())]
+    assert rows[-1].resolution is None
+
+
 def test_percent_signs_are_shares() -> None:
     (_, _, clipped) = fields_of("step 3 | reward 0.5 | clip 12%")
     assert clipped.value == 0.12

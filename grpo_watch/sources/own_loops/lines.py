@@ -19,6 +19,7 @@ LEAST_FIELDS = 2
 CONSISTENT = 3
 """This many rows with the same keys and rising steps make a log of rows; text around a model's answers has no such."""
 MOST_HELD = 64
+MOST_KEYS = 256
 DIGIT = re.compile(rb"\d|\b(?:nan|inf)\b", re.IGNORECASE)
 DECIMALS = re.compile(r"[-+]?\d+\.(\d+)")
 
@@ -28,7 +29,7 @@ class _Block:
     """The fields that make one row, of one line or of several; ``single``: one line alone made it a row."""
 
     values: dict[str, float] = field(default_factory=dict)
-    texts: list[str] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
     step: int | None = None
     total: int | None = None
     epoch: int | None = None
@@ -58,7 +59,7 @@ class _Block:
         for one in fields:
             if not (one.is_step or one.counts):
                 self.values.setdefault(one.name, one.value)
-                self.texts.append(one.text)
+                self.texts.setdefault(one.name, one.text)
 
     @property
     def whole(self) -> bool:
@@ -69,11 +70,39 @@ class _Block:
             return rewarded and bool(known & OF_UPDATES)
         return rewarded or (bool(known & OF_LEARNING) and len(known - {None}) >= LEAST_FIELDS)
 
-    def row(self) -> MetricLine:
-        """The row, with the smallest number that it can show."""
+    def row(self, resolution: float | None = None) -> MetricLine:
+        """The row; ``resolution``: the smallest number that it can show."""
         values = dict(self.values) if self.epoch is None else {**self.values, "epoch": float(self.epoch)}
         total = self.total if (self.epoch or 0) <= 1 else None
-        return MetricLine(self.step, values, max_steps=total, resolution=_resolution(self.texts))
+        return MetricLine(self.step, values, max_steps=total, resolution=resolution)
+
+
+class KeyDecimals:
+    """The decimals that each key was printed with, and so what its zeros can hide.
+
+    A key that has shown more decimals than its zero is printed in full, and the zero is one. ``0.0`` is how Python
+    prints a float that is zero; with one decimal for every number it may be 0.04. So it counts as zero as soon as a
+    number of the log has shown that numbers are printed in full: another count of decimals under the same key.
+    """
+
+    def __init__(self, most: Mapping[str, int] | None = None, *, in_full: bool = False) -> None:
+        self.most = dict(most or {})
+        self.in_full = in_full
+
+    def resolution(self, texts: Mapping[str, str]) -> float | None:
+        """Half a unit of the last decimal of the zeros of a row that may be small numbers; None: there are none."""
+        zeros: list[int] = []
+        for name, text in texts.items():
+            if (found := DECIMALS.fullmatch(text)) is None:
+                continue
+            decimals, most = len(found[1]), self.most.get(name)
+            if float(text) != 0:
+                self.in_full = self.in_full or most not in {None, decimals}
+                if most is not None or len(self.most) < MOST_KEYS:
+                    self.most[name] = max(decimals, most or 0)
+            elif decimals >= (most or 0) and not (decimals == 1 and self.in_full):
+                zeros.append(decimals)
+        return 0.5 * 10.0 ** -min(zeros) if zeros else None
 
 
 class OwnLines:
@@ -98,6 +127,7 @@ class OwnLines:
         self._rows = self._offset = 0
         self._near = self._coarse = self.sure = False
         self._before: tuple[int, int] | None = None
+        self._decimals = KeyDecimals()
         if state:
             self._restore(json.loads(state))
 
@@ -109,14 +139,16 @@ class OwnLines:
             return ""
         parts = (block.values, block.texts, block.step, block.total, block.epoch, block.led, block.single)
         flags = (self.sure, self._near, self._coarse, self._rows, self._offset, self._before)
-        return json.dumps([flags, self._end, self._last, held, parts, self._template, self._noisy])
+        decimals = (self._decimals.most, self._decimals.in_full)
+        return json.dumps([flags, self._end, self._last, held, parts, self._template, self._noisy, decimals])
 
     def _restore(self, state: list[Any]) -> None:
-        flags, self._end, self._last, held, block, self._template, self._noisy = state
+        flags, self._end, self._last, held, block, self._template, self._noisy, decimals = state
         self.sure, self._near, self._coarse, self._rows, self._offset, before = flags
         self._before = tuple(before) if before is not None else None
         self._held = [MetricLine(s, v, max_steps=m, resolution=r) for s, v, m, r in held]
         self._block = _Block(*block)
+        self._decimals = KeyDecimals(decimals[0], in_full=decimals[1])
 
     def feed(self, data: bytes) -> Sequence[MetricLine]:
         """The rows that this line completes."""
@@ -173,7 +205,7 @@ class OwnLines:
         if not block.whole:
             return ()
         self._end = self._end or self._last
-        return self._take(block.row())
+        return self._take(block.row(self._decimals.resolution(block.texts)))
 
     def _take(self, row: MetricLine) -> Sequence[MetricLine]:
         if self.sure:
@@ -240,9 +272,3 @@ def _follows(before: MetricLine, row: MetricLine) -> bool:
     most = min(len(before.values), len(row.values))
     later = (row.step or 0) >= (before.step or 0) or (row.values.get("epoch") or 0) > (before.values.get("epoch") or 0)
     return 2 * len(shared) >= most and (row.step is None) == (before.step is None) and later
-
-
-def _resolution(texts: Sequence[str]) -> float | None:
-    """Half a unit of the last decimal of the zeros, which may be small numbers (1e-3 and its like are exact)."""
-    zeros = [len(found[1]) for text in texts if (found := DECIMALS.fullmatch(text)) is not None and float(text) == 0]
-    return 0.5 * 10.0 ** -min(zeros) if zeros else None
