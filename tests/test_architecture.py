@@ -41,7 +41,6 @@ HOMES = {
     "typer": ("cli/*",),
     "uvicorn": ("web/*",),
     "wandb": ("sources/trackers/*",),
-    "watchdog": ("daemon/waker.py",),
     "xxhash": ("sources/*",),
     "yaml": ("config/*", "frameworks/*", "sources/settings/plain_yaml.py", "preflight/*"),
 }

@@ -36,7 +36,7 @@ from grpo_watch.daemon.gc_pacing import PacedCollections
 from grpo_watch.daemon.service import Service
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.daemon.systemd_notify import SystemdNotifier
-from grpo_watch.daemon.waker import EventWaker
+from grpo_watch.daemon.waker import Waker
 from grpo_watch.daemon.watch_options import WatchOptions
 from grpo_watch.descriptors import raise_limit
 from grpo_watch.engine.records import Scalar
@@ -156,7 +156,7 @@ def running(
     except BaseException:
         front.close()
         raise
-    bell = EventWaker()
+    bell = Waker()
     worker = Worker(bell.ring, time.monotonic)
     daemon = Daemon(
         state_writer,
@@ -178,7 +178,7 @@ def running(
         bell,
         paths=[Path(place) for place in local_paths(places)],
         discoverer=poller.discoverer,
-        timer=time.monotonic,
+        clocks=(time.monotonic, time.thread_time),
         shard=Shard.parse(settings.shard),
         delivery_workers=pushed.delivery_workers(daemon, bell.ring),
         inbox=inbox,

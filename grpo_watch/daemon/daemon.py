@@ -138,6 +138,11 @@ class Daemon:
         """Whether discovery looked, every run it found was read once, and the snapshot shows them."""
         return self._registry.ready and self._registry.taken is self._shown
 
+    @property
+    def awaits_look(self) -> bool:
+        """Whether the daemon ends once discovery has looked again and found nothing new."""
+        return self._plan.exit_when_done and self._registry.ended
+
     def look(self, found: Sequence[FoundRun], problems: Sequence[str] = ()) -> None:
         """Discovery looked: these are the runs now, all of them; ``problems`` concern none of them, one line each."""
         self._registry.look(found, problems)

@@ -92,6 +92,11 @@ class RunRegistry:
         """Whether discovery looked and every run it found was read once."""
         return self._looks > 0 and self._found is None and all(watch.ready for watch in self.watches())
 
+    @property
+    def ended(self) -> bool:
+        """Whether all runs have ended."""
+        return all(run.ended is not None for run in self)
+
     def over(self) -> bool:
         """Whether everything has ended and was read, and nothing new was found since; asked once a turn."""
         waiting = any(watch.waiting for watch in self.watches())

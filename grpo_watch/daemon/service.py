@@ -13,17 +13,18 @@ from queue import Empty, SimpleQueue
 from grpo_watch.children.worker import Worker
 from grpo_watch.config.shard import Shard
 from grpo_watch.daemon.daemon import Daemon
-from grpo_watch.daemon.waker import FileEvents, Waker
+from grpo_watch.daemon.waker import Waker
 from grpo_watch.notify.delivery_workers import DeliveryWorkers
 from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer
 
-DISCOVERY_SECONDS = 1.0
-"""Between two looks for new runs and channels …"""
-DISCOVERY_SHARE = 40.0
-"""… and so many times as long as a look takes: a large or slow tree is looked at less often."""
-WATCHED_FOLDERS = 16
-"""Folders watched by inotify, which takes two threads each; logs elsewhere are seen by polling."""
+POLL_SECONDS = 1.0
+"""Between two looks for new runs and channels where a folder can't be watched, or an exit waits for them …"""
+LOOK_SECONDS, LOOK_SECONDS_OF_MANY = 5.0, 15.0
+"""… and between two looks at most in any case, with few runs and with more than …"""
+MANY_RUNS = 300
+CPU_SHARE = 20.0
+"""A look is followed by a rest of so many times its processor time: wall time would grow with the machine's load."""
 STOP_SECONDS = 2.0
 DONE = 0
 """In the inbox: end, no signal asked for it."""
@@ -37,10 +38,10 @@ class Service:
     Args:
         daemon: what to run.
         worker: its worker process.
-        waker: the bell that the engine waits for.
+        waker: what the engine waits for; watches folders.
         paths: what to watch; may appear later.
         discoverer: finds the runs.
-        timer: monotonic seconds.
+        clocks: monotonic seconds, and processor seconds of the thread that asks.
         shard: this daemon's share of the runs; None: all.
         delivery_workers: those of the receivers.
         inbox: takes signal numbers; a new one by default.
@@ -54,14 +55,16 @@ class Service:
         *,
         paths: Sequence[Path],
         discoverer: Discoverer | RemoteDiscoverer,
-        timer: Callable[[], float],
+        clocks: tuple[Callable[[], float], Callable[[], float]],
         shard: Shard | None = None,
         delivery_workers: DeliveryWorkers | None = None,
         inbox: SimpleQueue[int] | None = None,
     ) -> None:
-        self._daemon, self._worker, self._waker, self._timer = daemon, worker, waker, timer
+        self._daemon, self._worker, self._waker = daemon, worker, waker
+        self._timer, self._cpu = clocks
         self._paths, self._discoverer, self._shard = tuple(paths), discoverer, shard or Shard()
-        self._doorbell = FileEvents(waker)
+        discoverer.look.watch, discoverer.look.watched = waker.watch, waker.forget_others
+        waker.quiet = discoverer.look.grows
         self._stopping = threading.Event()
         self._threads = [self._thread("engine", self._engine), self._thread("discovery", self._discovery)]
         self._delivery_workers = delivery_workers
@@ -70,7 +73,6 @@ class Service:
 
     def start(self) -> None:
         """Start all threads."""
-        self._doorbell.start()
         self._follow()
         for thread in self._threads:
             thread.start()
@@ -102,6 +104,7 @@ class Service:
         A thread that does not end by then (a receiver that is silent, a mount that hangs) is left behind.
         """
         self._stopping.set()
+        self._waker.structure.set()
         self._waker.ring()
         if self._delivery_workers is not None:
             self._delivery_workers.stop()
@@ -111,11 +114,10 @@ class Service:
         if not self._threads[0].is_alive():
             self._daemon.close()
         self._worker.stop()  # last: that its work broke off is no news of a run
-        self._doorbell.stop()
 
     def _engine(self) -> None:
         while not self._stopping.is_set():
-            pause = self._daemon.turn(self._doorbell.changed())
+            pause = self._daemon.turn(self._waker.changed())
             self._follow()
             self._worker.rest()
             if self._daemon.done:
@@ -132,16 +134,20 @@ class Service:
         return (*self._threads, *(self._delivery_workers.threads if self._delivery_workers is not None else ()))
 
     def _discovery(self) -> None:
-        pause = 0.0
-        while not self._stopping.wait(pause):
-            began = self._timer()
+        while not self._stopping.is_set():
+            self._waker.structure.clear()
+            began = self._cpu()
             everything = self._discoverer.discover(*self._paths)
             found = [run for run in everything if self._shard.holds(run.remote or str(run.root))]
             if self._discoverer.settled:
                 self._daemon.look(found, self._discoverer.problems)
-            self._doorbell.watch(self._daemon.folders()[:WATCHED_FOLDERS])
             self._waker.ring()
-            pause = max(DISCOVERY_SECONDS, (self._timer() - began) * DISCOVERY_SHARE)
+            longest = LOOK_SECONDS if len(everything) <= MANY_RUNS else LOOK_SECONDS_OF_MANY
+            rest = min(longest, CPU_SHARE * (self._cpu() - began))
+            remote = isinstance(self._discoverer, RemoteDiscoverer)
+            polls = remote or self._waker.polled or not self._discoverer.settled or self._daemon.awaits_look
+            if not self._stopping.wait(rest):
+                self._waker.structure.wait(max(0.0, (POLL_SECONDS if polls else longest) - rest))
 
     def _thread(self, name: str, work: Callable[[], None]) -> threading.Thread:
         def guarded() -> None:

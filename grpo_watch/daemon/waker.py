@@ -1,123 +1,219 @@
-"""Wakes the engine when there is something to read: a bell that a watched folder, a worker or a signal rings.
+"""Wakes the engine when there is something to read: a worker, a signal or a write in a watched folder rings.
 
-Files are always polled; inotify (by watchdog) only makes the poll immediate: on network file systems it sees nothing.
+One inotify descriptor serves all folders. Events only make a poll immediate: on network file systems there are none.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import logging
 import os
-import threading
-from collections.abc import Iterable
+import select
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, Protocol
+from threading import Event, Lock
+from typing import NamedTuple
 
 from grpo_watch.mounts import MOUNTS, network_type
+
+MOST_FOLDERS = 20_000
+"""Watched folders; further ones are polled. The kernel takes about 1 KB for each."""
+MODIFY, MOVED_FROM, MOVED_TO, CREATE, DELETE, DELETE_SELF, MOVE_SELF = 0x2, 0x40, 0x80, 0x100, 0x200, 0x400, 0x800
+ONLYDIR, IGNORED, OVERFLOW, IS_FOLDER = 0x0100_0000, 0x8000, 0x4000, 0x4000_0000
+WANTED = MODIFY | MOVED_FROM | MOVED_TO | CREATE | DELETE | DELETE_SELF | MOVE_SELF | ONLYDIR
+HEADER = struct.Struct("iIII")
+READ_BYTES = 1 << 16
 
 log = logging.getLogger("grpo_watch.waker")
 
 
-class Waker(Protocol):
-    """A bell."""
+class Waker:
+    """The bell of the running daemon, which writes in the watched folders ring too.
 
-    def wait(self, timeout: float) -> None:
-        """Return when the bell was rung since the last call, or after ``timeout`` seconds."""
-
-    def ring(self) -> None:
-        """Wake the waiting thread; safe from any thread."""
-
-
-class EventWaker:
-    """The bell of the running daemon."""
-
-    def __init__(self) -> None:
-        self._rung = threading.Event()
-
-    def wait(self, timeout: float) -> None:
-        """Return when the bell was rung since the last call, or after ``timeout`` seconds."""
-        self._rung.wait(timeout)
-        self._rung.clear()
-
-    def ring(self) -> None:
-        """Wake the waiting thread; safe from any thread."""
-        self._rung.set()
-
-
-class FileEvents:
-    """Rings a waker whenever something is written in one of the watched folders.
-
-    Watching may fail (no inotify handles left, a folder that vanishes); the daemon then polls, which it does anyway.
-    Folders on a network file system are not watched: what another machine writes there rings nothing.
+    Where watching is impossible (no inotify, no watches left, a network file system) the folder is in ``polled``.
 
     Args:
-        waker: what is rung.
         mounts: where the mounted file systems are listed.
+        most: how many folders are watched at most.
     """
 
-    def __init__(self, waker: Waker, mounts: Path = MOUNTS) -> None:
-        from watchdog.events import FileSystemEventHandler  # noqa: PLC0415  some users switch it off
-        from watchdog.observers import Observer  # noqa: PLC0415
-
-        self._changed: SimpleQueue[Path] = SimpleQueue()
-        changed = self._changed
-
-        class Handler(FileSystemEventHandler):
-            """Rings for what changes a folder's files, not for files being opened or read (we do that ourselves)."""
-
-            def on_created(self, event: Any) -> None:
-                changed.put(Path(os.fsdecode(event.src_path)).parent)
-                waker.ring()
-
-            on_modified = on_moved = on_created
-
-        logging.getLogger("watchdog").setLevel(logging.CRITICAL)  # it grumbles when it is stopped; what fails, raises
-        self._handler: Any = Handler()
-        self._observer: Any = Observer()
-        self._watches: dict[Path, Any] = {}
+    def __init__(self, mounts: Path = MOUNTS, most: int = MOST_FOLDERS) -> None:
+        self._mounts, self._most = mounts, most
+        self._rung, self._bell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
+        os.set_blocking(self._rung, False)
+        os.set_blocking(self._bell, False)
+        self._inotify = _Inotify.open()
+        self._poll = select.poll()
+        for descriptor in (self._rung, self._inotify.descriptor if self._inotify is not None else None):
+            if descriptor is not None:
+                self._poll.register(descriptor, select.POLLIN)
+        self._lock = Lock()
+        self._folders: dict[int, Path] = {}
+        self._watches: dict[Path, int] = {}
+        self._asked: set[Path] = set()
+        self._remote: dict[int, bool] = {}
+        self.polled: frozenset[Path] = frozenset()
+        """Folders that the last round could not watch."""
+        self._unwatched: set[Path] = set()
+        self.structure = Event()
+        """Set when files or folders came, went or were renamed, or a file changed that ``quiet`` does not know."""
+        self.quiet: Callable[[Path], bool] = lambda _: False
+        """Whether a file is one whose growth changes nothing about which runs there are."""
         self._reported = False
-        self._mounts = mounts
-        self._polled: set[Path] = set()
 
-    def start(self) -> None:
-        """Begin; without inotify nothing happens."""
-        try:
-            self._observer.start()
-        except OSError as error:
-            self._give_up(error)
+    # the engine's thread
 
-    def watch(self, folders: Iterable[Path]) -> None:
-        """Watch exactly these folders (not what lies below them)."""
-        wanted = set(folders)
-        self._polled &= wanted
-        for folder in self._watches.keys() - wanted:
-            self._observer.unschedule(self._watches.pop(folder))
-        for folder in wanted - self._watches.keys() - self._polled:
-            self._add(folder)
+    def wait(self, timeout: float) -> None:
+        """Return when the bell was rung or a watched folder changed since the last call, or after ``timeout``."""
+        self._poll.poll(timeout * 1000.0)
+        with suppress(BlockingIOError):
+            while os.read(self._rung, READ_BYTES):
+                pass
 
     def changed(self) -> frozenset[Path]:
         """The watched folders in which something was written since the last call."""
-        folders = set()
-        while not self._changed.empty():  # the only consumer
-            folders.add(self._changed.get())
+        if self._inotify is None:
+            return frozenset()
+        folders: set[Path] = set()
+        with self._lock:
+            for event in self._inotify.events():
+                self._take(event, folders)
         return frozenset(folders)
 
-    def stop(self) -> None:
-        """End the observer's threads."""
-        if self._observer.is_alive():
-            self._observer.stop()
-            self._observer.join(1.0)
+    # any thread
 
-    def _add(self, folder: Path) -> None:
-        if network_type(folder, self._mounts):
-            self._polled.add(folder)
-            return
+    def ring(self) -> None:
+        """Wake the waiting thread."""
+        with suppress(BlockingIOError, OSError):  # full: it is rung; closed: nobody waits
+            os.write(self._bell, b"\0")
+
+    # the thread of discovery
+
+    def watch(self, folder: Path) -> None:
+        """Watch a folder, not what lies below it; call it before the folder is listed, and nothing is missed."""
+        self._asked.add(folder)
+        if folder not in self._watches and not self._add(folder):
+            self._unwatched.add(folder)
+
+    def forget_others(self) -> None:
+        """End the watches of folders that were not asked for since the last call."""
+        with self._lock:
+            for folder in self._watches.keys() - self._asked:
+                self._remove(folder)
+        self.polled = frozenset(self._unwatched)
+        self._asked, self._unwatched = set(), set()
+
+    def close(self) -> None:
+        """Free the descriptors."""
+        if self._inotify is not None:
+            os.close(self._inotify.descriptor)
+            self._inotify = None
+        os.close(self._rung)
+        os.close(self._bell)
+
+    def _add(self, folder: Path) -> bool:
+        if self._inotify is None or len(self._watches) >= self._most:
+            return False
         try:
-            self._watches[folder] = self._observer.schedule(self._handler, str(folder), recursive=False)
+            if self._is_remote(folder):
+                return False
+            with self._lock:
+                number = self._inotify.add(folder)
+                before = self._folders.get(number)
+                if before is not None:  # the folder was renamed
+                    self._watches.pop(before, None)
+                self._folders[number], self._watches[folder] = folder, number
         except OSError as error:
-            self._give_up(error)
+            if error.errno not in {errno.ENOENT, errno.ENOTDIR} and not self._reported:
+                self._reported = True
+                fields = {"error": str(error), "fix": "raise fs.inotify.max_user_watches"}
+                log.info("some folders can't be watched; polling continues", extra={"fields": fields})
+            return False
+        return True
 
-    def _give_up(self, error: OSError) -> None:
-        if not self._reported:
-            self._reported = True
-            log.info("some folders can't be watched; polling continues", extra={"fields": {"error": str(error)}})
+    def _is_remote(self, folder: Path) -> bool:
+        device = folder.stat().st_dev
+        if device not in self._remote:
+            self._remote[device] = bool(network_type(folder, self._mounts))
+        return self._remote[device]
+
+    def _remove(self, folder: Path) -> None:
+        number = self._watches.pop(folder, None)
+        if number is not None and self._inotify is not None:
+            self._folders.pop(number, None)
+            self._inotify.remove(number)
+
+    def _take(self, event: _FileEvent, folders: set[Path]) -> None:
+        folder = self._folders.get(event.number)
+        if event.mask & OVERFLOW:
+            folders.update(self._watches)
+            self.structure.set()
+        elif event.mask & IGNORED:
+            self._folders.pop(event.number, None)
+            if folder is not None and self._watches.get(folder) == event.number:
+                del self._watches[folder]
+                self.structure.set()
+        elif folder is None:
+            self.structure.set()
+        else:
+            folders.add(folder)
+            path = folder / event.name
+            if event.mask & MODIFY:
+                if not self.quiet(path):
+                    self.structure.set()
+                return
+            self.structure.set()
+            if event.mask & (MOVE_SELF | DELETE_SELF):
+                path = folder
+            if event.mask & (MOVED_FROM | MOVE_SELF | DELETE_SELF) and (event.mask & IS_FOLDER or path == folder):
+                for below in [one for one in self._watches if one == path or path in one.parents]:
+                    self._remove(below)
+
+
+class _FileEvent(NamedTuple):
+    number: int
+    mask: int
+    name: str
+
+
+class _Inotify:
+    """The kernel's calls (Linux)."""
+
+    def __init__(self, library: ctypes.CDLL, descriptor: int) -> None:
+        self._library, self.descriptor = library, descriptor
+
+    @classmethod
+    def open(cls) -> _Inotify | None:
+        try:
+            library = ctypes.CDLL(None, use_errno=True)
+            descriptor = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        except (OSError, AttributeError):
+            return None
+        return cls(library, descriptor) if descriptor >= 0 else None
+
+    def add(self, folder: Path) -> int:
+        number: int = self._library.inotify_add_watch(self.descriptor, os.fsencode(folder), WANTED)
+        if number < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(folder))
+        return number
+
+    def remove(self, number: int) -> None:
+        self._library.inotify_rm_watch(self.descriptor, number)
+
+    def events(self) -> Iterator[_FileEvent]:
+        while True:
+            try:
+                data = os.read(self.descriptor, READ_BYTES)
+            except BlockingIOError:
+                return
+            at = 0
+            while at < len(data):
+                number, mask, _, length = HEADER.unpack_from(data, at)
+                at += HEADER.size
+                name = data[at : at + length].rstrip(b"\0")
+                at += length
+                yield _FileEvent(number, mask, os.fsdecode(name))

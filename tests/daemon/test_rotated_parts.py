@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from grpo_watch.children.worker import MEMORY, Worker
 from grpo_watch.daemon.run_pipeline import QUIET_ENDED, QUIET_STALLED, RunEnd
 from grpo_watch.daemon.service import Service
-from grpo_watch.daemon.waker import EventWaker, FileEvents
+from grpo_watch.daemon.waker import Waker
 from grpo_watch.engine.records import (
     ChannelElected,
     ChannelKind,
@@ -39,71 +39,6 @@ from grpo_watch.sources.discovery.discover import Discoverer
 from tests.support.bundles import RECORDED, unpack
 from tests.support.live import Live
 from tests.support.process import PATIENCE, command_of, until
-
-# the bell
-
-
-def test_a_bell_rung_before_the_wait_is_noticed_once() -> None:
-    bell = EventWaker()
-    bell.ring()
-    began = time.monotonic()
-    bell.wait(PATIENCE)
-    assert time.monotonic() - began < PATIENCE
-    bell.wait(0.01)
-
-
-def test_a_write_rings_and_reading_does_not(tmp_path: Path) -> None:
-    log = tmp_path / "train.log"
-    log.write_text("a\n")
-    rung = threading.Event()
-    bell = EventWaker()
-    bell.ring = rung.set  # type: ignore[method-assign]
-    doorbell = FileEvents(bell)
-    doorbell.start()
-    doorbell.watch([tmp_path])
-    try:
-        log.read_text()
-        assert not rung.wait(0.2)
-        with log.open("a") as file:
-            file.write("b\n")
-        assert rung.wait(PATIENCE)
-        doorbell.watch([])
-    finally:
-        doorbell.stop()
-
-
-def test_a_folder_on_a_network_file_system_is_polled_only(tmp_path: Path) -> None:
-    """Events of other machines' writes never come there; nothing relies on them."""
-    near, far = tmp_path / "near", tmp_path / "far"
-    near.mkdir()
-    far.mkdir()
-    mounts = tmp_path / "mounts"
-    mounts.write_text(f"overlay / overlay rw 0 0\nfiler:/far {far.resolve()} nfs4 rw 0 0\n")
-    doorbell = FileEvents(EventWaker(), mounts)
-    doorbell.watch([near, far])
-    assert set(doorbell._watches) == {near}
-    doorbell.watch([far])
-    assert not doorbell._watches
-
-
-def test_a_folder_that_cannot_be_watched_is_polled_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is reported once, and a folder that can be watched still rings."""
-    caplog.set_level("INFO", logger="grpo_watch")
-    rung = threading.Event()
-    bell = EventWaker()
-    bell.ring = rung.set  # type: ignore[method-assign]
-    doorbell = FileEvents(bell)
-    doorbell.start()
-    try:
-        doorbell.watch([tmp_path / "missing", tmp_path / "gone"])
-        doorbell.watch([tmp_path])
-        (tmp_path / "train.log").write_text("a\n")
-        assert rung.wait(PATIENCE)
-    finally:
-        doorbell.stop()
-    reported = [record.message for record in caplog.records if record.name == "grpo_watch.waker"]
-    assert reported == ["some folders can't be watched; polling continues"]
-
 
 # the worker process
 
@@ -374,7 +309,14 @@ def test_the_death_of_a_thread_ends_the_service_loudly(tmp_path: Path, caplog: p
 
     live.daemon.turn = fail  # type: ignore[method-assign]
     worker = Worker(lambda: None, time.monotonic)
-    service = Service(live.daemon, worker, EventWaker(), paths=[run], discoverer=Discoverer(), timer=time.monotonic)
+    service = Service(
+        live.daemon,
+        worker,
+        Waker(),
+        paths=[run],
+        discoverer=Discoverer(),
+        clocks=(time.monotonic, time.thread_time),
+    )
     with caplog.at_level(logging.ERROR, "grpo_watch"):
         service.start()
         service.wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -14,6 +13,7 @@ from grpo_watch.frameworks.framework_tables import bases_last
 from grpo_watch.sources.discovery import table_runs
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft, drafts, job_name, segments
 from grpo_watch.sources.discovery.leftover import Leftovers
+from grpo_watch.sources.discovery.look import Look, expand
 from grpo_watch.sources.discovery.other_tables import without_others
 from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile, Sniffer
 from grpo_watch.sources.discovery.table_runs import per_arm
@@ -105,9 +105,11 @@ class Discoverer:
 
     def __init__(self, allow_roots: Sequence[Path] = (), read: Collection[str] = ()) -> None:
         self._allow, self._read = tuple(allow_roots), read
+        self.look = Look()
         self._sniffer = Sniffer()
         self._names, self._apart, self._leftovers = RotatedNames(), WandbFolders(), Leftovers()
         self._before: list[FoundRun] = []
+        self._asked: tuple[Path, ...] = ()
         self.settled = True
         """Whether all that is there could be found by the last look (a server may not have answered yet)."""
         self.problems: tuple[str, ...] = ()
@@ -117,8 +119,11 @@ class Discoverer:
 
         ``problems`` then holds what concerns no found run, one line each; of a folder without any run the files that
         look like logs, and why they can't be read. Without file descriptors there is no look: these are the runs that
-        the last one found.
+        the last one found. Where nothing is new, the same list is returned again.
         """
+        if paths == self._asked and self.settled and self.look.holds():
+            return self._before
+        self._asked = paths
         try:
             with enough():
                 found = self._discover(paths)
@@ -134,14 +139,17 @@ class Discoverer:
     def _discover(self, paths: Sequence[Path]) -> list[FoundRun]:
         found: dict[tuple[Path, str], tuple[RunDraft, tuple[str, ...]]] = {}
         loose: list[str] = []
+        self.look.begin()
         for path in paths:
-            for place in _expand(path):
+            self.look.note_place(path)
+            for place in expand(path):
                 for made, problems in self._at(place, loose, named=place == path):
                     for draft in self._per_run(made):
                         found.setdefault((draft.root, draft.lone), (draft, problems))
         self._sniffer.forget_others()
         self._names.forget_others()
         self._leftovers.forget_others()
+        self.look.end()
         self.problems = tuple(dict.fromkeys(loose))
         names = unique_names([draft for draft, _ in found.values()])
         named = {*paths, *(path.parent for path in paths)}  # a lone log is named with the folder that it lies in
@@ -159,7 +167,7 @@ class Discoverer:
             if draft is not None:
                 yield draft, ()
             return
-        walk = Walk(path, self._allow)
+        walk = Walk(path, self._allow, self.look.enter)
         listed = walk.folder(path)
         roots = (path, *self._allow)
         made = drafts(listed, lambda file: self._sniff(file, roots))
@@ -179,6 +187,11 @@ class Discoverer:
 
     def _sniff(self, path: Path, roots: Sequence[Path]) -> SniffedFile:
         """What a file holds; what was rotated away belongs to the log that it was a part of."""
+        found = self._sniff_part(path, roots)
+        self.look.note(path, found)
+        return found
+
+    def _sniff_part(self, path: Path, roots: Sequence[Path]) -> SniffedFile:
         if self._names.whole(path) is not None:
             return SniffedFile(None)
         found = self._sniffer.sniff(path, roots)
@@ -195,6 +208,7 @@ class Discoverer:
         if not path.exists():
             return None  # it may come
         found = self._sniffer.sniff(path, (path.parent, real_path(path).parent, *self._allow), named=named)
+        self.look.note(path, found)
         if found.what is None:
             if found.problem and named:
                 loose.append(found.problem if found.problem.startswith(str(path)) else f"{path}: {found.problem}")
@@ -275,14 +289,6 @@ def _config_channels(parts: Sequence[FoundPart], draft: RunDraft, order: dict[Fo
 
 def _relative(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
-
-
-def _expand(path: Path) -> list[Path]:
-    """The path itself, or what a glob matches, sorted."""
-    text = str(path)
-    if path.exists() or not glob.has_magic(text):
-        return [path]
-    return [Path(found) for found in sorted(glob.glob(text, recursive=True))]  # noqa: PTH207 (absolute patterns)
 
 
 def unique_names(found: Sequence[RunDraft]) -> list[str]:

@@ -14,7 +14,7 @@ from grpo_watch.sources.completions.rollout_dumps import may_be_dump
 from grpo_watch.sources.files.reading import inside, real_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from grpo_watch.frameworks.checkpoint_layouts import CheckpointLayout
 
@@ -26,6 +26,7 @@ MOST_DUMPS = 20
 LEADS_OUT = "a link leads out of the folder"
 LINKED_OUT = frozenset({"debug-core.log"})
 """Links out of the folder that every run of wandb's client has, to a log of its own."""
+TABLES = ("media", "table")
 SKIPPED = frozenset({"node_modules", "__pycache__", "media", "artifacts", "site-packages", "venv"})
 
 
@@ -49,10 +50,15 @@ class WalkedFolder:
 
 
 class Walk:
-    """One bounded walk under ``root``; ``problems`` collects what could not be listed, one line each."""
+    """One bounded walk under ``root``; ``problems`` collects what could not be listed, one line each.
 
-    def __init__(self, root: Path, allow_roots: Sequence[Path] = ()) -> None:
-        self._roots = (root, *allow_roots)
+    ``enter`` is called with each folder before it is listed or looked into.
+    """
+
+    def __init__(
+        self, root: Path, allow_roots: Sequence[Path] = (), enter: Callable[[Path], object] = lambda _: None
+    ) -> None:
+        self._roots, self._enter = (root, *allow_roots), enter
         self._left = MAX_ENTRIES
         self.problems: list[tuple[Path, str]] = []
 
@@ -79,7 +85,9 @@ class Walk:
             listed.checkpoints = True
             listed.states = listed.states or STATE in layout.markers
         elif entry.name in SKIPPED or _is_unfinished(entry.name):
-            return
+            if entry.name == TABLES[0]:  # wandb's tables lie in it
+                self._enter(path)
+                self._enter(path / TABLES[1])
         elif layout is not None and (listed.steps or self._is_step(path, layout)):
             listed.steps = True
             listed.checkpoints = listed.checkpoints or path.parent.name not in layout.not_below
@@ -90,6 +98,7 @@ class Walk:
 
     def _is_step(self, path: Path, layout: CheckpointLayout) -> bool:
         """Whether it is the folder of a step; only the first sibling is checked."""
+        self._enter(path)
         try:
             with os.scandir(path) as entries:
                 names = {entry.name for entry, _ in zip(entries, range(MOST_DUMPS), strict=False)}
@@ -102,6 +111,7 @@ class Walk:
     def _entries(self, path: Path) -> list[os.DirEntry[str]]:
         found: list[os.DirEntry[str]] = []
         tables = dumps = 0
+        self._enter(path)
         try:
             with os.scandir(path) as entries:
                 for entry in entries:

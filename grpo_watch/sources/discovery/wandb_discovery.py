@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from grpo_watch.sources.discovery.discover import ChannelContent, Discoverer, FoundChannel, FoundRun
+from grpo_watch.sources.discovery.look import Look
 from grpo_watch.sources.trackers.wandb_api.hub import Hub
 from grpo_watch.sources.trackers.wandb_api.remote import OVER, RemotePlace, RunInfo
 from grpo_watch.sources.trackers.wandb_api.source import WandbApiSource
@@ -59,6 +60,11 @@ class RemoteDiscoverer:
         if self._clock is None or self._clock() - self._began > PATIENCE:
             return True
         return all(place.run or self._known(place) for place in self._places)
+
+    @property
+    def look(self) -> Look:
+        """What the local look rested on."""
+        return self._local.look
 
     def discover(self, *paths: Path) -> list[FoundRun]:
         """The runs at all local ``paths`` and at the remote places."""
