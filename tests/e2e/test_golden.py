@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +22,8 @@ from tests.support.whole_sums import whole_sums_only
 
 NOW = 1_798_761_600.0  # 2027-01-01: long after every run
 LOUD = {"warning", "critical"}
+BLIND = RUNS / "blind.json"
+REWRITE = "`make golden` rewrites what is expected; read the difference"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,7 +47,7 @@ def said_of(run: Path) -> list[dict[str, Any]]:
 
 
 def reviewed(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The part of the answer that is kept: verdicts, findings with evidence, what is blind and why."""
+    """The part of the answer that is kept beside the run: verdicts, findings with evidence."""
     kept = (
         "rule",
         "severity",
@@ -65,7 +67,6 @@ def reviewed(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "attempts": run["attempts"],
             "verdict": run["verdict"],
             "findings": [{key: finding[key] for key in kept} for finding in run["findings"]],
-            "blind": {rule["rule"]: rule["reason"] for rule in run["rules"] if rule["status"] == "blind"},
             "broken": [rule["rule"] for rule in run["rules"] if rule["status"] == "broken"],
         }
         for run in runs
@@ -92,16 +93,57 @@ def test_label(name: str) -> None:
         assert run["verdict"] == "healthy" or said <= set(label["may"])
 
 
+def blind_of(name: str) -> dict[str, tuple[str, dict[str, str]]]:
+    """Of each run of a bundle: its framework, and its blind rules with what they lack."""
+    return {
+        run["run"] if run["run"] == name else f"{name}/{run['run']}": (
+            run["framework"] or "unknown framework",
+            {rule["rule"]: rule["reason"] for rule in run["rules"] if rule["status"] == "blind"},
+        )
+        for run in answer(name)
+    }
+
+
+def grouped(runs: Mapping[str, tuple[str, Mapping[str, str]]]) -> dict[str, dict[str, str]]:
+    """Rule → reason → runs, as a text; a framework's name stands for all its runs."""
+    members: dict[str, set[str]] = {}
+    lacking: dict[str, dict[str, set[str]]] = {}
+    for run, (framework, blind) in runs.items():
+        members.setdefault(framework, set()).add(run)
+        for rule, reason in blind.items():
+            lacking.setdefault(rule, {}).setdefault(reason, set()).add(run)
+    table: dict[str, dict[str, str]] = {}
+    for rule in sorted(lacking):
+        for reason, among in sorted(lacking[rule].items()):
+            whole = {framework for framework, all_runs in members.items() if all_runs <= among}
+            single = among.difference(*(members[framework] for framework in whole))
+            table.setdefault(rule, {})[reason] = ", ".join([*sorted(whole), *sorted(single)])
+    return table
+
+
 @pytest.mark.parametrize("name", bundled_runs())
 def test_golden(name: str) -> None:
-    """The whole answer equals the reviewed one; ``GOLDEN=write`` rewrites it."""
+    """The answer equals the reviewed one, and so do the blind rules; ``GOLDEN=write`` rewrites both."""
     now = reviewed(answer(name))
     file = RUNS / name / "expected.json"
     if os.environ.get("GOLDEN") == "write":
         file.write_text(json.dumps(now, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
-    before = json.loads(file.read_text(encoding="utf-8"))
-    assert before == now, "`make golden` rewrites what is expected; read the difference (a new rule may be blind here)"
+    assert json.loads(file.read_text(encoding="utf-8")) == now, REWRITE
+
+
+def test_blind_rules() -> None:
+    """In one file, ordered by rule, so that a new rule is one entry there."""
+    now = grouped({run: each for name in bundled_runs() for run, each in blind_of(name).items()})
+    if os.environ.get("GOLDEN") == "write":
+        BLIND.write_text(json.dumps(now, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    assert json.loads(BLIND.read_text(encoding="utf-8")) == now, REWRITE
+
+
+def test_a_framework_stands_for_all_its_runs() -> None:
+    runs = {"a/a": ("trl", {"x": "needs z"}), "b/b": ("trl", {"x": "needs z", "y": "needs z"}), "c/c": ("verl", {})}
+    assert grouped(runs) == {"x": {"needs z": "trl"}, "y": {"needs z": "b/b"}}
 
 
 def test_refused_configurations_are_named() -> None:
