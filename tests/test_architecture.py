@@ -33,7 +33,7 @@ HOMES = {
     "fsspec": ("archive/remote_folder.py",),
     "ray": ("archive/on_ray.py",),
     "prometheus_client": ("metrics/*",),
-    "pyarrow": ("sources/completions/parquet.py", "preflight/inputs/dataset_rows.py"),
+    "pyarrow": ("sources/completions/parquet.py",),
     "pydantic": ("config/*", "rules/example_grammar.py", "rules/packs.py"),
     "rich": ("cli/*", "report/*", "preflight/text_report.py"),
     "sqlite3": ("store/*", "sources/trackers/trackio_database.py"),

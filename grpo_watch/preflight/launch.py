@@ -35,8 +35,8 @@ class Launch:
     ``command line``. ``version`` is the framework's own, but TRL's for unsloth, axolotl and open-r1, whose batches TRL
     makes; ``version_origin`` says so. ``environment`` holds the variables that change batches or devices
     (``NPROC_PER_NODE``, ``MAX_PIXELS``, …), ``deepspeed`` a DeepSpeed configuration with dotted names
-    (``zero_optimization.stage``; ``"auto"`` stays where the trainer gives no value). ``dataset_size`` and
-    ``eval_dataset_size`` are rows before any split ratio among the settings is applied. ``packages`` are versions of
+    (``zero_optimization.stage``; ``"auto"`` stays where the trainer gives no value). ``dataset_size``:
+    rows before any split ratio among the settings is applied. ``packages`` are versions of
     other packages (``deepspeed``). ``peft`` is None where the input leaves it open. ``unresolved`` has a line for all
     that could not be read and why; ``text`` says in a few words what was read.
     """
@@ -48,7 +48,6 @@ class Launch:
     environment: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
     world_size: Setting | None = None
     dataset_size: Setting | None = None
-    eval_dataset_size: Setting | None = None
     deepspeed: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
     packages: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
     peft: bool | None = None

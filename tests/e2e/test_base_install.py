@@ -145,12 +145,3 @@ def test_a_channel_that_comes_later_hides_nothing(runs: Path, tmp_path: Path, mo
     assert any(announced for announced in reader.open(pipeline))
     assert PARQUET in pipeline.state("run").refused["completions"]
     reader.close()
-
-
-@pytest.mark.usefixtures("_no_pyarrow")
-def test_preflight_asks_for_the_size_of_a_parquet_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    dataset = tmp_path / "train.parquet"
-    dataset.write_bytes(b"PAR1")
-    run_cli(["preflight", "--", "swift", "rlhf", "--rlhf_type", "grpo", "--dataset", str(dataset)])
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"can't be counted without pyarrow ({PARQUET}): say --dataset-size" in said

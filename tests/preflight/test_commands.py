@@ -107,13 +107,6 @@ def test_a_file_and_a_command_together() -> None:
     assert found.settings["num_generations"].value == 8
 
 
-def test_a_dataset_below_the_home_folder(tmp_path: Path) -> None:
-    (tmp_path / "t.jsonl").write_text("{}\n" * 3)
-    found = launch("swift rlhf --rlhf_type grpo --dataset ~/t.jsonl", environ={"HOME": str(tmp_path)})
-    assert found.dataset_size is not None
-    assert found.dataset_size.value == 3
-
-
 def test_flags_of_every_style() -> None:
     found = launch(
         "swift rlhf --rlhf_type grpo --num-generations=8 --learning_rate 1e-6 --use_vllm true --log_completions "

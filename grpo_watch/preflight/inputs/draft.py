@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.preflight.inputs.values import MAX_TEXT, hidden, is_secret, joined
@@ -19,8 +18,6 @@ UNIMPORTANT = re.compile(
     r"|hub_model_id|push_to_hub|use_wandb|wandb_project|rank|addr|tags|callbacks)"
 )
 """Settings that change neither batches nor learning: no word is lost when their value can't be read."""
-
-NAMES_DATA = frozenset({"dataset_name", "dataset_path", "data_path", "dataset_id_or_path"})
 
 MAX_BYTES = 4 << 20
 """Launch files are read up to this size; configurations are a thousandth of it."""
@@ -34,24 +31,15 @@ KEPT_VARIABLES = frozenset(
 """Variables that change batches, devices or lengths; no other variable is kept."""
 
 
-class NamedDataset(NamedTuple):
-    """A dataset as it was named, and how many rows of it are taken (None: all)."""
-
-    name: str
-    origin: str
-    rows: int | None = None
-    folder: Path | None = None
-
-
 @dataclass(slots=True)
 class LaunchDraft:
     """A launch being read.
 
     ``folder`` is where the command would run, ``folders`` are all places where a relative path is looked for,
-    ``environ`` what the calling process passes on, ``limit`` the most rows that are taken. ``read`` names the inputs
+    ``environ`` what the calling process passes on. ``read`` names the inputs
     in the order they were read. ``runs_here``: the launch would use packages of this environment. ``packages`` are
     versions of other packages. ``recorded``: a run wrote its settings down after it had derived some from others.
-    ``size_unknown``: the dataset is changed by something that can't be followed. ``run_folder``: the existing run that
+    ``run_folder``: the existing run that
     is read, whose files are named by their path in it.
     """
 
@@ -64,18 +52,13 @@ class LaunchDraft:
     environment: dict[str, Setting] = field(default_factory=dict)
     deepspeed: dict[str, Setting] = field(default_factory=dict)
     world_size: Setting | None = None
-    dataset_size: Setting | None = None
     peft: bool | None = None
-    datasets: list[NamedDataset] = field(default_factory=list)
-    eval_datasets: list[NamedDataset] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
-    limit: Setting | None = None
     unresolved: list[str] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
     runs_here: bool = False
     packages: dict[str, Setting] = field(default_factory=dict)
     recorded: bool = False
-    size_unknown: bool = False
     run_folder: Path | None = None
 
     def put(self, name: str, value: object, origin: str) -> None:
@@ -94,7 +77,7 @@ class LaunchDraft:
         """A setting that was given, but not so that it can be read."""
         if not is_secret(name):
             self.settings[name] = Setting(None, origin)
-        if not is_secret(name) and (name in NAMES_DATA or not UNIMPORTANT.fullmatch(name)):
+        if not is_secret(name) and not UNIMPORTANT.fullmatch(name):
             self.note(f"{origin}: {name} is {hidden(why)}")
 
     def note(self, text: str) -> None:

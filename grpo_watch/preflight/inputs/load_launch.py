@@ -9,8 +9,6 @@ from pathlib import Path
 from grpo_watch.engine.records import Setting
 from grpo_watch.errors import UsageError
 from grpo_watch.preflight.inputs.configurations import read_document, resolve_auto
-from grpo_watch.preflight.inputs.dataset_names import find_datasets
-from grpo_watch.preflight.inputs.dataset_rows import count_all
 from grpo_watch.preflight.inputs.draft import LaunchDraft
 from grpo_watch.preflight.inputs.framework_version import find_version, runs_here
 from grpo_watch.preflight.inputs.hydra import resolve_references
@@ -103,9 +101,7 @@ def _read_settings(path: Path, draft: LaunchDraft) -> None:
         if path.suffix == ".py":
             read_python(path, draft)
         elif path.suffix == ".ipynb":
-            from grpo_watch.preflight.inputs.notebook import read_notebook  # noqa: PLC0415  for notebooks only
-
-            read_notebook(path, draft)
+            raise UsageError(f"{path.name}: notebooks are not read: save it as Python (jupyter nbconvert --to script)")
         else:
             read_document(path, draft)
     except ValueError as error:
@@ -123,20 +119,19 @@ def _shebang(path: Path) -> bool:
 
 
 def _finished(draft: LaunchDraft, options: GivenOptions) -> Launch:
-    """What follows from all settings together: references, datasets, version, and the user's options."""
+    """What follows from all settings together: references, version, and the user's options."""
     if draft.framework in {"verl", "nemo-rl"}:
         resolve_references(draft)
     if draft.recorded:
         _drop_derived(draft)
     _refuse_other_methods(draft)
     resolve_auto(draft)
-    find_datasets(draft)
     find_version(draft)
     if draft.framework is None and {"num_generations", "per_device_train_batch_size"} & draft.settings.keys():
         draft.framework = "trl"
         draft.note("taken for trl by its settings' names: say --framework if it is another")
         find_version(draft)
-    size = Setting(options.dataset_size, "--dataset-size") if options.dataset_size is not None else _counted(draft)
+    size = Setting(options.dataset_size, "--dataset-size") if options.dataset_size is not None else None
     world = Setting(options.world_size, "--world-size") if options.world_size is not None else draft.world_size
     return Launch(
         framework=draft.framework,
@@ -146,7 +141,6 @@ def _finished(draft: LaunchDraft, options: GivenOptions) -> Launch:
         environment=dict(draft.environment),
         world_size=world,
         dataset_size=size,
-        eval_dataset_size=count_all(draft.eval_datasets, draft) if options.dataset_size is None else None,
         deepspeed=dict(draft.deepspeed),
         packages=dict(draft.packages),
         peft=draft.peft if draft.peft is not None else _adapter(draft),
@@ -183,16 +177,6 @@ def _refuse_other_methods(draft: LaunchDraft) -> None:
             raise UsageError(f"{given.origin}: {name} is {given.value}, and preflight judges GRPO only")
 
 
-def _counted(draft: LaunchDraft) -> Setting | None:
-    if draft.size_unknown:
-        return None
-    rows = count_all(draft.datasets, draft)
-    limit = draft.limit.value if draft.limit is not None else None
-    if rows is not None and isinstance(rows.value, int) and isinstance(limit, int) and limit < rows.value:
-        return draft.limit
-    return rows
-
-
 def _open_questions(draft: LaunchDraft, options: GivenOptions) -> tuple[str, ...]:
     """What could not be read, without questions that the user has answered."""
     answered = [flag for flag, value in _answers(options) if value is not None]
@@ -204,7 +188,6 @@ def _answers(options: GivenOptions) -> tuple[tuple[str, object], ...]:
         ("--framework-version", options.version),
         ("--framework if", options.framework),
         ("--world-size", options.world_size),
-        ("--dataset-size", options.dataset_size),
     )
 
 

@@ -1,4 +1,4 @@
-"""Reads a Python training script as text: its configuration calls, its trainer, its datasets; never runs it."""
+"""Reads a Python training script as text: its configuration calls and its trainer; never runs it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import NamedTuple
 from grpo_watch.errors import SourceError
 from grpo_watch.preflight.inputs.draft import LaunchDraft, read_text
 from grpo_watch.preflight.inputs.flags import Flag
-from grpo_watch.preflight.inputs.python_data import find_training_data
 from grpo_watch.preflight.inputs.python_values import PythonValue, Scope, called, evaluate, keywords
 from grpo_watch.preflight.inputs.values import typed
 
@@ -90,15 +89,6 @@ def read_python(path: Path, draft: LaunchDraft, flags: Iterable[Flag] = ()) -> b
         text = read_text(path)
     except (OSError, SourceError, ValueError) as error:
         raise ValueError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
-    return read_source(text, name, draft, flags)
-
-
-def read_source(text: str, name: str, draft: LaunchDraft, flags: Iterable[Flag] = ()) -> bool:
-    """The same for the text of a script that is called ``name``.
-
-    Raises:
-        ValueError: it is no Python.
-    """
     tree = _parse(text, name)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     calls.sort(key=lambda call: (call.lineno, call.col_offset))
@@ -110,7 +100,6 @@ def read_source(text: str, name: str, draft: LaunchDraft, flags: Iterable[Flag] 
         _put_config(config, scope, name, draft)
     put_attributes(tree, config, scope, name, draft)
     _adapter(calls, scope, draft)
-    find_training_data(tree, calls, scope, name, draft)
     return config is not None and not any(_is(call, PARSERS) for call in calls)
 
 
