@@ -39,6 +39,11 @@ class StateWriter:
         self._unregistered: dict[str, str] = {}
         self.ok = True
 
+    @property
+    def started(self) -> float:
+        """When the first daemon with this state began (Unix seconds)."""
+        return self._store.started
+
     def runs(self) -> list[StoredRun]:
         """All stored runs."""
         return self._store.runs()

@@ -75,7 +75,7 @@ class WatchedRun:
         self.restored = False
         """Whether it is as it was stored, with nothing new read, and does not look ended."""
         self._rules, self._state_writer = dependencies.rules, dependencies.state_writer
-        self._looked = dependencies.state_writer.looked(name)
+        self._looked = self._known = dependencies.state_writer.looked(name)
         self._run_pipeline = self._new_pipeline(now)
         self.reader = RunReader(
             name, found, options, lambda: dependencies.state_writer.cursors(name), dependencies.submit
@@ -172,6 +172,10 @@ class WatchedRun:
     def over(self, now: float) -> bool:
         """Whether the run has ended."""
         return self.ready and self._over(now)
+
+    def was_live(self, since: float, now: float) -> bool:
+        """Whether it continues, or is new to us and was written to after ``since`` (Unix seconds)."""
+        return not self._over(now) or (not self._known and (self.written or now) >= since)
 
     @property
     def waiting(self) -> bool:

@@ -54,8 +54,8 @@ class AlertingRun(Protocol):
     def context(self, at: float, page: str, runbook: str) -> NotificationContext:
         """The context of notifications about it, see there."""
 
-    def over(self, now: float) -> bool:
-        """Whether it ended."""
+    def was_live(self, since: float, now: float) -> bool:
+        """Whether it continues, or is new and was written to after ``since`` (Unix seconds)."""
 
     def feed_event(self, event: RunEvent) -> None:
         """Take an event of the watcher."""
@@ -97,6 +97,7 @@ class NotificationDispatcher:
         self._chance, self._delivery_settings = chance, delivery_settings or DeliverySettings()
         self._events = events or SimpleQueue()
         self._gather_until: float | None = 0.0
+        self._started = 0.0
         self._leaving: list[Outbox] = []
         self._past: Counter[tuple[str, str]] = Counter()
         self._round = 0
@@ -107,8 +108,12 @@ class NotificationDispatcher:
         self.troubled: Mapping[str, str] = {}
         """Receivers that get nothing now, and why."""
 
-    def load(self, kept: StoredDeliveries) -> None:
-        """Continue from what was stored; log what waits for receivers that are no longer configured."""
+    def load(self, kept: StoredDeliveries, started: float = 0.0) -> None:
+        """Continue from what was stored; log what waits for receivers that are no longer configured.
+
+        ``started`` is when the first daemon with this state began: runs that ended before are not ours to report.
+        """
+        self._started = started
         for outbox in self.outboxes:
             outbox.load(kept)
         names = {outbox.name for outbox in self.outboxes}
@@ -165,7 +170,10 @@ class NotificationDispatcher:
         places = {(each.run, each.rule, each.key) for each in fires}
         messages = notifications(fires, self._context(watch, now))
         backlog = self._delivery_settings.backlog()
-        send = backlog == "all" or (backlog == "live" and not watch.over(now))
+        live = watch.was_live(self._started, now)
+        send = backlog == "all" or (backlog == "live" and live)
+        if messages and backlog == "live" and not live:
+            _log_not_sent(watch.name, len(messages))
         for outbox in self.outboxes:
             if self._since.get(outbox.name, 0) > arrived:
                 gone = (each for each in outbox.open_of(watch.name) if episode_of(each) not in places)
@@ -292,6 +300,12 @@ class NotificationDispatcher:
 
     def _context(self, watch: AlertingRun, now: float) -> NotificationContext:
         return watch.context(now, self._delivery_settings.page, self._delivery_settings.runbook())
+
+
+def _log_not_sent(run: str, count: int) -> None:
+    alerts, them = ("1 alert", "it") if count == 1 else (f"{count} alerts", "them")
+    why = f"{alerts} not sent: the run ended before grpo-watch started; `notify_backlog: all` sends {them}"
+    log.warning(why, extra={"fields": {"run": run}})
 
 
 def _orphaned(waiting: Mapping[str, int]) -> None:

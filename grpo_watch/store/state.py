@@ -98,6 +98,8 @@ class Store:
             raise
         self._numbers: dict[str, int] = dict(self._database.execute("SELECT name, id FROM runs").fetchall())
         self._tails: dict[str, _Tail] = {}
+        self.started = _started(self._database, now)
+        """When the first daemon with this state began (Unix seconds)."""
         self._node = _node(folder)
         damaged = put_aside(folder, now)
         if damaged.exists():
@@ -344,6 +346,13 @@ def _reading() -> Iterator[None]:
         raise StoreError(f"state: {error}") from error
     except codec.DECODE_ERRORS as error:
         raise StoreError(f"state: a damaged record: {error}") from error
+
+
+def _started(database: sqlite3.Connection, now: float) -> float:
+    database.execute("CREATE TABLE IF NOT EXISTS started (at REAL NOT NULL)")
+    database.execute("INSERT INTO started SELECT ? WHERE NOT EXISTS (SELECT at FROM started)", (now,))
+    (at,) = database.execute("SELECT at FROM started").fetchone()
+    return float(at)
 
 
 def _node(folder: Path) -> int | None:

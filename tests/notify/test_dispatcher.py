@@ -165,6 +165,36 @@ def test_the_backlog_of_a_run_that_is_over(frozen: FrozenRun, backlog: str, repo
     live.close()
 
 
+def test_a_run_that_began_and_ended_between_two_looks_is_reported(frozen: FrozenRun) -> None:
+    """It was over when it was first seen, and still happened in our time; so after a restart."""
+    away = frozen.run.rename(frozen.folder / "away")
+    frozen.watched = frozen.run.parent
+    frozen.now -= 60.0
+    live, _ = frozen.start()
+    live.kill()
+    away.rename(frozen.run)
+    frozen.write(len(frozen.rows))
+    frozen.now = RECORDED + 7_200.0
+    live, dispatcher = frozen.start()
+    assert live.daemon.snapshot().runs[0].active is False
+    assert KL in {message.rule for message in sent(live, dispatcher)[0]}
+    live.close()
+
+
+def test_one_line_says_what_is_not_sent_of_a_run_that_ended_before(
+    frozen: FrozenRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    frozen.write(len(frozen.rows))
+    frozen.now += 30 * 86_400.0
+    for _ in range(2):
+        live, dispatcher = frozen.start()
+        assert sent(live, dispatcher) == [[]]
+        live.kill()
+    lines = [record.message for record in caplog.records if "not sent" in record.message]
+    assert len(lines) == 1
+    assert "the run ended before grpo-watch started; `notify_backlog: all` sends" in lines[0]
+
+
 def test_what_happened_while_the_watch_was_down_is_reported(frozen: FrozenRun) -> None:
     """It is no backlog: the run was known."""
     frozen.write(3)
