@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 
 from grpo_watch.frameworks.framework_tables import frameworks
-from grpo_watch.frameworks.verl import console
-from grpo_watch.sources.console import tqdm_separated_rows as barred_rows
 from tests.support.backtracking import CAP, LENGTH, Matcher, TooManyError, attacks, tree
 
 ROOT = Path(__file__).parents[1]
@@ -109,15 +107,6 @@ COMPUTED = {
     "pieces['holds'].encode()": b"|".join(each.pieces_file[1].pattern for each in TRACES if each.pieces_file),
     "'|'.join(['grpo', *words]).encode()": b"grpo|trl|verl|swift",
     "b'|'.join((re.escape(mark) for reader in self._readers for mark in reader.marks))": rb"step:|Global step ",
-    r"b'\\{' + b', '.join(parts) + b'\\}'": rb"\{'a': '"
-    + barred_rows.NUMBER
-    + rb"', 'b': "
-    + barred_rows.NUMBER
-    + rb"\}",
-    r"b'step:(\\d{1,12}) - ' + b' - '.join(texts)": rb"step:(\d{1,12}) - a:"
-    + console.DIGITS
-    + b" - b:"
-    + console.DIGITS,
 }
 """What is made from more than names; with something like it."""
 ELSEWHERE = {

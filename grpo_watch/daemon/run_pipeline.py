@@ -226,7 +226,6 @@ class RunPipeline:
         for (rule, key), alert in settled.alerts.items():
             if rule in monitors:
                 monitors[rule].load(key, alert)
-        state.rouse()
         self._changes += 1
         if fingerprints != self._rules.fingerprints:
             self._batch.fingerprints = self._rules.fingerprints

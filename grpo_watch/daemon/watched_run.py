@@ -20,7 +20,6 @@ from grpo_watch.engine.alerts import Alert
 from grpo_watch.engine.records import Activity, AlertState, Cursor, EventKind, RunEvent, Tick, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.notify.notifications import NotificationContext
-from grpo_watch.pipeline.channel_merge import one_by_one
 from grpo_watch.report.sparklines import Sparkline
 from grpo_watch.rules.rule_changes import Key, RuleSet
 from grpo_watch.sources.deferred import Submit
@@ -299,7 +298,7 @@ class WatchedRun:
         self._run_pipeline.touch(now if written is None else written)
         merge = self.reader.merge(min(now, self.written or now), now, self._run_pipeline.trusts)
         taken = 0
-        for item in one_by_one(merge.items()):
+        for item in merge.items():
             self._safe = merge.safe
             if item is not None:
                 self._run_pipeline.feed(item)

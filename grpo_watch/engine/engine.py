@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from grpo_watch.engine.block import Block
 from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.monitor import Monitor
 from grpo_watch.engine.records import (
@@ -24,16 +23,13 @@ from grpo_watch.engine.records import (
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.run_state import RunState
 
-ROWS_BETWEEN = 16
-"""Rows of a block that are judged one by one where a rule must be shown the next: rules need as many to calm down."""
-
 
 class Engine:
     """All runs under one set of rules.
 
     ``feed`` takes one record of one run and returns the transitions it caused, in rule order. Nothing else changes
     state, so that the same records in the same order give the same transitions. ``labels`` are the user's, of all runs
-    of this engine; ``quiescence`` False shows every row to every rule, which changes nothing but the time it takes.
+    of this engine.
     """
 
     def __init__(
@@ -42,11 +38,10 @@ class Engine:
         detectors: Mapping[str, type[Detector]],
         *,
         labels: Mapping[str, str] = MappingProxyType({}),
-        quiescence: bool = True,
     ) -> None:
         self.rules = tuple(rule for rule in rules if rule.anywhere)
         self.detectors = detectors
-        self._labels, self._skips = labels, quiescence
+        self._labels = labels
         self._varied = any(rule.overrides for rule in self.rules)
         self.runs: dict[str, RunState] = {}
 
@@ -62,46 +57,8 @@ class Engine:
     def feed(self, run: str, record: Record) -> list[Transition]:
         """Judge one record by every rule that reads its type."""
         state = self.runs.get(run) or self.run(run)
-        if isinstance(record, MetricRow) and record.stream is Stream.TRAIN and state.take_row(record) and self._skips:
-            shown = state.awake(record)
-            found = self._judge(state, record, record.step, shown)
-            state.settle(record, shown)
-            return found
         step = self._account(state, record)
-        found = self._judge(state, record, step, state.readers(record))
-        state.recheck()
-        return found
-
-    def repeats_bar(self, run: str, total: int) -> bool:
-        """Whether another progress bar with this total would change nothing."""
-        state = self.run(run)
-        follow = (m.detector.needs_every_bar for m in state.monitors if Progress in m.detector.reads)
-        return state.plans(total) and not any(follow)
-
-    def feed_block(self, block: Block) -> list[Transition]:
-        """Judge the rows of a block, with the results of ``feed`` for one after the other."""
-        state = self.run(block.run)
-        found: list[Transition] = []
-
-        def judge(part: Block, monitors: tuple[Monitor, ...]) -> None:
-            found.extend(self._judge_alone(state, part, monitors))
-
-        while block:
-            broke: list[Monitor] = []
-            count = state.absorb(block, judge, broke.append) if self._skips else 0
-            for monitor in broke:
-                found += self._report_broken(state, monitor, block.steps[count - 1])
-            block = block.part(count)
-            for row in block.rows(0, ROWS_BETWEEN):
-                found += self.feed(block.run, row)
-            block = block.part(min(ROWS_BETWEEN, len(block)))
-        return found
-
-    def _judge_alone(self, state: RunState, block: Block, monitors: Sequence[Monitor]) -> list[Transition]:
-        """Show the rows of a block to some monitors, and to no other; the transitions in the order of the rows."""
-        if not monitors:
-            return []
-        return [change for row in block.rows() for change in self._judge(state, row, row.step, monitors)]
+        return self._judge(state, record, step, state.readers(record))
 
     def _judge(self, state: RunState, record: Record, step: int, monitors: Sequence[Monitor]) -> list[Transition]:
         found: list[Transition] = []
@@ -135,6 +92,8 @@ class Engine:
     def _account(self, state: RunState, record: Record) -> int:
         """Take what the record says of the run itself; returns the step that its readings belong to."""
         if isinstance(record, MetricRow):
+            if record.stream is Stream.TRAIN:
+                state.take_row(record)
             return record.step
         if isinstance(record, RunConfig):
             before = state.framework

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import isfinite
 
-from grpo_watch.engine.block import Block
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow
 
@@ -83,40 +81,6 @@ class LearningSoFar:
         moved = rate * (1.0 - masked) * (1.0 if self.signal is None else self.signal)
         self.total += moved * (steps - 1)
         self._pending = moved
-
-    def takes_blocks(self, resolution: float | None) -> bool:
-        """Whether it is known how the numbers of such rows were rounded."""
-        return resolution is not None or self._decimals.in_full
-
-    def take_block(self, block: Block) -> None:
-        """Account for the rows of a block, whose steps all had a token in their loss, as if one after the other."""
-        norms, entropies = block.values.get("grad_norm"), block.values.get("entropy")
-        if norms is not None:
-            self.highest_norm = max(self.highest_norm, *norms)
-        if entropies is not None:
-            self.floor = ARITHMETIC_FLOOR_LIKELY if entropies[-1] <= LIKELY_TOKENS else ARITHMETIC_FLOOR_UNSURE
-        rates = block.values.get("learning_rate")
-        if rates is None:
-            self.total += self._pending
-            self._pending = 0.0
-            known = [share for share in block.silent if share is not None]
-            self.signal = 1.0 - known[-1] if known else self.signal
-        else:
-            self._sum(block, rates)
-        self._last_step = block.steps[-1]
-
-    def _sum(self, block: Block, rates: Sequence[float]) -> None:
-        total, pending, signal = self.total, self._pending, self.signal
-        last = block.steps[0] - 1 if self._last_step is None else self._last_step
-        for rate, silent, step in zip(rates, block.silent, block.steps, strict=True):
-            total += pending
-            if silent is not None:
-                signal = 1.0 - silent
-            pending = rate if signal is None else rate * signal
-            if step - last > 1:
-                total += pending * (step - last - 1)
-            last = step
-        self.total, self._pending, self.signal, self.rate_known = total, pending, signal, True
 
     def resolution(self, row: MetricRow) -> float | None:
         """The smallest non-zero number that the row's log can show: as its channel says, else as its numbers do."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from math import sqrt
 
 NOISE_FACTOR = 6.0
@@ -48,29 +47,6 @@ class LongMean:
         elif len(self._values) == ROWS:
             self.mean = mean = self._total / ROWS
             self.highest = max(self.highest, mean)
-
-    def push_all(self, values: Sequence[float]) -> None:
-        """Take the values of several rows, as if one after the other."""
-        late = max(0, ROWS - len(self._values))
-        for value in values[:late]:
-            self.push(value)
-        total, highest = self._total, self.highest
-        leaving = [*self._values, *values[late:]]
-        for value, old in zip(values[late:], leaving, strict=False):
-            total = total - old + value
-            if (mean := total / ROWS) > highest:
-                highest = mean
-        if len(values) > late:
-            self._total, self.highest, self.mean = total, highest, total / ROWS
-            self._values.extend(values[late:])
-
-    def safe(self, share: float, high: float, spread: float) -> float | None:
-        """The least value that keeps ``fell`` false as long as none exceeds ``high``; None where it may become true."""
-        if self.mean is None or self._start is None:
-            return None
-        scale = lost(high, high - self._start, share, max(spread, 0.0))
-        low = high - scale + 1e-9 * abs(high)
-        return low if scale > 0.0 and min(self._values) >= low and max(self._values) <= high else None
 
     def fell(self, share: float, noise: float, newest: float, spread: float) -> bool:
         """Whether ``share`` of the best mean (or of the gain) is lost, beyond what ``noise`` of a row explains.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from itertools import pairwise
 from math import comb, sqrt
 
 from grpo_watch.engine.long_mean import NOISE_FACTOR, lost
@@ -54,30 +52,9 @@ class MetricTrend:
         if self.first is None:
             self.first = value
 
-    def push_all(self, values: Sequence[float], known: Sequence[float] | None = None) -> None:
-        """Take the values of several rows, as if one after the other; ``known``: the means that they make."""
-        means = self.means(values) if known is None else known
-        if means:
-            self.mean = means[-1]
-            self.start = means[0] if self.start is None else self.start
-            self.highest, self.lowest = max(self.highest, *means), min(self.lowest, *means)
-        if self.first is None and values:
-            self.first = values[0]
-        self.newest.extend(values)
-
-    def means(self, values: Sequence[float]) -> list[float]:
-        """The means that these values make, row by row, from the first row on that has one."""
-        known = [*list(self.newest)[1 - WIDTH :], *values]
-        columns = zip(known, known[1:], known[2:], known[3:], known[4:], strict=False)
-        return [(0.0 + a + b + c + d + e) / WIDTH for a, b, c, d, e in columns]
-
     def ratio(self, reference: float | None) -> float:
         """The newest mean as a multiple of ``reference``; 1 while unknown or where the reference is not positive."""
         return 1.0 if self.mean is None or reference is None or reference <= 0.0 else self.mean / reference
-
-    def within(self, low: float, high: float) -> bool:
-        """Whether all of the newest values lie within these bounds: their means stay there with the next ones."""
-        return len(self.newest) == WIDTH and low <= min(self.newest) and max(self.newest) <= high
 
     def rewind(self) -> None:
         """A new attempt: what the run was at its start and its extremes stay, the newest values go."""
@@ -100,14 +77,6 @@ class CountedTrend(MetricTrend):
         self.rows += 1
         self.total += value
         self.whole = self.whole and value in WHOLE
-
-    def push_all(self, values: Sequence[float], known: Sequence[float] | None = None) -> None:
-        """Take the values of several rows, as if one after the other."""
-        super().push_all(values, known)
-        self.rows += len(values)
-        for value in values:
-            self.total += value
-        self.whole = self.whole and WHOLE.issuperset(values)
 
     def by_chance(self) -> bool:
         """Whether rows of one group each, whose shares are 0 or 1, may be this high by the usual share of those before.
@@ -144,14 +113,6 @@ class NoisyTrend(MetricTrend):
             self._steps += 1
             self._squares += (value - self._before) * (value - self._before)  # a power would raise where it overflows
         self._before = value
-
-    def push_all(self, values: Sequence[float], known: Sequence[float] | None = None) -> None:
-        """Take the values of several rows, as if one after the other."""
-        super().push_all(values, known)
-        for before, value in pairwise(values if self._before is None else (self._before, *values)):
-            self._steps += 1
-            self._squares += (value - before) * (value - before)
-        self._before = values[-1] if values else self._before
 
     @property
     def rows(self) -> int:
@@ -191,17 +152,6 @@ class RewardTrend(NoisyTrend):
             self.same, self.same_before = 1, max(self.same, self.same_before)
         super().push(value)
 
-    def push_all(self, values: Sequence[float], known: Sequence[float] | None = None) -> None:
-        """Take the values of several rows, as if one after the other."""
-        same, longest, before = self.same, self.same_before, self._before
-        for value in values:
-            if value == before:
-                same += 1
-            else:
-                same, longest, before = 1, max(same, longest), value
-        self.same, self.same_before = same, longest
-        super().push_all(values, known)
-
     @property
     def beyond_noise(self) -> float:
         """The least difference between two means of ``WIDTH`` rows that chance does not explain."""
@@ -228,14 +178,6 @@ class RewardTrend(NoisyTrend):
         if self.start is None:
             return 0.0
         return lost(self.highest, self.highest - self.start, share, self.spread.highest)
-
-    def safe(self, share: float) -> tuple[float, float] | None:
-        """Bounds of rewards that can't make ``fell`` true, even if the best rises to the upper one."""
-        if self.start is None:
-            return None
-        high = self.highest + self.scale(share) / 2
-        scale = lost(high, high - self.start, share, max(self.spread.highest, 0.0))
-        return (high - scale + 1e-9 * abs(high), high) if scale > 0.0 else None
 
     def gained(self) -> bool:
         """Whether the newest mean is clearly above the start and has kept at least half of the best gain."""

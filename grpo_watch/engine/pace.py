@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import repeat
 from statistics import median
 
-from grpo_watch.engine.block import Block
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow
 
@@ -31,12 +29,10 @@ class Pace:
     def take(self, row: MetricRow) -> None:
         """Account for one train row of the primary channel."""
         clock = row.time if row.time is not None else row.seen
-        self._take(row.attempt, row.step, number(row, "step_seconds"), clock)
-
-    def _take(self, attempt: int, step: int, seconds: float | None, clock: float | None) -> None:
+        step, seconds = row.step, number(row, "step_seconds")
         known, before = self._before
-        self._before = (attempt, step)
-        steps = step - before if attempt == known else 0
+        self._before = (row.attempt, step)
+        steps = step - before if row.attempt == known else 0
         if seconds is not None and seconds > 0:
             self.logged.append(seconds)
             self.waits.append(seconds * max(1, steps))
@@ -46,23 +42,6 @@ class Pace:
             self.clocked.append((clock - self._last[1]) / steps)
             self.waits.append(clock - self._last[1])
         self._last = (step, clock)
-
-    def take_block(self, block: Block) -> None:
-        """Account for the rows of a block, as if one after the other."""
-        attempt, before = self._before
-        steps, seconds = block.steps, block.values.get("step_seconds")
-        if block.times is not None:
-            for step, each, clock in zip(steps, seconds or repeat(None), block.times, strict=False):
-                self._take(block.attempt, step, each, clock)
-            return
-        self._before = (block.attempt, steps[-1])
-        if seconds is None:
-            return
-        first = before if block.attempt == attempt else steps[0]
-        rows = zip(seconds, steps, [first, *steps], strict=False)
-        timed = [(each, step - last) for each, step, last in rows if each > 0][-WINDOW_ROWS:]
-        self.logged.extend(each for each, _ in timed)
-        self.waits.extend(each * max(1, apart) for each, apart in timed)
 
     def median(self) -> float | None:
         """Seconds per optimizer step; None until known."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 
 BATCHES_AHEAD = 1024
 """Batches or checkpoints that may arrive before the rows of their steps …"""
@@ -36,19 +35,6 @@ class StepHistory:
             self.steps.insert(place, step)
             self.values.insert(place, value)
         self._let_go()
-
-    def push_all(self, steps: Sequence[int], values: Sequence[float]) -> None:
-        """Add the values of rising steps, as if one after the other."""
-        at = 0
-        while at < len(steps) and self.steps and steps[at] < self.steps[-1]:
-            self.push(steps[at], values[at])
-            at += 1
-        while at < len(steps):
-            room = self.size + self.size // 8 + 1 - len(self.steps)
-            self.steps += steps[at : at + room]
-            self.values += values[at : at + room]
-            self._let_go()
-            at += room
 
     def _let_go(self) -> None:
         """Forget what is too old, once that is enough to be worth it."""

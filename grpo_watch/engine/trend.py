@@ -8,7 +8,6 @@ from __future__ import annotations
 from enum import Enum
 from math import isfinite, sqrt
 
-from grpo_watch.engine.block import Block, spreads_of_completions
 from grpo_watch.engine.evidence import spread_of_completions
 from grpo_watch.engine.long_mean import LongMean
 from grpo_watch.engine.metric_trend import WIDTH, CountedTrend, MetricTrend, NoisyTrend, RewardTrend
@@ -61,23 +60,22 @@ class Trend:
         self._rows = 0
         self._known_from = 0
 
-    def take(self, row: MetricRow, silent: float | None, *, finite: bool, diluted: bool = False) -> None:
+    def take(self, row: MetricRow, silent: float | None, *, diluted: bool = False) -> None:
         """Account for one train row, supplements included (they carry other keys).
 
-        ``silent`` is the share of its groups without a signal (``evidence.no_signal_ratio``); ``finite`` says that all
-        its values are finite numbers, ``diluted`` that its entropy and KL are not those of the policy
-        (``engine/masked_loss.py``).
+        ``silent`` is the share of its groups without a signal (``evidence.no_signal_ratio``); ``diluted`` says that its
+        entropy and KL are not those of the policy (``engine/masked_loss.py``).
         """
         values = row.values
         for metric, track in self._plain[2:] if diluted else self._plain:
             value = values.get(metric)
-            if value is not None and (finite or isfinite(value)):
+            if value is not None and isfinite(value):
                 track.push(value)
         entropy = values.get("entropy")
-        if entropy is not None and not diluted and (finite or isfinite(entropy)):
+        if entropy is not None and not diluted and isfinite(entropy):
             self.entropy_by_step.push(row.step, entropy)
         reward = values.get("reward_mean")
-        if reward is not None and (finite or isfinite(reward)):
+        if reward is not None and isfinite(reward):
             self.reward.push(reward)
             self.long_reward.push(reward)
         spread = spread_of_completions(row)
@@ -88,25 +86,6 @@ class Trend:
         if self._rows < WIDTH:
             self._rows += 1
             self._known_from = row.step
-
-    @property
-    def takes_blocks(self) -> bool:
-        """Whether the run is past its first rows."""
-        return self._rows == WIDTH
-
-    def take_block(self, block: Block) -> None:
-        """Account for the rows of a block, as if one after the other."""
-        values = block.values
-        for metric, track in self._plain:
-            if metric in values:
-                track.push_all(values[metric], block.means(metric, track.means))
-        if "entropy" in values:
-            self.entropy_by_step.push_all(block.steps, values["entropy"])
-        if "reward_mean" in values:
-            self.reward.push_all(values["reward_mean"], block.means("reward_mean", self.reward.means))
-            self.long_reward.push_all(values["reward_mean"])
-        self.reward.spread.push_all(spreads_of_completions(values))
-        self.silent.push_all([share for share in block.silent if share is not None])
 
     def take_batch(self, batch: CompletionSummary) -> None:
         """Account for the share of completions that repeat another one of their group."""

@@ -6,9 +6,7 @@ ms-swift (and new verl) log the scheduler's rate after it stepped: the row of st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import sub
 
 
 @dataclass(slots=True)
@@ -18,21 +16,6 @@ class AppliedRate:
     step: int | None = None
     segment: int = 0
     logged: float | None = None
-
-    def shift_all(self, steps: Sequence[int], segment: int, logged: Sequence[float]) -> list[float] | None:
-        """The rates of rows of one segment; None, and nothing taken, where the rows don't decide all of them."""
-        if self.step is None or self.logged is None or segment != self.segment:
-            return None
-        before = [self.logged, *logged[:-1]]
-        if steps[0] - self.step != 1 or steps[-1] - steps[0] != len(steps) - 1:
-            apart = map(sub, steps, [self.step, *steps])
-            if any(
-                far < 1 or (far > 1 and (old > 0) != (new > 0))
-                for far, old, new in zip(apart, before, logged, strict=True)
-            ):
-                return None
-        self.step, self.logged = steps[-1], logged[-1]
-        return before
 
     def shift(self, step: int | None, segment: int, logged: float | None) -> float | None:
         """The rate applied at ``step``, or None where the rows don't decide it.

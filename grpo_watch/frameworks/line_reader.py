@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from grpo_watch.engine.records import Stream
 from grpo_watch.frameworks.plugins import contributions
@@ -59,18 +59,6 @@ class RemembersNumber(LineReader, Protocol):
     """A reader whose rows depend on one whole number above them in the log; it is kept across a restart."""
 
     memory: int
-
-
-LineLayout: TypeAlias = Callable[[bytes], "MetricLine | None"]
-"""Reads a line that looks like a certain row, with other numbers, as the reader would; None for any other line."""
-
-
-@runtime_checkable
-class KnowsLayouts(LineReader, Protocol):
-    """A reader whose rows are one line each, most of them with the same keys as the row before."""
-
-    def layout(self, line: bytes) -> LineLayout | None:
-        """How a line looks that holds a whole row and nothing else; None for any other line."""
 
 
 def readers() -> Sequence[LineReader]:

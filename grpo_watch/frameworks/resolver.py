@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,8 +13,7 @@ from grpo_watch.frameworks.framework_tables import fallback, frameworks, recogni
 from grpo_watch.frameworks.function_names import FunctionNames
 from grpo_watch.frameworks.guessing import CheckedGuesses
 from grpo_watch.frameworks.key_plan import KeyPlan, compile_plan, train_keys
-from grpo_watch.frameworks.raw_block import RawBlock
-from grpo_watch.frameworks.spread_evidence import Meaning, SpreadEvidence, corrected_ratio, corrected_ratios, noise
+from grpo_watch.frameworks.spread_evidence import Meaning, SpreadEvidence, corrected_ratio
 
 INFERRED = 9
 """Precedence of what is inferred from keys: anything read from a file or set by the user is stronger."""
@@ -132,14 +131,6 @@ class Resolver:
             self._unknown.update(dict.fromkeys(plan.unknown))
         return channel.resolve(raw, plan)
 
-    def resolve_block(self, raw: RawBlock) -> dict[str, Sequence[float]] | None:
-        """The columns of a block in canonical names; None where its rows must be resolved one by one.
-
-        That is the case where one of them may settle something about the run, or has other metrics than the others.
-        """
-        channel = self._channels.get(raw.channel)
-        return channel.resolve_block(raw) if channel is not None else None
-
 
 class _Channel:
     """State of one channel: plans by key set, evidence on the spread, the previous row's learning rate."""
@@ -188,49 +179,6 @@ class _Channel:
         if spread_key is not None:
             self._add_spread(raw, plan, values, raw.values[spread_key], guessed=guessed is not None)
         return Resolved(plan.stream, values, raw.values, self._inferred(raw) if self._changed else None)
-
-    def resolve_block(self, raw: RawBlock) -> dict[str, Sequence[float]] | None:
-        """See ``Resolver.resolve_block``; takes nothing where it gives None."""
-        plan = self._plans.get(tuple(raw.columns))
-        if plan is None or plan.stream is not Stream.TRAIN or plan.guesses or plan.reciprocals or self._changed:
-            return None
-        values = dict(zip(plan.metrics, _picked(plan, raw.columns), strict=True))
-        for metric in plan.off_at_zero:
-            zeros = values[metric].count(0.0)
-            if zeros == len(raw):
-                del values[metric]
-            elif zeros:
-                return None
-        spread = None if plan.spread_key is None else raw.columns[plan.spread_key]
-        if spread is not None and not self._knows(plan, values, spread):
-            return None
-        if plan.rate_key is not None:
-            rates = self._rate.shift_all(raw.steps, raw.segment, raw.columns[plan.rate_key])
-            if rates is None:
-                return None
-            values["learning_rate"] = rates
-        if spread is not None:
-            values.update(dict.fromkeys(self._meaning.value, spread))
-            if (ratios := values.get("reward_zero_std_ratio")) is not None:
-                values["reward_zero_std_ratio"] = corrected_ratios(
-                    spread, ratios, values.get("reward_mean"), raw.resolution
-                )
-        return values
-
-    def _knows(self, plan: KeyPlan, values: Mapping[str, Sequence[float]], spread: Sequence[float]) -> bool:
-        """Whether no row tells anything new of what the spread means."""
-        ratios = values.get("reward_zero_std_ratio", ())
-        if self._meaning is Meaning.UNKNOWN:
-            return False
-        if self._meaning is not Meaning.GROUP or 1.0 not in ratios:
-            return True
-        means = values.get("reward_mean", [None] * len(spread))
-        others = values.get(plan.function[1], spread) if plan.function is not None else spread
-        counted = plan.function is not None or plan.functions <= 1 or self._evidence.several_functions
-        return counted and all(
-            ratio != 1.0 or max(each, other) <= noise(mean)
-            for ratio, each, other, mean in zip(ratios, spread, others, means, strict=True)
-        )
 
     def _add_spread(
         self, raw: RawRow, plan: KeyPlan, values: dict[str, float | None], spread: float | None, *, guessed: bool
@@ -336,8 +284,3 @@ class _Channel:
         return RunConfig(
             framework, None, settings, raw.channel, raw.segment, INFERRED, guessed=self._guesses.take_news()
         )
-
-
-def _picked(plan: KeyPlan, columns: Mapping[str, Sequence[float]]) -> Sequence[Sequence[float]]:
-    """What the plan takes of a row, of columns: it only looks keys up."""
-    return plan.pick(columns)  # type: ignore[arg-type, return-value]

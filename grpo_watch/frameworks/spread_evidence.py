@@ -7,10 +7,8 @@ groups are all degenerate still has a batch spread, so the two must never be mix
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import repeat
 
 NOISE = 1e-6
 """Spread that float32 noise alone can show, relative to max(1, |mean reward|); 6e-8 seen for rewards of 0.95."""
@@ -104,14 +102,3 @@ def corrected_ratio(
     if spread is None or ratio is None or not ratio < 1.0 or (resolution is not None and resolution > NOISE):
         return ratio
     return 1.0 if 0.0 <= spread < noise(mean) else ratio
-
-
-def corrected_ratios(
-    spreads: Sequence[float], ratios: Sequence[float], means: Sequence[float] | None, resolution: float | None
-) -> Sequence[float]:
-    """``corrected_ratio`` of rows of finite numbers, as columns."""
-    largest = noise(None) if means is None else max(noise(min(means)), noise(max(means)))
-    if min(spreads) >= largest:
-        return ratios
-    rows = zip(spreads, ratios, means or repeat(None), strict=False)
-    return [corrected_ratio(each, ratio, mean, resolution) or 0.0 for each, ratio, mean in rows]

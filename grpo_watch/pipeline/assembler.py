@@ -7,7 +7,6 @@ from collections import Counter, deque
 from collections.abc import KeysView, Mapping, Sequence
 from dataclasses import dataclass
 
-from grpo_watch.engine.block import Block
 from grpo_watch.engine.records import (
     Activity,
     ChannelElected,
@@ -27,9 +26,8 @@ from grpo_watch.engine.records import (
     Tick,
 )
 from grpo_watch.frameworks.function_names import FunctionNames
-from grpo_watch.frameworks.raw_block import RawBlock
 from grpo_watch.frameworks.resolver import Resolved, Resolver
-from grpo_watch.pipeline.attempts import RANKS_LAG, AttemptLedger, PlacedRow, SegmentOverlap
+from grpo_watch.pipeline.attempts import AttemptLedger, PlacedRow, SegmentOverlap
 from grpo_watch.pipeline.channel_agreement import ChannelAgreement
 from grpo_watch.pipeline.derived_gauges import ChangedShare, RecentDumps, duplicate_ratio
 from grpo_watch.pipeline.waiting_rows import WaitingRows
@@ -109,28 +107,6 @@ class Assembler:
     def own_keys(self) -> Mapping[str, str]:
         """What the run's rows call each metric; any thread may ask."""
         return self._resolver.own_keys
-
-    def block(self, raw: RawBlock) -> Block | None:
-        """The rows of a block in canonical names; None where each must be fed by itself.
-
-        That is where more than the primary's next rows may come of it: other channels to compare with, a new attempt,
-        another total, another meaning of a key.
-        """
-        leader = self._leaders.get((raw.kind, raw.segment))
-        ours = raw.kind is self.primary and leader is not None and leader[0] == raw.channel
-        alone = ours and len(self._channels) <= 1 and not self._waiting
-        plain = raw.max_steps in {None, self._max_steps} and (self._interleaved_reported or not self.ledger.interleaved)
-        if not alone or not plain or not self.ledger.goes_on(raw.segment, raw.steps[0]):
-            return None
-        values = self._resolver.resolve_block(raw)
-        if not values:
-            return None
-        self.ledger.take_all(raw.steps, list(raw.part(-RANKS_LAG).rows()))
-        self._given[raw.channel] += len(raw)
-        for name in values.keys() - self._carried.keys():
-            self._carried[name] = (self.ledger.attempt, raw.steps[0])
-        attempt = self.ledger.attempt
-        return Block(self.run, attempt, raw.steps, values, raw.columns, raw.resolution, raw.times)
 
     def notes(self) -> ChannelNotes:
         """What is known of the channels."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -114,16 +114,6 @@ class AttemptLedger:
         if (step, row.values) in self._newest:
             return self._duplicate()
         return self._backward(row, step)
-
-    def goes_on(self, segment: int, step: int) -> bool:
-        """Whether a row of this step just follows the one before, with nothing to decide."""
-        plain = segment == self.segment and not self._restarted and self._held is None
-        return plain and self.last_step is not None and step > self.last_step
-
-    def take_all(self, steps: Sequence[int], newest: Sequence[RawRow]) -> None:
-        """Take rows of rising steps that go on, at once; the ``newest`` of them are given."""
-        self.last_step = steps[-1]
-        self._newest.extend((step, row.values) for step, row in zip(steps[-len(newest) :], newest, strict=True))
 
     def _begin(self, row: RawRow, step: int) -> list[PlacedRow]:
         self.attempt += self.last_step is not None

@@ -21,7 +21,6 @@ from grpo_watch.engine.records import (
     RunEvent,
     Stream,
 )
-from grpo_watch.frameworks.raw_block import RawBlock
 from grpo_watch.pipeline.channel_reading import SourceReading
 from grpo_watch.pipeline.open_run import OpenedSource
 
@@ -45,25 +44,23 @@ class MergeLane:
         self.step = 0
         self.blocked = self._exhausted = False
         self._reading, self._items = reading, reading.items(source)
-        self._ahead: deque[tuple[Cursor | None, Item | RawBlock]] = deque()
+        self._ahead: deque[tuple[Cursor | None, Item]] = deque()
 
     def look(self) -> Item | None:
         """The next item; None where there is none, or none yet."""
         if not self._ahead and not self._look_on():
             return None
-        item = self._single()
+        item = self._ahead[0][1]
         step = item.step if isinstance(item, WITH_STEP) else None
         self.step = self.step if step is None else step
         return item
 
     def take(self) -> Item:
         """The item that ``look`` gave."""
-        item = self._single()
-        self._ahead.popleft()
-        return item
+        return self._ahead.popleft()[1]
 
-    def rest(self) -> Iterator[Item | RawBlock | None]:
-        """All that is left, without looking ahead, rows in blocks where they came so; None while blocked."""
+    def rest(self) -> Iterator[Item | None]:
+        """All that is left, without looking ahead; None while blocked."""
         while self._ahead:
             yield self._ahead.popleft()[1]
         yield from self._items
@@ -113,15 +110,6 @@ class MergeLane:
             self._ahead.append((before, item))
         return item is not None
 
-    def _single(self) -> Item:
-        """The first item ahead; a block there is taken apart first."""
-        before, item = self._ahead[0]
-        if isinstance(item, RawBlock):
-            self._ahead.popleft()
-            self._ahead.extendleft((before, row) for row in reversed(tuple(item.rows())))
-            return self._single()
-        return item
-
 
 class ChannelMerge:
     """All items of the sources of a run, one after the other.
@@ -153,11 +141,8 @@ class ChannelMerge:
         places = {lane.source.name: lane.cursor() for lane in (*self._early, *self._lanes)}
         return {name: place for name, place in places.items() if place is not None}
 
-    def items(self) -> Iterator[Item | RawBlock | None]:
-        """The items in order; None: another process works on the next one, ask again later.
-
-        Rows come in blocks where no other channel has anything to put between them.
-        """
+    def items(self) -> Iterator[Item | None]:
+        """The items in order; None: another process works on the next one, ask again later."""
         for lane in self._early:
             yield from lane.rest()
         yield from self._rows(self._lanes, None)
@@ -167,7 +152,7 @@ class ChannelMerge:
         for lane in self._lanes:
             yield from lane.rest()
 
-    def _rows(self, lanes: Sequence[MergeLane], until: int | None) -> Iterator[Item | RawBlock | None]:
+    def _rows(self, lanes: Sequence[MergeLane], until: int | None) -> Iterator[Item | None]:
         """The rows of the best of some channels, up to a step, after those of channels that begin before it."""
         primary = _best(lanes, lambda lane: _begins(lane, until))
         if not primary:
@@ -186,16 +171,14 @@ class ChannelMerge:
             return []
         return _best(self._lanes, lambda lane: self._trusts(lane.source.name) and _begins(lane, None, last))
 
-    def _follow(self, primary: Sequence[MergeLane], until: int | None) -> Iterator[Item | RawBlock | None]:
+    def _follow(self, primary: Sequence[MergeLane], until: int | None) -> Iterator[Item | None]:
         """The items of the primary before a step, with those of other channels in their places."""
         sides = [lane for lane in self._lanes if lane not in primary]
         chained = len({lane.source.segment for lane in primary}) > 1
         self._clock = primary
         for lane in primary:
-            for item in _rows_beside(sides, lane.rest()) if until is None else lane.before(until):
+            for item in lane.rest() if until is None else lane.before(until):
                 self._last = item.step if isinstance(item, RawRow) else self._last
-                if isinstance(item, RawBlock):
-                    self._last = item.steps[-1]
                 sides[:] = [side for side in sides if not side.ended]
                 if sides and isinstance(item, RawRow) and item.step is not None:
                     last_segment = lane.source.segment if chained else None
@@ -227,26 +210,6 @@ class ChannelMerge:
                 yield from _wait(side)
 
 
-def one_by_one(items: Iterator[Item | RawBlock | None]) -> Iterator[Item | None]:
-    """The items, with all blocks taken apart: for those who keep every row."""
-    for item in items:
-        if isinstance(item, RawBlock):
-            yield from item.rows()
-        else:
-            yield item
-
-
-def _rows_beside(
-    sides: Sequence[MergeLane], items: Iterator[Item | RawBlock | None]
-) -> Iterator[Item | RawBlock | None]:
-    """The items, with blocks taken apart as long as there are other channels."""
-    for item in items:
-        if isinstance(item, RawBlock) and sides:
-            yield from item.rows()
-        else:
-            yield item
-
-
 def _wait(side: MergeLane) -> Iterator[None]:
     while side.look() is None and side.blocked:
         yield None
@@ -272,10 +235,8 @@ def _begins(lane: MergeLane, until: int | None, after: int | None = None) -> boo
     return step is not None and (until is None or step < until) and (after is None or step > after)
 
 
-def _first_train_row(items: Iterable[tuple[Cursor | None, Item | RawBlock]]) -> RawRow | None:
+def _first_train_row(items: Iterable[tuple[Cursor | None, Item]]) -> RawRow | None:
     for _, item in items:
-        if isinstance(item, RawBlock):
-            return next(item.rows())
         if _is_train_row(item):
             return item
     return None

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from grpo_watch.engine.records import Cursor, Item
-from grpo_watch.frameworks.raw_block import RawBlock
 from grpo_watch.pipeline.open_run import OpenedSource
 
 QUIET_POLLS = 2
@@ -23,7 +22,7 @@ writer flushes every two minutes, and a step of GRPO may take several."""
 class SourceReading(Protocol):
     """How a driver reads the sources that are merged."""
 
-    def items(self, source: OpenedSource) -> Iterator[Item | RawBlock | None]:
+    def items(self, source: OpenedSource) -> Iterator[Item | None]:
         """What a source holds, in its order; None: another process still works on the next item, ask again later."""
 
     def cursor(self, source: OpenedSource) -> Cursor | None:
@@ -36,9 +35,10 @@ class SourceReading(Protocol):
 class ReadToEnd:
     """Reads complete files: ``check``."""
 
-    def items(self, source: OpenedSource) -> Iterator[Item | RawBlock | None]:
+    def items(self, source: OpenedSource) -> Iterator[Item | None]:
         """Everything, with what the source holds back until the input ends."""
-        yield from source.source.backlog()
+        yield from source.source.poll(None)
+        yield from source.source.finish()
 
     def cursor(self, source: OpenedSource) -> Cursor | None:  # noqa: ARG002  the contract of a reading
         """Reading is never resumed."""

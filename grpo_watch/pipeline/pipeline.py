@@ -8,13 +8,12 @@ from typing import Protocol
 
 from grpo_watch.detectors.run.planned_steps import predicted_max_steps
 from grpo_watch.engine.detector import Detector
-from grpo_watch.engine.engine import ROWS_BETWEEN, Engine
+from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.records import ChannelElected, ChannelOpened, Item, Record, Transition
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.rule_views import RuleViews
 from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.snapshot import RunSnapshot, take_snapshot
-from grpo_watch.frameworks.raw_block import RawBlock
 from grpo_watch.pipeline.assembler import Assembler, ChannelNotes
 
 
@@ -79,10 +78,8 @@ class Pipeline:
             found = self._assemblers[run] = Assembler(run)
         return found
 
-    def feed(self, run: str, item: Item | RawBlock) -> list[Transition]:
-        """Take one item of one run, or a block of rows; returns the transitions that it caused."""
-        if isinstance(item, RawBlock):
-            return self._feed_block(run, item)
+    def feed(self, run: str, item: Item) -> list[Transition]:
+        """Take one item of one run; returns the transitions that it caused."""
         assembler = self._assembler(run)
         transitions: list[Transition] = []
         for record in assembler.feed(item):
@@ -93,19 +90,6 @@ class Pipeline:
             state = self._engine.run(run)
             state.shows_end, state.in_folder = assembler.shows_end, assembler.in_folder
         return transitions
-
-    def _feed_block(self, run: str, raw: RawBlock) -> list[Transition]:
-        """The rows of a block: at once, or some by themselves until the rest may come at once."""
-        found: list[Transition] = []
-        while raw:
-            at_once = self._observe is None and (not raw.bars or self._engine.repeats_bar(run, raw.bar_total))
-            block = self._assembler(run).block(raw) if at_once else None
-            if block is not None:
-                return found + self._engine.feed_block(block)
-            for item in raw.part(0, ROWS_BETWEEN).items():
-                found += self.feed(run, item)
-            raw = raw.part(ROWS_BETWEEN)
-        return found
 
     def elections(self, now: float, *, ended: bool = False) -> Iterator[tuple[str, ChannelElected]]:
         """Elections due at ``now`` (Unix seconds), or because the run ended; the driver feeds and stores them."""

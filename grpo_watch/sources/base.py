@@ -8,7 +8,6 @@ from enum import Enum
 from typing import Protocol, TypeAlias
 
 from grpo_watch.engine.records import Cursor, Item
-from grpo_watch.frameworks.raw_block import RawBlock
 from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 
@@ -71,14 +70,6 @@ class Source(Protocol):
 
     def finish(self) -> Iterator[Item]:
         """Yield what was held back; the input has ended."""
-
-    def backlog(self) -> Iterator[Item | RawBlock]:
-        """Everything, of a file that is complete: what ``poll`` and ``finish`` yield, where rows may come in blocks.
-
-        No cursor may be taken before its end.
-        """
-        yield from self.poll(None)
-        yield from self.finish()
 
     def cursor(self) -> Cursor:
         """Where reading would continue."""

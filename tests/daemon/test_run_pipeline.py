@@ -15,10 +15,10 @@ from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.rule_views import RuleStatus, RuleViews
 from grpo_watch.engine.snapshot import moved_by_time, take_snapshot
 from grpo_watch.rules.rule_changes import rule_set
-from tests.model.test_sleep import wander
 from tests.support.bundles import RECORDED, bundled_runs
 from tests.support.feeding import DETECTORS, RULES, RUN, recorded
 from tests.support.live import SHIPPED
+from tests.support.wandering import wander
 
 RUNS = [name for name in bundled_runs() if "config-errors" not in name][::3]  # that one is several runs
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"

@@ -106,7 +106,6 @@ def test_no_refused_word_is_used() -> None:
         "with heeding(deadline):",
         "a close-up of the run",
         "whomever it concerns",
-        "napping = 1",
         "the file begins anew",
         "# It is told.",
     ],

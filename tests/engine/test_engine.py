@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -74,7 +75,23 @@ class QuietAfterOne(Detector):
         return (Reading(Verdict.BREACH),) if record.step == 1 else QUIET
 
 
+class Window(Detector):
+    """Keeps the newest three rows of any kind, as the detectors of windows do; needs a metric that few rows carry."""
+
+    needs = (("kl_reference",),)
+
+    def setup(self) -> None:
+        """No row yet."""
+        self.shown: list[MetricRow] = []
+
+    def observe(self, record: MetricRow, run: Any) -> Iterable[Reading]:  # noqa: ARG002
+        """Keep the row."""
+        self.shown.append(record)
+        return QUIET
+
+
 DETECTORS = {
+    "window": Window,
     "quiet": QuietAfterOne,
     "joins": Joins,
     "scripted": Scripted,
@@ -132,6 +149,25 @@ def test_a_rule_reads_its_own_stream_and_record_types() -> None:
     assert short(feed(watched, a_checkpoint(40, {"w": "a"}))) == [("checkpoints", FIRING, 40)]
     assert short(feed(watched, Tick(5.0))) == [("ticks", FIRING, 1)]
     assert feed(watched, a_batch(3, (0, 1))) == []
+
+
+def test_a_detector_sees_every_row_in_order_whatever_it_answered() -> None:
+    """Long healthy stretches, rows without its metric, supplements and a restart: a window never misses a row."""
+    watched = engine(a_rule("window"))
+    rows = [row(step, kl_reference=0.1) for step in range(1, 100)]
+    rows += [row(step, reward_mean=0.5) for step in range(100, 200)]
+    rows += [row(200, supplement=True, kl_reference=0.1), row(201, kl_reference=math.nan), row(202)]
+    feed(watched, *rows)
+    detector = watched.run("run").monitors[0].detector
+    assert isinstance(detector, Window)
+    assert detector.shown == rows
+
+
+def test_only_these_members_decide_what_a_detector_sees() -> None:
+    """A member that keeps records from ``observe``, or shows it others, is a trap for anyone who copies a neighbour."""
+    decide = {"reads", "stream", "survives_attempts", "setup", "observe"}
+    say = {"needs", "params", "blind_because", "early_sign", "stem", "name"}
+    assert {name for name in vars(Detector) if not name.startswith("_")} == decide | say
 
 
 def test_a_tick_mentions_the_newest_train_row() -> None:

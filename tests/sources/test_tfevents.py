@@ -6,7 +6,6 @@ import gzip
 import json
 import math
 import struct
-from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,7 +23,7 @@ from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.records import Cursor, EventKind, Item, RawRow, RunConfig, RunEvent, Stream
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.console.source import ConsoleSource
-from grpo_watch.sources.trackers import tf_event, tf_row_layout, tfevents, tfrecord
+from grpo_watch.sources.trackers import tf_event, tfevents
 from grpo_watch.sources.trackers.tfevents import TfeventsSource
 from tests.support.bundles import unpack
 from tests.support.channel import Opens, grown, restarted, rows, whole
@@ -140,82 +139,6 @@ def test_numbers_of_a_step_are_joined_as_if_they_came_one_by_one(events: list[tu
         joined = whole(opens(path)), restarted(opens(path))
         patch.setattr(tfevents, "MOST_JOINED", 1)
         assert (whole(opens(path)), restarted(opens(path))) == joined
-
-
-def row_events(steps: list[int], lengths: list[int]) -> list[Event]:
-    """Rows of the first so many tags, each at a time of its own."""
-    return [
-        Event(
-            wall_time=100.0 + 10 * at + index,
-            step=step,
-            summary=Summary(value=[Summary.Value(tag=tag, simple_value=at)]),
-        )
-        for at, (step, length) in enumerate(zip(steps, lengths, strict=True))
-        for index, tag in enumerate(("train/loss", "train/reward", "train/kl")[:length])
-    ]
-
-
-@settings(deadline=None, max_examples=100)
-@given(
-    steps=st.lists(st.sampled_from([0, 0, 1, 1, 1, 1, 1, 100, -3]), min_size=12, max_size=40),
-    odd=st.dictionaries(st.integers(0, 39), st.sampled_from([1, 3]), max_size=3),
-    damage=st.none() | st.integers(0, 2_000),
-    sizes=st.lists(st.integers(0, 4_000), max_size=3),
-)
-def test_rows_that_lie_alike_are_read_as_their_records_are(
-    steps: list[int], odd: dict[int, int], damage: int | None, sizes: list[int]
-) -> None:
-    """Steps that rise, stand still, pass 127 or go back; rows with a number less or more; one damaged byte."""
-    reached = list(accumulate(steps, initial=1))
-    lengths = [odd.get(at, 2) for at in range(len(reached))]
-    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        path = written(Path(folder), *row_events(reached, lengths))
-        data = bytearray(path.read_bytes())
-        if damage is not None:
-            data[damage % len(data)] ^= 4
-            path.write_bytes(data)
-        found = whole(opens(path)), restarted(opens(path)), grown(opens(path), path, sizes)
-        patch.setattr(tfevents, "LEAST_ALIKE", 1_000_000)
-        assert found == (whole(opens(path)), restarted(opens(path)), grown(opens(path), path, sizes))
-
-
-def test_a_row_is_read_at_once_only_where_nothing_but_its_numbers_is_new(tmp_path: Path) -> None:
-    data = written(tmp_path, *row_events([5, 6], [3, 3])).read_bytes()
-    first, second = data[: len(data) // 2], data[len(data) // 2 :]
-    layout = tf_row_layout.layout_of(first)
-    assert layout is not None
-    values = {"train/loss": 1.0, "train/reward": 1.0, "train/kl": 1.0}
-    assert layout.read(data, len(first)) == tf_row_layout.LaidOutRow(6, values, 112.0, len(data))
-    for place in range(len(second)):
-        assert layout.read(second[:place] + bytes([second[place] ^ 1]) + second[place + 1 :], 0) is None
-    assert layout.read(second[:-1], 0) is None
-
-
-@pytest.mark.parametrize("step", [b"\x10\x80", b"\x18\x06"], ids=["a number without an end", "another field"])
-def test_sound_records_without_a_step_are_no_row_of_a_layout(step: bytes, tmp_path: Path) -> None:
-    data = written(tmp_path, *row_events([5], [2])).read_bytes()
-    layout = tf_row_layout.layout_of(data)
-    assert layout is not None
-    changed = b""
-    for frame in tfrecord.frames(lambda at, size: data[at : at + size], 0):
-        payload = frame.payload.replace(b"\x10\x05", step, 1)
-        changed += data[frame.start : frame.start + 12] + payload + tfrecord.masked(payload).to_bytes(4, "little")
-    assert layout.read(data, 0) is not None
-    assert layout.read(changed, 0) is None
-
-
-@pytest.mark.parametrize(
-    "events",
-    [
-        [scalar(1, "train/loss", 1.0), scalar(1, "train/loss", 2.0)],
-        [scalar(1, "train/loss", 1.0), Event(wall_time=1.0, step=1)],
-    ],
-    ids=["a tag twice", "no scalar"],
-)
-def test_other_records_have_no_layout(events: list[Event], tmp_path: Path) -> None:
-    data = written(tmp_path, *events).read_bytes()
-    assert tf_row_layout.layout_of(data) is None
-    assert tf_row_layout.layout_of(data[:-1]) is None
 
 
 def test_a_real_writer_is_followed_while_it_writes(tmp_path: Path) -> None:

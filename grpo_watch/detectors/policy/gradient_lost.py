@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.detectors.policy.update_causes import GRADIENTS
-from grpo_watch.detectors.shared.printed_zero import is_zero, not_zero
+from grpo_watch.detectors.shared.printed_zero import is_zero
 from grpo_watch.engine.blind_reason import NotApplicable, NotYet
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import NO_SPREAD, no_signal_ratio, number
@@ -59,9 +59,7 @@ class GradientLost(Detector):
             return SILENT
         if not is_zero(norm, record.resolution):
             self._end_streak()
-            self.quiet_while = {"grad_norm": not_zero(record.resolution)}
             return QUIET
-        self.quiet_while = None
         if run.masked.whole:
             return no_data(
                 NotApplicable("every completion is truncated and left out of the loss, so a zero gradient is expected")

@@ -39,11 +39,6 @@ class NoiseFloor:
         self._over = False
         self._history = CheckpointHistory()
 
-    @property
-    def settled(self) -> bool:
-        """Whether it is known that there is no floor (any more), so that no row need be looked at."""
-        return self._over and self.level is None
-
     def push(self, step: int, kl: float) -> None:
         """Take the absolute KL of a row."""
         if self._over:

@@ -7,11 +7,10 @@ from types import MappingProxyType
 
 from grpo_watch.detectors.policy.kl_floor import NoiseFloor
 from grpo_watch.detectors.policy.update_causes import NO_MOVEMENT
-from grpo_watch.detectors.policy.zero_kl_blocks import ZeroKlInBlocks
 from grpo_watch.detectors.shared.offpolicy import steps_off_policy, update_is_zero
-from grpo_watch.detectors.shared.printed_zero import is_zero, not_zero
+from grpo_watch.detectors.shared.printed_zero import is_zero
 from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.expected_movement import ARITHMETIC_FLOOR
 from grpo_watch.engine.masked_loss import RARE
@@ -43,7 +42,7 @@ def ask_for_beta(framework: str | None) -> str:
     return f"KL is exactly 0; {why}: set it with --set beta=… to have this judged"
 
 
-class KlStuckAtZero(ZeroKlInBlocks):
+class KlStuckAtZero(Detector):
     """A zero counts only once a healthy KL would exceed the log's resolution (``engine/expected_movement.py``).
 
     A KL that is flat from the first row on comes from two kernels, not the policy: an info, unless checkpoints are
@@ -66,7 +65,6 @@ class KlStuckAtZero(ZeroKlInBlocks):
 
     reads = (MetricRow, CheckpointDigest)
     needs = (("kl_reference", "learning_rate"), ("kl_policy_update", "learning_rate"))
-    needs_every_row = True
     params = MappingProxyType(
         {
             "min_cumulative_lr": Param(1e-7, "summed learning rate (with a signal) before a zero counts", minimum=0),
@@ -74,7 +72,6 @@ class KlStuckAtZero(ZeroKlInBlocks):
             "min_signal": Param(0.05, "least share of groups with differing rewards", minimum=0, maximum=1),
         }
     )
-    keys_matter = True
     min_cumulative_lr: float
     min_cumulative_lr_adapter: float
     min_signal: float
@@ -101,16 +98,14 @@ class KlStuckAtZero(ZeroKlInBlocks):
             self.floor.take_checkpoint(record)
             return SILENT
         kl = number(record, "kl_reference")
-        self.quiet_while = None
         if kl is None or ("kl_policy_update" in record.values and run.number("beta") == 0):
             return self._update(record, run)
         if run.attempt == 1:
             self.floor.push(record.step, abs(kl))
         if not is_zero(kl, record.resolution):
-            self.quiet_while = {"kl_reference": not_zero(record.resolution)} if self.floor.settled else None
-            flat = self.floor.level is not None and not (self.blind_because(run) or self.not_evidence(record, run))
+            flat = self.floor.level is not None and not (self.blind_because(run) or self._not_evidence(record, run))
             return (self.floor.reading(kl),) if flat else QUIET
-        why_not = self.blind_because(run) or self.not_evidence(record, run)
+        why_not = self.blind_because(run) or self._not_evidence(record, run)
         return no_data(why_not) if why_not else (self._breach(record, run, kl),)
 
     def _update(self, row: MetricRow, run: RunView) -> Iterable[Reading]:
@@ -119,13 +114,13 @@ class KlStuckAtZero(ZeroKlInBlocks):
             return SILENT
         if not update_is_zero(row):
             return QUIET
-        why_not = self.not_evidence(row, run, ARITHMETIC_FLOOR)  # verl's ppo_kl is the mean of d itself, not of d^2
+        why_not = self._not_evidence(row, run, ARITHMETIC_FLOOR)  # verl's ppo_kl is the mean of d itself, not of d^2
         message = "policy-update KL and clip share are exactly 0 although one generation feeds several optimizer steps"
         evidence = {"kl_policy_update": 0.0, "policy_clip_ratio": number(row, "policy_clip_ratio")}
         return no_data(why_not) if why_not else (Reading(Verdict.BREACH, message=message, evidence=evidence),)
 
-    def not_evidence(self, row: MetricRow, run: RunView, floor: float | None = None) -> str | None:
-        """See the base."""
+    def _not_evidence(self, row: MetricRow, run: RunView, floor: float | None = None) -> str | None:
+        """Why a zero in this row proves nothing; None: it counts."""
         learning, adapter = run.learning, bool(run.setting("adapter"))
         if not learning.rate_known:
             return "no learning rate is logged, so a zero KL may be a warm-up"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from grpo_watch.detectors.shared.printed_zero import is_zero, not_zero
+from grpo_watch.detectors.shared.printed_zero import is_zero
 from grpo_watch.engine.blind_reason import NotApplicable, NotYet
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
@@ -54,9 +54,7 @@ class LearningRateZero(Detector):
             return SILENT
         if not is_zero(rate, record.resolution):
             self.peak = max(self.peak, rate)
-            self.quiet_while = {"learning_rate": (not_zero(record.resolution)[0], self.peak)}
             return QUIET
-        self.quiet_while = None
         why_not = self._rounded_away(record, run) or self._expected_zero(record, run) or self._skipped(record)
         if why_not:
             return no_data(why_not)

@@ -8,12 +8,10 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable
-from grpo_watch.detectors.shared.printed_zero import is_zero, not_zero
+from grpo_watch.detectors.shared.printed_zero import is_zero
 from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.block import Block, first_outside
 from grpo_watch.engine.detector import SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.expected_movement import ARITHMETIC_FLOOR_UNSURE
 from grpo_watch.engine.likely_causes import ON, LikelyCause
 from grpo_watch.engine.masked_loss import RARE
 from grpo_watch.engine.records import SAVED, CheckpointDigest, MetricRow, Reading, Verdict
@@ -70,30 +68,6 @@ class ReferenceFollowsPolicy(Detector):
         else:
             self._take(record, run)
         return list(self._judge(run)) if self.pairs else SILENT
-
-    def could_speak(self, block: Block, run: RunView) -> int:
-        """All rows while no pair waits for them, unless it is open whether a zero among them would show."""
-        column = block.values.get("kl_reference")
-        if self.pairs or column is None or not self._zeros(block):
-            return 0 if self.pairs else len(block)
-        first, adapter = next(block.rows(0, 1)), bool(run.setting("adapter"))
-        grows = min(block.values.get("learning_rate", (0.0,))) >= 0.0
-        shows = grows and run.learning.kl_would_show(first, adapter=adapter, floor=ARITHMETIC_FLOOR_UNSURE)
-        return len(block) if shows else 0
-
-    def absorb(self, block: Block, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
-        """Keep which rows had a KL of zero; the learning rate sums up, so that all of them would have shown one."""
-        self.last_step = block.steps[-1]
-        kls = block.values.get("kl_reference", ())
-        rows = zip(block.steps, kls, strict=True) if kls else ()
-        zeros = bool(kls) and self._zeros(block)
-        self.rows.extend(2 * step + (zeros and is_zero(kl, block.resolution)) for step, kl in rows)
-        return SILENT
-
-    @staticmethod
-    def _zeros(block: Block) -> bool:
-        low, high = not_zero(block.resolution)
-        return first_outside(block.values["kl_reference"], low, high) < len(block)
 
     def _take(self, row: MetricRow, run: RunView) -> None:
         kl = number(row, "kl_reference")

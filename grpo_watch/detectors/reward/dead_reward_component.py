@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import copysign, inf, nextafter
+from collections.abc import Iterable
+from math import copysign
 from types import MappingProxyType
 
-from grpo_watch.detectors.reward.constant_reward import Still
-from grpo_watch.detectors.reward.dead_functions import DeadFunctionsInBlocks
+from grpo_watch.detectors.reward.constant_reward import Still, enough_rows
 from grpo_watch.detectors.shared.interval import BatchesPerRow
-from grpo_watch.engine.detector import QUIET, SILENT, Bounds, Param, RunView
-from grpo_watch.engine.evidence import FLOAT_NOISE, number
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView
+from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Scalar, Severity, Verdict
 from grpo_watch.engine.reward_functions import RewardFunctionKeys
 
 
-class DeadRewardComponent(DeadFunctionsInBlocks):
+class DeadRewardComponent(Detector):
     """Counts generation rows in which the mean of a function does not change and its std is 0."""
 
     explained_by = ("non-finite-metric", "reward-collapse", "completions-truncated")
     harmless_when_over = True
 
     needs = (("reward_function_mean",),)
-    loops_alone = True
     params = MappingProxyType(
         {
             "rows": Param(20, "rows without change; fewer (at least 4) if they cover as many generations", minimum=3),
@@ -48,18 +46,7 @@ class DeadRewardComponent(DeadFunctionsInBlocks):
         self.batches = self.per_row.count(run)
         for key in scored:
             self._follow(key, record, len(keys), readings)
-        self.quiet_while = None if readings else self._bounds(keys)
         return readings or QUIET
-
-    def _bounds(self, keys: Sequence[RewardFunctionKeys]) -> Bounds | None:
-        """Bounds of rows in which every function has spread and stays within its range: they can't start a finding."""
-        bounds: dict[str, tuple[float, float]] = {}
-        for key in keys:
-            known = self.still.get(key.name)
-            if known is None or known.rows:
-                return None
-            bounds |= {key.mean: (known.lowest, known.highest), key.std: (nextafter(FLOAT_NOISE, 1.0), inf)}
-        return bounds
 
     def _follow(self, key: RewardFunctionKeys, row: MetricRow, functions: int, readings: list[Reading]) -> None:
         value, std = row.values[key.mean] or 0.0, row.values.get(key.std)
@@ -73,7 +60,7 @@ class DeadRewardComponent(DeadFunctionsInBlocks):
                 readings.append(Reading(Verdict.OK, key.name))
             return
         known.rows += 1
-        if known.fired or self.limits().reached(known.rows):
+        if known.fired or enough_rows(known.rows, self.batches, self.rows):
             known.fired = True
             readings.append(self._breach(key, known, functions))
 

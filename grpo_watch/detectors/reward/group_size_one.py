@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from math import isclose
 
-from grpo_watch.engine.detector import ANY, QUIET, SILENT, Detector, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import (
     CompletionSummary,
@@ -45,7 +45,6 @@ class GroupSizeOne(Detector):
         self, record: RunEvent | RunConfig | CompletionSummary | MetricRow | Tick, run: RunView
     ) -> Iterable[Reading]:
         """Judge a configuration error, or the configured group size."""
-        self.quiet_while = ANY if run.rows else None  # one row proves that training continues
         if isinstance(record, RunEvent):
             refused = record.kind is EventKind.CONFIG_ERROR and any(sign in record.text for sign in SIGNS)
             return (_breach(f"refused at start: {record.text}", record.text),) if refused else SILENT

@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from itertools import islice
 from types import MappingProxyType
 
-from grpo_watch.detectors.shared.outlook import TRIED, until_fall, until_reward_falls, until_stuck
 from grpo_watch.detectors.shared.setting_causes import RATES, UNHELD
 from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.block import Block
-from grpo_watch.engine.detector import QUIET, SILENT, Bounds, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.long_mean import ROWS, LongMean
 from grpo_watch.engine.metric_trend import LAST, RewardTrend
@@ -58,7 +56,6 @@ class RewardCollapse(Detector):
         if number(record, "reward_mean") is None:
             return SILENT
         reward, long = run.trend.reward, run.trend.long_reward
-        self.quiet_while = self._harmless(reward, long)
         if reward.mean is None:
             return no_data(NotYet("too few rows with a reward so far"))
         if reward.fell(self.share) or self._stuck(reward):
@@ -78,30 +75,6 @@ class RewardCollapse(Detector):
     def _stuck(self, reward: RewardTrend) -> bool:
         """Whether the reward has been one number for long, far below the best."""
         return reward.same >= max(STUCK, 2 * reward.same_before) and reward.fell(min(self.share, HALF))
-
-    def could_speak(self, block: Block, run: RunView) -> int:
-        """Rows that can't have fallen so far, once there is a mean."""
-        if "reward_mean" not in block.values:
-            return len(block)
-        if run.trend.reward.mean is None:
-            return 0
-        sure = until_reward_falls(run.trend, min(self.share, HALF), block)
-        if sure < len(block):
-            moving = until_stuck(run.trend.reward, block, STUCK)
-            sure = max(sure, min(moving, until_reward_falls(run.trend, self.share, block)))
-        return sure if sure >= min(TRIED, len(block)) else max(sure, until_fall(run.trend, block, self._falls))
-
-    def absorb(self, block: Block, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
-        """The run remembers all that is needed."""
-        return QUIET if "reward_mean" in block.values else SILENT
-
-    def _harmless(self, reward: RewardTrend, long: LongMean) -> Bounds | None:
-        """Rewards that leave both means well above the line, after nothing but such rewards."""
-        bounds = reward.safe(min(self.share, HALF))
-        if bounds is None or not reward.within(*bounds):
-            return None
-        low = long.safe(self.share, bounds[1], reward.spread.highest)
-        return None if low is None else {"reward_mean": (max(low, bounds[0]), bounds[1])}
 
     @staticmethod
     def _breach(run: RunView, now: float, best: float, rows: int) -> Iterable[Reading]:

@@ -11,7 +11,7 @@ from grpo_watch.detectors.reward.scored_groups import cancelling
 from grpo_watch.detectors.shared.advantages import contradicted
 from grpo_watch.detectors.shared.new_batches import NewBatches
 from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.detector import ANY, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Verdict
 from grpo_watch.engine.reward_functions import RewardFunctionKeys
@@ -25,9 +25,6 @@ class RewardComponentsCancel(Detector):
 
     reads = (MetricRow, CompletionSummary)
     needs = (("reward_mean", "reward_function_mean"), ("completions",))
-    needs_every_row = True
-    keys_matter = True
-    loops_alone = True
     params = MappingProxyType(
         {
             "rows": Param(30, "generation rows in the window", minimum=10),
@@ -65,7 +62,6 @@ class RewardComponentsCancel(Detector):
         total = number(record, "reward_mean")
         if total is None or not keys:
             return SILENT
-        self.quiet_while = ANY if len(keys) == 1 else None
         if len(keys) == 1:
             return no_data(NotApplicable("there is only one reward function"))
         scores = scores_of(record, keys[: self.most])

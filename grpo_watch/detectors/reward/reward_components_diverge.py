@@ -9,7 +9,7 @@ from grpo_watch.detectors.reward.components import UNKNOWN, ComponentBlocks, sco
 from grpo_watch.detectors.reward.series_blocks import SeriesBlock, SeriesBlocks
 from grpo_watch.detectors.shared.robust import correlation
 from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.detector import ANY, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Verdict
 
@@ -21,9 +21,6 @@ class RewardComponentsDiverge(Detector):
     """Cuts total and components into blocks of rows and compares the newest block with earlier ones."""
 
     needs = (("reward_mean", "reward_function_mean"),)
-    needs_every_row = True
-    keys_matter = True
-    loops_alone = True
     params = MappingProxyType(
         {
             "rows": Param(10, "generation rows per block", minimum=4),
@@ -53,7 +50,6 @@ class RewardComponentsDiverge(Detector):
         total = number(record, "reward_mean")
         if total is None or not keys:
             return SILENT
-        self.quiet_while = ANY if len(keys) == 1 else None
         if len(keys) == 1:
             return no_data(NotApplicable("there is only one reward function"))
         self.blocks.take(total, keys, scores_of(record, keys))

@@ -26,7 +26,6 @@ class RewardMisaligned(Detector):
 
     reads = (CompletionSummary,)
     needs = (("completions",),)
-    keys_matter = True
     params = MappingProxyType(
         {
             "against": Param(0.3, "share of clear pairs with reversed advantages that fires (chance: 0.5)", 0, 1),

@@ -10,7 +10,7 @@ from math import isfinite
 from types import MappingProxyType
 
 from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import ANY, QUIET, SILENT, Detector, Param, RunView
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import (
     CompletionSummary,
@@ -107,8 +107,6 @@ class RewardNotFinite(Detector):
 
     reads = (MetricRow, RunEvent, CompletionSummary)
     needs = (("reward_mean",), ("completions",))
-    keys_matter = True
-    loops_alone = True
     params = MappingProxyType(
         {
             "rows": Param(2, "consecutive rows needed for a warning; fewer are an info", minimum=1),
@@ -138,7 +136,6 @@ class RewardNotFinite(Detector):
         if record.kind is not EventKind.REWARD_NONE:
             return SILENT
         severity = Severity.INFO if self.streak + 1 < self.rows else None
-        self.quiet_while = None
         self.streak += self.streak == 0
         step, said = (record.step or 0) + 1, {"log": record.text[:200]}
         return (Reading(Verdict.BREACH, "", severity=severity, message=SAID, evidence=said, step=step),)
@@ -156,10 +153,7 @@ class RewardNotFinite(Detector):
             broken["the total"] = values["reward_mean"]
         if not broken:
             self.streak = 0
-            known = all(self.finite[key.name] >= self.used_to for key in keys)
-            self.quiet_while = ANY if known and not ended else None
             return [*QUIET, *ended] if ended else QUIET
-        self.quiet_while = None
         if number(row, "reward_mean") is not None and self._multi_task(broken, len(keys)):
             return [*ended, *self.unscored.missing(name for name in broken if not self.finite[name])]
         self.streak += 1

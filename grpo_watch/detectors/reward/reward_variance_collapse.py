@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from math import inf, nextafter
 from types import MappingProxyType
 
-from grpo_watch.detectors.reward.dead_rows import DeadRowsInBlocks
 from grpo_watch.detectors.reward.silent_rows import CountedRows, SilentRows, SpreadOfBatches
 from grpo_watch.detectors.reward.zero_std_cause import COPIES, ZeroStdKind, why
 from grpo_watch.detectors.shared.interval import BatchesPerRow
 from grpo_watch.detectors.shared.setting_causes import NARROW
 from grpo_watch.detectors.shared.window import Window
 from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import NEVER, QUIET, SILENT, Bounds, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import FLOAT_NOISE, NO_SPREAD, no_signal_ratio, number
 from grpo_watch.engine.likely_causes import LikelyCause
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Severity, Tick, Verdict
@@ -29,17 +27,13 @@ REPEATED = 0.5
 """Share of copies inside groups from which copies explain the equal rewards."""
 ONLY_AS = MappingProxyType({"dead-reward-component": (ZeroStdKind.CONSTANT.value, ZeroStdKind.NEVER_SCORED.value)})
 """A constant component explains only that all rewards are the same."""
-WITHOUT: Bounds = MappingProxyType(
-    dict.fromkeys(("reward_zero_std_ratio", "reward_group_std", "reward_batch_std", "advantage_max"), NEVER)
-)
-"""Rows without the spread of groups change nothing, unless a dumped batch waits for its row."""
 SMALL_GROUPS = LikelyCause(
     "Groups of {num_generations}: few samples are often all right or all wrong; 8 or more give a signal.",
     bounds={"num_generations": (2, 4)},
 )
 
 
-class RewardVarianceCollapse(DeadRowsInBlocks):
+class RewardVarianceCollapse(Detector):
     """Averages the share of groups without spread over generation rows, and names the likely reason."""
 
     explained_by = (
@@ -60,7 +54,6 @@ class RewardVarianceCollapse(DeadRowsInBlocks):
 
     reads = (MetricRow, CompletionSummary, Tick)
     needs = (("reward_zero_std_ratio",), ("reward_group_std",), ("advantage_max", "advantage_min"), ("completions",))
-    needs_every_row = True
     params = MappingProxyType(
         {
             "share": Param(0.9, "mean share of groups without spread that fires", 0, 1),
@@ -70,7 +63,7 @@ class RewardVarianceCollapse(DeadRowsInBlocks):
             ),
         }
     )
-    looks_back = 64
+    share: float
     rows: int
     dead_rows: int
 
@@ -88,13 +81,10 @@ class RewardVarianceCollapse(DeadRowsInBlocks):
             if ratio is not None:
                 self.silent.alive |= self.silent_rows.spread
                 return self._judge(record, ratio, run)
-        rows_tell = run.trend.silent.first is not None
-        if rows_tell or (isinstance(record, MetricRow) and not self.batches.any_waits):
-            self.quiet_while = self.quiet_while if rows_tell else WITHOUT
+        if run.trend.silent.first is not None or (isinstance(record, MetricRow) and not self.batches.any_waits):
             return SILENT
         rows = [(row, no_signal_ratio(row) or 0.0) for row in self.batches.take(record, run)]
         readings = [replace(said, step=row.step) for row, ratio in rows for said in self._judge(row, ratio, run)]
-        self.quiet_while = None  # the next row may be the one that a batch waits for
         if not self.silent.shares and isinstance(record, CompletionSummary):
             return no_data(NotYet("neither metrics nor dumps show the rewards inside groups so far"))
         return readings
@@ -105,12 +95,10 @@ class RewardVarianceCollapse(DeadRowsInBlocks):
         if (reward := number(record, "reward_mean")) is not None:
             self.rewards.push(reward)
             self.lowest, self.highest = min(self.lowest, reward), max(self.highest, reward)
-        self.quiet_while = None
         mostly = silent.enough and silent.shares.total >= self.share * len(silent.shares) - 1e-9
         if silent.all_dead or (mostly and not silent.by_chance(run.trend.silent)):
             return (self._breach(record, reward, silent.dead_since if silent.all_dead else None, run),)
         silent.usual = silent.usual if mostly else None
-        self.quiet_while = self._harmless()
         return QUIET if silent.some else no_data(NotYet("too few generation rows yet"))
 
     def early_sign(self, run: RunView) -> Reading | None:
@@ -120,14 +108,6 @@ class RewardVarianceCollapse(DeadRowsInBlocks):
             return None
         text = "no group has any spread of rewards: nothing to learn from"
         return Reading(Verdict.BREACH, message=text, evidence={"reward_zero_std_ratio": ratio})
-
-    def _harmless(self) -> Bounds | None:
-        """Rows most of whose groups have spread, after nothing but such rows."""
-        few, spread = self.share - 1e-6 if self.silent.several else 0.0, (nextafter(FLOAT_NOISE, 1.0), inf)
-        if not (self.silent.shares.full and self.silent.alive) or max(self.silent.shares.values) > few:
-            return None
-        bounds = {"reward_zero_std_ratio": (-inf, few), "reward_group_std": spread, "reward_batch_std": spread}
-        return {**bounds, "advantage_max": NEVER, "reward_mean": (self.lowest, self.highest)}
 
     def _breach(self, row: MetricRow, reward: float | None, since: int | None, run: RunView) -> Reading:
         mean = self.silent.shares.mean() or 0.0

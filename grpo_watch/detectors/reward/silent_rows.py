@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from math import comb, inf, isfinite
 
 from grpo_watch.detectors.shared.new_batches import NewBatches
@@ -141,12 +140,6 @@ class CountedRows:
         self.dead_since = step if self._dead == 1 else self.dead_since
         covered = self._dead >= LEAST_DEAD and self._dead * batches >= self._rows
         self._covered = self._covered or covered or self._dead >= self._dead_rows
-
-    def take_alive(self, shares: Sequence[float]) -> None:
-        """Account for rows some of whose groups have spread, after nothing but such rows, once they are enough."""
-        self.shares.push_all(shares)
-        self.alive, self.several = True, self.several or max(shares) > 0.0
-        self._dead, self._covered, self.usual = 0, False, None
 
     def by_chance(self, past: CountedTrend) -> bool:
         """Whether rows of a single group are as dead as now and then in this run (``past``: all its rows, these too).

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from math import inf
 from types import MappingProxyType
 
 from grpo_watch.detectors.rollouts.engine_causes import CUT_OFF_CAUSES
@@ -55,7 +54,6 @@ class CompletionsTruncated(Detector):
             "silent": Param(0.9, "share of groups without reward spread that makes it critical", 0, 1),
         }
     )
-    looks_back = 64
     share: float
     rows: int
     falling: float
@@ -83,8 +81,6 @@ class CompletionsTruncated(Detector):
         self.enough = self.enough or (rows >= LEAST_ROWS and rows * self.interval.steps >= self.rows)
         if mean is None or not self.enough:
             return no_data(NotYet("too few generation rows yet"))
-        few = min(self.share, SOME) - 1e-6
-        self.quiet_while = {"completion_truncated_ratio": (-inf, few)} if max(self.cut.values) <= few else None
         most = mean >= self.share
         if not most and not self._drifts(mean, run):
             return QUIET

@@ -13,7 +13,7 @@ from grpo_watch.detectors.rollouts.copy_causes import CopyCause, CopyLimits, cau
 from grpo_watch.detectors.rollouts.copy_history import CopyHistory
 from grpo_watch.detectors.rollouts.sampling_causes import COPIES
 from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import ANY, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Tick, Verdict
 from grpo_watch.engine.step_history import BATCHES_AHEAD, StepHistory
 from grpo_watch.engine.traits import WasteKind
@@ -53,7 +53,6 @@ class DuplicateCompletions(Detector):
         """No batch is waiting for its row."""
         self.waiting: deque[BatchCopies] = deque(maxlen=BATCHES_AHEAD)
         self.history, self.attempt = CopyHistory(), 1
-        self.quiet_while = ANY
 
     def observe(self, record: CompletionSummary | MetricRow | Tick, run: RunView) -> Iterable[Reading]:
         """Take a batch, a row or the end of input; judge the batches whose row has come."""
@@ -69,9 +68,7 @@ class DuplicateCompletions(Detector):
         if not self.waiting:
             return SILENT
         reached = inf if isinstance(record, Tick) and not run.step else run.step
-        readings = [self._judge(batch, run.trend.entropy_by_step) for batch in self._ready(reached)]
-        self.quiet_while = None if self.waiting else ANY
-        return readings
+        return [self._judge(batch, run.trend.entropy_by_step) for batch in self._ready(reached)]
 
     def _ready(self, reached: float) -> Iterator[BatchCopies]:
         while self.waiting and self.waiting[0].step <= reached:

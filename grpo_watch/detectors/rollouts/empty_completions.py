@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import inf, nextafter
 from types import MappingProxyType
 
 from grpo_watch.detectors.rollouts.engine_causes import NO_TEXT
 from grpo_watch.detectors.shared.new_batches import NewBatches
 from grpo_watch.detectors.shared.window import Window
 from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.block import Block, first_outside
-from grpo_watch.engine.detector import ANY, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Scalar, Verdict
 from grpo_watch.engine.traits import WasteKind
@@ -51,32 +49,10 @@ class EmptyCompletions(Detector):
             return SILENT
         return self._row(record, length, run)
 
-    def could_speak(self, block: Block, run: RunView) -> int:  # noqa: ARG002
-        """Rows that dumps decide for, that cut completions explain, or that are long like those before them."""
-        lengths = block.values.get("completion_length_mean")
-        cut = block.values.get("completion_truncated_ratio", (0.0,))
-        if lengths is None or len(self.empty) or min(cut) > 0.0:
-            return len(block)
-        low = not self.lengths.full or min(self.lengths.values) <= self.length
-        return 0 if low else first_outside(lengths, nextafter(self.length, inf), inf)
-
-    def absorb(self, block: Block, run: RunView) -> Iterable[Reading]:
-        """Keep the newest lengths."""
-        lengths = block.values.get("completion_length_mean")
-        if lengths is None or len(self.empty):
-            return SILENT
-        cut = block.values.get("completion_truncated_ratio", [0.0] * len(block))
-        judged = run.number("max_completion_length") != 1
-        for length, share in zip(lengths, cut, strict=True):
-            if judged and share <= 0.0:
-                self.lengths.push(length)
-        return QUIET
-
     def _batch(self, summary: CompletionSummary) -> Iterable[Reading]:
         groups = self.new.take(summary)
         if not groups:
             return SILENT
-        self.quiet_while = ANY  # dumps decide from now on, not rows
         self.empty.push(sum(group.empty for group in groups) / sum(group.size for group in groups))
         share = self.empty.mean() or 0.0
         if not self.empty.full:
@@ -94,8 +70,6 @@ class EmptyCompletions(Detector):
         median = self.lengths.median()
         if not self.lengths.full or median is None:
             return no_data(NotYet("too few generation rows yet"))
-        low = min(self.lengths.values) <= self.length
-        self.quiet_while = None if low else {"completion_length_mean": (nextafter(self.length, inf), inf)}
         if median > self.length:
             return QUIET
         evidence = {"completion_length_mean": round(median, 4), "rows": len(self.lengths)}

@@ -55,7 +55,6 @@ class NearDuplicateCompletions(Detector):
 
     reads = (CompletionSummary,)
     needs = (("completions",),)
-    keys_matter = True
     params = MappingProxyType(
         {
             "repeated": Param(0.5, "share of completions that copy another of their group, nearly or exactly", 0, 1),

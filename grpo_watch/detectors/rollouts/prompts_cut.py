@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
 from types import MappingProxyType
 
 from grpo_watch.detectors.shared.window import Window
 from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import NEVER, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Verdict
 
@@ -27,7 +26,6 @@ class PromptsCut(Detector):
             "rows": Param(20, "rows averaged; a sum already large enough for all of them counts at once", 4, 64),
         }
     )
-    looks_back = 64
     share: float
     rows: int
 
@@ -39,12 +37,8 @@ class PromptsCut(Detector):
         """Judge one train row."""
         cut = number(record, "prompt_truncated_ratio")
         if cut is None:
-            self.quiet_while = self.quiet_while or {"prompt_truncated_ratio": NEVER}
             return SILENT
         self.cut.push(cut)
-        few = self.share - 1e-6
-        rest = self.cut.full and max(self.cut.values) <= few
-        self.quiet_while = {"prompt_truncated_ratio": (-inf, few)} if rest else None
         if run.setting("prompt_truncation") == "error" or run.setting("prompts_filtered") is True:
             return QUIET
         if self.cut.total < self.share * self.rows - 1e-9:

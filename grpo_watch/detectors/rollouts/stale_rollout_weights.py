@@ -10,7 +10,7 @@ from grpo_watch.detectors.rollouts.rollout_weights import RolloutWeights
 from grpo_watch.detectors.shared.logprob_gap import GAPS, METRICS, GapTrend, LogprobGap, newest_gap, unexplained
 from grpo_watch.detectors.shared.window import Window
 from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import NEVER, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import CheckpointDigest, MetricRow, Reading, Scalar, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
@@ -94,7 +94,6 @@ class StaleRolloutWeights(Detector):
         """Nothing known."""
         self.trend, self.entropy = GapTrend(self.rows), Window(5)
         self.weights = RolloutWeights()
-        self.quiet_while = dict.fromkeys(METRICS, NEVER)
 
     def observe(self, record: MetricRow | CheckpointDigest, run: RunView) -> Iterable[Reading]:
         """Judge a row that carries a gap, or the engine's own weights."""
@@ -102,7 +101,6 @@ class StaleRolloutWeights(Detector):
             return self._weights(record)
         if METRICS.isdisjoint(record.values):
             return SILENT
-        self.quiet_while = None
         entropy, found = number(record, "entropy"), newest_gap(record.values)
         if entropy is not None:
             self.entropy.push(entropy)

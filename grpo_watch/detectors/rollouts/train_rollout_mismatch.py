@@ -9,7 +9,7 @@ from grpo_watch.detectors.rollouts.engine_causes import WEIGHTS
 from grpo_watch.detectors.shared.logprob_gap import GAPS, METRICS, unexplained
 from grpo_watch.detectors.shared.window import Window
 from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import NEVER, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Scalar, Verdict
 from grpo_watch.engine.trend import ENTROPY_HIGH
@@ -50,13 +50,11 @@ class TrainRolloutMismatch(Detector):
         """Empty windows."""
         self.windows = {metric: Window(self.rows) for metric in ALL}
         self.entropy = Window(self.rows)
-        self.quiet_while = dict.fromkeys(LOGGED, NEVER)
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one row that carries a metric."""
         if LOGGED.isdisjoint(record.values):
             return SILENT
-        self.quiet_while = None
         entropy = number(record, "entropy")
         if entropy is not None:
             self.entropy.push(entropy)

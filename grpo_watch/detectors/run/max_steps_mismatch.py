@@ -11,7 +11,7 @@ from grpo_watch.detectors.run.planned_steps import Plan, plan_of, why_not
 from grpo_watch.detectors.shared.batch_plan import BatchPlan
 from grpo_watch.detectors.shared.prompt_plan import PromptPlan
 from grpo_watch.engine.blind_reason import NotApplicable
-from grpo_watch.engine.detector import ANY, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.records import MetricRow, Progress, Reading, RunConfig, Verdict
 
 LARGEST_DATASET = 1 << 31
@@ -67,7 +67,6 @@ class MaxStepsMismatch(Detector):
     """Compares the total that the trainer printed with the prediction, once both are known."""
 
     reads = (RunConfig, Progress, MetricRow)
-    needs_every_bar = False
     params = MappingProxyType(
         {
             "share": Param(0.01, "relative difference to tolerate", minimum=0, maximum=1),
@@ -95,7 +94,6 @@ class MaxStepsMismatch(Detector):
             if not self.first_row:
                 return SILENT
             self.first_row = False
-            self.quiet_while = ANY
         if run.max_steps == self.compared and not isinstance(record, RunConfig):
             return SILENT
         reason = self.blind_because(run)

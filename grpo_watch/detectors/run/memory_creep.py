@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from grpo_watch.detectors.shared.robust import explained, theil_sen
 from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import NEVER, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.likely_causes import ON, LikelyCause
 from grpo_watch.engine.records import MetricRow, Reading, Verdict
@@ -36,7 +36,6 @@ class MemoryCreep(Detector):
     likely_causes = MEMORY_CAUSES
 
     needs = (("memory_gib",),)
-    loops_alone = True
     params = MappingProxyType(
         {
             "rows": Param(100, "rows needed before anything is judged", minimum=16),
@@ -56,7 +55,6 @@ class MemoryCreep(Detector):
         """No points; keep every row until 32 are in, then every second one, and so on."""
         self.points: list[tuple[float, float]] = []
         self.every = 1
-        self.quiet_while = {"memory_gib": NEVER}
         self.seen = 0
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
@@ -65,7 +63,6 @@ class MemoryCreep(Detector):
         if memory is None:
             return SILENT
         self.seen += 1
-        self.quiet_while = None
         if self.seen % self.every == 0:
             self._keep(float(record.step), memory)
         if self.seen < self.rows:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import ANY, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.records import MetricRow, Reading, Verdict
 
 
@@ -40,13 +40,6 @@ class Layouts:
         counted[1] = self.rows
         return layout == self.whole
 
-    def repeat(self, rows: int) -> None:
-        """Count so many rows more of the whole layout."""
-        if rows > 0 and self.whole in self.layouts:
-            self.rows += rows
-            counted = self.layouts[self.whole]
-            counted[0], counted[1] = counted[0] + rows, self.rows
-
     def elsewhere(self, keys: Iterable[str]) -> None:
         """Another channel still has these."""
         self.last.update((key, self.rows) for key in keys if key in self.last)
@@ -73,7 +66,6 @@ class MetricVanished(Detector):
     explained_by = ("non-finite-metric", "reward-not-finite")
 
     needs = (("loss",), ("reward_mean",), ("grad_norm",))
-    keys_matter = True
     params = MappingProxyType(
         {
             "known": Param(20, "rows that must have carried the metric before", minimum=3),
@@ -88,15 +80,11 @@ class MetricVanished(Detector):
     def setup(self) -> None:
         """Nothing seen."""
         self.seen = Layouts()
-        self.shown: int | None = None
         self.steps: dict[str, int] = {}
 
-    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
         """Note what a train row carries; a supplement only shows that another channel still logs a metric."""
         values, seen = record.values, self.seen
-        if self.shown is not None:
-            seen.repeat(run.rows - (not record.supplement) - self.shown)  # unchanged rows are not passed on
-        self.shown = run.rows
         if record.supplement:
             seen.elsewhere(key for key, value in values.items() if value is not None)
             return SILENT
@@ -104,7 +92,6 @@ class MetricVanished(Detector):
             return SILENT
         whole, enough = seen.take(values), seen.rows >= self.known + self.absent
         in_order = whole and seen.single and not self.steps and enough
-        self.quiet_while = ANY if in_order else None
         if seen.rows % 10:
             return SILENT
         if in_order:

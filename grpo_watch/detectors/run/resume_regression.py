@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from grpo_watch.detectors.shared.robust import deviation
 from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.detector import ANY, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.likely_causes import LikelyCause
 from grpo_watch.engine.records import MetricRow, Reading, Scalar, Severity, Verdict
@@ -125,7 +125,6 @@ class ResumeRegression(Detector):
         if record.attempt > self.attempt:
             self._restart(record, one_line(run.recent))
         compares = bool(self.before) and len(self.after) < self.rows
-        self.quiet_while = None if compares or len(self.start) < self.rows else ANY
         if not compares:
             return SILENT if self.attempt > 1 else no_data(NotApplicable("the run was not restarted"))
         self.after.append(record)

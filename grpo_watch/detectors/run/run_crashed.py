@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from grpo_watch.detectors.run.death_signs import by_hand, severity_of, weight
 from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import ANY, OK, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import OK, QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.records import EndState, EventKind, MetricRow, Reading, RunEvent, Tick, Verdict
 from grpo_watch.engine.traits import WasteKind
 
@@ -42,11 +42,8 @@ class RunCrashed(Detector):
     def observe(self, record: MetricRow | RunEvent | Tick, run: RunView) -> Iterable[Reading]:
         """Note tracebacks and rows; decide at a restart, a crash summary, or a tick."""
         if isinstance(record, MetricRow):
-            readings = self._row(record, run)
-        else:
-            readings = self._event(record, run) if isinstance(record, RunEvent) else self._tick(record, run)
-        self.quiet_while = None if self.suspect or self.finished or self.fired or not run.rows else ANY
-        return readings
+            return self._row(record, run)
+        return self._event(record, run) if isinstance(record, RunEvent) else self._tick(record, run)
 
     def blind_because(self, run: RunView) -> str | None:
         """Rows alone don't show how the job ended."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import ANY, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.likely_causes import ON, LikelyCause
 from grpo_watch.engine.pace import duration
 from grpo_watch.engine.records import (
@@ -103,7 +103,6 @@ class RunStalled(Detector):
     reads = (MetricRow, Progress, Activity, RunEvent, Tick)
     needs = (("run end",),)
     survives_attempts = True
-    needs_every_bar = False
     params = MappingProxyType(
         {
             "factor": Param(10.0, "median steps of silence that are a stall", minimum=2),
@@ -131,7 +130,6 @@ class RunStalled(Detector):
         if isinstance(record, Tick):
             return self._judge(record, run)
         if isinstance(record, MetricRow):
-            self.quiet_while = ANY
             self.first = self.first or (0 if record.supplement else record.step)
             return SILENT if record.supplement else QUIET
         self.life.take(record, run.rows)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from statistics import median
 from types import MappingProxyType
 
 from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.block import Block
-from grpo_watch.engine.detector import NEVER, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 
@@ -33,20 +32,6 @@ class StepTimeKind:
         if len(self.first) == self.newest.maxlen:
             self.usual, self.usual_length = median(self.first), median(self.first_lengths)
 
-    def until_slow(self, seconds: Sequence[float], factor: float) -> int:
-        """How many of these times come before one that may lift the median of the newest so far above the usual."""
-        rows, bar = len(self.newest), factor * (self.usual or 0.0)
-        slow = [index - rows for index, time in enumerate(self.newest) if time >= bar]
-        slow += [index for index, time in enumerate(seconds) if time >= bar]
-        windows = zip(slow, slow[(rows - 1) // 2 :], strict=False)
-        return max(0, next((last for first, last in windows if last - first < rows), len(seconds)))
-
-    def take_all(self, seconds: Sequence[float], lengths: Sequence[float]) -> None:
-        """Account for rows after the baseline."""
-        self.seen += len(seconds)
-        self.newest.extend(seconds)
-        self.lengths.extend(lengths)
-
 
 class StepTimeRegression(Detector):
     """Compares the median of the newest rows with that of the first ones, separately for rows that generate."""
@@ -54,7 +39,6 @@ class StepTimeRegression(Detector):
     explained_by = ("length-explosion",)
 
     needs = (("step_seconds",),)
-    needs_every_row = True
     params = MappingProxyType(
         {
             "rows": Param(20, "rows of one kind in each median", minimum=5),
@@ -80,7 +64,6 @@ class StepTimeRegression(Detector):
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
         """Take one row; judge every fifth of its kind."""
         seconds = number(record, "step_seconds")
-        self.quiet_while = {"step_seconds": NEVER} if seconds is None else None
         if record.supplement or seconds is None:
             return SILENT
         generates = _generates(record.values)
@@ -99,25 +82,6 @@ class StepTimeRegression(Detector):
         if len(kind.newest) < self.rows or kind.seen % 5:
             return SILENT
         return self._judge(kind, kind.usual, generates=generates)
-
-    def could_speak(self, block: Block, run: RunView) -> int:  # noqa: ARG002
-        """Rows with so few slow ones that no median of the newest times is slow."""
-        seconds, kind = block.values.get("step_seconds"), self.kinds[_generates(block.values)]
-        if seconds is None:
-            return len(block)
-        known = kind is self.kinds[True] and len(kind.newest) == self.rows
-        return kind.until_slow(seconds, self.factor) if known else 0
-
-    def absorb(self, block: Block, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
-        """Keep the newest times."""
-        seconds, kind = block.values.get("step_seconds"), self.kinds[_generates(block.values)]
-        if seconds is None:
-            return SILENT
-        lengths = block.values.get("completion_length_max", block.values.get("completion_length_mean"))
-        self.length = lengths[-1] if lengths is not None else self.length
-        before = kind.seen // 5
-        kind.take_all(seconds, [self.length or 0.0] * len(block) if lengths is None else lengths)
-        return QUIET if kind.seen // 5 > before else SILENT
 
     def _judge(self, kind: StepTimeKind, usual: float, *, generates: bool) -> Iterable[Reading]:
         key, now = "" if generates else "reuse", median(kind.newest)

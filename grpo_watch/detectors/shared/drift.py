@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from math import inf, sqrt
+from math import sqrt
 from statistics import median
 
-from grpo_watch.detectors.shared.outlook import until
-from grpo_watch.engine.block import Block
-from grpo_watch.engine.detector import NEVER, Bounds
 from grpo_watch.engine.long_mean import BEGINNING, NOISE_FACTOR, ROWS
 from grpo_watch.engine.metric_trend import WIDTH, MetricTrend
 from grpo_watch.engine.trend import Trend
@@ -78,45 +75,6 @@ def drift(trend: Trend) -> frozenset[DriftSign]:
 def _far(trend: Trend) -> bool:
     """Whether growth and cutting went far enough to count while nothing of the reward is lost."""
     return trend.length.ratio(trend.length.start) >= GREW_FAR or (trend.truncated.mean or 0.0) >= CUT_FAR
-
-
-def without_signs(trend: Trend) -> Bounds | None:
-    """Bounds of rows that show none of the signs beside the reward, after nothing but such rows; None for now."""
-    tracks = {
-        "completion_truncated_ratio": (trend.truncated, (-inf, CUT - 1e-9)),
-        "completion_length_mean": (trend.length, _unmoved(trend.length, SHRANK, GREW)),
-        "entropy": (trend.entropy, _unmoved(trend.entropy, ENTROPY_LOW, ENTROPY_HIGH, least=LEAST_ENTROPY)),
-        "kl_reference": (trend.kl, (-inf, KL_FLOOR - 1e-9)),
-    }
-    bounds = {metric: bound if track.newest else NEVER for metric, (track, bound) in tracks.items()}
-    steady = all(track.within(*bounds[metric]) for metric, (track, _) in tracks.items() if track.newest)
-    return bounds if steady else None
-
-
-def until_signs(trend: Trend, block: Block) -> int:
-    """How many rows of a block, from the first one on, show none of the signs beside the reward."""
-    unmoved, unsure = _unmoved(trend.length, SHRANK, GREW), _unmoved(trend.entropy, ENTROPY_LOW, ENTROPY_HIGH)
-    begins = any(
-        track.start is None and metric in block.values
-        for metric, track in (("completion_length_mean", trend.length), ("entropy", trend.entropy))
-    )
-    return (
-        0
-        if begins
-        else min(
-            until(trend.truncated, "completion_truncated_ratio", block, -inf, CUT),
-            until(trend.length, "completion_length_mean", block, *unmoved),
-            until(trend.entropy, "entropy", block, *unsure),
-            until(trend.kl, "kl_reference", block, -inf, KL_FLOOR),
-        )
-    )
-
-
-def _unmoved(track: MetricTrend, low: float, high: float, least: float = 0.0) -> tuple[float, float]:
-    """Values of which no mean is ``low`` or ``high`` times the first one; any, where the first one is no measure."""
-    if track.start is None or track.start <= 0.0 or track.start < least:
-        return -inf, inf
-    return low * track.start * (1.0 + 1e-9), high * track.start * (1.0 - 1e-9)
 
 
 def reward_lost(trend: Trend) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator
 
 
 class Window:
@@ -29,17 +28,6 @@ class Window:
         self.total += value
         self.values.append(value)
         self.full = len(self.values) == self.values.maxlen
-
-    def push_all(self, values: Sequence[float]) -> None:
-        """Add numbers, as if one after the other."""
-        room, total = (self.values.maxlen or 0) - len(self.values), self.total
-        for value in values[:room]:
-            total += value
-        for value, oldest in zip(values[room:], chain(self.values, values), strict=False):
-            total -= oldest
-            total += value
-        self.values.extend(values)
-        self.total, self.full = total, len(self.values) == self.values.maxlen
 
     def mean(self) -> float | None:
         """Arithmetic mean; None while empty."""
@@ -73,12 +61,6 @@ class SortedWindow:
         insort(self._ordered, value)
         if len(self._ordered) > self.size:
             del self._ordered[bisect_left(self._ordered, self._values.popleft())]
-
-    def copy(self) -> SortedWindow:
-        """Another window with the same numbers."""
-        other = SortedWindow(self.size)
-        other._values, other._ordered = self._values.copy(), self._ordered.copy()
-        return other
 
     def median(self) -> float | None:
         """Median; None while empty."""

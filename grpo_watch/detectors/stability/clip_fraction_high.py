@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from math import inf
 from statistics import median
 from types import MappingProxyType
 
@@ -28,7 +27,6 @@ class ClipFractionHigh(Detector):
     explained_by = ("kl-explosion",)
 
     needs = (("policy_clip_ratio",),)
-    loops_alone = True
     params = MappingProxyType(
         {
             "share": Param(0.3, "median clipped share that is a breach", 0, 1),
@@ -54,8 +52,6 @@ class ClipFractionHigh(Detector):
         if share is None:
             return SILENT
         self.row += 1
-        never = not (share > 0.0 or self.clipped) and self.row > self.rows
-        self.quiet_while = {"policy_clip_ratio": (-inf, 0.0)} if never else None
         if share <= 0.0:
             return SILENT if self.clipped and self.row - self.clipped[-1][0] < self.window else QUIET
         self.clipped.append((self.row, record.step, share))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
 from types import MappingProxyType
 
 from grpo_watch.detectors.shared.setting_causes import NARROW, RATES, UNHELD
 from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.detector import NEVER, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
@@ -47,7 +46,6 @@ class EntropyCollapse(Detector):
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries entropy."""
         if number(record, "entropy") is None:
-            self.quiet_while = self.quiet_while or {"entropy": NEVER}
             return SILENT
         trend = run.trend
         entropy = trend.entropy
@@ -55,8 +53,6 @@ class EntropyCollapse(Detector):
             return no_data(NotYet("too few rows with entropy yet"))
         if entropy.start < self.least_start:
             return no_data(NotApplicable("entropy was near zero from the start"))
-        low = self.share * entropy.start * (1.0 + 1e-9)
-        self.quiet_while = {"entropy": (low, inf)} if entropy.within(low, inf) else None
         if entropy.mean >= self.share * entropy.start:
             return QUIET
         signs = trend.signs() & AGREEING

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
 from types import MappingProxyType
 
 from grpo_watch.detectors.shared.setting_causes import CUT_IN_LOSS, RATES, UNHELD
 from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.detector import NEVER, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.metric_trend import WIDTH
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
@@ -42,14 +41,11 @@ class EntropyExplosion(Detector):
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries entropy."""
         if number(record, "entropy") is None:
-            self.quiet_while = self.quiet_while or {"entropy": NEVER}
             return SILENT
         entropy = run.trend.entropy
         if entropy.mean is None or entropy.start is None:
             return no_data(NotYet("too few rows with entropy yet"))
         bar = max(self.floor, self.times * entropy.start)
-        high = bar * (1.0 - 1e-9)
-        self.quiet_while = {"entropy": (-inf, high)} if entropy.within(-inf, high) else None
         if entropy.mean < bar or sorted(entropy.newest)[WIDTH // 2] < bar:  # a lone spike lifts the mean alone
             return QUIET
         signs = run.trend.signs() & AGREEING

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from grpo_watch.engine.block import Block
 from grpo_watch.engine.records import MetricRow
 
 MOST = 64
@@ -28,10 +27,3 @@ class GenerationRows:
             return True
         self._since += 1
         return not self._known or self._since > MOST
-
-    def pass_over(self, block: Block) -> None:
-        """Account for the rows of a block."""
-        if "reward_mean" in block.values:
-            self._known, self._since = True, 0
-        else:
-            self._since += len(block)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import log10
 from types import MappingProxyType
 
@@ -11,7 +11,6 @@ from grpo_watch.detectors.shared.robust import deviation
 from grpo_watch.detectors.shared.setting_causes import RATES
 from grpo_watch.detectors.shared.window import SortedWindow
 from grpo_watch.detectors.stability.generation_rows import GenerationRows
-from grpo_watch.engine.block import Block
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
@@ -23,30 +22,6 @@ WITHIN, REWARD_WITHIN = 20, 10
 """Rows with a gradient within which spikes count together, and within which a fallen reward is attributed to one."""
 
 
-def learning(block: Block, run: RunView) -> Iterator[bool]:
-    """For each row of a block, whether its step had a learning signal as far as is known."""
-    signal = run.learning.signal
-    for silent in block.silent:
-        signal = signal if silent is None else 1.0 - silent
-        yield signal != 0.0
-
-
-def calm_norms(block: Block, run: RunView) -> list[float]:
-    """The norms of the rows of a block without a spike that had a signal."""
-    rows = zip(block.values["grad_norm"], learning(block, run), strict=True)
-    return [norm for norm, learns in rows if norm >= NO_SIGNAL and learns]
-
-
-def until_spike(block: Block, run: RunView, calm: SortedWindow, times: float) -> int:
-    """How many rows of a block have a norm below so many times the median of the calm ones before, which go along."""
-    for index, (norm, learns) in enumerate(zip(block.values["grad_norm"], learning(block, run), strict=True)):
-        if norm >= times * (calm.median() or 0.0):
-            return index
-        if norm >= NO_SIGNAL and learns:
-            calm.push(norm)
-    return len(block)
-
-
 class GradNormSpike(Detector):
     """Robust z-score of log10 over the last calm rows with a signal; spikes of one batch count once."""
 
@@ -54,7 +29,6 @@ class GradNormSpike(Detector):
     likely_causes = RATES
 
     needs = (("grad_norm",),)
-    needs_every_row = True
     params = MappingProxyType(
         {
             "times": Param(5.0, "multiple of the median from which a norm is a spike", minimum=1),
@@ -100,31 +74,6 @@ class GradNormSpike(Detector):
         self.spikes.append(self.row)
         often = len(self.spikes) == self.again and self.row - self.spikes[0] < WITHIN
         return (self._breach(norm, usual, Severity.WARNING if often else Severity.INFO, "again" if often else ""),)
-
-    def could_speak(self, block: Block, run: RunView) -> int:
-        """Rows whose norm is no spike, after none: below so many times the median of the calm ones before."""
-        norms = block.values.get("grad_norm")
-        if self.same_batch:
-            return 0
-        if norms is None:
-            return len(block)
-        if self.spikes or len(self.calm) < self.history:
-            return 0
-        least = min(self.calm)
-        if max(norms) < self.times * min(least, min(calm_norms(block, run), default=least)):
-            return len(block)
-        return until_spike(block, run, self.calm.copy(), self.times)
-
-    def absorb(self, block: Block, run: RunView) -> Iterable[Reading]:
-        """Keep the newest calm rows."""
-        norms = block.values.get("grad_norm")
-        self.generation.pass_over(block)
-        if norms is None:
-            return SILENT
-        self.row += sum(norm >= NO_SIGNAL for norm in norms)
-        for norm in calm_norms(block, run)[-self.calm.size :]:
-            self.calm.push(norm)
-        return QUIET
 
     def _z(self, norm: float, usual: float) -> float:
         spread = max(self.spread_floor, deviation([log10(value) for value in self.calm]))

@@ -11,7 +11,7 @@ from grpo_watch.detectors.shared.window import SortedWindow
 from grpo_watch.detectors.stability.beta_fit import BetaFit
 from grpo_watch.detectors.stability.generation_rows import GenerationRows
 from grpo_watch.detectors.stability.reference_origin import ReferenceOrigin
-from grpo_watch.engine.detector import NEVER, QUIET, SILENT, Bounds, Detector, Param, RunView
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.likely_causes import LikelyCause
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
@@ -21,8 +21,6 @@ from grpo_watch.engine.trend import TrendSign, named, shown
 AGREEING = frozenset(
     {TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.CUT_OFF, TrendSign.TEXTS_REPEAT, TrendSign.LENGTH_FELL}
 )
-WITHOUT: Bounds = MappingProxyType({"kl_reference": NEVER})
-"""Rows without KL change nothing."""
 WHILE_GAINING = frozenset({TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.TEXTS_REPEAT})
 """Second signs while the reward is above its start: changed lengths were then learned."""
 
@@ -56,7 +54,6 @@ class KlExplosion(Detector):
             "tiny_beta": Param(1e-3, "beta up to which a high KL alone is accepted", minimum=0),
         }
     )
-    looks_back = 64
     level: float
     limit: float
     jump: float
@@ -77,7 +74,6 @@ class KlExplosion(Detector):
         """Judge one train row that carries KL."""
         kl = number(record, "kl_reference")
         if kl is None:
-            self.quiet_while = WITHOUT if self.quiet_while is None else self.quiet_while
             return SILENT
         kl = abs(kl)
         self.origin.push(record.step, kl)
@@ -87,9 +83,7 @@ class KlExplosion(Detector):
         bar = self._bar()
         self.calm_rows = self.calm_rows + 1 if kl < bar else 0
         low = min(self.level, self.jump_floor) * (1.0 - 1e-9)
-        self.fit.push(number(record, "loss") if kl > low else None, kl)  # rows below may be skipped
-        calm = self.calm_rows >= self.rows and max(value for _, value in self.newest) <= low
-        self.quiet_while = {"kl_reference": (-low, low)} if calm else None
+        self.fit.push(number(record, "loss") if kl > low else None, kl)
         if self.calm_rows >= self.rows:
             self.calm.push(kl)
             return QUIET

@@ -9,8 +9,7 @@ from statistics import median
 from typing import ClassVar
 
 from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.block import Block
-from grpo_watch.engine.detector import QUIET, SILENT, Bounds, Detector, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.metric_trend import WIDTH, MetricTrend, NoisyTrend, RewardTrend
 from grpo_watch.engine.records import MetricRow, Reading, Verdict
@@ -38,40 +37,14 @@ class LengthChange(Detector, ABC):
         trend = run.trend
         if trend.length.mean is None:
             return no_data(NotYet("too few rows with a length yet"))
-        self.quiet_while = self.harmless(trend)
         if not self.changed(trend.length):
             return QUIET
         signs = self.agreeing(trend)
         return (self._breach(trend, trend.length.mean, signs),) if signs else QUIET
 
-    def could_speak(self, block: Block, run: RunView) -> int:
-        """Rows on which the length has not changed, or nothing else can agree."""
-        if "completion_length_mean" not in block.values:
-            return len(block)
-        if run.trend.length.mean is None:
-            return 0
-        unchanged = self.unchanged(run.trend.length, block)
-        return unchanged if unchanged == len(block) else max(unchanged, self.nothing_agrees(run.trend, block))
-
-    def absorb(self, block: Block, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
-        """The run remembers all that is needed."""
-        return QUIET if "completion_length_mean" in block.values else SILENT
-
-    @abstractmethod
-    def unchanged(self, length: NoisyTrend, block: Block) -> int:
-        """How many rows of a block, from the first one on, leave ``changed`` false."""
-
-    @abstractmethod
-    def nothing_agrees(self, trend: Trend, block: Block) -> int:
-        """How many rows of a block, from the first one on, leave ``agreeing`` empty."""
-
     @abstractmethod
     def changed(self, length: NoisyTrend) -> bool:
         """Whether the newest lengths are far from those of the run."""
-
-    @abstractmethod
-    def harmless(self, trend: Trend) -> Bounds | None:
-        """Bounds within which no row can bring the change or its second sign about; None where there are none now."""
 
     @abstractmethod
     def before(self, length: NoisyTrend) -> tuple[float, float]:

@@ -6,10 +6,8 @@ from math import sqrt
 from types import MappingProxyType
 
 from grpo_watch.detectors.shared.drift import SHRANK_FAR, moved, reward_below_start
-from grpo_watch.detectors.shared.outlook import MARGIN
 from grpo_watch.detectors.stability.length_change import ERRORS, LengthChange, reward_fell
-from grpo_watch.engine.block import Block
-from grpo_watch.engine.detector import Bounds, Param
+from grpo_watch.engine.detector import Param
 from grpo_watch.engine.metric_trend import WIDTH, NoisyTrend
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.trend import Trend, TrendSign
@@ -34,22 +32,6 @@ class LengthCollapse(LengthChange):
         if max(length.newest) <= self.share * length.highest:
             return True
         return length.highest - length.mean >= ERRORS * length.noise * sqrt(2.0 / WIDTH)
-
-    def unchanged(self, length: NoisyTrend, block: Block) -> int:
-        """All of it, if no mean is a small share of the longest."""
-        means = block.means("completion_length_mean", length.means)
-        longest = max(length.highest, *means)
-        return len(block) if longest > 0.0 and min(means) > self.share * longest * (1.0 + MARGIN) else 0
-
-    def nothing_agrees(self, trend: Trend, block: Block) -> int:  # noqa: ARG002
-        """None: the reward, its spread and its start may all agree."""
-        return 0
-
-    def harmless(self, trend: Trend) -> Bounds | None:
-        """Lengths that are not short even if the longest mean doubles."""
-        high = 2 * trend.length.highest
-        low = self.share * high * (1.0 + 1e-9)
-        return {"completion_length_mean": (low, high)} if trend.length.within(low, high) else None
 
     def before(self, length: NoisyTrend) -> tuple[float, float]:
         """The longest mean length."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from types import MappingProxyType
 
 from grpo_watch.detectors.shared.setting_causes import RATES
-from grpo_watch.engine.detector import QUIET, SILENT, Bounds, Detector, RunView
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView
 from grpo_watch.engine.likely_causes import ON, LikelyCause
 from grpo_watch.engine.records import EventKind, MetricRow, Reading, RunEvent, Scalar, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
@@ -45,7 +44,6 @@ of logits, where a padded vocabulary holds infinities."""
 OVERFLOW = 1.8e19
 """A core metric this large is as good as infinite: its square overflows float32, as the norm of its gradient does. One
 token with a log-ratio above 44 makes such a KL (k3). A public run survived single rows of 2e14."""
-HARMLESS: Bounds = MappingProxyType(dict.fromkeys(CORE, (-OVERFLOW, OVERFLOW)))
 
 
 def other_nans(record: MetricRow, *, masked: bool) -> dict[str, float | None]:
@@ -95,11 +93,7 @@ class NonFiniteMetric(Detector):
         broken = broken or other_nans(record, masked=run.masked.left_out)
         self.searching = self.searching and ("grad_norm" not in values or "grad_norm" in broken)
         if not (broken or self.streak):
-            if values.keys().isdisjoint(CORE):
-                return SILENT
-            self.quiet_while = HARMLESS
-            return QUIET
-        self.quiet_while = None
+            return SILENT if values.keys().isdisjoint(CORE) else QUIET
         if not self.streak:
             self.first_step = record.step
         kept = {name: rows for name, rows in self.streak.items() if name not in values and name not in record.raw}

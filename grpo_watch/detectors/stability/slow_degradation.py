@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
-from math import inf
 from types import MappingProxyType
 
-from grpo_watch.detectors.shared.drift import BELOW, CUT, LOSS, described, drift, until_signs, without_signs
+from grpo_watch.detectors.shared.drift import described, drift
 from grpo_watch.detectors.shared.setting_causes import CUT_IN_LOSS, RATES, UNHELD
 from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.block import Block
-from grpo_watch.engine.detector import NEVER, QUIET, SILENT, Bounds, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Verdict
 from grpo_watch.engine.traits import WasteKind
@@ -62,7 +60,6 @@ class SlowDegradation(Detector):
             return no_data(NotYet("too few rows with a reward so far"))
         signs = drift(run.trend)
         self.held = self.held + 1 if signs else 0
-        self.quiet_while = None if signs else without_signs(run.trend) or _harmless(run.trend)
         needed = max(self.rows, self.share * run.trend.reward.rows)
         if self.held < needed:
             return QUIET
@@ -76,37 +73,6 @@ class SlowDegradation(Detector):
                 first_step=_step_of_row(run, self.held),
             ),
         )
-
-    def could_speak(self, block: Block, run: RunView) -> int:
-        """Rows that show none of the signs beside the reward."""
-        if "reward_mean" not in block.values:
-            return len(block)
-        return until_signs(run.trend, block) if run.trend.reward.mean is not None else 0
-
-    def absorb(self, block: Block, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
-        """Rows without the signs."""
-        if "reward_mean" not in block.values:
-            return SILENT
-        self.held = 0
-        return QUIET
-
-
-def _harmless(trend: Trend) -> Bounds | None:
-    """Rewards and shares of cut-off completions without which no signs agree."""
-    reward, cut = trend.reward, (-inf, CUT - 1e-9)
-    bounds = reward.safe(LOSS)
-    if bounds is None or reward.start is None:
-        return None
-    long = trend.long_reward.safe(LOSS, bounds[1], reward.spread.highest)
-    if long is None:
-        return None
-    low = max(bounds[0], long, reward.start - BELOW * abs(reward.start) + 1e-9)
-    if not reward.within(low, bounds[1]):
-        return None
-    if not trend.truncated.newest:
-        return {"reward_mean": (low, bounds[1]), "completion_truncated_ratio": NEVER}
-    safe = {"reward_mean": (low, bounds[1]), "completion_truncated_ratio": cut}
-    return safe if trend.truncated.within(*cut) else None
 
 
 def _evidence(trend: Trend) -> dict[str, float | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from grpo_watch.engine.detector import ANY, QUIET, SILENT, Detector, RunView
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView
 from grpo_watch.engine.records import EventKind, MetricRow, Reading, RunEvent, Scalar, Tick, Verdict
 
 LONGEST = 300
@@ -20,7 +20,6 @@ class StopAsked(Detector):
 
     reads = (RunEvent, MetricRow, Tick)
     survives_attempts = True
-    quiet_while = ANY
 
     def setup(self) -> None:
         """No request yet; keeps the attempt in which each key fired, and the step at which the job complied."""

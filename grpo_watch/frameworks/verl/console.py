@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from grpo_watch.engine.records import Stream
-from grpo_watch.frameworks.line_reader import LineLayout, MetricLine
+from grpo_watch.frameworks.line_reader import MetricLine
 
 BEGIN = re.compile(rb"(?:^|[^\w/:.])step:(\d{1,12}) - ")
 """Anywhere in the line: a progress bar may be glued before it."""
@@ -20,10 +19,6 @@ GLUED = re.compile(rf"([^\s:]{{1,400}}):{NUMBER}(?![\d.%+\-_:/@]|[eE](?:[-+\d]|$
 rest of a number (``1e-``) or of a dataset's name (``7b/acc``)."""
 ROUNDED = re.compile(r"[-+]?(?:\d{1,30}\.\d{3}|nan|inf)")
 """Up to 0.4.1 every value is printed with three decimals, whole numbers too (``training/global_step:1.000``)."""
-DIGITS = rb"(-?\d{1,18}(?:\.\d{1,40})?(?:e[-+]\d\d)?)"
-"""What most numbers look like."""
-PLAIN = re.compile(rb"([^\r\n]{1,300}):((?:np\.\w{1,20}\()?)" + DIGITS + rb"(\)?)")
-THREE_DECIMALS = re.compile(rb"-?\d{1,18}\.\d{3}")
 HALF = 0.0005
 """What is smaller prints as 0.000."""
 VALIDATION = ("val-core/", "val-aux/", "val/")
@@ -63,18 +58,6 @@ class VerlLines:
         self._row = ""
         return self._take(joined)
 
-    def layout(self, line: bytes) -> LineLayout | None:
-        """How a row looks whose values are all plain numbers, apart from NumPy's names for them."""
-        begin = BEGIN.match(line)
-        parts = [PLAIN.fullmatch(part) for part in line[begin.end() :].split(b" - ")] if begin is not None else []
-        pairs = [pair for pair in parts if pair is not None]
-        row = _read(line[len(b"step:") :].decode()) if pairs and len(pairs) == len(parts) and line.isascii() else ()
-        keys = tuple(pair[1].decode() for pair in pairs)
-        if not row or row[0].stream is not None or row[0].lost or tuple(row[0].values) != keys:
-            return None
-        texts = (re.escape(pair[1] + b":" + pair[2]) + DIGITS + re.escape(pair[4]) for pair in pairs)
-        return partial(_alike, re.compile(rb"step:(\d{1,12}) - " + b" - ".join(texts)), keys)
-
     def flush(self) -> Sequence[MetricLine]:
         """The row whose end did not come, without its broken key."""
         row, self._row = self._row, ""
@@ -89,17 +72,6 @@ class VerlLines:
 
 
 READER = VerlLines
-
-
-def _alike(pattern: re.Pattern[bytes], keys: Sequence[str], line: bytes) -> MetricLine | None:
-    """The row of a line that matches the pattern."""
-    found = pattern.fullmatch(line)
-    if found is None:
-        return None
-    step, *texts = found.groups()
-    rounded = all(THREE_DECIMALS.fullmatch(text) for text in texts)
-    values = dict(zip(keys, map(float, texts), strict=True))
-    return MetricLine(int(step), values, resolution=HALF if rounded else None)
 
 
 def _joined(row: str, line: str) -> str | None:

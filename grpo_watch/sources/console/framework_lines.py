@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from grpo_watch.engine.records import Scalar
 from grpo_watch.frameworks.line_reader import (
-    KnowsLayouts,
-    LineLayout,
     LineReader,
     MetricLine,
     RemembersNumber,
@@ -23,8 +21,6 @@ LONGEST_ROW = 1000
 """Lines after which a row that does not end is given up (AReaL's and ROLL's take some hundred)."""
 LOOKED_AT = 2000
 """Lines with a mark that are tried when a text is recognised."""
-IN_NUMBERS = re.compile(rb"[\d.+-]|^e$")
-"""What a mark holds that may be part of a number."""
 
 
 class FrameworkRows(NamedTuple):
@@ -39,8 +35,6 @@ class FrameworkLines:
 
     Args:
         state: what ``state`` gave before a restart.
-
-    ``no_numbers``: no mark can be part of a number, so rows that differ only in numbers belong to the same framework.
     """
 
     def __init__(self, state: Mapping[str, Scalar] = MappingProxyType({})) -> None:
@@ -49,7 +43,6 @@ class FrameworkLines:
         for reader in self._remember:
             reader.memory = whole(state.get(f"{reader.framework} memory")) or reader.memory
         self._marks = re.compile(b"|".join(re.escape(mark) for reader in self._readers for mark in reader.marks))
-        self.no_numbers = not any(IN_NUMBERS.search(mark) for reader in self._readers for mark in reader.marks)
         self._holding: LineReader | None = None
         self._lines = 0
 
@@ -74,14 +67,6 @@ class FrameworkLines:
             if any(mark in line for mark in reader.marks) and (taken := self._ask(reader, line)) is not None:
                 return taken
         return None
-
-    def layout(self, line: bytes) -> LineLayout | None:
-        """How a row looks that the reader asked first takes; lines of that look are those of no other."""
-        first = self._readers[0]
-        if self.held or not isinstance(first, KnowsLayouts) or not any(mark in line for mark in first.marks):
-            return None
-        read = first.layout(line)
-        return None if read is None else lambda text: read(text) if self._readers[0] is first else None
 
     def flush(self) -> FrameworkRows | None:
         """What is held, if it can stand as it is."""

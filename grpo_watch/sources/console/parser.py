@@ -9,7 +9,7 @@ from typing import Any
 from grpo_watch.engine.records import EventKind, Item, RunConfig, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import frameworks
-from grpo_watch.frameworks.line_reader import LineLayout, MetricLine
+from grpo_watch.frameworks.line_reader import MetricLine
 from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.frameworks.setting_names import canonical_settings, framework_of_settings
 from grpo_watch.sources.base import Skip, SourceStats
@@ -86,7 +86,7 @@ class ConsoleParser(ConsoleRows):
 
     def feed(self, data: bytes, seen: float | None) -> list[Item]:
         """The items of one piece (what is between two carriage returns or line ends)."""
-        self._out, self._seen, self._savable = [], seen, self.idle and self.resumable
+        self._out, self._seen, self._savable = [], seen, self.idle
         left_out = self._envelope.left_out
         pieces = self._envelope.take(data)
         if self._envelope.left_out > left_out:
@@ -98,28 +98,6 @@ class ConsoleParser(ConsoleRows):
                 self._completions(piece, self._tables)
             self._piece(piece)
         self._settle()
-        return self._out
-
-    @property
-    def settled(self) -> bool:
-        """Whether bars and rows are no more than they look like: nothing is held back, no other shape is looked for."""
-        plain = self.idle and self.steps.total is not None and not self.steps.over and self._lines.no_numbers
-        return plain and not self._may_be_own and not self._errors.inside
-
-    @property
-    def between_rows(self) -> bool:
-        """Whether nothing is held back in the log of a framework that is known."""
-        return self.idle and bool(self.framework)
-
-    def layout(self, line: bytes) -> LineLayout | None:
-        """How a row of a framework's own looks, where it is the only thing in its line."""
-        return self._lines.layout(line) if b"%" not in line and line[-1:] != b"(" else None
-
-    def take_row(self, row: MetricLine) -> list[Item]:
-        """The items of such a row, which comes while nothing is held back."""
-        self._out, self._seen = [], None
-        self.went_on()
-        self._line(row)
         return self._out
 
     def went_on(self) -> None:

@@ -42,7 +42,7 @@ class ConsoleRows:
     """What the pieces of a log have in common: rows that wait for their step, bars, and what is reported once.
 
     ``idle`` means that nothing is held back: all that must be remembered is in ``state()``. ``saved`` is the state
-    before the piece that ended idleness. Where no cursor will be asked for, ``resumable`` may be set to False.
+    before the piece that ended idleness.
     """
 
     def __init__(self, name: str, segment: int, state: Mapping[str, Scalar]) -> None:
@@ -54,7 +54,7 @@ class ConsoleRows:
         self._held: list[PendingRow] = []
         self._out: list[Item] = []
         self._seen: float | None = None
-        self._savable = self.idle = self.resumable = True
+        self._savable = self.idle = True
         self._sizes = PrintedSizes()
 
     def state(self) -> dict[str, Scalar]:

@@ -9,12 +9,8 @@ from pathlib import Path
 
 from grpo_watch.engine.records import Cursor, Item, Scalar
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.frameworks.raw_block import RawBlock
 from grpo_watch.sources.base import Skip, Source, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
-from grpo_watch.sources.console.same_layout_lines import AlikeLines
-from grpo_watch.sources.console.tqdm_separated_rows import BarredRows
-from grpo_watch.sources.files.line_splitter import SplitPiece, line_of
 from grpo_watch.sources.files.step_gaps import Missing
 from grpo_watch.sources.files.tail import SplitLine, Tail
 from grpo_watch.sources.tables.text_tables import TablesFrom
@@ -63,7 +59,6 @@ class ConsoleSource(Source):
         self._tail = Tail(path, roots, cursor, bars=True, max_line=LONGEST_PIECE)
         texts = tables(name, segment, state) if tables is not None else None
         self._parser = ConsoleParser(name, segment, self.stats, state, texts)
-        self._barred, self._alike = BarredRows(self._parser), AlikeLines(self._parser)
         self._queue: deque[Item] = deque()
         self._missing = Missing(path, self.stats)
         self._generation = 0
@@ -80,41 +75,6 @@ class ConsoleSource(Source):
         yield from self._items(self._tail.finish(), None)
         self._queue.extend(self._parser.flush(None))
         yield from self._give()
-
-    def backlog(self) -> Iterator[Item | RawBlock]:
-        """Everything; usual rows between bars are read many at a time."""
-        self._parser.resumable = False
-        if self._again:
-            yield from super().backlog()
-            return
-        for piece in self._tail.read_pieces():
-            if isinstance(piece, SplitPiece):
-                yield from self._at_once(piece)
-            else:
-                yield from self._items(iter((piece,)), None)
-        yield from self.finish()
-
-    def _at_once(self, piece: SplitPiece) -> Iterator[Item]:
-        lines, index, start = piece.lines, 0, piece.start
-        while index < len(lines):
-            items, end = self._usual(lines, index) if piece.generation == self._generation else ([], index)
-            for item in items:
-                self._missing.look(item)
-                yield item
-            self.stats.records += len(items)
-            start += sum(map(len, lines[index:end])) + end - index
-            if end < len(lines):
-                behind = start + len(lines[end]) + 1
-                if lines[end]:
-                    line = line_of(start, behind, lines[end], piece.generation, self._tail.max_line)
-                    yield from self._items(iter((line,)), None)
-                end, start = end + 1, behind
-            index = end
-
-    def _usual(self, lines: Sequence[bytes], index: int) -> tuple[list[Item], int]:
-        """The items of lines that are read many at a time, and the index of the first that is not."""
-        items, end = self._barred.take(lines, index)
-        return (items, end) if end > index else self._alike.take(lines, index)
 
     def cursor(self) -> Cursor:
         """Where reading would continue so that exactly the items not yet yielded come."""
@@ -153,7 +113,7 @@ class ConsoleSource(Source):
         parser = self._parser
         was_idle = parser.idle
         items = parser.feed(line.data, seen)
-        if was_idle and parser.resumable and (len(items) > 1 or not parser.idle):
+        if was_idle and (len(items) > 1 or not parser.idle):
             self._mark = _RestartPoint(self._tail.before(self.name, line), parser.saved)
         self._clean = parser.idle and not items
         self._queue += items

@@ -24,14 +24,6 @@ class SplitLine(NamedTuple):
     too_long: bool = False
 
 
-class SplitPiece(NamedTuple):
-    """Complete lines that were read at once, as they lay; ``start`` is the offset of the first."""
-
-    start: int
-    lines: list[bytes]
-    generation: int
-
-
 def line_of(start: int, end: int, data: bytes, generation: int, max_line: int) -> SplitLine:
     """A line from its bytes: without the carriage return at its end and the hole of zeros before it."""
     if data.endswith(b"\r"):
@@ -102,25 +94,6 @@ class LineSplitter:
                 yield self._skipped(start)
             elif data or not self._bars:
                 yield self._line(start, data)
-        self._hold_back()
-
-    def pieces(self) -> Iterator[SplitLine | SplitPiece]:
-        """The same lines, as many at once as there are; for readers of whole files, who need no place between them.
-
-        With ``bars`` there are empty ones among them.
-        """
-        if self._mark is not None:
-            yield from self.lines()
-            return
-        if self._grows():
-            return
-        self._join()
-        first, end = self._cut, self._buffer.rfind(b"\n") + 1
-        if end > first:
-            start, self._begun = self.position, self._buffer.rfind(b"\n", first, end - 1) + 1 or first
-            self.position += end - first
-            self._cut = end
-            yield SplitPiece(start, self._buffer[first : end - 1].split(b"\n"), self.generation)
         self._hold_back()
 
     def _hold_back(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_watch.engine.records import Item, RawRow, Stream
@@ -45,15 +44,6 @@ class Missing:
         elif gone > 0:
             self._pace = gone
         self._last = item.step
-
-    def look_at_all(self, steps: Sequence[int]) -> bool:
-        """Take rows of rising steps at once; False where each must be looked at."""
-        if self._left is not None:
-            return False
-        before = steps[-2] if len(steps) > 1 else self._last
-        self._pace = steps[-1] - before if before is not None and steps[-1] > before else self._pace
-        self._last = steps[-1]
-        return True
 
     def _tell(self, step: int, count: int) -> None:
         between = f"between the steps {self._last} and {step} the file was replaced; {count} rows may be lost"

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import cast
 
 from grpo_watch.descriptors import ADVICE, keep_some, lacking
 from grpo_watch.engine.records import Cursor
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.files import rotated
 from grpo_watch.sources.files.decompress import Unpacker
-from grpo_watch.sources.files.line_splitter import LineSplitter, SplitLine, SplitPiece
+from grpo_watch.sources.files.line_splitter import LineSplitter, SplitLine
 from grpo_watch.sources.files.reading import BEFORE, HEAD, before, goes_on, identity, inode_of, open_regular
 
 __all__ = ["SplitLine", "Tail"]
@@ -74,27 +73,20 @@ class Tail:
 
     def read(self) -> Iterator[SplitLine]:
         """The lines that were completed since the last call. Never blocks; errors are in ``problem``."""
-        return cast("Iterator[SplitLine]", self._read(at_once=False))
-
-    def read_pieces(self) -> Iterator[SplitLine | SplitPiece]:
-        """The same, as many lines at once as there are, for readers who ask for no place between them."""
-        return self._read(at_once=True)
-
-    def _read(self, *, at_once: bool) -> Iterator[SplitLine | SplitPiece]:
         try:
             if self._descriptor is None and not self._open():
                 return
             if self._packed is not None:
                 self._unpack()
             self._check()
-            yield from self._drain(at_once=at_once)
+            yield from self._drain()
             while (following := self._following()) is not None:
-                yield from self._drain(at_once=at_once)
+                yield from self._drain()
                 rest = self._change(following)
                 if rest is None:
                     return
                 yield from rest
-                yield from self._drain(at_once=at_once)
+                yield from self._drain()
             self.problem = self._unpacker.notice
         except OSError as error:
             self._lose(error)
@@ -291,10 +283,10 @@ class Tail:
         head = os.pread(self._file, HEAD, 0)
         return size >= offset and head.startswith(self._head) and before(self._file, offset) == self._last
 
-    def _drain(self, *, at_once: bool) -> Iterator[SplitLine | SplitPiece]:
+    def _drain(self) -> Iterator[SplitLine]:
         """Give out complete lines until nothing more can be read."""
         while True:
-            yield from self._split.pieces() if at_once else self._split.lines()
+            yield from self._split.lines()
             offset = self._split.offset
             data = os.pread(self._file, self._chunk, offset)
             if not data:

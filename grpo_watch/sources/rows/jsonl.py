@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,8 @@ from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RawR
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.guessing import names_updates
-from grpo_watch.frameworks.raw_block import LEAST, ROWS, RawBlock
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.files.line_splitter import SplitPiece, line_of
 from grpo_watch.sources.files.tail import SplitLine, Tail
-from grpo_watch.sources.rows.jsonl_blocks import JsonColumns, columns_of
 from grpo_watch.sources.rows.line_source import LineSource
 from grpo_watch.sources.tables.table_rows import step_key
 
@@ -87,52 +84,6 @@ class JsonlSource(LineSource):
                 seen=seen,
             )
         return self._row(row, seen)
-
-    def backlog(self) -> Iterator[Item | RawBlock]:
-        """Everything, with lines that are alike in blocks."""
-        for piece in self._tail.read_pieces():
-            if isinstance(piece, SplitPiece):
-                yield from self._at_once(piece)
-            else:
-                yield from self._items(iter((piece,)), None)
-        yield from self.finish()
-
-    def _at_once(self, piece: SplitPiece) -> Iterator[Item | RawBlock]:
-        self._follow(piece.generation)
-        lines, index, start = piece.lines, 0, piece.start
-        while index < len(lines):
-            some = lines[index : index + ROWS]
-            found, alike = (None, 0) if self._own or len(some) < LEAST else columns_of(some)
-            block = None if found is None else self._block(some[:alike], found)
-            if block is not None:
-                yield block
-            used = some[: alike if block is not None else max(alike, LEAST)]
-            if block is None:
-                yield from self._items(self._split(used, start, piece.generation), None)
-            index, start = index + len(used), start + sum(map(len, used)) + len(used)
-
-    def _split(self, lines: Sequence[bytes], start: int, generation: int) -> Iterator[SplitLine]:
-        for data in lines:
-            end = start + len(data) + 1
-            yield line_of(start, end, data, generation, self._tail.max_line)
-            start = end
-
-    def _block(self, lines: Sequence[bytes], found: JsonColumns) -> RawBlock | None:
-        summaries = self._summaries and any(line.startswith(self._summaries) for line in lines)
-        if summaries or max(map(len, lines)) > self._tail.max_line or not self._missing.look_at_all(found.steps):
-            return None
-        self._line += len(lines)
-        self.stats.records += len(lines)
-        self._last, self._finished = found.steps[-1] or self._last, False
-        return RawBlock(
-            self.name,
-            ChannelKind.JSONL,
-            found.steps,
-            found.columns,
-            self.segment,
-            found.place.max_steps,
-            found.place.resolution,
-        )
 
     def _row(self, row: dict[str, Any], seen: float | None) -> RawRow | None:
         if self._own:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from grpo_watch.sources.settings import config_files
 from grpo_watch.sources.settings.logged_config import logged_config
 from grpo_watch.sources.settings.run_config import FROM_CHECKPOINT
 from grpo_watch.sources.trackers import tf_event, tfrecord
-from grpo_watch.sources.trackers.tf_row_layout import RecordLayout, layout_of
 
 ARGUMENTS = frozenset({"args/text_summary", "args"})
 MODEL = frozenset({"model_config/text_summary", "model_config"})
@@ -35,12 +34,6 @@ APART = (*row_numbers.EVALUATION, PROFILING)
 """Beginnings of tags that are not joined with those of train rows."""
 MOST_JOINED = 1_024
 """Numbers that are joined before they are passed on: fewer than a row may have."""
-AT_ONCE = 64 << 10
-"""Bytes of rows that are read at once."""
-LEAST_ALIKE = 4
-"""Rows that have to follow in the file, and to lie like the one before, for finding out their layout to pay."""
-LONGEST_PAUSE = 64
-"""Rows that are read record by record after some that did not lie alike, at most."""
 
 
 @dataclass(slots=True)
@@ -70,8 +63,6 @@ class TfeventsSource(Source):
         self._ending = NOT_YET if ending is None else ending
         self._last = NOT_YET
         self._piece: _Piece | None = None
-        self._pause = self._waited = 0
-        """After rows that did not lie alike so many are read record by record, and so many have been."""
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield the rows that were completed."""
@@ -101,55 +92,14 @@ class TfeventsSource(Source):
             if self._file.restarted:
                 self._feed.restart()
                 self._ending = self._last = NOT_YET
-            while (layout := (yield from self._records(seen, ended=ended))) is not None:
-                yield from self._alike(layout, seen)
+            for frame in tfrecord.frames(self._file.read, self._feed.read_to, ended=ended):
+                self._take(frame, seen)
+                self._feed.read_to = frame.end
+                if self._feed.waits:
+                    yield from self._give()
             self._add(seen)
             yield from self._give()
         self.stats.bytes, self.stats.problem = self._file.bytes, self._file.problem or self._stuck()
-
-    def _records(self, seen: float | None, *, ended: bool) -> Generator[Item, None, RecordLayout | None]:
-        """Read record by record; returns the layout of a row where the next has begun and may lie like it."""
-        for frame in tfrecord.frames(self._file.read, self._feed.read_to, ended=ended):
-            before = self._piece
-            self._take(frame, seen)
-            self._feed.read_to = frame.end
-            if self._feed.waits:
-                yield from self._give()
-            if before is not None and self._piece is not None and before.step != self._piece.step:
-                layout = self._layout(before, self._piece.order)
-                if layout is not None:
-                    return layout
-        return None
-
-    def _layout(self, row: _Piece, end: int) -> RecordLayout | None:
-        """The layout of a row that ended there, if enough is behind it and the last rows were alike."""
-        self._waited += 1
-        size = end - row.order
-        if self._waited <= self._pause or LEAST_ALIKE * size > AT_ONCE:
-            return None
-        if len(self._file.read(end, LEAST_ALIKE * size)) < LEAST_ALIKE * size:
-            return None
-        layout = layout_of(self._file.read(row.order, size))
-        return layout if layout is not None and layout.tags == tuple(row.values) else None
-
-    def _alike(self, layout: RecordLayout, seen: float | None) -> Iterator[Item]:
-        """Read rows of this layout, from the one on that has just begun."""
-        begun, self._piece, count = self._piece, None, 0
-        at = first = begun.order if begun is not None else self._feed.read_to
-        data = self._file.read(at, AT_ONCE)
-        while (row := layout.read(data, at - first)) is not None:
-            if self._piece is not None and self._piece.step == row.step:
-                break
-            self._add(seen)
-            self._piece, at = _Piece(at, row.step, row.values, row.time), first + row.end
-            self._feed.read_to, count = at, count + 1
-            if self._feed.waits:
-                yield from self._give()
-            if at - first + layout.size > len(data):
-                first, data = at, self._file.read(at, AT_ONCE)
-        self._piece = self._piece or begun
-        self._pause = 0 if count >= LEAST_ALIKE else min(max(1, 2 * self._pause), LONGEST_PAUSE)
-        self._waited = 0
 
     def _give(self) -> Iterator[Item]:
         for item in self._feed.give():
