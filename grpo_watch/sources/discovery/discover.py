@@ -18,6 +18,7 @@ from grpo_watch.sources.discovery.other_tables import without_others
 from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile, Sniffer
 from grpo_watch.sources.discovery.table_runs import per_arm
 from grpo_watch.sources.discovery.tracker_runs import WandbFolders, channel_name, per_run
+from grpo_watch.sources.discovery.version_folders import VersionFolders
 from grpo_watch.sources.discovery.walk import Walk
 from grpo_watch.sources.files.reading import FixedRoot, real_path
 from grpo_watch.sources.files.rotated import RotatedNames
@@ -107,7 +108,8 @@ class Discoverer:
         self._allow, self._read = tuple(allow_roots), read
         self.look = Look()
         self._sniffer = Sniffer()
-        self._names, self._apart, self._leftovers = RotatedNames(), WandbFolders(), Leftovers()
+        self._names, self._versions = RotatedNames(), VersionFolders()
+        self._apart, self._leftovers = WandbFolders(), Leftovers()
         self._before: list[FoundRun] = []
         self._asked: tuple[Path, ...] = ()
         self.settled = True
@@ -137,7 +139,7 @@ class Discoverer:
         return found
 
     def _discover(self, paths: Sequence[Path]) -> list[FoundRun]:
-        found: dict[tuple[Path, str], tuple[RunDraft, tuple[str, ...]]] = {}
+        found: dict[tuple[Path, str, str], tuple[RunDraft, tuple[str, ...]]] = {}
         loose: list[str] = []
         self.look.begin()
         for path in paths:
@@ -145,7 +147,7 @@ class Discoverer:
             for place in expand(path):
                 for made, problems in self._at(place, loose, named=place == path):
                     for draft in self._per_run(made):
-                        found.setdefault((draft.root, draft.lone), (draft, problems))
+                        found.setdefault((draft.root, draft.lone, draft.job), (draft, problems))
         self._sniffer.forget_others()
         self._names.forget_others()
         self._leftovers.forget_others()
@@ -182,8 +184,9 @@ class Discoverer:
     def _per_run(self, made: RunDraft) -> Iterable[RunDraft]:
         roots = (made.root, *self._allow)
         for draft in per_run(without_others(made, roots), roots):
-            for run in self._apart.runs(draft, roots):
-                yield from per_arm(run, roots)
+            for job in self._versions.runs(draft, roots):
+                for run in self._apart.runs(job, (job.root, *self._allow)):
+                    yield from per_arm(run, (run.root, *self._allow))
 
     def _sniff(self, path: Path, roots: Sequence[Path]) -> SniffedFile:
         """What a file holds; what was rotated away belongs to the log that it was a part of."""
@@ -293,7 +296,7 @@ def _relative(path: Path, root: Path) -> str:
 
 def unique_names(found: Sequence[RunDraft]) -> list[str]:
     """A name per draft: its folder's (a lone log's: the file's), with parents prepended until all differ."""
-    longest = [(*real_path(draft.root).parts, *filter(None, [draft.lone])) for draft in found]
+    longest = [(*real_path(draft.root).parts, *filter(None, [draft.lone, draft.job])) for draft in found]
     lengths = [1] * len(longest)
     while True:
         names = ["/".join(parts[-length:]) for parts, length in zip(longest, lengths, strict=True)]

@@ -50,11 +50,15 @@ class FoundPart:
 
 @dataclass(slots=True)
 class RunDraft:
-    """A run in the making. ``lone`` names the log file that is a run of its own among others."""
+    """A run in the making. ``lone`` names the log file that is a run of its own among others.
+
+    ``job``: the first of its version folders, where other jobs have theirs below the same root.
+    """
 
     root: Path
     parts: list[FoundPart] = field(default_factory=list)
     lone: str = ""
+    job: str = ""
 
     def consoles(self) -> list[FoundPart]:
         """The job's own consoles."""
@@ -78,7 +82,7 @@ def drafts(folder: WalkedFolder, sniff: Callable[[Path], SniffedFile]) -> list[R
     else:
         others += lone
     _adopt_silent(here, others)
-    return [*_split_logs(here), *others] if here.parts else others
+    return [*split_logs(here), *others] if here.parts else others
 
 
 def _only_dumps(draft: RunDraft, parent: RunDraft) -> bool:
@@ -114,7 +118,7 @@ def _series(found: Sequence[RunDraft]) -> Iterable[list[RunDraft]]:
     return by_name.values()
 
 
-def _split_logs(here: RunDraft) -> list[RunDraft]:
+def split_logs(here: RunDraft) -> list[RunDraft]:
     """A folder with nothing but several logs is a folder of runs; the two streams of one job stay together.
 
     Several notebooks are a run each, whatever lies next to them.
@@ -123,7 +127,7 @@ def _split_logs(here: RunDraft) -> list[RunDraft]:
     if len(notebooks) > 1:
         rest = replace(here, parts=[part for part in here.parts if part not in notebooks])
         split = [RunDraft(here.root, [part], lone=part.path.name) for part in notebooks]
-        return [*(_split_logs(rest) if rest.parts else []), *split]
+        return [*(split_logs(rest) if rest.parts else []), *split]
     consoles = here.consoles()
     by_job: dict[str, list[FoundPart]] = {}
     for part in consoles:
@@ -191,11 +195,9 @@ def _in_wandb(path: Path) -> bool:
 
 def segments(draft: RunDraft) -> dict[FoundPart, int]:
     """The order in which channels of one kind follow each other: ``vN-`` folders, event folders, wandb runs."""
-    versions = sorted({name for part in draft.parts if (name := _version(part.folder, draft.root))}, key=_version_order)
-    found: dict[FoundPart, int] = {}
-    for part in draft.parts:
-        name = _version(part.folder, draft.root)
-        found[part] = versions.index(name) if name else 0
+    folders = {part: version_of(part.folder, draft.root) for part in draft.parts}
+    versions = sorted({folder.name for folder in folders.values() if folder}, key=version_order)
+    found = {part: versions.index(folder.name) if folder else 0 for part, folder in folders.items()}
     for what in (ChannelContent.TFEVENTS, ChannelContent.WANDB_OFFLINE):
         if not versions:
             found.update(_in_turn([part for part in draft.parts if part.what is what]))
@@ -222,12 +224,16 @@ def _writer(part: FoundPart) -> tuple[str, int]:
     return (found[1], int(found[2])) if found is not None else (str(part.path), 0)
 
 
-def _version(folder: Path, root: Path) -> str | None:
-    names = folder.relative_to(root).parts if folder.is_relative_to(root) else ()
-    return next((name for name in names if VERSION_FOLDER.fullmatch(name)), None)
+def version_of(folder: Path, root: Path) -> Path | None:
+    """The version folder below ``root`` that a folder is or lies in."""
+    if not folder.is_relative_to(root):
+        return None
+    inner = (each for each in (folder, *folder.parents) if each != root and each.is_relative_to(root))
+    return next((each for each in reversed([*inner]) if VERSION_FOLDER.fullmatch(each.name)), None)
 
 
-def _version_order(name: str) -> tuple[str, int]:
+def version_order(name: str) -> tuple[str, int]:
+    """Version folders in the order of their times, then numbers."""
     found = VERSION_FOLDER.fullmatch(name)
     return (found[2], int(found[1])) if found else ("", 0)
 
