@@ -14,6 +14,7 @@ from grpo_watch.cli.options import columns
 from grpo_watch.engine.records import Severity
 from grpo_watch.errors import UsageError
 from grpo_watch.report.check_document import Provenance, RunReport, document
+from grpo_watch.safe_text import visible
 
 
 def rendered(
@@ -75,14 +76,14 @@ def command_line(
 def _as_text(reports: Sequence[RunReport], problems: Sequence[str], *, color: bool, verbose: bool) -> str:
     from rich.console import Console  # noqa: PLC0415  rich is not needed for JSON
 
-    from grpo_watch.report.text import printable, render  # noqa: PLC0415  rich is not needed for JSON
+    from grpo_watch.report.text import render  # noqa: PLC0415  rich is not needed for JSON
 
     console = Console(file=StringIO(), force_terminal=color, no_color=not color, width=columns(), highlight=False)
     if not reports:
         console.print("nothing to check: no run found")
     render(reports, console, verbose=verbose)
     for problem in problems:
-        console.print(f"problem: {printable(problem)}", markup=False)
+        console.print(f"problem: {visible(problem)}", markup=False)
     written = console.file
     text = written.getvalue() if isinstance(written, StringIO) else ""
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())

@@ -7,6 +7,7 @@ from io import StringIO
 from typing import Any
 
 from grpo_watch.engine.records import TensorDigest
+from grpo_watch.safe_text import visible
 
 SHOWN = 40
 """Names listed per kind of change, and problems."""
@@ -22,7 +23,7 @@ def as_text(answer: dict[str, Any], tensors: Mapping[str, TensorDigest], *, colo
         for name, one in sorted(tensors.items()):
             shape = "×".join(map(str, one.shape)) or "scalar"
             zero = "  all zero" if one.zero else ""
-            file.write(f"{one.checksum}  {one.dtype} {shape}  {_safe(name)}{zero}\n")  # rich takes 0.5 ms a line
+            file.write(f"{one.checksum}  {one.dtype} {shape}  {visible(name)}{zero}\n")  # rich takes 0.5 ms a line
         console.print(f"{answer['tensors']} tensors", markup=False)
         if "base" in answer:
             console.print(_beside_base(answer["base"]), markup=False)
@@ -38,13 +39,13 @@ def as_text(answer: dict[str, Any], tensors: Mapping[str, TensorDigest], *, colo
 def _capped(console: Any, style: str, lines: list[str]) -> None:
     """The first of many lines; a model saved ungathered has a problem per tensor."""
     for line in lines[:SHOWN]:
-        console.print(_safe(line), style=style, markup=False)
+        console.print(visible(line), style=style, markup=False)
     if len(lines) > SHOWN:
         console.print(f"… and {len(lines) - SHOWN} more (--format json lists all)", style=style, markup=False)
 
 
 def _beside_base(base: Mapping[str, Any]) -> str:
-    where = f"base model {_safe(base['path'])}"
+    where = f"base model {visible(base['path'])}"
     if not base["changed"]:
         return f"{where}: all {base['tensors']} tensors are byte-identical: still the base model"
     return f"{where}: {base['changed']} of {base['tensors']} tensors changed"
@@ -53,7 +54,7 @@ def _beside_base(base: Mapping[str, Any]) -> str:
 def _compare(answer: dict[str, Any], console: Any) -> None:
     for kind, style in (("changed", "green"), ("added", "cyan"), ("removed", "yellow")):
         for name in answer[kind][:SHOWN]:
-            console.print(f"{kind:8} {_safe(name)}", style=style, markup=False)
+            console.print(f"{kind:8} {visible(name)}", style=style, markup=False)
         if len(answer[kind]) > SHOWN:
             console.print(f"{kind:8} … and {len(answer[kind]) - SHOWN} more (--format json lists all)", style=style)
     names = {"moments": "the optimizer's moments", "masters": "the optimizer's float32 copies of the weights"}
@@ -68,8 +69,3 @@ def _compare(answer: dict[str, Any], console: Any) -> None:
         verdict += " (compared as whole files: proves nothing about the weights)"
     verdict += f"; {len(answer['added'])} added, {len(answer['removed'])} removed"
     console.print(verdict, style="bold", markup=False)
-
-
-def _safe(text: str) -> str:
-    """Names come from a file: control characters must not reach the terminal."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

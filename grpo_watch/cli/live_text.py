@@ -10,6 +10,7 @@ from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import RunSnapshot, caveats
 from grpo_watch.report.blindness import coverage_line, headline
 from grpo_watch.report.shown_findings import shown_findings
+from grpo_watch.safe_text import visible
 
 
 def summary(snapshot: RunSnapshot) -> Iterator[str]:
@@ -49,10 +50,5 @@ def verdict(snapshot: RunSnapshot) -> Iterator[str]:
 def show(*lines: str) -> None:
     """Write lines for people to stdout at once; ignores a closed pipe."""
     with suppress(OSError):
-        sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
+        sys.stdout.write("".join(f"{visible(line)}\n" for line in lines))
         sys.stdout.flush()
-
-
-def printable(text: str) -> str:
-    """The text with control characters shown instead of sent to the terminal."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

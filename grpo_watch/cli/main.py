@@ -13,6 +13,7 @@ from grpo_watch.cli.commands import app
 from grpo_watch.cli.preflight_options import run_preflight, split_launch
 from grpo_watch.daemon.gc_pacing import YOUNG
 from grpo_watch.errors import GrpoWatchError, StateInUseError, UsageError
+from grpo_watch.safe_text import visible
 
 OK, INTERNAL, USAGE, STATE_IN_USE, INTERRUPTED = 0, 1, 2, 4, 130
 """Exit codes of the interface (130: Ctrl-C, as shells expect)."""
@@ -78,7 +79,7 @@ def _exit_code(error: GrpoWatchError) -> int:
 
 def _fail(message: str, code: int) -> int:
     line = " ".join(message.split())  # it may name a file of a run: a terminal must not obey it
-    sys.stderr.write(f"grpo-watch: {''.join(char if char.isprintable() else repr(char)[1:-1] for char in line)}\n")
+    sys.stderr.write(f"grpo-watch: {visible(line)}\n")
     return code
 
 

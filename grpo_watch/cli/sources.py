@@ -33,9 +33,8 @@ from grpo_watch.pipeline.open_run import KINDS, open_run
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.pipeline.unused_columns import unused
 from grpo_watch.report.check_document import blind
-from grpo_watch.report.finding_json import strict
-from grpo_watch.report.text import printable
 from grpo_watch.rules.packs import load_rules
+from grpo_watch.safe_text import strict, visible
 from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
 from grpo_watch.sources.discovery.nothing_there import nothing_there
@@ -215,11 +214,11 @@ def _as_text(examined: Sequence[ExaminedRun], problems: Sequence[str], paths: Se
             console.print(hanging)
         console.print()
     for problem in problems:
-        console.print(printable(problem), style="yellow")
+        console.print(visible(problem), style="yellow")
     if not examined:
-        console.print(f"no run found in {printable(', '.join(paths))}")
+        console.print(f"no run found in {visible(', '.join(paths))}")
         for path in () if problems else local_paths(paths):
-            console.print(f"{printable(path)}: {printable(nothing_there(Path(path)))}")
+            console.print(f"{visible(path)}: {visible(nothing_there(Path(path)))}")
     return "\n".join(line.rstrip(" ") for line in written.getvalue().split("\n"))
 
 
@@ -227,30 +226,30 @@ def _lines(one: ExaminedRun) -> Iterator[tuple[str, str]]:
     """Text and style of each line of one run's block."""
     snapshot, found = one.snapshot, one.found
     name = " ".join(part for part in (snapshot.framework, snapshot.version) if part)
-    place = printable(found.remote or str(found.root))
-    yield f"{printable(found.name)}  {name or 'unknown framework'}  {place}", "bold"
+    place = visible(found.remote or str(found.root))
+    yield f"{visible(found.name)}  {name or 'unknown framework'}  {place}", "bold"
     for channel in found.channels:
         stats = one.stats.get(channel.name)
         if _worth_showing(channel, stats):
-            yield f"  {printable(channel.name)}", _style(stats)
+            yield f"  {visible(channel.name)}", _style(stats)
             yield f"      {channel.what.value}: {_gave(channel, stats)}", "dim"
     for line in guessed_lines(snapshot.judgement.guessed):
-        yield f"  {printable(line)}", "yellow"
+        yield f"  {visible(line)}", "yellow"
     unknown = [key for key in one.unknown_keys if key not in snapshot.judgement.guessed]
     if unknown:
-        keys = ", ".join(printable(key) for key in unknown[:12])
+        keys = ", ".join(visible(key) for key in unknown[:12])
         yield f"  unknown metrics, kept as raw:<key>: {keys}", ""
     for note in one.notes:
-        yield f"  {printable(note)}", ""
+        yield f"  {visible(note)}", ""
     for problem in found.problems:
-        yield f"  {printable(problem)}", "yellow"
+        yield f"  {visible(problem)}", "yellow"
     live = sum(rule.status in (RuleStatus.OK, RuleStatus.FIRING) for rule in snapshot.rules)
     yield f"  {live} of {len(snapshot.rules)} rules can judge this run", ""
     for reason, rules in blind(snapshot).items():
-        yield f"  blind: {', '.join(rules)} ({printable(reason)})", "dim"
+        yield f"  blind: {', '.join(rules)} ({visible(reason)})", "dim"
     for rule in snapshot.rules:
         if rule.status is RuleStatus.BROKEN:
-            yield f"  broken: {rule.rule} ({printable(rule.reason)})", "red"
+            yield f"  broken: {rule.rule} ({visible(rule.reason)})", "red"
 
 
 def _worth_showing(channel: FoundChannel, stats: SourceStats | None) -> bool:
@@ -264,10 +263,10 @@ def _gave(channel: FoundChannel, stats: SourceStats | None) -> str:
     if stats is not None:
         parts.append(f"{stats.records} record{'' if stats.records == 1 else 's'}")
         if stats.skipped:
-            first = f" (first: {printable(stats.first_bad)})" if stats.first_bad else ""
+            first = f" (first: {visible(stats.first_bad)})" if stats.first_bad else ""
             parts.append(f"{sum(stats.skipped.values())} skipped{first}")
         if stats.problem:
-            parts.append(printable(stats.problem))
+            parts.append(visible(stats.problem))
     if channel.segment:
         parts.append(f"part {channel.segment + 1}")
     if channel.shows_end:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.cli.daemon_client import DaemonClient
-from grpo_watch.cli.live_text import printable
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.snapshot import WORST_FIRST, RunVerdict
+from grpo_watch.safe_text import visible
 
 NO_DAEMON = 3
 SCHEMA = "grpo-watch/status/1"
@@ -35,7 +35,7 @@ def status_command(config: Path | None, listen: str | None, output_format: str, 
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
         lines = [*_lines(runs, verbose=verbose), *(f"problem: {problem}" for problem in problems)]
-        sys.stdout.writelines(f"{printable(line)}\n" for line in lines)
+        sys.stdout.writelines(f"{visible(line)}\n" for line in lines)
     return 0
 
 

@@ -20,7 +20,7 @@ from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import AlertView, RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import ENGINE_BUCKETS, DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition_text import Encoder, FamilyLines, FormatCache, Sample, encoded, joined
-from grpo_watch.report.safe_text import about, clean
+from grpo_watch.safe_text import about, clean, visible
 
 MAX_FUNCTIONS = 32
 """Values of the label ``function`` per run; the mean of the rest goes under ``other``."""
@@ -177,7 +177,7 @@ def _filled(samples: Iterable[Sample]) -> Iterator[Metric]:
         by_name.setdefault(sample[0], []).append(sample)
     for name, family in _families(*by_name).items():
         for _, labels, value in by_name[name]:
-            family.add_sample(name, dict(zip(METRIC_TABLE[name].labels, map(visible, labels), strict=True)), value)
+            family.add_sample(name, dict(zip(METRIC_TABLE[name].labels, map(label_value, labels), strict=True)), value)
         yield family
 
 
@@ -305,17 +305,12 @@ def _info(run: RunOverview) -> dict[str, str]:
         "framework": run.snapshot.framework or "unknown",
         "framework_version": run.snapshot.version or "unknown",
     }
-    return {name: visible(value) for name, value in {**run.labels, **own}.items()}
+    return {name: label_value(value) for name, value in {**run.labels, **own}.items()}
 
 
-def visible(value: str) -> str:
-    """A label value in which what a terminal would obey, or show backwards, is written as Python escapes it.
-
-    A line end stays: the exposition formats have an escape for it.
-    """
-    if value.isprintable():
-        return value
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in value)
+def label_value(value: str) -> str:
+    """The value without control characters; a line end stays: the exposition formats have an escape for it."""
+    return value if value.isprintable() else "\n".join(map(visible, value.split("\n")))
 
 
 def _engine(snapshot: DaemonSnapshot) -> Metric:

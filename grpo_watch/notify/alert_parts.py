@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 from grpo_watch.notify.message_text import evidence_line, sentence
 from grpo_watch.notify.notification import Notification
-from grpo_watch.report.safe_text import clean
+from grpo_watch.safe_text import clean
 
 ALERT, ALIVE = "GrpoRunAlert", "GrpoWatchAlive"
 """``alertname`` of everything about runs, and of the heartbeat."""

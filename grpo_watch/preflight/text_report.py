@@ -14,6 +14,7 @@ from grpo_watch.preflight.findings import Assessment, LaunchProblem, Prediction,
 from grpo_watch.preflight.json_report import FINE, MISSING, exit_code
 from grpo_watch.preflight.launch import Launch
 from grpo_watch.preflight.versions import ON_TRL
+from grpo_watch.safe_text import visible
 
 STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "cyan"}
 MAX_SUGGESTIONS = 4
@@ -41,11 +42,6 @@ def render(launch: Launch, assessment: Assessment, console: Console) -> None:
     _open(launch, assessment, console)
 
 
-def printable(text: str) -> str:
-    """Text from a user's files with control characters shown, never executed by the terminal."""
-    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
-
-
 def _headline(launch: Launch, assessment: Assessment) -> Text:
     code = exit_code(assessment)
     refused = any(problem.severity is Severity.CRITICAL for problem in assessment.problems)
@@ -53,7 +49,7 @@ def _headline(launch: Launch, assessment: Assessment) -> Text:
     if code in {FINE, MISSING}:
         word, style = ("OK", "bold green") if code == FINE else ("NOT SURE", "bold yellow")
     line = Text(word, style=style)
-    line.append(f"  {printable(launch.text)}", style="bold")
+    line.append(f"  {visible(launch.text)}", style="bold")
     facts = [_framework(assessment)]
     for setting, unit in ((launch.world_size, "process"), (launch.dataset_size, "row")):
         if setting is not None and isinstance(setting.value, int):
@@ -70,7 +66,7 @@ def _framework(assessment: Assessment) -> str:
     origin = assessment.version_origin
     if not name or not origin or origin.startswith("--"):
         return name or "unknown framework"
-    return f"{name} ({printable(origin.removeprefix(f'{assessment.framework} '))})"
+    return f"{name} ({visible(origin.removeprefix(f'{assessment.framework} '))})"
 
 
 def _plural(unit: str, count: int) -> str:
@@ -81,13 +77,13 @@ def _problem(problem: LaunchProblem) -> Iterator[tuple[Text, int]]:
     line = Text(f"{problem.severity.value:8}  ", style=STYLES[problem.severity.value])
     line.append(problem.check, style="bold")
     if problem.where:
-        line.append(f"  {printable(problem.where)}", style="dim")
+        line.append(f"  {visible(problem.where)}", style="dim")
     yield line, 2
-    yield Text(printable(problem.message)), 12
+    yield Text(visible(problem.message)), 12
     if problem.says and problem.says not in problem.message:
-        yield Text(f"it says: {printable(problem.says)}", style="dim"), 12
+        yield Text(f"it says: {visible(problem.says)}", style="dim"), 12
     if problem.hint:
-        yield Text(f"→ {printable(problem.hint)}"), 12
+        yield Text(f"→ {visible(problem.hint)}"), 12
 
 
 def _suggestions(launch: Launch, suggestions: Sequence[Suggestion]) -> Table:
@@ -98,18 +94,18 @@ def _suggestions(launch: Launch, suggestions: Sequence[Suggestion]) -> Table:
     table.add_column("")
     for number, suggestion in enumerate(suggestions[:MAX_SUGGESTIONS], 1):
         changes = Text("\n").join(_change(launch, suggestion, name) for name in suggestion.changes)
-        table.add_row(str(number), changes, printable(suggestion.why))
+        table.add_row(str(number), changes, visible(suggestion.why))
     return table
 
 
 def _change(launch: Launch, suggestion: Suggestion, name: str) -> Text:
     given = launch.settings[name].value if name in launch.settings else None
-    line = Text(f"{printable(name)} {_cell(given, absent=suggestion.was.get(name, 'not given'))} → ")
+    line = Text(f"{visible(name)} {_cell(given, absent=suggestion.was.get(name, 'not given'))} → ")
     return line.append(_cell(suggestion.changes[name], absent="leave out"), style="bold")
 
 
 def _cell(value: Scalar, absent: str) -> str:
-    return absent if value is None else printable(str(value))
+    return absent if value is None else visible(str(value))
 
 
 def _prediction(prediction: Prediction) -> Iterator[tuple[Text | Table, int]]:
@@ -122,9 +118,9 @@ def _prediction(prediction: Prediction) -> Iterator[tuple[Text | Table, int]]:
     if table.row_count:
         yield table, 4
     if prediction.formula:
-        yield Text(printable(prediction.formula)), 4
+        yield Text(visible(prediction.formula)), 4
     for note in prediction.notes:
-        yield Text(printable(note), style="dim"), 4
+        yield Text(visible(note), style="dim"), 4
 
 
 def _numbers(prediction: Prediction) -> Iterator[tuple[str, str]]:
@@ -160,7 +156,7 @@ def _open(launch: Launch, assessment: Assessment, console: Console) -> None:
         console.print(Padding(Text(title, style="dim"), (0, 0, 0, 2), expand=False))
         shown = lines if len(lines) <= MAX_OPEN + 1 else lines[:MAX_OPEN]  # "and 1 more" takes a line as well
         for line in shown:
-            console.print(Padding(Text(printable(line)), (0, 0, 0, 4), expand=False))
+            console.print(Padding(Text(visible(line)), (0, 0, 0, 4), expand=False))
         if len(lines) > len(shown):
             more = f"and {len(lines) - len(shown)} more (all of them: --format json)"
             console.print(Padding(Text(more, style="dim"), (0, 0, 0, 4), expand=False))

@@ -13,7 +13,8 @@ from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import UNJUDGED, RunSnapshot, RunVerdict, caveats
 from grpo_watch.engine.snapshot import judged as judged  # noqa: PLC0414  reports take it from here
 from grpo_watch.report.blindness import headline
-from grpo_watch.report.finding_json import in_full, strict
+from grpo_watch.report.finding_json import in_full
+from grpo_watch.safe_text import strict
 
 if TYPE_CHECKING:
     from grpo_watch.report.series import Series

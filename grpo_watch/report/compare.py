@@ -14,8 +14,9 @@ from grpo_watch.engine.records import Setting, Severity
 from grpo_watch.report.check_document import RunReport, brief
 from grpo_watch.report.divergence import FEWEST, Parting, StepColumn, part
 from grpo_watch.report.downsample import Floats
-from grpo_watch.report.finding_json import episode, strict
+from grpo_watch.report.finding_json import episode
 from grpo_watch.report.series import Series
+from grpo_watch.safe_text import strict
 
 SCHEMA = "grpo-watch/diff/1"
 EXACT = frozenset({"learning_rate", "epoch"})

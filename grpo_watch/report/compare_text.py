@@ -13,7 +13,8 @@ from rich.text import Text
 from grpo_watch.engine.records import Setting
 from grpo_watch.report.compare import Comparison, parted_first, status
 from grpo_watch.report.shown_findings import when
-from grpo_watch.report.text import STYLES, facts, printable, shown
+from grpo_watch.report.text import STYLES, facts, shown
+from grpo_watch.safe_text import visible
 
 STYLE = {"parted": "bold red", "same": "bold green"}
 RULE = (
@@ -32,7 +33,7 @@ def _lines(comparison: Comparison) -> Iterator[tuple[RenderableType, int]]:
     yield _headline(comparison), 0
     for name, report in (("a", comparison.a), ("b", comparison.b)):
         shot = report.snapshot
-        line = Text(f"{name}  ").append(printable(shot.run), style="bold").append("  ")
+        line = Text(f"{name}  ").append(visible(shot.run), style="bold").append("  ")
         line.append(shot.verdict.value.replace("-", " "), style=STYLES.get(shot.verdict.value, ""))
         yield line.append("  " + " · ".join(facts(shot)), style="dim"), 2
     yield Text(_common(comparison), style="dim"), 2
@@ -58,7 +59,7 @@ def _headline(comparison: Comparison) -> Text:
         each.name for each in parted_first(comparison) if each.counted and each.parting and each.parting.step == step
     ]
     rules = [lone.finding.rule for lone in comparison.findings if lone.counted and lone.finding.first_step == step]
-    return line.append(f"  {', '.join([*map(printable, first), *rules])}" if comparison.verdict == "parted" else "")
+    return line.append(f"  {', '.join([*map(visible, first), *rules])}" if comparison.verdict == "parted" else "")
 
 
 def _common(comparison: Comparison) -> str:
@@ -72,7 +73,7 @@ def _metrics(comparison: Comparison) -> Table:
     for metric in parted_first(comparison):
         found = metric.parting
         if found is not None:
-            name = printable(metric.name) + ("" if metric.counted else " (not counted)")
+            name = visible(metric.name) + ("" if metric.counted else " (not counted)")
             numbers = [_number(found.a), _number(found.b), _number(found.noise)]
             made.add_row(Text(name), f"step {found.step}", *numbers, f"step {found.differs}")
     return made
@@ -88,7 +89,7 @@ def _others(comparison: Comparison) -> Iterator[Text]:
         "too-few": "too few common rows",
     }
     for kind, words in titles.items():
-        names = [printable(metric.name) for metric in comparison.metrics if status(metric) == kind]
+        names = [visible(metric.name) for metric in comparison.metrics if status(metric) == kind]
         if names:
             yield Text(f"{words}: {', '.join(names)}", style="dim")
 
@@ -101,7 +102,7 @@ def _settings(comparison: Comparison) -> Table:
 
 
 def _setting(setting: Setting | None) -> tuple[str, str]:
-    return ("unknown", "") if setting is None else (shown(setting.value), printable(setting.origin))
+    return ("unknown", "") if setting is None else (shown(setting.value), visible(setting.origin))
 
 
 def _findings(comparison: Comparison) -> Iterator[tuple[Text, int]]:
@@ -111,7 +112,7 @@ def _findings(comparison: Comparison) -> Iterator[tuple[Text, int]]:
         line.append(f"  {finding.rule}", style="bold").append(f"  {when(finding)}", style="dim")
         line.append("" if lone.counted else " (after the last common step)", style="dim")
         yield line, 2
-        yield Text(printable(finding.summary)), 4
+        yield Text(visible(finding.summary)), 4
 
 
 def _table(*names: str) -> Table:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from grpo_watch.engine.diagnosis import Finding, first_sign
 from grpo_watch.engine.records import Scalar
 from grpo_watch.engine.waste import wasted
+from grpo_watch.safe_text import strict
 
 
 def episode(finding: Finding) -> dict[str, Any]:
@@ -49,10 +49,3 @@ def in_full(finding: Finding, findings: Sequence[Finding]) -> dict[str, Any]:
             or ((finding.first_step, finding.fired_step, finding.resolved_step),)
         ],
     }
-
-
-def strict(value: Scalar) -> Scalar:
-    """A JSON value that every parser reads: NaN and infinities become their names."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

@@ -14,7 +14,8 @@ from grpo_watch.engine.waste import wasted_text
 from grpo_watch.report.blindness import headline
 from grpo_watch.report.check_document import Provenance, RunReport, counts
 from grpo_watch.report.shown_findings import began, when
-from grpo_watch.report.text import facts, judgement_lines, printable, shown
+from grpo_watch.report.text import facts, judgement_lines, shown
+from grpo_watch.safe_text import visible
 
 Text = dict[str, str]
 
@@ -122,7 +123,7 @@ def _timestamp(provenance: Provenance) -> str:
 
 def _element(tag: str, text: str | None = None, **attributes: str) -> ET.Element:
     """An element in which every character is one that XML allows."""
-    made = ET.Element(tag, {name: printable(value) for name, value in attributes.items()})
+    made = ET.Element(tag, {name: visible(value) for name, value in attributes.items()})
     if text is not None:
-        made.text = "\n".join(map(printable, text.split("\n")))
+        made.text = "\n".join(map(visible, text.split("\n")))
     return made

@@ -15,7 +15,8 @@ from grpo_watch.report.blindness import blind_words, coverage, judged_words
 from grpo_watch.report.check_document import Provenance, RunReport
 from grpo_watch.report.evidence_words import evidence_words
 from grpo_watch.report.shown_findings import ShownFinding, shown_findings, top_finding
-from grpo_watch.report.text import facts, judgement_lines, printable, shouted
+from grpo_watch.report.text import facts, judgement_lines, shouted
+from grpo_watch.safe_text import visible
 
 SPECIAL = re.compile(r"[\\`*\[\]<~|$]|(?<!\w)_|^(?:[-+#>=:]|\d+(?=[.)]))")
 """Characters that begin markup where they stand: anywhere, an underscore before a word, or a line's first ones."""
@@ -127,7 +128,7 @@ def _also(report: RunReport) -> Iterator[str]:
 
 def prose(text: str) -> str:
     """A sentence; `code` between backticks stays code, all else is plain."""
-    parts = printable(text).split("`")
+    parts = visible(text).split("`")
     if len(parts) % 2 == 0:  # one backtick has no partner
         return _plain("`".join(parts))
     return "".join(code(part) if index % 2 else _plain(part) for index, part in enumerate(parts))
@@ -135,7 +136,7 @@ def prose(text: str) -> str:
 
 def code(text: str) -> str:
     """A span of code; also inside a table, where a pipe needs a backslash even in code."""
-    content = printable(text)
+    content = visible(text)
     if not content.strip():
         return ""
     fence = "`" * (1 + max((len(run) for run in BACKTICKS.findall(content)), default=0))
@@ -145,7 +146,7 @@ def code(text: str) -> str:
 
 def fenced(lines: Iterable[str], kind: str = "text") -> list[str]:
     """A block of code, one line each, behind a fence longer than any inside."""
-    content = [printable(line) for line in lines]
+    content = [visible(line) for line in lines]
     longest = max((len(run) for run in chain.from_iterable(map(BACKTICKS.findall, content))), default=0)
     fence = "`" * max(3, longest + 1)
     return [f"{fence}{kind}", *content, fence]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from grpo_watch.report.text import printable
+from grpo_watch.safe_text import visible
 
 
 class Html(str):
@@ -38,4 +38,4 @@ def prose(text: str) -> Html:
 
 def _plain(value: object) -> str:
     """Text without markup; control characters (also those that turn the direction of writing) are shown as codes."""
-    return escape(printable(str(value)))
+    return escape(visible(str(value)))

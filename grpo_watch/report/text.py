@@ -20,6 +20,7 @@ from grpo_watch.report.blindness import blind_words, blindness, coverage, headli
 from grpo_watch.report.check_document import RunReport
 from grpo_watch.report.evidence_words import evidence_words
 from grpo_watch.report.shown_findings import ShownFinding, shown_findings, top_finding, when
+from grpo_watch.safe_text import visible
 
 REPEATED = "duplicate"
 """A table that the framework dumped again is no trouble: not worth a line."""
@@ -62,7 +63,7 @@ def _table(reports: Sequence[RunReport]) -> Iterator[Text]:
 def _table_row(snapshot: RunSnapshot) -> tuple[str, str, str, str]:
     top = top_finding(snapshot)
     rule, since = (top.finding.rule, f"step {top.finding.first_step}") if top else ("-", "-")
-    return printable(snapshot.run), snapshot.verdict.value.replace("-", " "), printable(rule), since
+    return visible(snapshot.run), snapshot.verdict.value.replace("-", " "), visible(rule), since
 
 
 def _totals(reports: Sequence[RunReport]) -> Text:
@@ -74,11 +75,6 @@ def _totals(reports: Sequence[RunReport]) -> Text:
         if counted[verdict]
     ]
     return line + Text(", ").join(counts)
-
-
-def printable(text: str) -> str:
-    """Text from a run folder with control characters shown, never executed by the terminal."""
-    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
 def _run(report: RunReport, *, verbose: bool) -> Iterator[tuple[Text, int]]:
@@ -96,9 +92,9 @@ def _run(report: RunReport, *, verbose: bool) -> Iterator[tuple[Text, int]]:
 
 def _headline(snapshot: RunSnapshot) -> Text:
     line = Text(shouted(snapshot), style=STYLES.get(snapshot.verdict.value, "bold"))
-    line.append(f"  {printable(snapshot.run)}", style="bold")
+    line.append(f"  {visible(snapshot.run)}", style="bold")
     judged = [] if snapshot.verdict in UNJUDGED else [judged_words(coverage(snapshot), snapshot)]
-    line.append("  " + printable(" · ".join([*facts(snapshot), *judged])), style="dim")
+    line.append("  " + visible(" · ".join([*facts(snapshot), *judged])), style="dim")
     return line
 
 
@@ -132,16 +128,16 @@ def _finding(shown: ShownFinding, *, whole: bool, verbose: bool) -> Iterator[tup
     """The finding with evidence and fix; those below the first are two lines unless they are critical."""
     finding = shown.finding
     head = Text(finding.severity.value, style=STYLES[finding.severity.value])
-    head.append(f"  {printable(finding.rule)}", style="bold").append(f"  {printable(shown.since)}", style="dim")
+    head.append(f"  {visible(finding.rule)}", style="bold").append(f"  {visible(shown.since)}", style="dim")
     yield head, 2
-    yield Text(printable(finding.summary)), 4
+    yield Text(visible(finding.summary)), 4
     words = evidence_words(finding.evidence, finding.summary)
     if words and whole:
-        yield Text.assemble(("evidence  ", "dim"), printable(" · ".join(words))), 4
+        yield Text.assemble(("evidence  ", "dim"), visible(" · ".join(words))), 4
     if finding.hint and finding.severity is not Severity.INFO and whole:
-        yield Text.assemble(("fix       ", "dim"), printable(finding.hint)), 4
+        yield Text.assemble(("fix       ", "dim"), visible(finding.hint)), 4
     for rank, cause in enumerate(finding.causes[: None if verbose else int(whole)], start=1):
-        yield Text.assemble((f"likely {rank}  ", "dim"), printable(cause)), 4
+        yield Text.assemble((f"likely {rank}  ", "dim"), visible(cause)), 4
     if finding.wasted is not None and whole:
         yield Text.assemble(("wasted    ", "dim"), wasted_text(finding.wasted)), 4
 
@@ -155,19 +151,19 @@ def _consequences(found: Sequence[ShownFinding], *, verbose: bool) -> Iterator[t
     for each in found:
         by_cause.setdefault(each.finding.caused_by or "", []).append(each.finding)
     for cause, findings in by_cause.items():
-        named = ", ".join(f"{printable(f.rule)} ({f.severity.value}, since step {f.first_step})" for f in findings)
-        yield Text(f"↳ explained by {printable(cause)}: {named}", style="dim"), 2
+        named = ", ".join(f"{visible(f.rule)} ({f.severity.value}, since step {f.first_step})" for f in findings)
+        yield Text(f"↳ explained by {visible(cause)}: {named}", style="dim"), 2
 
 
 def shown(value: Scalar) -> str:
     """A value as it was recorded; numbers with six digits."""
-    return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
+    return f"{value:.6g}" if isinstance(value, float) else visible(str(value))
 
 
 def _consequence(finding: Finding) -> Text:
     line = Text("↳ ", style="dim")
-    line.append(printable(finding.rule)).append(f" ({finding.severity.value}, {when(finding)})", style="dim")
-    return line.append(f" explained by {printable(finding.caused_by or '')}", style="dim")
+    line.append(visible(finding.rule)).append(f" ({finding.severity.value}, {when(finding)})", style="dim")
+    return line.append(f" explained by {visible(finding.caused_by or '')}", style="dim")
 
 
 def _blind(snapshot: RunSnapshot) -> Iterator[tuple[Text, int]]:
@@ -183,15 +179,15 @@ def _blind(snapshot: RunSnapshot) -> Iterator[tuple[Text, int]]:
             if rule.status is RuleStatus.BLIND and blindness(rule, snapshot) is kind:
                 reasons.setdefault(rule.reason, []).append(rule.rule)
         for reason, rules in reasons.items():
-            yield Text(f"{label}: {', '.join(rules)}: {printable(reason)}", style="dim"), 2
+            yield Text(f"{label}: {', '.join(rules)}: {visible(reason)}", style="dim"), 2
 
 
 def _reservations(snapshot: RunSnapshot) -> Iterator[tuple[Text, int]]:
     """What the verdict must not be read without."""
     for caveat in caveats(snapshot):
-        yield Text(printable(caveat), style="yellow"), 2
+        yield Text(visible(caveat), style="yellow"), 2
     for label, line in judgement_lines(snapshot):
-        yield Text(f"{label}: {printable(line)}", style="dim yellow"), 2
+        yield Text(f"{label}: {visible(line)}", style="dim yellow"), 2
 
 
 def _footer(report: RunReport, *, verbose: bool) -> Iterator[tuple[Text, int]]:
@@ -204,11 +200,11 @@ def _footer(report: RunReport, *, verbose: bool) -> Iterator[tuple[Text, int]]:
         yield from _blind(snapshot)
     for rule in snapshot.rules:
         if rule.status is RuleStatus.BROKEN:
-            yield Text(f"broken: {rule.rule}: {printable(rule.reason)}", style="red"), 2
+            yield Text(f"broken: {rule.rule}: {visible(rule.reason)}", style="red"), 2
     for note in report.notes:
-        yield Text(printable(note), style="dim"), 2
+        yield Text(visible(note), style="dim"), 2
     for problem in report.problems:
-        yield Text(f"problem: {printable(problem)}", style="yellow"), 2
+        yield Text(f"problem: {visible(problem)}", style="yellow"), 2
     yield from _channels(report)
 
 
@@ -219,4 +215,4 @@ def _channels(report: RunReport) -> Iterator[tuple[Text, int]]:
         if channel.problem or odd:
             skipped = ", ".join(f"{count} {reason}" for reason, count in odd.items())
             message = channel.problem or f"skipped {skipped}; first: {channel.first_bad}"
-            yield Text(f"{printable(channel.name)}: {printable(message)}", style="dim"), 2
+            yield Text(f"{visible(channel.name)}: {visible(message)}", style="dim"), 2

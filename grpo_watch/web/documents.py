@@ -21,8 +21,8 @@ from grpo_watch.metrics.daemon_snapshot import RunOverview
 from grpo_watch.report.blindness import blindness, coverage, coverage_line, headline
 from grpo_watch.report.evidence_words import evidence_words
 from grpo_watch.report.finding_json import in_full
-from grpo_watch.report.safe_text import plain
 from grpo_watch.report.shown_findings import ShownFinding, shown_findings, top_finding
+from grpo_watch.safe_text import plain
 from grpo_watch.web.assets import PACKED, SMALL, takes_gzip
 
 TOP = (

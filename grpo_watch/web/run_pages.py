@@ -11,7 +11,7 @@ from starlette.responses import Response
 from grpo_watch import __version__
 from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
-from grpo_watch.metrics.exposition import visible
+from grpo_watch.metrics.exposition import label_value
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.web.documents import answer, detail_document, rule_document
 from grpo_watch.web.run_detail_pages import batches_document, charts_document, weights_document
@@ -81,7 +81,7 @@ class RunPages:
         shown = self._watch.snapshot().shown
         run = next((run for run in shown if run.slug == slug), None)
         named = (
-            run for run in shown if slug in {run.snapshot.run, visible(run.snapshot.run)}
+            run for run in shown if slug in {run.snapshot.run, label_value(run.snapshot.run)}
         )  # as it is, or as a label
         run = run or next(named, None)
         if run is None:

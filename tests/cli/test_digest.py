@@ -180,7 +180,7 @@ def test_control_characters_in_names_do_not_reach_the_terminal(
 ) -> None:
     _, shown = text(capsys, save(tmp_path / "a", **{"w\x1b[31m\n[bold]": [1.0]}))
     assert "\x1b" not in shown
-    assert "w\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}[bold]" in shown
+    assert r"w\x1b[31m\n[bold]" in shown
 
 
 def test_torch_file_equals_the_same_weights_as_safetensors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

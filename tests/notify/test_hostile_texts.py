@@ -20,7 +20,7 @@ from grpo_watch.cli.logs import _Formatter
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
-from grpo_watch.metrics.exposition import Exporter, visible
+from grpo_watch.metrics.exposition import Exporter, label_value
 from grpo_watch.notify.alert_parts import annotations_of
 from grpo_watch.notify.receivers.apprise import AppriseReceiver, body_of
 from grpo_watch.notify.receivers.apprise_process import AppriseMessage, AppriseResult
@@ -133,7 +133,7 @@ def test_a_label_stays_in_its_label(odd: str, accept: str) -> None:
             for each in family.samples
             if "run" in each.labels
         }
-        assert runs == {visible(name)}  # and so nothing that a terminal would obey
+        assert runs == {label_value(name)}  # and so nothing that a terminal would obey
         return [one for one in found if one[0].startswith("grpo_") and "bucket" not in one[0]]
 
     assert samples(odd) == samples("plain")

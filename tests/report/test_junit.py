@@ -99,7 +99,7 @@ def test_a_broken_rule_is_an_error() -> None:
 
 def test_hostile_texts_are_text() -> None:
     root = parsed([a_hostile_report()])
-    assert root[0].get("name") == EVIL.replace("\x1b", "\\x1b").replace("\u202e", "\\x202e").replace("\x00", "\\x00")
+    assert root[0].get("name") == EVIL.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e").replace("\x00", "\\x00")
     assert {element.tag for element in root.iter()} <= {
         "testsuites", "testsuite", "properties", "property", "testcase", "failure", "error", "skipped", "system-out"
     }  # fmt: skip

@@ -81,7 +81,7 @@ def test_nothing_found() -> None:
         ("one # two - three", "one # two - three"),
         ("run `a|b` now", r"run `a\|b` now"),
         ("one ` tick", r"one \` tick"),
-        ("a\nb\x1b", r"a\\x0ab\\x1b"),
+        ("a\nb\x1b", r"a\\nb\\x1b"),
         ("", ""),
     ],
 )

@@ -107,7 +107,7 @@ def test_hostile_texts_are_text() -> None:
     assert set(hostile.tags) - set(harmless.tags) <= {"ul", "li", "td", "noscript"}
     assert [kind for kind, _ in hostile.blocks] == [kind for kind, _ in harmless.blocks]
     assert not [name for name, _ in hostile.loading if name != "href"]
-    shown = EVIL.replace("\x1b", "\\x1b").replace("\u202e", "\\x202e").replace("\x00", "\\x00")
+    shown = EVIL.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e").replace("\x00", "\\x00")
     assert shown in hostile.texts
     assert not {"\x1b", "\u202e", "\x00"} & set("".join(hostile.texts))
     ((_, data),) = [block for block in hostile.blocks if block[0] == "json"]

@@ -14,7 +14,7 @@ from grpo_watch.notify.alert_parts import ALIVE, Labels, annotations_of, labels_
 from grpo_watch.notify.notification import FIRING, NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.receiver_context import ReceiverContext, access_of
 from grpo_watch.notify.receivers.http import HttpAccess, HttpEndpoint
-from grpo_watch.report.safe_text import plain
+from grpo_watch.safe_text import plain
 
 REPEAT_SECONDS = 60.0
 """Alertmanager forgets alerts when it restarts; after this long it has them again."""

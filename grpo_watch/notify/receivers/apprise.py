@@ -24,7 +24,7 @@ from grpo_watch.notify.receivers.apprise_process import (
     service_of,
 )
 from grpo_watch.notify.receivers.http import ACCEPTED, FIXABLE_TRIES, outcome_of, seconds_of
-from grpo_watch.report.safe_text import clean
+from grpo_watch.safe_text import clean
 
 MAX_TITLE, MAX_BODY = 320, 1_700
 """Bytes: Discord takes 2,000 characters, WeCom's robots 2,048 bytes of text with the title."""

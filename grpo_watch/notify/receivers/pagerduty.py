@@ -15,7 +15,7 @@ from grpo_watch.notify.message_text import evidence_line, headline, sentence
 from grpo_watch.notify.notification import NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.receiver_context import ReceiverContext, authorities, readable
 from grpo_watch.notify.receivers.http import HeaderSecret, HttpAccess, HttpEndpoint
-from grpo_watch.report.safe_text import clean, plain
+from grpo_watch.safe_text import clean, plain
 
 EVENTS = "https://events.pagerduty.com/v2/enqueue"
 MAX_SUMMARY = 1_024

@@ -14,7 +14,7 @@ from grpo_watch.notify.message_text import evidence_line, headline, sentence, tr
 from grpo_watch.notify.notification import NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.receiver_context import ReceiverContext, address, authorities
 from grpo_watch.notify.receivers.http import HttpAccess, HttpEndpoint
-from grpo_watch.report.safe_text import clean
+from grpo_watch.safe_text import clean
 
 PACE_SECONDS = 1.0
 """Slack takes one message per second and webhook; more are answered with 429."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from grpo_watch.report.safe_text import plain
+from grpo_watch.safe_text import plain
 
 MOST_BYTES = 65_536
 """A file that is larger was not made here."""

@@ -16,7 +16,7 @@ from grpo_watch.notify.message_text import sentence
 from grpo_watch.notify.notification import NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.receiver_context import ReceiverContext, access_of, address, readable
 from grpo_watch.notify.receivers.http import HeaderSecret, HttpAccess, HttpEndpoint
-from grpo_watch.report.safe_text import plain
+from grpo_watch.safe_text import plain
 
 
 class WebhookReceiver:
