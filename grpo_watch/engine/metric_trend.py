@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from math import comb, sqrt
+from statistics import median
 
+from grpo_watch.engine.evidence import FLOAT_NOISE
 from grpo_watch.engine.long_mean import NOISE_FACTOR, lost
 from grpo_watch.engine.plain_sum import plain_sum
 
@@ -18,6 +21,20 @@ CHANCE = 0.01
 """Chance of so many rows without spread at which they are no sign: a demo on two completions a step has 4 of 5 such
 rows in a row while it learns (its usual share is 0.4)."""
 WHOLE = frozenset({0.0, 1.0})
+EDGE = 0.05
+"""Share of the run's own range of rewards that counts as its top or bottom."""
+
+
+def at_maximum(rewards: Sequence[float], lowest: float, highest: float) -> bool:
+    """Whether these rewards are a maximum: above 0, at the top of what the run has seen, and of 0…1 or without a dip.
+
+    A reward that never left its first value says nothing, and one that still rises has not reached it.
+    """
+    if not rewards or highest <= FLOAT_NOISE or highest - lowest <= FLOAT_NOISE:
+        return False
+    top = highest - EDGE * (highest - lowest)
+    known = abs(highest - 1.0) <= FLOAT_NOISE and lowest >= 0.0
+    return (median(rewards) if known else min(rewards)) >= top
 
 
 class MetricTrend:
@@ -151,6 +168,11 @@ class RewardTrend(NoisyTrend):
         else:
             self.same, self.same_before = 1, max(self.same, self.same_before)
         super().push(value)
+
+    @property
+    def solved(self) -> bool:
+        """Whether the newest rewards are a maximum, as of solved prompts."""
+        return self.mean is not None and at_maximum(self.newest, self.lowest, self.highest)
 
     @property
     def beyond_noise(self) -> float:

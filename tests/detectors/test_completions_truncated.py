@@ -79,6 +79,13 @@ def test_it_ends_ten_steps_after_the_last_breach() -> None:
     assert run.changes == [("firing", 10, "warning"), ("resolved", 20, "warning")]
 
 
+def test_a_solved_run_is_never_critical() -> None:
+    """All rewards are 1, which leaves no spread: that texts are cut then costs little."""
+    learned = rows(*[0.2] * 5, reward=0.4, silent=0.3)
+    run = Watched(RULE).feed_all(learned).feed_all(rows(*[1.0] * 30, reward=1.0, silent=1.0, start=6))
+    assert [severity for state, _, severity in run.changes if state == "firing"] == ["warning"]
+
+
 def test_more_cut_off_and_a_lost_reward_ask_for_a_smaller_share() -> None:
     """0.1 cut off, 0.6 from row 21 on: 0.4 as a mean of ten at row 26; the reward is lost as a mean of five before."""
 

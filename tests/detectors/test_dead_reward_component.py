@@ -56,6 +56,14 @@ def test_a_function_that_scored_later_is_no_fault_of_the_run() -> None:
     assert found.verdict is RunVerdict.HEALTHY
 
 
+def test_the_length_limit_is_no_reason_while_whole_completions_score_the_same() -> None:
+    """Half of the completions end by themselves and score what the others do; with nearly all cut, nobody knows."""
+    for cut, kind in ((0.5, None), (0.95, "cut off"), (1.0, "cut off")):
+        run = Watched(RULE)
+        run.feed_all(row(n, **{MEAN: 0.5, OTHER: n / 7, "completion_truncated_ratio": cut}) for n in range(1, 21))
+        assert run.said[-1].reading.evidence.get("kind") == kind
+
+
 def test_a_spread_is_life() -> None:
     """The mean stays, the completions differ; float noise is no spread."""
     assert fed([0.5] * 40, std=0.1).changes == []

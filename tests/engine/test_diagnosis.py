@@ -199,7 +199,8 @@ def test_a_cause_that_shows_in_checkpoints_may_come_long_after() -> None:
 
 def test_a_cause_that_began_before_wins_over_a_better_one_that_came_after() -> None:
     """Truncation explains lost spread better than a fallen reward does, unless it follows."""
-    effect = an_episode(first_step=20, fired_step=25)
+    unsolved = Reading(Verdict.BREACH, evidence={"kind": "unknown"})
+    effect = an_episode(first_step=20, fired_step=25, reading=unsolved)
     for began, cause in ((20, "completions-truncated"), (25, "reward-collapse")):
         found = reported(
             findings(

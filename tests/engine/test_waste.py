@@ -110,7 +110,11 @@ def test_a_cause_that_lets_learning_go_on_carries_the_cost_of_what_it_explains()
     """Truncation is no lost step; groups without spread since step 30, which it explains, are 70 of them."""
     top = a_finding(rule="completions-truncated", severity=WARNING, first_step=5)
     dead = a_finding(
-        rule="reward-variance-collapse", severity=WARNING, first_step=30, caused_by="completions-truncated"
+        rule="reward-variance-collapse",
+        severity=WARNING,
+        first_step=30,
+        caused_by="completions-truncated",
+        evidence={"kind": "cut off"},
     )
     assert [waste.steps if waste else None for waste in cost(a_run(), top, dead)] == [70, None]
 

@@ -17,7 +17,10 @@ def enough_rows(rows: int, batches: float, least: int) -> bool:
 
 @dataclass(slots=True)
 class Still:
-    """Since when a function has been constant, at which value, and its range so far."""
+    """Since when a function has been constant, at which value, and its range so far.
+
+    ``cut`` says whether nearly all completions of these rows were cut off.
+    """
 
     value: float
     first_step: int
@@ -25,6 +28,7 @@ class Still:
     lowest: float = float("inf")
     highest: float = float("-inf")
     fired: bool = False
+    cut: bool = True
 
     def restart(self, value: float, step: int) -> None:
         """The value changed."""

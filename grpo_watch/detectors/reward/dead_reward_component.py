@@ -14,10 +14,17 @@ from grpo_watch.engine.records import MetricRow, Reading, Scalar, Severity, Verd
 from grpo_watch.engine.reward_functions import RewardFunctionKeys
 
 
+CUT = "cut off"
+MOSTLY_CUT = 0.9
+"""Kind of a constant score of batches, nearly all of whose completions were cut off: with fewer, whole ones score the
+same, so the limit is no reason."""
+
+
 class DeadRewardComponent(Detector):
     """Counts generation rows in which the mean of a function does not change and its std is 0."""
 
     explained_by = ("non-finite-metric", "reward-collapse", "completions-truncated")
+    explained_only_as = MappingProxyType({"completions-truncated": (CUT,)})
     harmless_when_over = True
 
     needs = (("reward_function_mean",),)
@@ -44,22 +51,27 @@ class DeadRewardComponent(Detector):
             return SILENT
         readings: list[Reading] = []
         self.batches = self.per_row.count(run)
+        cut = (run.newest("completion_truncated_ratio") or 0.0) >= MOSTLY_CUT
         for key in scored:
-            self._follow(key, record, len(keys), readings)
+            self._follow(key, record, len(keys), readings, cut=cut)
         return readings or QUIET
 
-    def _follow(self, key: RewardFunctionKeys, row: MetricRow, functions: int, readings: list[Reading]) -> None:
+    def _follow(
+        self, key: RewardFunctionKeys, row: MetricRow, functions: int, readings: list[Reading], *, cut: bool
+    ) -> None:
         value, std = row.values[key.mean] or 0.0, row.values.get(key.std)
         known = self.still.get(key.name)
         if known is None:
             known = self.still[key.name] = Still(value, row.step, 0)
         if known.moves(value, std, self.tolerance):
             known.move(value, std, row.step)
+            known.cut = cut
             if known.fired:
                 known.fired = False
                 readings.append(Reading(Verdict.OK, key.name))
             return
         known.rows += 1
+        known.cut = known.cut and cut
         if known.fired or enough_rows(known.rows, self.batches, self.rows):
             known.fired = True
             readings.append(self._breach(key, known, functions))
@@ -72,6 +84,8 @@ class DeadRewardComponent(Detector):
         at = "highest" if wanted > 0.0 else "lowest"
         how = "never gave another value" if not ever else f"stays at its {at}" if solved else "has given better values"
         evidence: dict[str, Scalar] = {"value": known.value, "rows": known.rows, "functions": functions}
+        if known.cut:
+            evidence["kind"] = CUT
         return Reading(
             Verdict.BREACH,
             key.name,

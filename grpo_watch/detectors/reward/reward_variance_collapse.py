@@ -25,8 +25,14 @@ AGREES = frozenset(
 """Second signals which show that the groups are not merely solved."""
 REPEATED = 0.5
 """Share of copies inside groups from which copies explain the equal rewards."""
-ONLY_AS = MappingProxyType({"dead-reward-component": (ZeroStdKind.CONSTANT.value, ZeroStdKind.NEVER_SCORED.value)})
-"""A constant component explains only that all rewards are the same."""
+UNSOLVED = tuple(kind.value for kind in ZeroStdKind if kind is not ZeroStdKind.HIGHEST)
+ONLY_AS = MappingProxyType(
+    {
+        "dead-reward-component": (ZeroStdKind.CONSTANT.value, ZeroStdKind.NEVER_SCORED.value),
+        "completions-truncated": UNSOLVED,
+    }
+)
+"""A constant component explains only that all rewards are the same, and cut completions no reward at its maximum."""
 SMALL_GROUPS = LikelyCause(
     "Groups of {num_generations}: few samples are often all right or all wrong; 8 or more give a signal.",
     bounds={"num_generations": (2, 4)},
@@ -111,10 +117,11 @@ class RewardVarianceCollapse(Detector):
 
     def _breach(self, row: MetricRow, reward: float | None, since: int | None, run: RunView) -> Reading:
         mean = self.silent.shares.mean() or 0.0
-        agrees = frozenset() if run.trend.reward.gained() else run.trend.signs() & AGREES
         repeated = (run.trend.repeated.mean or 0.0) >= REPEATED
         dead, rewards = mean >= 1.0 - FLOAT_NOISE, tuple(self.rewards.values)
         reason = COPIES if repeated else why(row, rewards, self.lowest, self.highest, dead=dead)
+        learned = reason.kind is ZeroStdKind.HIGHEST or run.trend.reward.gained()
+        agrees = frozenset() if learned else run.trend.signs() & AGREES
         return Reading(
             Verdict.BREACH,
             value=mean,

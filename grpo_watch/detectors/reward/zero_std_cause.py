@@ -9,10 +9,8 @@ from typing import NamedTuple
 
 from grpo_watch.engine.evidence import FLOAT_NOISE
 from grpo_watch.engine.metric_names import split_label
+from grpo_watch.engine.metric_trend import EDGE, WIDTH, at_maximum
 from grpo_watch.engine.records import MetricRow
-
-EDGE = 0.05
-"""Share of the run's own range of rewards that counts as its top or bottom."""
 
 
 class ZeroStdKind(str, Enum):
@@ -58,7 +56,7 @@ LOWEST = ZeroStdCause(
 )
 NEVER_SCORED = ZeroStdCause(
     ZeroStdKind.NEVER_SCORED,
-    "every completion gets 0, so all are wrong or the function never scores",
+    "no completion scores above 0, so all are wrong or the function never scores",
     "Score a gold answer and nonsense with the reward functions: the scores must differ. If they do, use easier "
     "prompts, a warm start, or a graded reward.",
 )
@@ -76,6 +74,8 @@ def why(row: MetricRow, rewards: Sequence[float], lowest: float, highest: float,
     ``rewards`` are the mean rewards of the rows judged, the newest last; ``lowest`` and ``highest`` those that the run
     has seen; ``dead`` says that no group of these rows had a spread.
     """
+    if at_maximum(rewards[-WIDTH:], lowest, highest):
+        return UNKNOWN if _cancels(row) else HIGHEST
     if row.values.get("completion_truncated_ratio") == 1.0:
         return CUT
     spreads = [
@@ -88,8 +88,8 @@ def why(row: MetricRow, rewards: Sequence[float], lowest: float, highest: float,
     if not highest - lowest > FLOAT_NOISE:
         one = NEVER_SCORED if abs(usual) <= FLOAT_NOISE else CONSTANT
         return one if dead and not differ else UNKNOWN
-    if usual >= highest - EDGE * (highest - lowest):
-        return UNKNOWN if _cancels(row) else HIGHEST
+    if highest <= FLOAT_NOISE and dead and abs(usual) <= FLOAT_NOISE:
+        return NEVER_SCORED  # a penalty moved the mean now and then
     return LOWEST if usual <= lowest + EDGE * (highest - lowest) else UNKNOWN
 
 

@@ -127,7 +127,7 @@ class CompletionsTruncated(Detector):
         if trend.reward.fell(self.loss):
             return ", and the reward fell"
         silent = trend.silent.mean
-        if silent is not None and silent >= self.silent and not trend.reward.gained():
+        if silent is not None and silent >= self.silent and not (trend.reward.gained() or trend.reward.solved):
             return ", and the groups have no reward spread"
         if run.setting("mask_truncated_completions") is True:
             return ", and cut ones are left out of the loss (mask_truncated_completions)"
