@@ -13,7 +13,6 @@ from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Scalar, Severity, Verdict
 from grpo_watch.engine.reward_functions import RewardFunctionKeys
 
-
 CUT = "cut off"
 MOSTLY_CUT = 0.9
 """Kind of a constant score of batches, nearly all of whose completions were cut off: with fewer, whole ones score the
