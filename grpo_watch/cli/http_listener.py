@@ -36,8 +36,7 @@ class Protection:
 
     def warnings(self, *, loopback: bool) -> list[str]:
         """What the user should know; ``loopback``: only peers on this machine can connect."""
-        locked = self.keys.token is not None or self.keys.passwords is not None
-        return [PLAIN] if locked and self.tls is None and not loopback else []
+        return [PLAIN] if self.keys.token is not None and self.tls is None and not loopback else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +149,11 @@ def protection_of(web: Web) -> Protection:
     """The protection that these settings ask for.
 
     Raises:
-        ConfigError: a token, a password file, a certificate or a key can't be used.
+        ConfigError: a token, a certificate or a key can't be used.
     """
-    for file in (web.token_file, web.basic_auth_file):
-        if file is not None:
-            file.read()
-    keys = AccessKeys(web.token_file, web.basic_auth_file, web.tls_client_ca is not None)
+    if web.token_file is not None:
+        web.token_file.read()
+    keys = AccessKeys(web.token_file, web.tls_client_ca is not None)
     if web.tls_cert is None or web.tls_key is None:
         return Protection(keys, None)
     return Protection(keys, Certificates(web.tls_cert, web.tls_key, web.tls_client_ca).context())

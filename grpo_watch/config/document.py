@@ -104,11 +104,17 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def first_problem(
-    invalid: ValidationError, document: Document, error: type[LocatedError], known: Iterable[str], at: Path_ = ()
+    invalid: ValidationError,
+    document: Document,
+    error: type[LocatedError],
+    known: Iterable[str],
+    at: Path_ = (),
+    removed: Mapping[str, str] | None = None,
 ) -> LocatedError:
     """The first complaint of a pydantic model as one line with its place.
 
     ``known`` are the keys to suggest for an unknown one; ``at`` is where the model's value is in the document.
+    ``removed`` are keys and types that an earlier version had, with what to use instead.
     """
     problems = invalid.errors(include_url=False)
     problem = min(
@@ -118,9 +124,13 @@ def first_problem(
     path = _resolved((*at, *loc), document)
     if problem["type"] == "extra_forbidden":
         unknown = str(loc[-1])
+        if instead := (removed or {}).get(unknown):
+            return error(f"{unknown!r} was removed", document.place_of(path, key=True), instead)
         return error(f"unknown key {unknown!r}", document.place_of(path, key=True), nearest(unknown, known))
     if problem["type"] == "missing":
         return error(f"missing key {loc[-1]!r}", document.place_of(path))
+    if instead := (removed or {}).get(str(problem.get("ctx", {}).get("tag"))):
+        return error(f"type {problem['ctx']['tag']!r} was removed", document.place_of(path), instead)
     message = _NOT_A_MAPPING if problem["type"] == "model_type" else problem["msg"].removeprefix("Value error, ")
     name = ".".join(str(part) for part in path[len(at) :])
     return error(f"{name}: {message[:1].lower()}{message[1:]}" if name else message, document.place_of(path))

@@ -102,13 +102,12 @@ def _page(url: str) -> str:
 class Web(Model):
     """Who may open the status page and the API besides loopback peers.
 
-    With ``token_file`` or ``basic_auth_file`` every client needs a token or password, also on this machine; with
-    ``tls_client_ca`` every client, also of ``/metrics``, needs a certificate that this authority signed. ``url`` is
-    where people open the page, such as a proxy's address; empty: derived from where the daemon listens.
+    With ``token_file`` every client needs the token, also on this machine; with ``tls_client_ca`` every client, also of
+    ``/metrics``, needs a certificate that this authority signed. ``url`` is where people open the page, such as a
+    proxy's address; empty: derived from where the daemon listens.
     """
 
     token_file: Secret | None = None
-    basic_auth_file: Secret | None = None
     tls_cert: FilePath | None = None
     tls_key: Secret | None = None
     tls_client_ca: FilePath | None = None

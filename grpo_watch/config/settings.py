@@ -43,6 +43,11 @@ VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Variables that are read; lists are separated like PATH. Unknown ones are ignored on purpose: Kubernetes puts
 ``GRPO_WATCH_PORT`` and ``GRPO_WATCH_SERVICE_*`` into every pod next to a service called grpo-watch."""
 
+REMOVED: Mapping[str, str] = MappingProxyType(
+    {"basic_auth_file": "use token_file: the token is also the password of any user in a browser"}
+)
+"""Keys that an earlier version had, and what to use instead."""
+
 _LISTS = frozenset({("rules",), ("allow_roots",)})
 _SECTIONS = frozenset({"retention", "web", "privacy", "wandb"})
 _MODELS: tuple[type[BaseModel], ...] = (
@@ -175,7 +180,7 @@ def _from_file(file: Path) -> tuple[Settings, dict[str, str]]:
     try:
         settings = Settings.model_validate(value, context={"folder": file.parent})
     except ValidationError as invalid:
-        raise first_problem(invalid, document, ConfigError, _KEYS) from None
+        raise first_problem(invalid, document, ConfigError, _KEYS, removed=REMOVED) from None
     return settings, dict(_file_origins(value, document))
 
 

@@ -82,7 +82,7 @@ def make_app(  # noqa: PLR0913  what it is connected to
         reports: makes reports of runs; None: this daemon does not.
         metrics: whether it serves ``/metrics``; else they are served elsewhere.
     """
-    guard = Guard(keys or AccessKeys(), allowed_hosts, time.monotonic)
+    guard = Guard(keys or AccessKeys(), allowed_hosts)
     register_url_convertor("run", _RunName())
     site, runs = _Site(watch, clock), RunPages(watch, clock)
     reported = ReportPages(watch, reports, clock)
@@ -114,7 +114,7 @@ def make_metrics_app(
     watch: DaemonView, clock: Callable[[], float], allowed_hosts: Iterable[str] = (), *, loopback: bool = False
 ) -> ASGIApp:
     """The application of an address that serves ``/metrics`` and the health endpoints only; see ``make_app``."""
-    guard = Guard(AccessKeys(), allowed_hosts, time.monotonic) if loopback else None
+    guard = Guard(AccessKeys(), allowed_hosts) if loopback else None
     routes = [
         Route(path, endpoint) for path, endpoint in _for_machines(watch, Exporter(watch.snapshot, clock), guard).items()
     ]
@@ -207,7 +207,7 @@ class _Site:
 
 def _guarded(endpoint: Endpoint, guard: Guard) -> Endpoint:
     async def answered(request: Request) -> Response:
-        refused = await guard.refusal(request)
+        refused = guard.refusal(request)
         response = refused if refused is not None else await endpoint(request)
         _note(request, response)
         return response
@@ -217,9 +217,8 @@ def _guarded(endpoint: Endpoint, guard: Guard) -> Endpoint:
 
 def _note(request: Request, response: Response) -> None:
     """Say at info level who opened the page or the API; a query may hold what somebody looks for, and is left out."""
-    user = getattr(request.state, "user", "")
     fields = {"peer": request.client.host if request.client else "", "method": request.method}
-    fields |= {"path": request.url.path, "status": str(response.status_code), **({"user": user} if user else {})}
+    fields |= {"path": request.url.path, "status": str(response.status_code)}
     log.info("request", extra={"fields": fields})
 
 
@@ -237,7 +236,7 @@ class _RunName(Convertor[str]):
 
 def _named(endpoint: Endpoint, guard: Guard) -> Endpoint:
     async def answered(request: Request) -> Response:
-        refused = guard.stranger(request)
+        refused = guard.refuse_unknown_host(request)
         return refused if refused is not None else await endpoint(request)
 
     return answered

@@ -9,8 +9,12 @@ import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from grpo_watch.web.listener import PATIENCE, Listener
-
+MAX_CONNECTIONS = 128
+"""At once. A further one takes the place of the oldest."""
+BACKLOG = 64
+"""Connections that the kernel completes before they are accepted; they cost no descriptor."""
+PATIENCE = 10.0
+"""Seconds in which a connection must have asked something new and taken the answer."""
 MAX_HEAD = 16_384
 """Bytes of a request's line and headers."""
 _REFUSED = b"requests have no body here\n"
@@ -22,25 +26,30 @@ class SlowClientLimit(H11Protocol):
     """Ends a connection that drips its request, or does not read its answer; answers non-HTTP with our headers.
 
     Args:
-        listener: counts the connections.
+        connections: those of one server, the oldest first.
         options: uvicorn's own.
     """
 
     patience = PATIENCE
 
-    def __init__(self, listener: Listener, **options: Any) -> None:
+    def __init__(self, connections: dict[SlowClientLimit, None], **options: Any) -> None:
         super().__init__(**options)
-        self._listener = listener
+        self._open = connections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Start to look."""
+        """Start to look; where there are too many connections, end the oldest, so that silent ones keep nobody out."""
         super().connection_made(transport)
-        self._listener.admit(transport, self)
+        self._open[self] = None
+        if len(self._open) > MAX_CONNECTIONS:
+            oldest = next((each for each in self._open if not each.streams()), self)
+            del self._open[oldest]
+            oldest.transport.abort()
         self._seen: Any = None
         self._look_again = self.loop.call_later(self.patience, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop looking."""
+        self._open.pop(self, None)
         self._look_again.cancel()
         super().connection_lost(exc)
 
@@ -55,10 +64,6 @@ class SlowClientLimit(H11Protocol):
         """Whether the answer under way is one that lasts (``web/events.py`` bounds their number and time)."""
         scope = getattr(self.cycle, "scope", {})
         return bool(scope.get("state", {}).get("stream")) and not self.cycle.response_complete
-
-    def leave(self) -> None:
-        """End the connection at once."""
-        self.transport.abort()
 
     def _look(self) -> None:
         """The same request as the last time, or still none: idle connections are closed earlier by uvicorn itself."""

@@ -12,8 +12,7 @@ from typing import Any
 import uvicorn
 
 from grpo_watch.errors import UsageError
-from grpo_watch.web.limits import MAX_HEAD, SlowClientLimit
-from grpo_watch.web.listener import BACKLOG, Listener
+from grpo_watch.web.limits import BACKLOG, MAX_HEAD, SlowClientLimit
 
 STOP_SECONDS = 2
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -30,14 +29,14 @@ SECURITY_HEADERS: Mapping[str, str] = {
 }
 
 
-def bind(host: str, port: int, option: str = "--listen") -> Listener:
-    """A listening socket that bounds its connections; port 0 takes a free one. ``option`` is named in the error.
+def bind(host: str, port: int, option: str = "--listen") -> socket.socket:
+    """A listening socket; port 0 takes a free one. ``option`` is named in the error.
 
     Raises:
         UsageError: the address is taken, not of this machine, or not allowed.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = Listener(family)
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
@@ -68,7 +67,7 @@ class Server:
     def __init__(
         self,
         app: Any,
-        listener: Listener,
+        listener: socket.socket,
         tls: ssl.SSLContext | None = None,
         stopping: threading.Event | None = None,
         name: str = "http",
@@ -79,7 +78,7 @@ class Server:
             log_level="error",  # what a client sends is no warning
             access_log=False,
             lifespan="off",
-            http=partial(SlowClientLimit, listener),  # type: ignore[arg-type]  # what makes one does as well as its class
+            http=partial(SlowClientLimit, {}),  # type: ignore[arg-type]  # what makes one does as well as its class
             ws="none",
             loop="asyncio",
             server_header=False,

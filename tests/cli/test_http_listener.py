@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from grpo_watch.cli.http_listener import NO_LINK, HttpListener, hosts_of
 from grpo_watch.config.schema import Settings
 from grpo_watch.errors import UsageError
-from grpo_watch.web.listener import MAX_CONNECTIONS
+from grpo_watch.web.limits import MAX_CONNECTIONS
 from tests.support.receiving import secret_file
 from tests.web.test_app import Fake
-from tests.web.test_listener import connected, ended, opened
+from tests.web.test_limits import connected, ended, opened
 from tests.web.test_tls import AUTHORITY, issue
 
 

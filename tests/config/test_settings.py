@@ -124,6 +124,7 @@ def test_variables_that_kubernetes_sets_are_ignored(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("listen:", "listn:", "8:1: unknown key 'listn' (did you mean listen?)"),
+        ("listen:", "basic_auth_file:", "8:1: 'basic_auth_file' was removed (use token_file: "),
         ("webhook_url_file", "webhook_url", "15:19: unknown key 'webhook_url' (did you mean webhook_url_file?)"),
         ("path: runs/*", "pth: runs/*", "2:5: unknown key 'pth' (did you mean path?)"),
         ("beta:", "bta:", "5:15: runs.0.settings: unknown setting 'bta' (did you mean beta?)"),

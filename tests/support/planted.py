@@ -14,7 +14,6 @@ from pathlib import Path
 
 import trustme
 
-from grpo_watch.web.passwords import line_for
 from tests.support.bundles import unpack
 from tests.support.receiving import Answer, Receiving, receiving, secret_file
 from tests.support.wandb_server import Fault, ServedRun, WandbServer, served
@@ -23,7 +22,7 @@ FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 CRASHED = "trl-1.16.0-19-crash-resume"
 NAMES = (
     *("slack", "hmac", "header", "user", "query", "urlfile", "gateway", "gatewayuser", "alerts", "apprise", "ping"),
-    *("pager", "token", "password", "proxy", "args", "resolved", "config", "printed", "shell", "model", "address"),
+    *("pager", "token", "proxy", "args", "resolved", "config", "printed", "shell", "model", "address"),
     *("asked", "bearer", "launch", "env"),
 )
 SECRETS = {name: f"planted{name}5e1f0000" for name in NAMES}
@@ -217,7 +216,7 @@ def _receivers(folder: Path, servers: Mapping[str, Receiving]) -> list[dict[str,
 
 
 def _locked(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Every way to lock the page, and what of that is secret: a line of the private key, and of the password's hash."""
+    """Every way to lock the page, and what of that is secret: a line of the private key."""
 
     def kept(name: str, text: str) -> str:
         return str(secret_file(folder / "secrets" / name, text))
@@ -227,11 +226,9 @@ def _locked(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
     authority.cert_pem.write_to_path(folder / "ca.pem")
     (folder / "cert.pem").write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
     key = made.private_key_pem.bytes().decode()
-    users = line_for("ada", SECRETS["password"])
     web = {
         "token_file": kept("token", SECRETS["token"]),
-        "basic_auth_file": kept("users", users),
         "tls_cert": str(folder / "cert.pem"),
         "tls_key": kept("key.pem", key),
     }
-    return web, {"key": key.splitlines()[1], "hash": users.rpartition(":")[2]}
+    return web, {"key": key.splitlines()[1]}

@@ -22,8 +22,7 @@ from grpo_watch.web.access import AccessKeys
 from grpo_watch.web.app import make_app
 from grpo_watch.web.change_counter import ChangeCounter
 from grpo_watch.web.events import STREAMS
-from grpo_watch.web.limits import SlowClientLimit
-from grpo_watch.web.listener import MAX_CONNECTIONS
+from grpo_watch.web.limits import MAX_CONNECTIONS, SlowClientLimit
 from grpo_watch.web.server import Server, address, bind
 from tests.support.bundles import unpack
 from tests.support.process import until, watching
