@@ -48,7 +48,7 @@ BEGINNING: tuple[Item, ...] = (
 def pipeline_seconds(folder: Path) -> float:
     """Seconds from the first byte read to the last transition, everything imported and opened before."""
     found = Discoverer().discover(folder)[0]
-    pipeline = Pipeline(load_rules([]), catalogue())
+    pipeline = Pipeline(RUN, load_rules([]), catalogue())
     opened = open_run(found, pipeline)
     start = time.perf_counter()
     for _ in replay(opened, pipeline, Tick(0.0, live=False)):
@@ -76,9 +76,9 @@ def raw_rows(count: int) -> Iterator[RawRow]:
 
 def watching() -> Pipeline:
     """A pipeline with the shipped rules that knows the run's settings."""
-    pipeline = Pipeline(load_rules([]), catalogue())
+    pipeline = Pipeline(RUN, load_rules([]), catalogue())
     for item in BEGINNING:
-        pipeline.feed(RUN, item)
+        pipeline.feed(item)
     return pipeline
 
 
@@ -95,27 +95,27 @@ def by_tenth(count: int) -> list[float]:
     while chunk := list(islice(source, max(1, count // 10))):
         start = time.process_time()
         for row in chunk:
-            pipeline.feed(RUN, row)
+            pipeline.feed(row)
         costs.append(1e6 * (time.process_time() - start) / len(chunk))
     return costs
 
 
 def rules_alone(count: int) -> float:
     """Microseconds of this process per row of the full pack: rows that are normalised already, engine and rules."""
-    engine, made = Engine(load_rules([]), catalogue()), list(records(count))
+    engine, made = Engine(RUN, load_rules([]), catalogue()), list(records(count))
     start = time.process_time()
     for record in made:
-        engine.feed(RUN, record)
+        engine.feed(record)
     return 1e6 * (time.process_time() - start) / count
 
 
 def by_rule(count: int) -> Counter[str]:
     """Microseconds per row of each rule that is awake; about 0.1 of each is the clock's."""
-    engine, cost = Engine(load_rules([]), catalogue()), Counter[str]()
-    state = engine.run(RUN)
+    engine, cost = Engine(RUN, load_rules([]), catalogue()), Counter[str]()
+    state = engine.state
     for record in records(count):
         if not isinstance(record, MetricRow):
-            engine.feed(RUN, record)
+            engine.feed(record)
             continue
         start = time.perf_counter()
         state.take_row(record)

@@ -21,13 +21,13 @@ from grpo_watch.sources.discovery.discover import Discoverer
 def snapshots(entry: Path) -> Iterator[tuple[RunSnapshot, float]]:
     """Each run of an entry as it ended, with the hours that its own step times add up to (0: it logs none)."""
     for found in Discoverer().discover(entry):
-        pipeline = Pipeline(load_rules([]), catalogue())
+        pipeline = Pipeline(found.name, load_rules([]), catalogue())
         opened = open_run(found, pipeline)
         for _ in replay(opened, pipeline, Tick(0.0, live=False, state=EndState.ENDED)):
             pass
         opened.close()
-        picture = pipeline.snapshot(opened.name)
-        seconds = pipeline.state(opened.name).pace.median() or picture.values.get("step_seconds_average") or 0.0
+        picture = pipeline.snapshot()
+        seconds = pipeline.state.pace.median() or picture.values.get("step_seconds_average") or 0.0
         yield picture, seconds * picture.step / 3600.0
 
 

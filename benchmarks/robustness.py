@@ -64,10 +64,10 @@ def shipped() -> tuple[Sequence[Rule], Mapping[str, type[Detector]]]:
 
 def judge(run: SyntheticRun) -> RunSnapshot:
     """The snapshot of a run once all its items went through the pipeline."""
-    pipeline = Pipeline(*shipped())
+    pipeline = Pipeline("run", *shipped())
     for item in run.items:
-        pipeline.feed("run", item)
-    return pipeline.snapshot("run")
+        pipeline.feed(item)
+    return pipeline.snapshot()
 
 
 def outcome(kind: str, seed: int) -> Outcome:

@@ -38,10 +38,10 @@ def thresholds() -> tuple[Rule, ...]:
 
 def fired(run: SyntheticRun) -> frozenset[str]:
     """The thresholds that fired at any time of the run."""
-    pipeline = Pipeline(thresholds(), {})
+    pipeline = Pipeline("run", thresholds(), {})
     for item in run.items:
-        pipeline.feed("run", item)
-    return frozenset(found.rule for found in pipeline.snapshot("run").findings)
+        pipeline.feed(item)
+    return frozenset(found.rule for found in pipeline.snapshot().findings)
 
 
 def report(calm: int, per_kind: int) -> Iterator[str]:

@@ -7,19 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.config.entries import entry_for
 from grpo_watch.config.schema import Settings
 from grpo_watch.engine.records import Scalar, Tick
 from grpo_watch.engine.rule import Rule
-from grpo_watch.pipeline.offline import replay
-from grpo_watch.pipeline.open_run import KINDS, open_run
+from grpo_watch.pipeline.offline import read_run
 from grpo_watch.pipeline.pipeline import Pipeline
-from grpo_watch.pipeline.unused_columns import unused
 from grpo_watch.report.check_document import ChannelReport, RunReport
 from grpo_watch.report.flapping import joined
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import FoundRun
-from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 if TYPE_CHECKING:
     from grpo_watch.report.series import Series
@@ -42,40 +38,30 @@ class CheckSetup:
 
 def check_run(setup: CheckSetup, found: FoundRun, readers: Submit | None = None) -> RunReport:
     """Replay a run and report on it. ``readers``: see ``children.process_pool.crew``."""
-    entry = entry_for(found.root, setup.settings.runs, found.files, found.remote)
-    known = {**(entry.settings if entry else {}), **setup.overrides}
-    columns = entry.columns if entry else None
     series = _series() if setup.recording else None
     observe = series.observe if series is not None else None
-    pipeline = Pipeline(setup.rules, catalogue(), entry.labels if entry else {}, observe)
-    examples = KeptTexts(setup.settings.privacy.examples)
-    opened = open_run(found, pipeline, known, crew=readers, examples=examples, columns=columns)
-    try:
-        for _ in replay(opened, pipeline, setup.tick):
-            pass
-        channels = tuple(
-            ChannelReport(
-                name=source.name,
-                kind=source.what,
-                records=source.stats.records,
-                skipped={reason.value: count for reason, count in source.stats.skipped.items()},
-                first_bad=source.stats.first_bad,
-                problem=source.stats.problem,
-            )
-            for source in opened.sources
+    read = read_run(
+        found, setup.rules, catalogue(), setup.tick, setup.settings, setup.overrides, crew=readers, observe=observe
+    )
+    channels = tuple(
+        ChannelReport(
+            name=source.name,
+            kind=source.what,
+            records=source.stats.records,
+            skipped={reason.value: count for reason, count in source.stats.skipped.items()},
+            first_bad=source.stats.first_bad,
+            problem=source.stats.problem,
         )
-    finally:
-        opened.close()
-    noted = pipeline.channels(found.name)
-    rows = [channel.what for channel in found.channels if channel.what in KINDS]
-    notes = (noted.contradiction, *unused(columns, noted.unused_columns, rows))
-    report = RunReport(joined(pipeline.snapshot(found.name)), channels, found.problems, tuple(filter(None, notes)))
+        for source in read.sources
+    )
+    notes = (read.pipeline.channels.contradiction, *read.unused_columns)
+    report = RunReport(joined(read.pipeline.snapshot()), channels, found.problems, tuple(filter(None, notes)))
     return replace(report, series=series)
 
 
 def failed_run(setup: CheckSetup, name: str, message: str) -> RunReport:
     """The report on a run that could not be checked: not evaluable, with the reason as a problem."""
-    snapshot = Pipeline(setup.rules, catalogue()).snapshot(name)
+    snapshot = Pipeline(name, setup.rules, catalogue()).snapshot()
     return RunReport(snapshot, problems=(f"could not be checked: {message}",))
 
 

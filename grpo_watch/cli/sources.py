@@ -18,7 +18,6 @@ from rich.text import Text
 from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.options import columns
 from grpo_watch.cli.wandb_setup import discovering, local_paths
-from grpo_watch.config.entries import entry_for
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.engine.judgement import guessed_lines
@@ -28,10 +27,7 @@ from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import UsageError
 from grpo_watch.mounts import network_type
-from grpo_watch.pipeline.offline import replay
-from grpo_watch.pipeline.open_run import KINDS, open_run
-from grpo_watch.pipeline.pipeline import Pipeline
-from grpo_watch.pipeline.unused_columns import unused
+from grpo_watch.pipeline.offline import read_run
 from grpo_watch.report.check_document import blind
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.safe_text import strict, visible
@@ -106,30 +102,18 @@ def sources_command(
 
 def examine(found: FoundRun, chosen: Settings, overrides: Mapping[str, Scalar], rules: Sequence[Rule]) -> ExaminedRun:
     """Read a run once, as ``check`` does with the same settings, and keep what its channels gave."""
-    entry = entry_for(found.root, chosen.runs, found.files, found.remote)
-    pipeline = Pipeline(rules, catalogue(), entry.labels if entry else {})
-    settings = {**(entry.settings if entry else {}), **overrides}
-    columns = entry.columns if entry else None
-    rows = [channel.what for channel in found.channels if channel.what in KINDS]
-    opened = open_run(found, pipeline, settings, columns=columns)
-    for _ in replay(opened, pipeline, Tick(time.time(), live=False)):
-        pass
-    stats = {source.name: source.stats for source in opened.sources}
-    opened.close()
-    channels = pipeline.channels(found.name)
-    notes = tuple(
-        filter(
-            None,
-            [
-                channels.contradiction,
-                channels.overlap,
-                _network(found),
-                *_unread(found, channels.given),
-                *unused(columns, channels.unused_columns, rows),
-            ],
-        )
+    read = read_run(found, rules, catalogue(), Tick(time.time(), live=False), chosen, overrides)
+    channels = read.pipeline.channels
+    notes = (
+        channels.contradiction,
+        channels.overlap,
+        _network(found),
+        *_unread(found, channels.given),
+        *read.unused_columns,
     )
-    return ExaminedRun(found, pipeline.snapshot(found.name), stats, tuple(channels.unknown_keys), notes)
+    stats = {source.name: source.stats for source in read.sources}
+    shown = tuple(filter(None, notes))
+    return ExaminedRun(found, read.pipeline.snapshot(), stats, tuple(channels.unknown_keys), shown)
 
 
 def _network(found: FoundRun) -> str:

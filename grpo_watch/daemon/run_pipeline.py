@@ -101,7 +101,7 @@ class RunPipeline:
     def __init__(self, name: str, rules: RuleSet, labels: Mapping[str, str], now: float, *, backlog: bool) -> None:
         self.name = name
         self._recorder = RunDetailRecorder()
-        self._pipeline = Pipeline(rules.rules, rules.detectors, labels, self._recorder.observe)
+        self._pipeline = Pipeline(name, rules.rules, rules.detectors, labels, self._recorder.observe)
         self._end = RunEnd()
         self.failures = 0
         self.announced: list[Item] = []
@@ -115,17 +115,17 @@ class RunPipeline:
     @property
     def state(self) -> RunState:
         """The run as the engine sees it."""
-        return self._pipeline.state(self.name)
+        return self._pipeline.state
 
     @property
     def conflicts(self) -> Mapping[str, int]:
         """How many values of each channel contradict a better channel's."""
-        return self._pipeline.channels(self.name).conflicts
+        return self._pipeline.channels.conflicts
 
     @property
     def detail(self) -> RunDetail:
         """What the run's page shows beyond the snapshot; any thread may ask."""
-        return replace(self._recorder.detail(), keys=self._pipeline.own_keys(self.name))
+        return replace(self._recorder.detail(), keys=self._pipeline.own_keys)
 
     @property
     def sparks(self) -> Mapping[str, Sparkline]:
@@ -179,11 +179,11 @@ class RunPipeline:
 
     def trusts(self, channel: str) -> bool:
         """Whether a channel may give rows: not where it contradicts the others as another job's would."""
-        return self._pipeline.trusts(self.name, channel)
+        return self._pipeline.trusts(channel)
 
     def elect(self, now: float, *, ended: bool = False) -> None:
         """Elect other channels as long as that is due at ``now`` (Unix seconds), or as the run has ended."""
-        for _, election in self._pipeline.elections(now, ended=ended):
+        for election in self._pipeline.elections(now, ended=ended):
             self.feed(election)
 
     def tick(self, tick: Tick, *, ended: bool = False) -> None:
@@ -195,7 +195,7 @@ class RunPipeline:
         """Take an item; one that raises is passed over."""
         before = moved_by_time(self.state) if isinstance(item, Tick) else None
         try:
-            transitions = self._pipeline.feed(self.name, item)
+            transitions = self._pipeline.feed(item)
         except Exception:  # one odd item must not end the watch of all runs
             self.failures += 1
             self._changes += 1
@@ -210,12 +210,12 @@ class RunPipeline:
     def feed_event(self, event: RunEvent) -> None:
         """Take an event that is not stored; the transitions that it causes are."""
         self._changes += 1
-        self._collect(self._pipeline.feed(self.name, event))
+        self._collect(self._pipeline.feed(event))
 
     def rebuild(self, item: Item) -> None:
         """Take an item that is stored; the transitions that it causes are stored, too."""
         self._changes += 1
-        self._pipeline.feed(self.name, item)
+        self._pipeline.feed(item)
         self._note(item)
 
     def settle(self, loaded: Mapping[Key, Alert], fingerprints: Mapping[str, str]) -> None:
@@ -255,7 +255,7 @@ class RunPipeline:
         """
         now = (self._changes, self.state.refused)
         if self._snapshot is None or now != self._shown:
-            self._shown, snapshot = now, self._pipeline.snapshot(self.name, self._views)
+            self._shown, snapshot = now, self._pipeline.snapshot(self._views)
             if snapshot != self._snapshot:
                 self._snapshot = snapshot
         return self._snapshot

@@ -121,7 +121,7 @@ class RunReader:
         fresh = tuple(channel for channel in self.found.channels if channel.name not in known)
         fresh = tuple(channel for channel in fresh if not self._parts.holds(channel, self._cursors()))
         if known and not fresh:
-            pipeline.state(self._name).refused = unread_evidence(self.found)
+            pipeline.state.refused = unread_evidence(self.found)
             return ()
         opened = open_run(
             replace(self.found, name=self._name, channels=fresh),
@@ -133,7 +133,7 @@ class RunReader:
             columns=self._options.columns,
             care=self._options.care,
         )
-        pipeline.state(self._name).refused = unread_evidence(self.found)  # of all channels, not of the fresh ones only
+        pipeline.state.refused = unread_evidence(self.found)  # of all channels, not of the fresh ones only
         for source in opened.sources:
             source.source = GuardedSource(source.source)
         self._opened.sources = sorted([*self._opened.sources, *opened.sources], key=_reading_order)

@@ -25,60 +25,45 @@ from grpo_watch.engine.run_state import RunState
 
 
 class Engine:
-    """All runs under one set of rules.
+    """One run under some rules.
 
-    ``feed`` takes one record of one run and returns the transitions it caused, in rule order. Nothing else changes
-    state, so that the same records in the same order give the same transitions. ``labels`` are the user's, of all runs
-    of this engine.
+    ``feed`` takes one record and returns the transitions it caused, in rule order. Nothing else changes ``state``, so
+    that the same records in the same order give the same transitions. ``labels`` are the user's, of the run.
     """
 
     def __init__(
         self,
+        run: str,
         rules: Sequence[Rule],
         detectors: Mapping[str, type[Detector]],
-        *,
         labels: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.rules = tuple(rule for rule in rules if rule.anywhere)
-        self.detectors = detectors
-        self._labels = labels
+        self._detectors, self._labels = detectors, labels
         self._varied = any(rule.overrides for rule in self.rules)
-        self.runs: dict[str, RunState] = {}
+        self.state = RunState(run, ())
+        self._choose_rules()
 
-    def run(self, name: str) -> RunState:
-        """The state of a run, begun on first sight."""
-        state = self.runs.get(name)
-        if state is None:
-            state = RunState(name, ())
-            self._choose_rules(state)
-            self.runs[name] = state
-        return state
-
-    def feed(self, run: str, record: Record) -> list[Transition]:
+    def feed(self, record: Record) -> list[Transition]:
         """Judge one record by every rule that reads its type."""
-        state = self.runs.get(run) or self.run(run)
-        step = self._account(state, record)
-        return self._judge(state, record, step, state.readers(record))
-
-    def _judge(self, state: RunState, record: Record, step: int, monitors: Sequence[Monitor]) -> list[Transition]:
-        found: list[Transition] = []
-        for monitor in monitors:
+        state, found = self.state, list[Transition]()
+        step = self._account(record)
+        for monitor in state.readers(record):
             changes = monitor.observe(record, state, step)
             if changes:
                 found += changes
             elif changes is None:
-                found += self._report_broken(state, monitor, step)
+                broken = RunEvent(monitor.rule.name, EventKind.RULE_BROKEN, step, monitor.broken or "")
+                found += self.feed(broken)
         return found
 
-    def _report_broken(self, state: RunState, monitor: Monitor, step: int) -> list[Transition]:
-        return self.feed(state.run, RunEvent(monitor.rule.name, EventKind.RULE_BROKEN, step, monitor.broken or ""))
-
-    def _choose_rules(self, state: RunState) -> None:
+    def _choose_rules(self) -> None:
         """Put in force what the overlays say of this run; called again when its framework becomes known.
 
         A rule that changes then begins with new windows. One that is switched off then is dropped, unless it has
         alerts: it stays, as it was, for as long as the run is watched.
         """
+        state = self.state
         known = {monitor.rule.name: monitor for monitor in state.monitors}
         chosen = []
         for original in self.rules:
@@ -86,11 +71,12 @@ class Engine:
             if monitor is not None and (monitor.rule == rule or (not rule.enabled and monitor.alerts)):
                 chosen.append(monitor)
             elif rule.enabled:
-                chosen.append(monitor.adopt(rule) if monitor is not None else Monitor(rule, self.detectors))
+                chosen.append(monitor.adopt(rule) if monitor is not None else Monitor(rule, self._detectors))
         state.watch_by(tuple(chosen))
 
-    def _account(self, state: RunState, record: Record) -> int:
+    def _account(self, record: Record) -> int:
         """Take what the record says of the run itself; returns the step that its readings belong to."""
+        state = self.state
         if isinstance(record, MetricRow):
             if record.stream is Stream.TRAIN:
                 state.take_row(record)
@@ -99,7 +85,7 @@ class Engine:
             before = state.framework
             state.take_config(record)
             if state.framework != before and self._varied:
-                self._choose_rules(state)
+                self._choose_rules()
         elif isinstance(record, Progress):
             state.take_progress(record)
         elif isinstance(record, Tick):

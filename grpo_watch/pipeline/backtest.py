@@ -10,10 +10,7 @@ from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Tick
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.rule_views import RuleStatus
-from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.pipeline.offline import replay
-from grpo_watch.pipeline.open_run import open_run
-from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.pipeline.offline import read_run
 from grpo_watch.sources.discovery.discover import FoundRun
 
 
@@ -43,7 +40,7 @@ def backtest(
         now: Unix seconds of the final tick.
     """
     for found in runs:
-        snapshot = _replayed(found, rules, detectors, now)
+        snapshot = read_run(found, rules, detectors, Tick(now, live=False)).pipeline.snapshot()
         for view in snapshot.rules:
             yield ReplayedRule(
                 rule=view.rule,
@@ -53,16 +50,3 @@ def backtest(
                 blind=view.reason if view.status is RuleStatus.BLIND else "",
                 broken=view.reason if view.status is RuleStatus.BROKEN else "",
             )
-
-
-def _replayed(
-    found: FoundRun, rules: Sequence[Rule], detectors: Mapping[str, type[Detector]], now: float
-) -> RunSnapshot:
-    pipeline = Pipeline(rules, detectors)
-    opened = open_run(found, pipeline)
-    try:
-        for _ in replay(opened, pipeline, Tick(now, live=False)):
-            pass
-    finally:
-        opened.close()
-    return pipeline.snapshot(found.name)

@@ -1,27 +1,101 @@
-"""The offline driver: reads all channels of a run to their end, in step order, through the pipeline."""
+"""The offline driver: opens a run and reads all its channels to their end, in step order, through its pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from grpo_watch.engine.records import Activity, Item, Tick, Transition
+from grpo_watch.config.entries import entry_for
+from grpo_watch.config.schema import Settings
+from grpo_watch.engine.detector import Detector
+from grpo_watch.engine.records import Activity, Item, Record, Scalar, Tick, Transition
+from grpo_watch.engine.rule import Rule
 from grpo_watch.pipeline.channel_merge import ChannelMerge
 from grpo_watch.pipeline.channel_reading import ReadToEnd
-from grpo_watch.pipeline.open_run import OpenedRun
+from grpo_watch.pipeline.open_run import KINDS, STEP, OpenedRun, OpenedSource, open_run
 from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.sources.deferred import Submit
+from grpo_watch.sources.discovery.discover import FoundRun
+from grpo_watch.sources.excerpt_privacy import KeptTexts
+
+NAMES_ITS_STEP = frozenset(
+    {"metrics jsonl", "metrics table", "metrics jsonl, several lines per step", "wandb offline", "trackio"}
+)
+"""Channels whose step may be named; the others number their rows themselves."""
+
+
+@dataclass(frozen=True)
+class ReadRun:
+    """A run that was read to its end; its sources are closed.
+
+    ``unused_columns`` has one line for each column that the user explained without effect, so that a spelling mistake
+    shows.
+    """
+
+    pipeline: Pipeline
+    sources: Sequence[OpenedSource]
+    unused_columns: Sequence[str]
+
+
+def read_run(  # noqa: PLR0913  all that a run is read with
+    found: FoundRun,
+    rules: Sequence[Rule],
+    detectors: Mapping[str, type[Detector]],
+    tick: Tick,
+    settings: Settings | None = None,
+    overrides: Mapping[str, Scalar] | None = None,
+    *,
+    crew: Submit | None = None,
+    observe: Callable[[Record], None] | None = None,
+) -> ReadRun:
+    """Read a whole run.
+
+    Args:
+        found: what discovery found.
+        rules: the rules to judge by.
+        detectors: the catalogue.
+        tick: ends the run.
+        settings: the user's, whose entry for the run counts.
+        overrides: ``--set``; they win over that entry.
+        crew: reads dumped completions in several processes (see ``children.process_pool``).
+        observe: called with every record before it is judged.
+    """
+    chosen = settings or Settings()
+    entry = entry_for(found.root, chosen.runs, found.files, found.remote)
+    columns = entry.columns if entry else None
+    pipeline = Pipeline(found.name, rules, detectors, entry.labels if entry else {}, observe)
+    known = {**(entry.settings if entry else {}), **(overrides or {})}
+    opened = open_run(found, pipeline, known, crew=crew, examples=KeptTexts(chosen.privacy.examples), columns=columns)
+    try:
+        for _ in replay(opened, pipeline, tick):
+            pass
+    finally:
+        opened.close()
+    unused = tuple(_unused(columns, pipeline.channels.unused_columns, found))
+    return ReadRun(pipeline, opened.sources, unused)
 
 
 def replay(opened: OpenedRun, pipeline: Pipeline, tick: Tick) -> Iterator[Transition]:
     """Feed a whole run, when its files were last written, and one final tick; yields the transitions as they happen."""
     for item in _items(opened, pipeline, tick):
-        yield from pipeline.feed(opened.name, item)
+        yield from pipeline.feed(item)
 
 
 def _items(opened: OpenedRun, pipeline: Pipeline, tick: Tick) -> Iterator[Item]:
     yield from opened.announcements
-    merge = ChannelMerge(opened.sources, ReadToEnd(), lambda channel: pipeline.trusts(opened.name, channel))
+    merge = ChannelMerge(opened.sources, ReadToEnd(), pipeline.trusts)
     yield from (item for item in merge.items() if item is not None)
-    yield from (election for _, election in pipeline.elections(tick.now, ended=True))
+    yield from pipeline.elections(tick.now, ended=True)
     for name, modified in opened.modified():
         yield Activity(name, modified)
     yield tick
+
+
+def _unused(columns: Mapping[str, str] | None, unread: Mapping[str, str], found: FoundRun) -> Iterator[str]:
+    """One line for each column without effect; ``unread``: own keys that no row had, and their metrics."""
+    for key, metric in unread.items():
+        yield f"columns: {metric}: no row has a key {key!r}"
+    channels = {channel.what.value for channel in found.channels if channel.what in KINDS}
+    if columns and STEP in columns and channels and NAMES_ITS_STEP.isdisjoint(channels):
+        kinds = ", ".join(sorted(channels))
+        yield f"columns: step: has no effect here: the rows of {kinds} carry their step themselves"

@@ -162,7 +162,7 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
         care: how weights are read.
     """
     opened = OpenedRun(found.name)
-    pipeline.state(found.name).refused = unread_evidence(found)
+    pipeline.state.refused = unread_evidence(found)
     builder = _Builder(
         found, pipeline, cursors or {}, submit, crew, examples=examples, columns=columns or {}, care=care
     )
@@ -219,7 +219,7 @@ class _Builder:
         return OpenedSource(source, channel.what.value, KINDS.get(channel.what), channel.segment, channel.path, early)
 
     def _group_size(self) -> int | None:
-        size = self.pipeline.state(self.found.name).number("num_generations")
+        size = self.pipeline.state.number("num_generations")
         return int(size) if size is not None else None
 
     def _logged(self, channel: FoundChannel, cursor: Cursor | None) -> Source:

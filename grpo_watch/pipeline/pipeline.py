@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol
 
 from grpo_watch.detectors.run.planned_steps import predicted_max_steps
 from grpo_watch.engine.detector import Detector
@@ -17,94 +16,65 @@ from grpo_watch.engine.snapshot import RunSnapshot, take_snapshot
 from grpo_watch.pipeline.assembler import Assembler, ChannelNotes
 
 
-class MakeEngine(Protocol):
-    """Makes the engine of a pipeline."""
-
-    def __call__(
-        self, rules: Sequence[Rule], detectors: Mapping[str, type[Detector]], *, labels: Mapping[str, str]
-    ) -> Engine:
-        """An engine without runs."""
-
-
 class Pipeline:
-    """Assembler and engine for any number of runs.
+    """Assembler and engine of one run.
 
     The same items in the same order give the same transitions, so a replay of stored items rebuilds every window.
+    ``state`` is the run as the engine sees it, ``rules`` are those that may be enabled for it.
 
     Args:
+        run: the run's name.
         rules: the rules to judge by.
         detectors: the catalogue.
-        labels: the user's, of all runs.
+        labels: the user's, of the run.
         observe: called with every record before it is judged.
-        make_engine: another engine than the usual one.
     """
 
     def __init__(
         self,
+        run: str,
         rules: Sequence[Rule],
         detectors: Mapping[str, type[Detector]],
         labels: Mapping[str, str] = MappingProxyType({}),
         observe: Callable[[Record], None] | None = None,
-        make_engine: MakeEngine = Engine,
     ) -> None:
         self._observe = observe
-        self._engine = make_engine(rules, detectors, labels=labels)
-        self._assemblers: dict[str, Assembler] = {}
+        self._engine, self._assembler = Engine(run, rules, detectors, labels), Assembler(run)
+        self.rules = self._engine.rules
+        self.state: RunState = self._engine.state
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
-        """The rules that are enabled for any run."""
-        return self._engine.rules
-
-    def state(self, run: str) -> RunState:
-        """The run as the engine sees it; begun on first sight."""
-        return self._engine.run(run)
-
-    def channels(self, run: str) -> ChannelNotes:
+    def channels(self) -> ChannelNotes:
         """Facts about the run's channels besides their rows."""
-        return self._assembler(run).notes()
+        return self._assembler.notes()
 
-    def own_keys(self, run: str) -> Mapping[str, str]:
+    @property
+    def own_keys(self) -> Mapping[str, str]:
         """What the run's rows call each metric; any thread may ask."""
-        return self._assembler(run).own_keys
+        return self._assembler.own_keys
 
-    def trusts(self, run: str, channel: str) -> bool:
+    def trusts(self, channel: str) -> bool:
         """Whether a channel may give rows: not where it contradicts the others as another job's would."""
-        return self._assembler(run).trusts(channel)
+        return self._assembler.trusts(channel)
 
-    def _assembler(self, run: str) -> Assembler:
-        found = self._assemblers.get(run)
-        if found is None:
-            found = self._assemblers[run] = Assembler(run)
-        return found
-
-    def feed(self, run: str, item: Item) -> list[Transition]:
-        """Take one item of one run; returns the transitions that it caused."""
-        assembler = self._assembler(run)
+    def feed(self, item: Item) -> list[Transition]:
+        """Take one item; returns the transitions that it caused."""
         transitions: list[Transition] = []
-        for record in assembler.feed(item):
+        for record in self._assembler.feed(item):
             if self._observe is not None:
                 self._observe(record)
-            transitions += self._engine.feed(run, record)
+            transitions += self._engine.feed(record)
         if isinstance(item, ChannelOpened):
-            state = self._engine.run(run)
-            state.shows_end, state.in_folder = assembler.shows_end, assembler.in_folder
+            self.state.shows_end, self.state.in_folder = self._assembler.shows_end, self._assembler.in_folder
         return transitions
 
-    def elections(self, now: float, *, ended: bool = False) -> Iterator[tuple[str, ChannelElected]]:
+    def elections(self, now: float, *, ended: bool = False) -> Iterator[ChannelElected]:
         """Elections due at ``now`` (Unix seconds), or because the run ended; the driver feeds and stores them."""
-        for run, assembler in self._assemblers.items():
-            before: ChannelElected | None = None
-            while (due := assembler.election(now, ended=ended)) not in {None, before} and due is not None:
-                yield run, due
-                before = due
+        before: ChannelElected | None = None
+        while (due := self._assembler.election(now, ended=ended)) not in {None, before} and due is not None:
+            yield due
+            before = due
 
-    def snapshot(self, run: str, views: RuleViews | None = None) -> RunSnapshot:
+    def snapshot(self, views: RuleViews | None = None) -> RunSnapshot:
         """The run now, immutable; ``views`` are the views of its rules as they were, where they are kept."""
-        state = self._engine.run(run)
-        return take_snapshot(state, predicted_max_steps(state), views)
-
-    @property
-    def runs(self) -> tuple[str, ...]:
-        """All runs seen, in order of first sight."""
-        return tuple(self._engine.runs)
+        return take_snapshot(self.state, predicted_max_steps(self.state), views)

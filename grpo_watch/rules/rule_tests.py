@@ -57,10 +57,10 @@ def transitions_of(
     example: Example, rule: Rule, detectors: Mapping[str, type[Detector]]
 ) -> tuple[list[Transition], Monitor | None]:
     """What one rule makes of an example's records, and its monitor at the end (None: switched off for this run)."""
-    engine = Engine([rule], detectors)
-    state = engine.run(RUN)
+    engine = Engine(RUN, [rule], detectors)
+    state = engine.state
     state.shows_end, state.in_folder = example.shows_end, example.in_folder
-    transitions = [transition for record in example.records for transition in engine.feed(RUN, record)]
+    transitions = [transition for record in example.records for transition in engine.feed(record)]
     return transitions, next(iter(state.monitors), None)
 
 

@@ -24,11 +24,10 @@ def load(folder: Path, text: str) -> Rule:
 
 def feed(rule: Rule, run: str, framework: str | None) -> list[Transition]:
     """What is reported of five rows of 0.1 under the rule; the framework is known before the first."""
-    engine = Engine([rule], {})
-    engine.run(run)
-    transitions = engine.feed(run, RunConfig(framework, None, {}))
+    engine = Engine(run, [rule], {})
+    transitions = engine.feed(RunConfig(framework, None, {}))
     for step in range(1, 6):
-        transitions += engine.feed(run, MetricRow(run, Stream.TRAIN, 1, step, {"reward_mean": 0.1}))
+        transitions += engine.feed(MetricRow(run, Stream.TRAIN, 1, step, {"reward_mean": 0.1}))
     return transitions
 
 
@@ -92,13 +91,13 @@ def test_mistakes_are_reported(tmp_path: Path, entry: str, problem: str) -> None
 
 def late(rule: Rule) -> list[tuple[int, str, str]]:
     """Five low rows, the framework, five more: what is reported at which step."""
-    engine = Engine([rule], {})
+    engine = Engine("a", [rule], {})
     transitions: list[Transition] = []
     for step in range(1, 11):
-        transitions += engine.feed("a", MetricRow("a", Stream.TRAIN, 1, step, {"reward_mean": 0.1}))
+        transitions += engine.feed(MetricRow("a", Stream.TRAIN, 1, step, {"reward_mean": 0.1}))
         if step == 5:
-            transitions += engine.feed("a", RunConfig("trl", None, {}))
-    transitions += engine.feed("a", MetricRow("a", Stream.TRAIN, 1, 11, {"reward_mean": 0.9}))
+            transitions += engine.feed(RunConfig("trl", None, {}))
+    transitions += engine.feed(MetricRow("a", Stream.TRAIN, 1, 11, {"reward_mean": 0.9}))
     return [(t.step, t.to_state.value, t.severity.value) for t in transitions if t.to_state.value != "pending"]
 
 

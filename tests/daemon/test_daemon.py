@@ -41,11 +41,11 @@ def checked(path: Path, now: float) -> dict[str, list[tuple[object, ...]]]:
     """What ``check`` finds."""
     found = {}
     for run in Discoverer().discover(path):
-        pipeline = Pipeline(SHIPPED.rules, SHIPPED.detectors)
+        pipeline = Pipeline(run.name, SHIPPED.rules, SHIPPED.detectors)
         opened = open_run(run, pipeline)
         list(replay(opened, pipeline, Tick(now, live=False)))
         opened.close()
-        found[run.name] = findings(pipeline.snapshot(run.name))
+        found[run.name] = findings(pipeline.snapshot())
     return found
 
 

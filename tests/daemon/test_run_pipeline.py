@@ -79,14 +79,14 @@ def test_what_is_shown_is_what_is(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_what_a_tick_changes_is_known(seed: int) -> None:
-    rng, engine, same = random.Random(seed), Engine(RULES, DETECTORS), 0
-    engine.run(RUN).shows_end = True
+    rng, engine, same = random.Random(seed), Engine(RUN, RULES, DETECTORS), 0
+    engine.state.shows_end = True
     for record in wander(rng, 150):
-        engine.feed(RUN, record)
+        engine.feed(record)
         if rng.random() < 0.3:
-            state = engine.run(RUN)
+            state = engine.state
             before, shown = moved_by_time(state), take_snapshot(state)
-            engine.feed(RUN, Tick((state.latest_row_time or 0.0) + rng.choice(PAUSES)))
+            engine.feed(Tick((state.latest_row_time or 0.0) + rng.choice(PAUSES)))
             if moved_by_time(state) == before:
                 assert take_snapshot(state) == shown
                 same += 1
@@ -113,10 +113,10 @@ def test_where_nothing_happens_no_snapshot_is_made() -> None:
     one, made = run_pipeline(), 0
     take = one._pipeline.snapshot
 
-    def counted(run: str, views: RuleViews) -> object:
+    def counted(views: RuleViews) -> object:
         nonlocal made
         made += 1
-        return take(run, views)
+        return take(views)
 
     one._pipeline.snapshot = counted  # type: ignore[method-assign,assignment]
     for item in recorded(FROZEN).in_turn():
@@ -161,15 +161,15 @@ def test_an_alert_that_fires_at_a_tick_is_shown() -> None:
 
 
 def test_what_a_stall_costs_grows_while_its_rule_says_nothing() -> None:
-    engine, seen = Engine(RULES, DETECTORS), set()
-    engine.run(RUN).shows_end = True
+    engine, seen = Engine(RUN, RULES, DETECTORS), set()
+    engine.state.shows_end = True
     for step in (1, 2, 3):
-        engine.feed(RUN, MetricRow(RUN, Stream.TRAIN, 1, step, {"loss": 0.1}, time=float(step)))
-    engine.feed(RUN, Tick(9_000.0))
+        engine.feed(MetricRow(RUN, Stream.TRAIN, 1, step, {"loss": 0.1}, time=float(step)))
+    engine.feed(Tick(9_000.0))
     for now in (10_000.0, 20_000.0, 30_000.0):
-        engine.feed(RUN, Tick(now, state=EndState.ENDED))
-        (finding,) = (each for each in take_snapshot(engine.run(RUN)).findings if each.rule == "run-stalled")
-        seen |= {(finding.wasted, moved_by_time(engine.run(RUN)))}
+        engine.feed(Tick(now, state=EndState.ENDED))
+        (finding,) = (each for each in take_snapshot(engine.state).findings if each.rule == "run-stalled")
+        seen |= {(finding.wasted, moved_by_time(engine.state))}
     assert len({wasted for wasted, _ in seen}) == len({moved for _, moved in seen}) == 3
 
 

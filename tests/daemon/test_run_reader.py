@@ -14,7 +14,7 @@ from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.discovery.discover import Discoverer
 from tests.support.live import Done
 
-PIPELINE = Pipeline((), {})
+PIPELINE = Pipeline("run", (), {})
 
 
 def rows(first: int, last: int) -> str:

@@ -45,12 +45,12 @@ def test_it_ends_with_another_value() -> None:
 
 def test_a_function_that_scored_later_is_no_fault_of_the_run() -> None:
     """A strict format is often learned late: what fired as a warning is an info once it scores."""
-    pipeline = Pipeline(load_rules([]), catalogue())
+    pipeline = Pipeline("run", load_rules([]), catalogue())
     for step in range(1, 41):
         values = {"reward": step / 10, "reward_std": 0.3, "grad_norm": 0.5, "kl": 0.01}
         values |= {"rewards/strict/mean": 0.0 if step <= 25 else step / 50, "rewards/other/mean": step / 7}
-        pipeline.feed("run", RawRow("log", ChannelKind.JSONL, step, values))
-    found = pipeline.snapshot("run")
+        pipeline.feed(RawRow("log", ChannelKind.JSONL, step, values))
+    found = pipeline.snapshot()
     (finding,) = [one for one in found.findings if one.rule == RULE]
     assert (finding.resolved_step, finding.severity, finding.told_severity) == (26, Severity.INFO, Severity.WARNING)
     assert found.verdict is RunVerdict.HEALTHY

@@ -328,12 +328,12 @@ def test_rewards_that_never_differ_are_no_page_for_a_broken_update(kind: Checkpo
     """Whenever somebody looks, the finding is not there or the missing signal explains it; also after a good start."""
     names = [RULE, "reward-variance-collapse"]
     for start in (0, 6):
-        engine = Engine([SHIPPED[name] for name in names], DETECTORS)
-        state = engine.run("run")
+        engine = Engine("run", [SHIPPED[name] for name in names], DETECTORS)
+        state = engine.state
         for step in range(1, 41):
-            engine.feed("run", row(step, **(ALIVE if step <= start else DEAD)))
+            engine.feed(row(step, **(ALIVE if step <= start else DEAD)))
             if step % 2 == 0:
-                engine.feed("run", a_checkpoint(step, {"w": str(min(step, start))}, kind=kind))
+                engine.feed(a_checkpoint(step, {"w": str(min(step, start))}, kind=kind))
             found = {each.rule: each for each in diagnose(state.monitors)}
             assert RULE not in found or found[RULE].caused_by == "reward-variance-collapse", step
         assert found[RULE].fired_step == start + 10 + (2 if start == 0 else 0)

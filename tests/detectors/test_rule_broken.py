@@ -21,7 +21,7 @@ def test_the_engine_reports_once_at_the_record_that_broke_it() -> None:
     """Whatever the order of the rules; the rest of the rules goes on."""
     broken = a_rule("scripted", detector="scripted")
     for rules in ([broken, SHIPPED[RULE]], [SHIPPED[RULE], broken]):
-        engine = Engine(rules, {**DETECTORS, "scripted": Scripted})
-        said = [t for s in (1, 2, 3) for t in engine.feed("run", row(s, **({"boom": 1.0} if s > 1 else {"ok": 1.0})))]
+        engine = Engine("run", rules, {**DETECTORS, "scripted": Scripted})
+        said = [t for s in (1, 2, 3) for t in engine.feed(row(s, **({"boom": 1.0} if s > 1 else {"ok": 1.0})))]
         assert [(t.rule, t.key, t.step) for t in said] == [(RULE, "scripted", 2)]
         assert "RuntimeError: boom" in said[0].reading.message

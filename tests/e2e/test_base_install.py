@@ -137,11 +137,11 @@ def test_a_channel_that_comes_later_hides_nothing(runs: Path, tmp_path: Path, mo
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     copy = shutil.copytree(runs / "healthy", tmp_path / "run")
     (copy / "train.log").rename(tmp_path / "train.log")
-    pipeline = Pipeline((), {})
+    pipeline = Pipeline("run", (), {})
     reader = RunReader("run", Discoverer().discover(copy)[0], WatchOptions(), dict, Done)
     reader.open(pipeline)
     (tmp_path / "train.log").rename(copy / "train.log")
     reader.found = Discoverer().discover(copy)[0]
     assert any(announced for announced in reader.open(pipeline))
-    assert PARQUET in pipeline.state("run").refused["completions"]
+    assert PARQUET in pipeline.state.refused["completions"]
     reader.close()

@@ -113,11 +113,11 @@ def test_all_channels_at_once_are_one_run_without_contradiction(tmp_path: Path) 
     for write in WRITERS.values():
         write(run, rows)
     (found,) = discover(run)
-    pipeline = Pipeline(load_rules([]), catalogue())
+    pipeline = Pipeline("run", load_rules([]), catalogue())
     opened = open_run(found, pipeline)
     for _ in replay(opened, pipeline, Tick(NOW, live=False)):
         pass
     opened.close()
     assert len({source.kind for source in opened.sources if source.kind is not None}) == 4
-    assert pipeline.snapshot(found.name).rows == len(rows)
-    assert pipeline.channels(found.name).contradiction == ""
+    assert pipeline.snapshot().rows == len(rows)
+    assert pipeline.channels.contradiction == ""

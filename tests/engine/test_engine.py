@@ -103,12 +103,12 @@ DETECTORS = {
 
 def engine(*rules: Rule) -> Engine:
     """An engine under these rules (by default one scripted rule that fires at once)."""
-    return Engine(rules or [a_rule("scripted")], DETECTORS)
+    return Engine("run", rules or [a_rule("scripted")], DETECTORS)
 
 
-def feed(target: Engine, *records: Record, run: str = "run") -> list[Transition]:
+def feed(target: Engine, *records: Record) -> list[Transition]:
     """All transitions of these records."""
-    return [transition for record in records for transition in target.feed(run, record)]
+    return [transition for record in records for transition in target.feed(record)]
 
 
 def short(transitions: Iterable[Transition]) -> list[tuple[str, AlertState, int]]:
@@ -158,7 +158,7 @@ def test_a_detector_sees_every_row_in_order_whatever_it_answered() -> None:
     rows += [row(step, reward_mean=0.5) for step in range(100, 200)]
     rows += [row(200, supplement=True, kl_reference=0.1), row(201, kl_reference=math.nan), row(202)]
     feed(watched, *rows)
-    detector = watched.run("run").monitors[0].detector
+    detector = watched.state.monitors[0].detector
     assert isinstance(detector, Window)
     assert detector.shown == rows
 
@@ -176,7 +176,7 @@ def test_a_tick_mentions_the_newest_train_row() -> None:
     evaluation = MetricRow("run", Stream.EVAL, 1, 99, {"x": 1.0})
     feed(watched, row(7), row(30, supplement=True), evaluation, a_checkpoint(40, {"w": "a"}))
     assert short(feed(watched, Tick(5.0))) == [("ticks", FIRING, 7)]
-    assert watched.run("run").rows == 1
+    assert watched.state.rows == 1
 
 
 def test_rules_answer_in_their_order_and_disabled_ones_never() -> None:
@@ -186,16 +186,6 @@ def test_rules_answer_in_their_order_and_disabled_ones_never() -> None:
     assert [t.rule for t in feed(watched2, row(1, breach=None))] == ["b", "a"]
 
 
-def test_runs_share_rules_and_nothing_else() -> None:
-    watched = engine(a_rule("scripted", min_observations=2))
-    assert short(feed(watched, row(1, breach=None), run="a")) == [("scripted", PENDING, 1)]
-    assert short(feed(watched, row(2, breach=None), run="b")) == [("scripted", PENDING, 2)]
-    fired = feed(watched, row(3, breach=None), run="a")
-    assert short(fired) == [("scripted", FIRING, 3)]
-    assert fired[0].run == "a"
-    assert list(watched.runs) == ["a", "b"]
-
-
 def test_a_new_attempt_rewinds_every_rule() -> None:
     """Pending at step 50 of attempt 1 counts nothing in attempt 2; the id of its fire names the attempt."""
     watched = engine(a_rule("scripted", min_observations=2))
@@ -203,7 +193,7 @@ def test_a_new_attempt_rewinds_every_rule() -> None:
     changes = feed(watched, row(41, 2, breach=None), row(42, 2, breach=None))
     assert short(changes) == [("scripted", PENDING, 41), ("scripted", FIRING, 42)]
     assert [t.attempt for t in changes] == [2, 2]
-    assert watched.run("run").attempt == 2
+    assert watched.state.attempt == 2
 
 
 def test_a_setting_of_lower_precedence_number_wins_whatever_the_order() -> None:
@@ -212,7 +202,7 @@ def test_a_setting_of_lower_precedence_number_wins_whatever_the_order() -> None:
     for order in ((reported, guess), (guess, reported)):
         watched = engine()
         feed(watched, *order)
-        run = watched.run("run")
+        run = watched.state
         assert (run.framework, run.version, run.setting("beta"), run.setting("seed")) == ("trl", "1.16.0", 0.04, 7)
 
 
@@ -220,14 +210,14 @@ def test_of_equal_precedence_the_newer_configuration_wins() -> None:
     watched = engine()
     for beta in (0.04, 0.1):
         feed(watched, RunConfig("trl", None, {"beta": Setting(beta, "args.json")}))
-    assert watched.run("run").number("beta") == 0.1
+    assert watched.state.number("beta") == 0.1
 
 
 def test_settings_are_numbers_where_they_can_be() -> None:
     watched = engine()
     said = {"beta": "0.04", "model": "qwen", "max_steps": "80", "adapter": True}
     feed(watched, RunConfig("trl", None, {name: Setting(value, "here") for name, value in said.items()}))
-    run = watched.run("run")
+    run = watched.state
     assert [run.number(name) for name in ("beta", "model", "max_steps", "adapter", "seed")] == [0.04, None, 80, 1, None]
     assert (run.known("model"), run.known("seed"), run.max_steps) == (True, False, 80)
 
@@ -235,13 +225,13 @@ def test_settings_are_numbers_where_they_can_be() -> None:
 def test_the_total_comes_from_the_bar_where_no_setting_says_it() -> None:
     watched = engine()
     feed(watched, RunConfig("trl", None, {"max_steps": Setting(-1, "args.json")}), Progress("log", 3, 120))
-    assert watched.run("run").max_steps == 120
+    assert watched.state.max_steps == 120
 
 
 def test_the_newest_values_are_kept_and_every_metric_ever_logged_is_known() -> None:
     watched = engine(a_rule("eval"))
     feed(watched, row(1, reward_mean=0.5, kl_reference=0.0), row(2, reward_mean=0.6))
-    run = watched.run("run")
+    run = watched.state
     assert run.values == {"reward_mean": 0.6, "kl_reference": 0.0}
     assert run.seen("kl_reference")
     assert not run.seen("entropy")

@@ -19,12 +19,12 @@ GRPO = {"loss": 0.01, "grad_norm": 0.5, "reward": 0.5, "reward_std": 0.2, "kl": 
 
 
 def judged(rows: Sequence[Mapping[str, float]], first: int = 1) -> RunSnapshot:
-    pipeline = Pipeline(load_rules([]), catalogue())
+    pipeline = Pipeline("run", load_rules([]), catalogue())
     for step, values in enumerate(rows, first):
         noise = {key: value * (1 + 0.01 * (step % 3)) for key, value in values.items()}
-        pipeline.feed("run", RawRow("log", ChannelKind.JSONL, step, noise))
-    pipeline.feed("run", Tick(1e9, live=False))
-    return pipeline.snapshot("run")
+        pipeline.feed(RawRow("log", ChannelKind.JSONL, step, noise))
+    pipeline.feed(Tick(1e9, live=False))
+    return pipeline.snapshot()
 
 
 def test_a_reward_and_another_area_may_be_healthy() -> None:
@@ -64,10 +64,10 @@ def test_another_kind_of_training_is_named(keys: Mapping[str, float], kind: str)
 
 
 def test_an_exit_code_of_a_log_without_rows_is_no_verdict() -> None:
-    pipeline = Pipeline(load_rules([]), catalogue())
-    pipeline.feed("run", RunEvent("log", EventKind.CRASH_SUMMARY, text="wandb stored the exit code 1"))
-    pipeline.feed("run", Tick(1e9, live=False))
-    found = pipeline.snapshot("run")
+    pipeline = Pipeline("run", load_rules([]), catalogue())
+    pipeline.feed(RunEvent("log", EventKind.CRASH_SUMMARY, text="wandb stored the exit code 1"))
+    pipeline.feed(Tick(1e9, live=False))
+    found = pipeline.snapshot()
     assert found.verdict is RunVerdict.NOT_EVALUABLE
     assert [(finding.rule, finding.severity) for finding in found.findings] == [("run-crashed", Severity.INFO)]
 
@@ -128,11 +128,11 @@ def test_a_few_rows_that_show_a_sign_are_too_short_to_be_healthy(rows: int, *, s
 
 
 def test_a_rate_that_the_log_rounds_to_zero_is_no_early_sign() -> None:
-    pipeline = Pipeline(load_rules([]), catalogue())
+    pipeline = Pipeline("run", load_rules([]), catalogue())
     for step in (1, 2):
         values = {**GRPO, "learning_rate": 0.0}
-        pipeline.feed("run", RawRow("log", ChannelKind.CONSOLE, step, values, resolution=0.0005))
-    assert "learning-rate-zero" not in {sign.rule for sign in pipeline.snapshot("run").judgement.early_signs}
+        pipeline.feed(RawRow("log", ChannelKind.CONSOLE, step, values, resolution=0.0005))
+    assert "learning-rate-zero" not in {sign.rule for sign in pipeline.snapshot().judgement.early_signs}
 
 
 def test_a_rate_of_zero_is_an_early_sign_after_the_first_step() -> None:

@@ -33,11 +33,11 @@ DETECTORS = {**catalogue(), "scripted": Scripted}
 
 def watched(*rules: str, records: list[Record]) -> RunSnapshot:
     """The run's picture after these records under these rules."""
-    engine = Engine([a_rule(name) for name in rules], DETECTORS)
-    state = engine.run("run")
+    engine = Engine("run", [a_rule(name) for name in rules], DETECTORS)
+    state = engine.state
     state.shows_end = True
     for record in records:
-        engine.feed("run", record)
+        engine.feed(record)
     return take_snapshot(state)
 
 
@@ -49,20 +49,20 @@ def status(snapshot: RunSnapshot) -> dict[str, tuple[RuleStatus, str]]:
 @pytest.mark.parametrize(("rows", "reported"), [(1, ["one row is"]), (2, ["2 rows are"]), (3, [])])
 def test_few_rows_are_too_little_to_judge(rows: int, reported: list[str]) -> None:
     """Rules need three rows before they alarm: fewer are no verdict."""
-    engine = Engine(load_rules(), DETECTORS)
+    engine = Engine("run", load_rules(), DETECTORS)
     for step in range(1, rows + 1):
-        engine.feed("run", row(step, reward_mean=0.5, kl_reference=0.001, grad_norm=1.0))
-    snapshot = take_snapshot(engine.run("run"))
+        engine.feed(row(step, reward_mean=0.5, kl_reference=0.001, grad_norm=1.0))
+    snapshot = take_snapshot(engine.state)
     assert snapshot.verdict is (RunVerdict.TOO_SHORT if reported else RunVerdict.HEALTHY)
     assert [each.partition(" too little")[0] for each in caveats(snapshot) if "too little" in each] == reported
 
 
 def test_few_rows_with_a_finding_are_judged() -> None:
     """Groups of one completion teach nothing, whatever comes: one row is enough to say so."""
-    engine = Engine(load_rules(), DETECTORS)
-    engine.feed("run", RunConfig("trl", None, {"num_generations": Setting(1, "test")}))
-    engine.feed("run", row(1, reward_mean=0.5))
-    snapshot = take_snapshot(engine.run("run"))
+    engine = Engine("run", load_rules(), DETECTORS)
+    engine.feed(RunConfig("trl", None, {"num_generations": Setting(1, "test")}))
+    engine.feed(row(1, reward_mean=0.5))
+    snapshot = take_snapshot(engine.state)
     assert "group-size-one" in {finding.rule for finding in snapshot.findings}
     assert snapshot.verdict is RunVerdict.CRITICAL
     assert not [caveat for caveat in caveats(snapshot) if "too little" in caveat]
@@ -109,15 +109,15 @@ def test_the_verdict(
 
 
 def test_a_rule_is_ok_firing_blind_or_broken() -> None:
-    engine = Engine([a_rule(name, detector="scripted") for name in ("one", "two")], DETECTORS)
-    engine.feed("run", row(1, blind=None))
-    assert status(take_snapshot(engine.run("run")))["one"] == (BLIND, "row 1")
-    engine.feed("run", row(2, ok=None))
-    assert status(take_snapshot(engine.run("run")))["one"] == (OK, "")
-    engine.feed("run", row(3, breach=None))
-    assert status(take_snapshot(engine.run("run")))["one"] == (FIRING, "")
-    engine.feed("run", row(4, boom=None))
-    assert status(take_snapshot(engine.run("run")))["one"] == (BROKEN, "RuntimeError: boom")
+    engine = Engine("run", [a_rule(name, detector="scripted") for name in ("one", "two")], DETECTORS)
+    engine.feed(row(1, blind=None))
+    assert status(take_snapshot(engine.state))["one"] == (BLIND, "row 1")
+    engine.feed(row(2, ok=None))
+    assert status(take_snapshot(engine.state))["one"] == (OK, "")
+    engine.feed(row(3, breach=None))
+    assert status(take_snapshot(engine.state))["one"] == (FIRING, "")
+    engine.feed(row(4, boom=None))
+    assert status(take_snapshot(engine.state))["one"] == (BROKEN, "RuntimeError: boom")
 
 
 def test_a_blind_rule_says_what_is_missing() -> None:
@@ -175,19 +175,19 @@ def test_an_alert_shows_what_diagnosis_leaves_it() -> None:
 
 
 def test_a_pending_alert_is_shown_and_is_no_finding() -> None:
-    engine = Engine([a_rule("scripted", min_observations=2)], DETECTORS)
-    engine.feed("run", row(5, breach=None))
-    found = take_snapshot(engine.run("run"))
+    engine = Engine("run", [a_rule("scripted", min_observations=2)], DETECTORS)
+    engine.feed(row(5, breach=None))
+    found = take_snapshot(engine.state)
     (alert,) = found.alerts
     assert (alert.state, alert.first_step, alert.fired_step, alert.fired_total) == (AlertState.PENDING, 5, None, 0)
     assert (found.findings, found.verdict) == ((), RunVerdict.TOO_SHORT)
 
 
 def test_a_picture_does_not_change_with_the_run() -> None:
-    engine = Engine([a_rule("scripted")], DETECTORS)
-    engine.feed("run", row(1, breach=None))
-    before = take_snapshot(engine.run("run"))
-    engine.feed("run", row(2, ok=None))
+    engine = Engine("run", [a_rule("scripted")], DETECTORS)
+    engine.feed(row(1, breach=None))
+    before = take_snapshot(engine.state)
+    engine.feed(row(2, ok=None))
     assert (before.step, before.alerts[0].state) == (1, AlertState.FIRING)
     assert before.values == {"breach": None}
     with pytest.raises(FrozenInstanceError):

@@ -33,7 +33,7 @@ from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.rows.jsonl import JsonlSource
 from grpo_watch.store.codec import decode_block, encode_block, encode_item
 from tests.support.bundles import RECORDED, bundled_runs, unpack
-from tests.support.feeding import END, RUN, Recording, a_pipeline, fed, recorded, replayed, short
+from tests.support.feeding import END, Recording, a_pipeline, fed, recorded, replayed, short
 from tests.support.records import a_batch, a_checkpoint
 
 FROZEN_SWIFT = "ms-swift-4.6.0-04b-frozen-optnoop-full"
@@ -266,7 +266,7 @@ def test_a_restart_after_any_item_repeats_and_loses_nothing(name: str) -> None:
     for count, item in enumerate(items):
         rebuilt = a_pipeline()
         fed(stored[:count], rebuilt)
-        reported += rebuilt.feed(RUN, item)
+        reported += rebuilt.feed(item)
     assert reported == uninterrupted
 
 
@@ -278,7 +278,7 @@ def test_a_crash_and_a_resume_are_two_attempts_of_one_run() -> None:
         ("run-crashed", 1, "firing", 50),
         ("run-crashed", 1, "resolved", 41),
     ]
-    run = pipeline.snapshot(RUN)
+    run = pipeline.snapshot()
     assert (run.attempt, run.step, run.rows) == (2, 100, 110)
 
 
@@ -317,12 +317,12 @@ def live(run: Recording) -> list[Transition]:
     for number, item in enumerate(run.merged(range(2000))):
         now = RECORDED - 100 + number / 100
         seen = {"seen": now} if hasattr(item, "seen") else {}
-        said += pipeline.feed(RUN, item._replace(**seen) if isinstance(item, RawRow) else replace(item, **seen))
+        said += pipeline.feed(item._replace(**seen) if isinstance(item, RawRow) else replace(item, **seen))
         if number % 5 == 0:
-            for _, election in pipeline.elections(now):
-                said += pipeline.feed(RUN, election)
-            said += pipeline.feed(RUN, Tick(now))
-    return said + pipeline.feed(RUN, END)
+            for election in pipeline.elections(now):
+                said += pipeline.feed(election)
+            said += pipeline.feed(Tick(now))
+    return said + pipeline.feed(END)
 
 
 @pytest.mark.slow
@@ -338,15 +338,15 @@ def test_an_election_is_an_item_like_any_other() -> None:
     pipeline, stored, said = a_pipeline(), list[Item](BETA), fed(BETA)
     pipeline = a_pipeline()
     for item in BETA:
-        pipeline.feed(RUN, item)
+        pipeline.feed(item)
     for number, kind in [(n, k) for n in range(1, 61) for k in kinds if k == "console" or n <= 20]:
         (row,) = [each for each in made_rows(60, 0.0, lambda _: 2.0) if getattr(each, "step", 0) == number]
         item = row._replace(channel=kind, kind=kinds[kind], seen=number * 10.0)
-        due = [election for _, election in pipeline.elections(number * 10.0)]
+        due = list(pipeline.elections(number * 10.0))
         for each in [*due, item]:
             stored.append(each)
-            said += pipeline.feed(RUN, each)
+            said += pipeline.feed(each)
     assert [item.channel for item in stored if isinstance(item, ChannelElected)] == ["console"]
     assert fed(stored) == said
-    assert pipeline.snapshot(RUN).step == 60
+    assert pipeline.snapshot().step == 60
     assert [(t.rule, t.to_state.value, t.step) for t in said][-1] == ("kl-stuck-at-zero", "firing", 10)

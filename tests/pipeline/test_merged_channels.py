@@ -92,12 +92,12 @@ def checked(folder: Path) -> tuple[dict[Place, float], RunSnapshot]:
     """What ``check`` makes of a folder: the rewards by place, and the snapshot."""
     (found,) = discover(folder)
     records: list[Record] = []
-    pipeline = Pipeline(load_rules([]), catalogue(), observe=records.append)
+    pipeline = Pipeline("run", load_rules([]), catalogue(), observe=records.append)
     opened = open_run(found, pipeline)
     for _ in replay(opened, pipeline, Tick(RECORDED, live=False)):
         pass
     opened.close()
-    return rewards(records), pipeline.snapshot(found.name)
+    return rewards(records), pipeline.snapshot()
 
 
 def watched(folder: Path, state_folder: Path) -> RunSnapshot:
@@ -335,7 +335,7 @@ def test_one_file_for_each_metric_is_one_run(tmp_path: Path) -> None:
         (tmp_path / f"{name}.csv").write_text(f"Wall time,Step,Value\n{lines}")
     (found,) = discover(tmp_path)
     records: list[Record] = []
-    pipeline = Pipeline(load_rules([]), catalogue(), observe=records.append)
+    pipeline = Pipeline("run", load_rules([]), catalogue(), observe=records.append)
     for _ in replay(open_run(found, pipeline), pipeline, Tick(RECORDED, live=False)):
         pass
     rows = [row for row in records if isinstance(row, MetricRow)]
@@ -344,4 +344,4 @@ def test_one_file_for_each_metric_is_one_run(tmp_path: Path) -> None:
         (n, name): low + n / 100 for n in range(1, 9) for name, low in (("kl_reference", 0.0), ("reward_mean", 0.1))
     }
     assert seen == pytest.approx(expected)
-    assert pipeline.snapshot(found.name).rows == 8
+    assert pipeline.snapshot().rows == 8

@@ -68,13 +68,13 @@ class Notes(Pipeline):
     """A pipeline that notes what it is fed."""
 
     def __init__(self) -> None:
-        super().__init__([], {})
+        super().__init__("run", [], {})
         self.fed: list[Item] = []
 
-    def feed(self, run: str, item: Item) -> list[Transition]:
+    def feed(self, item: Item) -> list[Transition]:
         """Note the item."""
         self.fed.append(item)
-        return super().feed(run, item)
+        return super().feed(item)
 
 
 def source(  # noqa: PLR0913

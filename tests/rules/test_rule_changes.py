@@ -29,17 +29,17 @@ def items(values: Sequence[float]) -> list[Item]:
 
 
 def alerts(pipeline: Pipeline) -> dict[Key, Alert]:
-    return {(m.rule.name, key): a for m in pipeline.state("r").monitors for key, a in m.alerts.items()}
+    return {(m.rule.name, key): a for m in pipeline.state.monitors for key, a in m.alerts.items()}
 
 
 def restored(fed: Sequence[Item], loaded: dict[Key, Alert], chosen: RuleSet) -> tuple[Pipeline, list[Transition]]:
     """What a restart or a reload does."""
-    pipeline = Pipeline(chosen.rules, chosen.detectors)
+    pipeline = Pipeline("r", chosen.rules, chosen.detectors)
     for item in fed:
-        pipeline.feed("r", item)
-    settled = reconcile("r", loaded, alerts(pipeline), chosen, pipeline.state("r").step)
+        pipeline.feed(item)
+    settled = reconcile("r", loaded, alerts(pipeline), chosen, pipeline.state.step)
     for (rule, key), alert in settled.alerts.items():
-        for monitor in pipeline.state("r").monitors:
+        for monitor in pipeline.state.monitors:
             if monitor.rule.name == rule:
                 monitor.alerts[key] = alert
                 monitor.active |= alert.state in {AlertState.PENDING, AlertState.FIRING}
@@ -66,7 +66,7 @@ def test_reloads_anywhere(series: list[float], chosen: list[RuleSet], data: st.D
             assert len(new) <= 1
             reported += new
         for item in stream[slice(*part)]:
-            reported += pipeline.feed("r", item)
+            reported += pipeline.feed(item)
             fed.append(item)
     pages = [t for t in reported if t.to_state in {AlertState.FIRING, AlertState.RESOLVED}]
     pages = [t for t in pages if t.to_state is AlertState.FIRING or t.from_state is AlertState.FIRING]
@@ -84,13 +84,13 @@ def test_reloads_anywhere(series: list[float], chosen: list[RuleSet], data: st.D
 def test_restarts_anywhere_report_the_same(series: list[float], chosen: RuleSet, data: st.DataObject) -> None:
     stream = items(series)
     steady, _ = restored([], {}, chosen)
-    wanted = [t for item in stream for t in steady.feed("r", item)]
+    wanted = [t for item in stream for t in steady.feed(item)]
     cut = data.draw(st.integers(0, len(stream)))
     pipeline, _ = restored([], {}, chosen)
-    reported = [t for item in stream[:cut] for t in pipeline.feed("r", item)]
+    reported = [t for item in stream[:cut] for t in pipeline.feed(item)]
     pipeline, new = restored(stream[:cut], alerts(pipeline), chosen)
     assert new == []
-    assert reported + [t for item in stream[cut:] for t in pipeline.feed("r", item)] == wanted
+    assert reported + [t for item in stream[cut:] for t in pipeline.feed(item)] == wanted
 
 
 def test_a_rule_that_was_removed_resolves_its_alert() -> None:

@@ -18,8 +18,8 @@ class Watched:
     """A run under one shipped rule."""
 
     def __init__(self, rule: str, *, shows_end: bool = True, in_folder: bool = True, **settings: Scalar) -> None:
-        self.engine = Engine([SHIPPED[rule]], DETECTORS)
-        self.state = self.engine.run("run")
+        self.engine = Engine("run", [SHIPPED[rule]], DETECTORS)
+        self.state = self.engine.state
         self.state.shows_end, self.state.in_folder = shows_end, in_folder
         self.said: list[Transition] = []
         known = {name: Setting(value, "test") for name, value in settings.items()}
@@ -28,7 +28,7 @@ class Watched:
     def feed(self, *records: Record) -> Watched:
         """Feed records in order; a detector that breaks fails the test."""
         for record in records:
-            self.said += self.engine.feed("run", record)
+            self.said += self.engine.feed(record)
         assert self.monitor.broken is None, self.monitor.broken
         return self
 

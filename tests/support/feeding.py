@@ -51,13 +51,13 @@ class Recording:
 
 def a_pipeline() -> Pipeline:
     """A fresh pipeline under the shipped rules."""
-    return Pipeline(RULES, DETECTORS)
+    return Pipeline(RUN, RULES, DETECTORS)
 
 
 def fed(items: Iterable[Item], pipeline: Pipeline | None = None) -> list[Transition]:
     """All transitions of these items."""
     target = pipeline or a_pipeline()
-    return [transition for item in items for transition in target.feed(RUN, item)]
+    return [transition for item in items for transition in target.feed(item)]
 
 
 def opened(path: Path, pipeline: Pipeline) -> OpenedRun:
@@ -76,7 +76,7 @@ def recorded(name: str) -> Recording:
         for source in sorted(run.sources, key=lambda source: (not source.early, source.segment)):
             items = [*source.source.poll(None), *source.source.finish()]
             for item in items:
-                pipeline.feed(run.name, item)
+                pipeline.feed(item)
             if source.early:
                 made.first += items
             else:
