@@ -193,6 +193,30 @@ def status(
     return status_command(config, listen, output_format.value, verbose=verbose > 0)
 
 
+@app.command(epilog=example("wait my-run --timeout 60s"))
+def wait(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Run, or folder of runs; it may appear later.")],
+    until: Annotated[
+        str, typer.Option("--until", metavar="EVENT", help="critical, warning, end or step=N.")
+    ] = "critical",
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="TIME", help="Stop waiting after this, e.g. 90m or 6h.")
+    ] = None,
+    config: Config = None,
+    rules: Rules = [],  # noqa: B006  typer copies it
+    settings: Sets = [],  # noqa: B006  typer copies it
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
+    _version: Version = False,
+) -> int:
+    """Block until a run is in trouble, has ended, or reached a step."""
+    from grpo_watch.cli.wait import wait_command
+
+    begin(verbose, no_color, log_format)
+    return wait_command(path, until, timeout, config, rules, settings)
+
+
 @app.command(epilog=example("digest my-run/output/checkpoint-60 my-run/output/checkpoint-80"))
 def digest(
     first: Annotated[str, typer.Argument(metavar="A", help="A checkpoint folder or weight file.")],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from grpo_watch.daemon.run_detail import RunDetail, unpack, unpack_sparks
 from grpo_watch.daemon.run_reader import RunReader
@@ -71,8 +72,12 @@ class TrackedRun:
             return None
         if watch is not None and not (watch.ready and self.reported):  # reported once the snapshot is current
             return None
-        folder = (self.found.home or self.found.root) if self.found is not None and self.is_local else None
-        return RunStanding(snapshot.attempt, self.ended is None, folder)
+        return RunStanding(snapshot.attempt, self.ended is None, self.folder)
+
+    @property
+    def folder(self) -> Path | None:
+        """Its own folder; None where it is on a server, or not found again since the start."""
+        return (self.found.home or self.found.root) if self.found is not None and self.is_local else None
 
     def is_as(self, run: FoundRun) -> bool:
         """Whether discovery found what it had found before, all of which is open."""
@@ -107,6 +112,7 @@ class TrackedRun:
             labels=self.options.labels,
             channels=self.channels if self.watch is None else statuses(self.watch.reader),
             blind=self._lacking(snapshot),
+            folder=self.folder,
         )
 
     def _lacking(self, snapshot: RunSnapshot) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ def run_document(run: RunOverview) -> dict[str, Any]:
     return {
         "run": snapshot.run,
         "slug": run.slug,
+        "folder": None if run.folder is None else str(run.folder),
         "framework": snapshot.framework,
         "framework_version": snapshot.version,
         "attempt": snapshot.attempt,

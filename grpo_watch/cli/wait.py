@@ -1,0 +1,237 @@
+"""``grpo-watch wait``: blocks until a run is in trouble, has ended or reached a step; one JSON line, one exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+from grpo_watch.children.worker import Worker
+from grpo_watch.cli.daemon_client import DaemonClient
+from grpo_watch.cli.run import options_for, plan_of
+from grpo_watch.cli.settings_in_force import rules_in_force
+from grpo_watch.config.schema import Settings
+from grpo_watch.config.settings import load_settings, parse_assignments
+from grpo_watch.daemon.clock import SteadyClock
+from grpo_watch.daemon.daemon import Daemon
+from grpo_watch.daemon.service import Service
+from grpo_watch.daemon.state_writer import StateWriter
+from grpo_watch.daemon.waker import Waker
+from grpo_watch.engine.records import Severity
+from grpo_watch.engine.snapshot import UNJUDGED, RunVerdict
+from grpo_watch.errors import GrpoWatchError, UsageError
+from grpo_watch.sources.discovery.discover import Discoverer
+from grpo_watch.store.state import Store
+from grpo_watch.web.documents import run_document
+
+SCHEMA = "grpo-watch/wait/1"
+HAPPENED, ENDED, NOT_EVALUABLE, TIMEOUT = 0, 1, 3, 5
+OUTCOMES = {HAPPENED: "happened", ENDED: "ended-without", NOT_EVALUABLE: "not-evaluable", TIMEOUT: "timeout"}
+LOOK_SECONDS = 0.2
+"""Between two looks at runs that are read here …"""
+ASK_SECONDS = 2.0
+"""… and between two questions to a daemon that reads them."""
+UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+RunDocument: TypeAlias = Mapping[str, Any]
+"""A run as ``/api/v1/runs`` lists it."""
+Look: TypeAlias = Callable[[], "Seen"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The runs at one moment; ``over``: all of them have ended and were read to their end."""
+
+    runs: Sequence[RunDocument]
+    over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What is waited for: a verdict of this severity or above, a step, or (neither is given) the end."""
+
+    severity: Severity | None = None
+    step: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Awaited:
+        """Of ``critical``, ``warning``, ``end`` or ``step=N``.
+
+        Raises:
+            UsageError: it is none of these.
+        """
+        if text in {Severity.CRITICAL.value, Severity.WARNING.value}:
+            return cls(severity=Severity(text))
+        if text == "end":
+            return cls()
+        if found := re.fullmatch(r"step=(\d{1,12})", text):
+            return cls(step=int(found[1]))
+        raise UsageError(f"--until {text}: use critical, warning, end or step=N")
+
+    def outcome(self, seen: Seen) -> tuple[int, RunDocument | None] | None:
+        """The exit code and the run that decides it; None while the wait goes on."""
+        happened = next(filter(self._happened, seen.runs), None)
+        if happened is not None:
+            return HAPPENED, happened
+        if not seen.over or not seen.runs:
+            return None
+        if self.severity is None:
+            return ENDED if self.step is not None else HAPPENED, seen.runs[0]
+        unjudged = all(RunVerdict(run["verdict"]) in UNJUDGED for run in seen.runs)
+        return NOT_EVALUABLE if unjudged else ENDED, seen.runs[0]
+
+    def _happened(self, run: RunDocument) -> bool:
+        if self.severity is None:
+            return self.step is not None and run["step"] >= self.step
+        ranks = {RunVerdict.WARNING.value: Severity.WARNING.rank, RunVerdict.CRITICAL.value: Severity.CRITICAL.rank}
+        return ranks.get(run["verdict"], -1) >= self.severity.rank
+
+
+def wait_command(
+    path: str,
+    until: str,
+    timeout: str | None,
+    config: Path | None = None,
+    rules: Sequence[Path] = (),
+    settings: Sequence[str] = (),
+) -> int:
+    """Wait; prints one JSON line and returns the exit code.
+
+    Raises:
+        UsageError: an option, the settings file or a rule file can't be used.
+    """
+    awaited, limit = Awaited.parse(until), seconds(timeout)
+    chosen = load_settings({"rules": list(rules)}, config=config).settings
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # the temporary state goes, whoever ends the wait
+    code, run = wait_for(path, awaited, limit, chosen, parse_assignments(settings))
+    sys.stdout.write(json.dumps(document(path, until, code, run)) + "\n")
+    return code
+
+
+def seconds(text: str | None) -> float | None:
+    """Of ``6h``, ``90m``, ``30s``, ``2d`` or a number of seconds; None: without limit.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)", text)
+    if found is None:
+        raise UsageError(f"--timeout {text}: use seconds, or 30s, 90m, 6h, 2d")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def document(path: str, until: str, code: int, run: RunDocument | None) -> dict[str, Any]:
+    """The answer in the schema ``grpo-watch/wait/1``. It names the run as the caller did and holds no text of it."""
+    firing = run["firing"][:1] if run else []
+    return {
+        "schema": SCHEMA,
+        "path": path,
+        "until": until,
+        "outcome": OUTCOMES[code],
+        "verdict": run["verdict"] if run else None,
+        "step": run["step"] if run else None,
+        "max_steps": run["max_steps"] if run else None,
+        "active": run["active"] if run else None,
+        "finding": {key: found[key] for key in ("rule", "severity", "first_step")}
+        if (found := _first(firing))
+        else None,
+    }
+
+
+def _first(firing: Sequence[RunDocument]) -> RunDocument | None:
+    return firing[0] if firing else None
+
+
+def wait_for(
+    path: str, awaited: Awaited, limit: float | None, chosen: Settings, overrides: Mapping[str, Any]
+) -> tuple[int, RunDocument | None]:
+    """The exit code and the run that decides it, through the running daemon where it watches the run."""
+    until = None if limit is None else time.monotonic() + limit
+    try:
+        look = _asked(path, DaemonClient(chosen))
+        if look().runs:
+            return _watched(look, awaited, until, ASK_SECONDS)
+    except (OSError, ValueError, KeyError, GrpoWatchError):
+        pass  # no daemon responds, or not any more: the files are read here
+    with _reading(path, chosen, overrides) as look:
+        return _watched(look, awaited, until, LOOK_SECONDS)
+
+
+def _watched(look: Look, awaited: Awaited, until: float | None, apart: float) -> tuple[int, RunDocument | None]:
+    pause = threading.Event()
+    while True:
+        seen = look()
+        if (outcome := awaited.outcome(seen)) is not None:
+            return outcome
+        left = apart if until is None else min(apart, until - time.monotonic())
+        if left <= 0:
+            return TIMEOUT, seen.runs[0] if seen.runs else None
+        pause.wait(left)
+
+
+def _asked(path: str, client: DaemonClient) -> Look:
+    """Looks through the daemon's API.
+
+    A run is over once two questions in a row found it ended: its last checkpoint may be read a moment after its last
+    row.
+    """
+    place, ended_before = Path(os.path.realpath(path)), [False]
+
+    def look() -> Seen:
+        listed = client.ask("/api/v1/runs")["runs"]
+        runs = [run for run in listed if run.get("folder") and _below(Path(os.path.realpath(run["folder"])), place)]
+        ended = bool(runs) and not any(run["active"] for run in runs)
+        over, ended_before[0] = ended and ended_before[0], ended
+        return Seen(runs, over)
+
+    return look
+
+
+def _below(folder: Path, place: Path) -> bool:
+    """Whether a run's folder is the place, or below it, or the folder of a lone log file."""
+    return folder == place or place in folder.parents or (folder == place.parent and place.is_file())
+
+
+@contextmanager
+def _reading(path: str, chosen: Settings, overrides: Mapping[str, Any]) -> Iterator[Look]:
+    """Looks at a daemon inside this process: it serves nothing, sends nothing, and keeps its state while it waits."""
+    with TemporaryDirectory(prefix="grpo-watch-wait-") as folder:
+        state, bell = Path(folder), Waker()
+        worker = Worker(bell.ring, time.monotonic)
+        daemon = Daemon(
+            StateWriter(Store(state, time.time())),
+            lambda: rules_in_force(chosen),
+            worker.submit,
+            options=lambda found: options_for(found, chosen, digests=state / "digests", overrides=overrides),
+            clock=SteadyClock(time.time, time.monotonic),
+            timer=time.monotonic,
+            plan=plan_of(chosen, exit_when_done=True),
+        )
+        discoverer = Discoverer(chosen.allow_roots)
+        clocks = (time.monotonic, time.thread_time)
+        service = Service(daemon, worker, bell, paths=[Path(path)], discoverer=discoverer, clocks=clocks)
+        service.start()
+
+        def look() -> Seen:
+            if service.failed:
+                raise GrpoWatchError("the watcher ended because one of its threads died")
+            over = daemon.done  # asked first: what it ended with is in the snapshot after it
+            return Seen([run_document(run) for run in daemon.snapshot().shown], over)
+
+        try:
+            yield look
+        finally:
+            service.close()
