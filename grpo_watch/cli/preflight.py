@@ -14,10 +14,10 @@ import msgspec
 
 from grpo_watch.cli.options import columns
 from grpo_watch.errors import UsageError
+from grpo_watch.frameworks.launches import Launch, launch_facts
 from grpo_watch.preflight.assess import Assessment, assess
 from grpo_watch.preflight.inputs.load_launch import GivenOptions, read_launch
 from grpo_watch.preflight.json_report import document, exit_code
-from grpo_watch.preflight.launch import FRAMEWORKS, Launch
 
 VERSION = re.compile(r"\d+(?:\.\d+)*(?:[.+-]?[a-z]\w*(?:[.+-]\w+)*)?", re.IGNORECASE)
 
@@ -49,8 +49,10 @@ def check_options(options: GivenOptions) -> None:
     Raises:
         UsageError: the framework is unknown, a count or pace is not positive, or a share is none.
     """
-    if options.framework is not None and options.framework not in FRAMEWORKS:
-        raise UsageError(f"--framework {options.framework}: unknown; known frameworks: {', '.join(FRAMEWORKS)}")
+    if options.framework is not None and options.framework not in launch_facts():
+        raise UsageError(
+            f"--framework {options.framework}: unknown; known frameworks: {', '.join(sorted(launch_facts()))}"
+        )
     for name, value in (("--world-size", options.world_size), ("--dataset-size", options.dataset_size)):
         if value is not None and value < 1:
             raise UsageError(f"{name} {value}: must be at least 1")

@@ -11,15 +11,21 @@ from pathlib import Path
 from types import MappingProxyType
 
 from grpo_watch.engine.records import Severity
+from grpo_watch.frameworks.launch_batch import (
+    BATCH_SETTINGS,
+    COUNTING,
+    EVALUATION,
+    lacking,
+    rules_of,
+    uncounted,
+    unevaluated,
+)
+from grpo_watch.frameworks.launch_rules import Prediction
+from grpo_watch.frameworks.launches import Launch, LaunchSettings, launch_facts
 from grpo_watch.preflight import checks
-from grpo_watch.preflight.defaults import LaunchSettings, tables
-from grpo_watch.preflight.findings import Assessment, LaunchProblem, Prediction, Suggestion
-from grpo_watch.preflight.frameworks.own_rules import OWN
-from grpo_watch.preflight.launch import Launch
-from grpo_watch.preflight.launch_batch import BATCH_SETTINGS, COUNTING, EVALUATION, lacking, uncounted, unevaluated
+from grpo_watch.preflight.findings import Assessment, LaunchProblem, Suggestion
 from grpo_watch.preflight.predict import predict
 from grpo_watch.preflight.suggest import suggest, tried_in_vain
-from grpo_watch.preflight.versions import ON_HF, assumed, newer_than_known, older_than_known
 
 HEADINGS = ("What it checks", "Why it matters", "What the framework says", "Examples", "When it is wrong", "What to do")
 """The second-level headings of every page, in this order."""
@@ -60,8 +66,8 @@ def assess(launch: Launch) -> Assessment:
     if launch.framework is None:
         unknown = ("the framework is not known (--framework)",)
         return Assessment(None, launch.version, missing=unknown, unresolved=launch.unresolved)
-    if launch.framework not in tables():
-        known = ", ".join(tables())
+    if launch.framework not in launch_facts():
+        known = ", ".join(sorted(launch_facts()))
         unknown = (f"only {known} can be judged (--framework)",)
         return Assessment(launch.framework, launch.version, missing=unknown, unresolved=launch.unresolved)
     settings = LaunchSettings(launch)
@@ -75,7 +81,7 @@ def assess(launch: Launch) -> Assessment:
         prediction=predict(settings),
         missing=tuple(_missing(settings)),
         version_origin=launch.version_origin,
-        unresolved=(*launch.unresolved, *newer_than_known(settings.framework, launch.version), *misspelt(settings)),
+        unresolved=(*launch.unresolved, *settings.facts.newer_than_known(launch.version), *misspelt(settings)),
         tried=tried_in_vain(settings, suggestions),
     )
 
@@ -83,23 +89,23 @@ def assess(launch: Launch) -> Assessment:
 def _missing(settings: LaunchSettings) -> Iterator[str]:
     """What a full answer lacks, one line each."""
     if settings.launch.version is None:
-        yield f"the version is not known (--framework-version); the rules of {assumed(settings.framework)} are applied"
-    yield from older_than_known(settings.framework, settings.launch.version)
-    if settings.framework in ON_HF:
+        yield f"the version is not known (--framework-version); the rules of {settings.facts.assumed()} are applied"
+    yield from settings.facts.older_than_known(settings.launch.version)
+    if settings.facts.on_trainer:
         yield from lacking(settings)
         yield from uncounted(settings)
         yield from unevaluated(settings)
     else:
-        yield from OWN[settings.framework].lacking(settings)
+        yield from rules_of(settings).lacking(settings)
     if settings.dataset_size is None and (settings.whole("max_steps") or 0) <= 0:
         yield "the number of training rows is not known (--dataset-size)"
 
 
 def misspelt(settings: LaunchSettings) -> Iterator[str]:
     """A line for each such setting; trainers of the Hugging Face family refuse or complete them, others ignore them."""
-    if settings.framework not in ON_HF:
+    if not settings.facts.on_trainer:
         return
-    known = {*tables()[settings.framework], *BATCH_SETTINGS, *COUNTING, *EVALUATION} - {"names", "extends"}
+    known = {*settings.facts.defaults, *BATCH_SETTINGS, *COUNTING, *EVALUATION}
     own = {settings.own_name(name) for name in known}
     for name, given in settings.launch.settings.items():
         if name in known or name in own or len(name) < SHORTEST_NAME or "." in name:

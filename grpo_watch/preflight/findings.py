@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from grpo_watch.engine.records import Scalar, Severity
+from grpo_watch.frameworks.launch_rules import Prediction
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +38,6 @@ class Suggestion:
     why: str
     keeps: tuple[str, ...] = ()
     was: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """The run in numbers; None where an input is missing.
-
-    ``max_steps`` and ``steps_per_epoch`` count what the framework shows as its step; ``optimizer_steps_per_generation``
-    how often the weights change per generation batch. ``tokens`` is an upper bound (longest prompt and completion).
-    ``group_size_needed`` is the smallest group with the wanted share of dead groups. ``notes`` are sentences on what
-    the numbers leave out.
-    """
-
-    max_steps: int | None = None
-    steps_per_epoch: int | None = None
-    completions_per_step: int | None = None
-    prompts_per_step: float | None = None
-    generation_batch_size: int | None = None
-    optimizer_steps_per_generation: float | None = None
-    formula: str = ""
-    completions: int | None = None
-    tokens: int | None = None
-    seconds: float | None = None
-    gpu_hours: float | None = None
-    dead_group_share: float | None = None
-    group_size_needed: int | None = None
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

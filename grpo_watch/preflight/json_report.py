@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.preflight.findings import Assessment, LaunchProblem, Prediction
+from grpo_watch.frameworks.launch_rules import Prediction
+from grpo_watch.preflight.findings import Assessment, LaunchProblem
 
 SCHEMA = "grpo-watch/preflight/1"
 FINE, PROBLEMS, MISSING = 0, 1, 3

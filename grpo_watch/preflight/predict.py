@@ -7,40 +7,23 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from grpo_watch.detectors.shared.batch_plan import MODERN, SamplerCount, StepFormula
-from grpo_watch.preflight.defaults import LaunchSettings
-from grpo_watch.preflight.findings import Prediction
-from grpo_watch.preflight.frameworks.hugging_face import refusals
-from grpo_watch.preflight.frameworks.own_rules import OWN
-from grpo_watch.preflight.launch_batch import LaunchBatch, batch_of
-from grpo_watch.preflight.setting_names import name_of
-from grpo_watch.preflight.versions import ON_HF
+from grpo_watch.detectors.shared.batch_plan import SamplerCount
+from grpo_watch.frameworks.launch_batch import LaunchBatch, OnTrainer, batch_of, refusals, rules_of
+from grpo_watch.frameworks.launch_rules import Prediction
+from grpo_watch.frameworks.launches import LaunchSettings
 
 LARGEST_GROUP = 1024
 """Beyond this no group is proposed: the pass rate is what has to change."""
 
-_OLD = SamplerCount.COMPLETIONS
-SWIFT_ROUNDING = (
-    ("ms-swift from 3.6 on", MODERN),
-    ("ms-swift 3.1 to 3.5 on transformers from 4.52 on", StepFormula(_OLD, drop_last=True)),
-    ("ms-swift 3.1 to 3.5 on transformers before 4.52", StepFormula(_OLD, drop_last=True, floor=True)),
-)
-TRL_ROUNDING = (
-    ("TRL from 0.20 on", MODERN),
-    ("TRL 0.15 to 0.19 on transformers from 4.52 on", StepFormula(_OLD)),
-    ("TRL 0.15 to 0.19 on transformers before 4.52", StepFormula(_OLD, floor=True)),
-)
-"""How totals are rounded, as ``detectors.run.batch_plan`` says; 0.15's draws differ, its total does not."""
-
 
 def predict(settings: LaunchSettings) -> Prediction | None:
     """The run in numbers; None where the framework would not train, or too little is known to say anything."""
-    framework = settings.framework
-    found = _on_hf(settings) if framework in ON_HF else OWN[framework].predict(settings)
+    rules = rules_of(settings)
+    found = _on_trainer(settings) if isinstance(rules, OnTrainer) else rules.predict(settings)
     return None if found is None else _with_cost(settings, found)
 
 
-def _on_hf(settings: LaunchSettings) -> Prediction | None:
+def _on_trainer(settings: LaunchSettings) -> Prediction | None:
     batch = batch_of(settings)
     if batch is None or refusals(batch):
         return None
@@ -99,8 +82,8 @@ def _drawn(settings: LaunchSettings) -> Iterator[str]:
 
 def _with_cost(settings: LaunchSettings, found: Prediction) -> Prediction:
     """The same with tokens, time and dead groups, as far as ``seconds_per_step`` and ``pass_rate`` are given."""
-    length = settings.whole(name_of(settings, "completion_length")) if name_of(settings, "completion_length") else None
-    prompt = settings.whole(name_of(settings, "prompt_length")) if name_of(settings, "prompt_length") else None
+    length = settings.whole(settings.name_of("completion_length"))
+    prompt = settings.whole(settings.name_of("prompt_length"))
     tokens = None if found.completions is None or not length else found.completions * (length + (prompt or 0))
     pace = settings.number("seconds_per_step")
     seconds = None if pace is None or found.max_steps is None else pace * found.max_steps
@@ -117,7 +100,7 @@ def _with_cost(settings: LaunchSettings, found: Prediction) -> Prediction:
 def _dead(settings: LaunchSettings) -> dict[str, Any]:
     """The share of dead groups at the expected pass rate, and the group that the wanted share needs."""
     rate, wanted = settings.number("pass_rate"), settings.number("dead_share")
-    group = settings.whole(name_of(settings, "group"))
+    group = settings.whole(settings.name_of("group"))
     if rate is None or not 0 <= rate <= 1 or group is None or group < 1:
         return {}
     return {
@@ -145,7 +128,7 @@ def other_totals(batch: LaunchBatch, total: int | None) -> Iterator[str]:
     own = batch.style
     if total is None or batch.max_steps is not None or batch.prompts is None or own.counting is SamplerCount.PROMPTS:
         return
-    for versions, style in SWIFT_ROUNDING if batch.framework == "ms-swift" else TRL_ROUNDING:
+    for versions, style in batch.rules.roundings:
         if style.counting is own.counting is SamplerCount.WHOLE_BATCHES:
             continue  # the launch's own
         rounded = replace(style, drop_last=style.drop_last or own.drop_last)

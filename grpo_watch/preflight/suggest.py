@@ -11,12 +11,9 @@ from typing import Any, NamedTuple
 
 from grpo_watch.detectors.shared.batch_plan import SamplerCount
 from grpo_watch.engine.records import Scalar
-from grpo_watch.preflight.defaults import LaunchSettings
+from grpo_watch.frameworks.launch_batch import LaunchBatch, OnTrainer, accepts, batch_of, rules_of
+from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.findings import Suggestion
-from grpo_watch.preflight.frameworks.hugging_face import accepts
-from grpo_watch.preflight.frameworks.own_rules import OWN
-from grpo_watch.preflight.launch_batch import LaunchBatch, batch_of
-from grpo_watch.preflight.versions import ON_HF
 
 SHOWN = 4
 USUAL_GROUP = 8
@@ -49,7 +46,7 @@ def suggest(settings: LaunchSettings) -> tuple[Suggestion, ...]:
 
     Empty where nothing is refused, or where too little is known to try.
     """
-    if settings.framework not in ON_HF:
+    if not settings.facts.on_trainer:
         return tuple(_own(settings))[:SHOWN]
     batch = batch_of(settings)
     if batch is None or accepts(batch):
@@ -65,7 +62,7 @@ def suggest(settings: LaunchSettings) -> tuple[Suggestion, ...]:
 
 def tried_in_vain(settings: LaunchSettings, suggestions: Sequence[Suggestion]) -> str:
     """What was tried where settings are refused and nothing near them is accepted; empty otherwise."""
-    if suggestions or settings.framework not in ON_HF:
+    if suggestions or not settings.facts.on_trainer:
         return ""
     batch = batch_of(settings)
     if batch is None or accepts(batch):
@@ -179,7 +176,9 @@ def _was(settings: LaunchSettings, names: Iterable[str]) -> dict[str, str]:
 
 def _own(settings: LaunchSettings) -> Iterator[Suggestion]:
     """For frameworks with rules of their own: the nearest value of one blamed setting that breaks none of them."""
-    rules = OWN[settings.framework]
+    rules = rules_of(settings)
+    if isinstance(rules, OnTrainer):
+        return
     problems = tuple(rules.broken(settings))
     for name in dict.fromkeys(name for problem in problems for name in problem.settings):
         old = settings.whole(name)

@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from grpo_watch.engine.records import Scalar, Severity
-from grpo_watch.preflight.findings import Assessment, LaunchProblem, Prediction, Suggestion
+from grpo_watch.frameworks.launch_rules import Prediction
+from grpo_watch.frameworks.launches import Launch, launch_facts
+from grpo_watch.preflight.findings import Assessment, LaunchProblem, Suggestion
 from grpo_watch.preflight.json_report import FINE, MISSING, exit_code
-from grpo_watch.preflight.launch import Launch
-from grpo_watch.preflight.versions import ON_TRL
 from grpo_watch.safe_text import visible
 
 STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "cyan"}
@@ -61,7 +61,8 @@ def _headline(launch: Launch, assessment: Assessment) -> Text:
 def _framework(assessment: Assessment) -> str:
     """Framework and version, and where the version was found unless the user gave it."""
     framework = assessment.framework or ""
-    maker = f"{framework} on TRL" if framework in ON_TRL - {"trl"} else framework
+    facts = launch_facts().get(framework)
+    maker = f"{framework} on {facts.maker}" if facts is not None and facts.maker else framework
     name = " ".join(part for part in (maker, assessment.version) if part)
     origin = assessment.version_origin
     if not name or not origin or origin.startswith("--"):

@@ -17,8 +17,8 @@ import yaml
 from grpo_watch.cli.main import run_cli
 from grpo_watch.cli.preflight import as_text
 from grpo_watch.engine.records import Setting, Severity
+from grpo_watch.frameworks.launches import Launch
 from grpo_watch.preflight.findings import Assessment, LaunchProblem, Prediction, Suggestion
-from grpo_watch.preflight.launch import Launch
 from tests.preflight.launches import hide_installed
 
 ROOT = Path(__file__).parent.parent.parent
@@ -218,7 +218,10 @@ def test_a_dataset_that_is_not_here_is_no_problem_once_its_size_is_given(capsys:
         ([], "pass a FILE"),
         (["gone.sh"], "gone.sh: no such file or folder"),
         (["--", "ls"], "ls: not a GRPO training launch"),
-        (["--framework", "keras", "--", "swift", "rlhf"], "--framework keras: unknown; known frameworks: trl"),
+        (
+            ["--framework", "keras", "--", "swift", "rlhf"],
+            "--framework keras: unknown; known frameworks: axolotl, ms-swift",
+        ),
         (["--world-size", "0", "--", "swift", "rlhf"], "--world-size 0: must be at least 1"),
         (["--dataset-size", "x", "--", "swift", "rlhf"], "--dataset-size"),
         (["--framework-version", "banana", "--", "swift", "rlhf"], "--framework-version banana: not a version"),

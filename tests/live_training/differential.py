@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grpo_watch.engine.records import Setting
-from grpo_watch.preflight.defaults import LaunchSettings
-from grpo_watch.preflight.frameworks.hugging_face import RefusalKind, refusals
-from grpo_watch.preflight.launch import Launch
-from grpo_watch.preflight.launch_batch import batch_of
-from grpo_watch.preflight.versions import at_least
+from grpo_watch.frameworks.launch_batch import batch_of, refusals
+from grpo_watch.frameworks.launch_rules import RefusalKind
+from grpo_watch.frameworks.launches import Launch, LaunchSettings, at_least
 
 ORACLE = Path(__file__).with_name("trl_oracle.py")
 TEXTS = (

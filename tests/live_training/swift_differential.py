@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.engine.records import Setting
-from grpo_watch.preflight.defaults import LaunchSettings
-from grpo_watch.preflight.frameworks.hugging_face import refusals
-from grpo_watch.preflight.launch import Launch
-from grpo_watch.preflight.launch_batch import batch_of
+from grpo_watch.frameworks.launch_batch import batch_of, refusals
+from grpo_watch.frameworks.launches import Launch, LaunchSettings
 from tests.live_training.differential import Case, View, launches
 
 ORACLE = Path(__file__).with_name("swift_oracle.py")

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from grpo_watch.engine.records import Scalar, Setting
+from grpo_watch.frameworks.launches import Launch, LaunchSettings, launch_facts
 from grpo_watch.preflight.assess import catalogue
-from grpo_watch.preflight.defaults import LaunchSettings
 from grpo_watch.preflight.findings import LaunchProblem
-from grpo_watch.preflight.inputs.framework_version import PACKAGES
-from grpo_watch.preflight.launch import Launch
 
 ORIGIN = "train.sh:3"
-ASKED_FOR = frozenset({*PACKAGES.values(), "deepspeed"})
+ASKED_FOR = frozenset({*(facts.package for facts in launch_facts().values()), "deepspeed"})
 """Packages whose installed version changes what preflight says."""
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from grpo_watch.engine.records import Scalar, Setting
-from grpo_watch.preflight.defaults import SUGGESTED, LaunchSettings, default, tables
-from grpo_watch.preflight.launch import FRAMEWORKS, Launch
-from grpo_watch.preflight.versions import NEWEST, within
+from grpo_watch.frameworks.launch_batch import OnTrainer, launch_rules
+from grpo_watch.frameworks.launches import SUGGESTED, Launch, LaunchSettings, launch_facts, within
 from tests.preflight.launches import launch
 
 
@@ -31,16 +30,27 @@ from tests.preflight.launches import launch
 )
 def test_the_default_is_that_of_the_version(framework: str, version: str, name: str, value: Scalar) -> None:
     """Values of the configuration classes of these versions; run 3.12.6 and 4.6.0 wrote theirs into args.json."""
-    assert default(framework, version, name) == value
+    assert launch_facts()[framework].default(version, name) == value
 
 
-def test_every_framework_has_defaults_and_a_newest_version() -> None:
-    assert set(tables()) == set(FRAMEWORKS) == set(NEWEST)
+def test_every_framework_with_facts_has_rules() -> None:
+    """A folder offers both; facts say ``on_trainer`` of those whose rules are for that trainer."""
+    assert set(launch_facts()) == set(launch_rules())
+    assert {name for name, facts in launch_facts().items() if facts.on_trainer} == {
+        name for name, rules in launch_rules().items() if isinstance(rules, OnTrainer)
+    }
+
+
+def test_what_a_framework_takes_over_can_be_replaced() -> None:
+    """axolotl extends TRL: its own epochs, TRL's temperature."""
+    facts = launch_facts()["axolotl"]
+    assert (facts.default("1.8.0", "num_train_epochs"), facts.default("1.8.0", "temperature")) == (1.0, 1.0)
+    assert facts.package == launch_facts()["trl"].package
 
 
 def test_ms_swift_fills_the_accumulation_up_until_3_6() -> None:
     """ceil(16 / 4 / 2) = 2."""
-    from grpo_watch.preflight.launch_batch import batch_of  # noqa: PLC0415
+    from grpo_watch.frameworks.launch_batch import batch_of  # noqa: PLC0415, launch_rules
 
     given = {"per_device_train_batch_size": 4, "num_generations": 4}
     old, new = (batch_of(LaunchSettings(launch("ms-swift", version, 2, **given))) for version in ("3.6.4", "3.7.0"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from grpo_watch.frameworks.launches import Launch
 from grpo_watch.preflight.assess import assess
 from grpo_watch.preflight.findings import Prediction
-from grpo_watch.preflight.launch import Launch
 from tests.preflight.launches import launch
 
 GA2, SPG2 = {"gradient_accumulation_steps": 2}, {"steps_per_generation": 2}
@@ -244,7 +244,7 @@ def test_what_is_missing_is_asked_for() -> None:
     ]
     assert found.prediction is None
     assert assess(Launch()).missing == ("the framework is not known (--framework)",)
-    assert "only trl" in assess(Launch("llama-factory")).missing[0]
+    assert "only axolotl, " in assess(Launch("llama-factory")).missing[0]
 
 
 def test_an_assumed_version_is_named_as_such() -> None:

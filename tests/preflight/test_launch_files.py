@@ -13,8 +13,8 @@ import pytest
 
 from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.errors import UsageError
+from grpo_watch.frameworks.launches import Launch
 from grpo_watch.preflight.inputs.load_launch import GivenOptions, read_launch
-from grpo_watch.preflight.launch import Launch
 from tests.preflight.launches import hide_installed
 from tests.support.bundles import unpack
 

@@ -12,10 +12,8 @@ import pytest
 import yaml
 
 from grpo_watch.engine.records import Setting
+from grpo_watch.frameworks.launches import Launch, LaunchSettings, launch_facts
 from grpo_watch.preflight.assess import HEADINGS, Check, catalogue
-from grpo_watch.preflight.defaults import LaunchSettings
-from grpo_watch.preflight.launch import FRAMEWORKS, Launch
-from grpo_watch.preflight.versions import ON_HF
 
 CHECKS = catalogue()
 TESTS = Path(__file__).with_name("checks")
@@ -97,7 +95,7 @@ EVERYWHERE = {
 
 def family(framework: str) -> str:
     """Frameworks with the same trainer are judged by the same rules."""
-    return "transformers" if framework in ON_HF else framework
+    return "transformers" if launch_facts()[framework].on_trainer else framework
 
 
 @every_check
@@ -107,7 +105,7 @@ def test_a_check_is_quiet_about_frameworks_that_are_not_its_own(check: Check) ->
     own = {family(each.framework or "") for each in judged}
     reporting = {
         framework
-        for framework in FRAMEWORKS
+        for framework in launch_facts()
         for given in judged
         if family(framework) not in own and list(check.judge(LaunchSettings(replace(given, framework=framework))))
     }

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from grpo_watch.errors import UsageError
+from grpo_watch.frameworks.launches import Launch
 from grpo_watch.preflight.assess import assess
 from grpo_watch.preflight.inputs.load_launch import GivenOptions, read_launch
-from grpo_watch.preflight.launch import Launch
 from tests.preflight.launches import hide_installed
 from tests.support.bundles import unpack
 from tests.support.wandb_offline import job

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.assess import misspelt
-from grpo_watch.preflight.defaults import LaunchSettings
 from grpo_watch.preflight.inputs.load_launch import GivenOptions, read_launch
 from tests.preflight.launches import launch
 from tests.preflight.test_launch_files import LAUNCHES

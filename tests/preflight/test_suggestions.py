@@ -8,14 +8,12 @@ from hypothesis import strategies as st
 
 from grpo_watch.cli.preflight import as_text
 from grpo_watch.engine.records import Setting
+from grpo_watch.frameworks.launch_batch import batch_of, refusals, rules_of
+from grpo_watch.frameworks.launch_rules import OwnArithmetic
+from grpo_watch.frameworks.launches import Launch, LaunchSettings
+from grpo_watch.frameworks.verl.workers import PER_GPU
 from grpo_watch.preflight.assess import assess
-from grpo_watch.preflight.defaults import LaunchSettings
-from grpo_watch.preflight.frameworks.hugging_face import refusals
-from grpo_watch.preflight.frameworks.own_rules import OWN
-from grpo_watch.preflight.frameworks.verl_workers import PER_GPU
 from grpo_watch.preflight.json_report import document
-from grpo_watch.preflight.launch import Launch
-from grpo_watch.preflight.launch_batch import batch_of
 from grpo_watch.preflight.suggest import SHOWN, suggest
 from tests.preflight.launches import launch
 
@@ -120,7 +118,9 @@ def test_other_frameworks_get_a_value_too() -> None:
     found = suggest(asked)
     assert {"actor_rollout_ref.actor.ppo_mini_batch_size": 128} in [dict(each.changes) for each in found]
     for each in found:
-        assert not any(OWN["verl"].broken(asked.changed(each.changes)))
+        rules = rules_of(asked)
+        assert isinstance(rules, OwnArithmetic)
+        assert not any(rules.broken(asked.changed(each.changes)))
 
 
 def test_a_default_is_called_a_default() -> None:

@@ -6,18 +6,17 @@ import math
 from collections.abc import Iterator
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.preflight.defaults import LaunchSettings
+from grpo_watch.frameworks.launch_batch import BATCH_SETTINGS, LaunchBatch, batch_of, factors, refusals
+from grpo_watch.frameworks.launch_rules import Refusal, RefusalKind
+from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.findings import LaunchProblem
-from grpo_watch.preflight.frameworks.hugging_face import Refusal, RefusalKind, factors, refusals
-from grpo_watch.preflight.launch_batch import BATCH_SETTINGS, LaunchBatch, batch_of
-from grpo_watch.preflight.versions import ON_HF
 
 NAME = "batch-not-divisible"
 
 
 def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """One problem if the version's own rule refuses the batch; ``group-size-one`` covers a group of one."""
-    batch = batch_of(settings) if settings.framework in ON_HF else None
+    batch = batch_of(settings)
     if batch is None or batch.group <= 1:
         return
     for refusal in refusals(batch):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.preflight.defaults import LaunchSettings
+from grpo_watch.frameworks.launches import LaunchSettings, at_least
 from grpo_watch.preflight.findings import LaunchProblem
-from grpo_watch.preflight.versions import at_least
 
 NAME = "checkpointing-loses-gradients"
 
 
 def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """One problem for TRL before 0.16; later versions call ``enable_input_require_grads`` themselves."""
-    if settings.framework != "trl" or at_least(settings.version, "0.16") or not settings.launch.peft:
+    fixed = settings.facts.checkpointing_loses_gradients_before
+    if fixed is None or at_least(settings.version, fixed) or not settings.launch.peft:
         return
     arguments = settings.word("gradient_checkpointing_kwargs").replace('"', "'")
     if not settings.flag("gradient_checkpointing") or "'use_reentrant': false" in arguments:

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.preflight.defaults import LaunchSettings
+from grpo_watch.frameworks.launch_batch import OnTrainer, batch_of, refusals, rules_of
+from grpo_watch.frameworks.launch_rules import Prediction, RefusalKind
+from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.findings import LaunchProblem
-from grpo_watch.preflight.frameworks.hugging_face import RefusalKind, refusals
-from grpo_watch.preflight.frameworks.own_rules import OWN
-from grpo_watch.preflight.launch_batch import batch_of
-from grpo_watch.preflight.versions import ON_HF
 
 NAME = "dataset-too-small"
 
 
 def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """One problem if the number of rows is known and they don't fill one batch."""
-    if settings.framework not in ON_HF:
-        yield from _own(settings)
+    rules = rules_of(settings)
+    if not isinstance(rules, OnTrainer):
+        yield from _own(settings, rules.predict(settings))
         return
     batch = batch_of(settings)
     for refusal in refusals(batch) if batch else ():
@@ -35,8 +34,7 @@ def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
             )
 
 
-def _own(settings: LaunchSettings) -> Iterator[LaunchProblem]:
-    prediction = OWN[settings.framework].predict(settings)
+def _own(settings: LaunchSettings, prediction: Prediction | None) -> Iterator[LaunchProblem]:
     if prediction is not None and prediction.steps_per_epoch == 0:
         where = settings.launch.dataset_size.origin if settings.launch.dataset_size else ""
         message = f"{settings.dataset_size} prompts do not fill one batch: an epoch has no steps"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.preflight.defaults import LaunchSettings
+from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.findings import LaunchProblem
 from grpo_watch.preflight.predict import dead_share, group_for
-from grpo_watch.preflight.setting_names import name_of
 
 NAME = "dead-groups"
 MANY = 0.5
@@ -17,7 +16,7 @@ MANY = 0.5
 
 def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """One problem if ``pass_rate`` predicts more dead groups than ``dead_share`` allows, or half of them."""
-    rate, name = settings.number("pass_rate"), name_of(settings, "group")
+    rate, name = settings.number("pass_rate"), settings.name_of("group")
     group = settings.whole(name) if name else None
     if rate is None or group is None or group <= 1 or not 0 <= rate <= 1:
         return

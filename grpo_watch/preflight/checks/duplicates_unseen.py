@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.preflight.defaults import LaunchSettings
+from grpo_watch.frameworks.launches import LaunchSettings, at_least
 from grpo_watch.preflight.findings import LaunchProblem
-from grpo_watch.preflight.versions import ON_HF, at_least
 
 NAME = "duplicates-unseen"
 
 
 def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """One note if no completions, or only one per prompt, are written."""
-    if settings.framework not in ON_HF:
+    if not settings.facts.on_trainer:
         return
     if not settings.flag("log_completions"):
         message = "log_completions is off: repeated, truncated and mixed-up completions can't be seen"
@@ -29,5 +28,6 @@ def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
 
 
 def _parquet(settings: LaunchSettings) -> bool:
-    """Whether the whole batch is written to a file: TRL does from 0.28 on, ms-swift always."""
-    return settings.framework == "ms-swift" or at_least(settings.version, "0.28")
+    """Whether the whole batch is written to a file."""
+    since = settings.facts.whole_batch_dumped_since
+    return since is not None and at_least(settings.version, since)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.preflight.defaults import LaunchSettings
+from grpo_watch.frameworks.launch_batch import batch_of, refusals
+from grpo_watch.frameworks.launch_rules import RefusalKind
+from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.findings import LaunchProblem
-from grpo_watch.preflight.frameworks.hugging_face import RefusalKind, refusals
-from grpo_watch.preflight.launch_batch import batch_of
-from grpo_watch.preflight.versions import ON_HF
 
 NAME = "eval-batch-not-divisible"
 
 
 def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """One problem if the run evaluates and the version's rule refuses the evaluation batch."""
-    batch = batch_of(settings) if settings.framework in ON_HF else None
+    batch = batch_of(settings)
     for refusal in refusals(batch) if batch else ():
         if refusal.kind is RefusalKind.EVAL_GROUPS and batch:
             name = settings.own_name("per_device_eval_batch_size")

@@ -6,18 +6,17 @@ import math
 from collections.abc import Iterator
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.preflight.defaults import LaunchSettings
+from grpo_watch.frameworks.launch_batch import LaunchBatch, batch_of, refusals
+from grpo_watch.frameworks.launch_rules import RefusalKind
+from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.findings import LaunchProblem
-from grpo_watch.preflight.frameworks.hugging_face import RefusalKind, refusals
-from grpo_watch.preflight.launch_batch import LaunchBatch, batch_of
-from grpo_watch.preflight.versions import ON_HF
 
 NAME = "generation-batch-not-multiple"
 
 
 def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """One problem if the version refuses the batch, or accepts it by mistake and splits groups."""
-    batch = batch_of(settings) if settings.framework in ON_HF else None
+    batch = batch_of(settings)
     if batch is None or not batch.generation_batch_size or batch.steps_per_generation:
         return
     refused = next(

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.preflight.defaults import LaunchSettings
+from grpo_watch.frameworks.launch_batch import batch_of
+from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.findings import LaunchProblem
-from grpo_watch.preflight.launch_batch import batch_of
-from grpo_watch.preflight.versions import ON_HF
 
 NAME = "generations-unlogged"
 
 
 def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """One note if completions are written and several generations fall into one logging interval."""
-    batch = batch_of(settings) if settings.framework in ON_HF and settings.flag("log_completions") else None
+    batch = batch_of(settings) if settings.facts.on_trainer and settings.flag("log_completions") else None
     every = settings.number("logging_steps")
     if batch is None or every is None or every < 1:
         return

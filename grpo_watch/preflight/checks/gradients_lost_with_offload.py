@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.preflight.defaults import LaunchSettings
+from grpo_watch.frameworks.launches import LaunchSettings, within
 from grpo_watch.preflight.findings import LaunchProblem
-from grpo_watch.preflight.versions import ON_HF, within
 
 NAME = "gradients-lost-with-offload"
 WRONG = ("0.17.6", "0.18.3")
@@ -18,7 +17,7 @@ AFFECTED = 2
 def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """One problem if DeepSpeed's version has the known fault, or else if offload meets accumulation."""
     stage, accumulation = _stage(settings), settings.whole("gradient_accumulation_steps") or 1
-    if settings.framework not in ON_HF or stage is None:
+    if not settings.facts.on_trainer or stage is None:
         return
     version, offloads = settings.launch.packages.get("deepspeed"), _offloads(settings)
     if version is not None and stage == AFFECTED and within(str(version.value), *WRONG):

@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.preflight.defaults import LaunchSettings
+from grpo_watch.frameworks.launch_batch import batch_of, refusals
+from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.findings import LaunchProblem
-from grpo_watch.preflight.frameworks.hugging_face import refusals
-from grpo_watch.preflight.launch_batch import batch_of
-from grpo_watch.preflight.setting_names import group_setting
-from grpo_watch.preflight.versions import ON_HF
 
 NAME = "group-size-one"
 
 
 def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """One problem if the group size is known to be 1 or less; a teacher's signal (ms-swift) needs no group."""
-    name = group_setting(settings)
+    name = settings.name_of("group")
     group = settings.number(name) if name else None
     unseen = settings.given(name) is None and settings.unreadable(
         "config_name"
     )  # set by the file of verl's --config-name
     if group is None or group > 1 or unseen or _taught(settings):
         return
-    batch = batch_of(settings) if settings.framework in ON_HF else None
+    batch = batch_of(settings)
     first = next(iter(refusals(batch)), None) if batch else None
     when = f"refused {first.stage.value}" if first else "the framework accepts it and learns nothing"
     yield LaunchProblem(
@@ -38,6 +35,4 @@ def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
 
 
 def _taught(settings: LaunchSettings) -> bool:
-    return settings.framework == "ms-swift" and any(
-        settings.given(name) is not None for name in ("teacher_model", "teacher_model_server")
-    )
+    return any(settings.given(name) is not None for name in settings.facts.needs_no_group)

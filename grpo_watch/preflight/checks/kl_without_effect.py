@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.preflight.defaults import LaunchSettings
+from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.findings import LaunchProblem
-from grpo_watch.preflight.versions import ON_HF
 
 NAME = "kl-without-effect"
 ALWAYS = 1.0
@@ -16,11 +15,11 @@ ALWAYS = 1.0
 
 def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """One problem per KL setting that provably has no effect, or the wrong one."""
-    if settings.framework in ON_HF:
+    if settings.facts.on_trainer:
         yield from _backwards(settings)
         yield from _reference(settings)
-    elif settings.framework == "verl":
-        yield from _verl(settings)
+    elif settings.name_of("kl_in_loss"):
+        yield from _switched(settings)
 
 
 def _backwards(settings: LaunchSettings) -> Iterator[LaunchProblem]:
@@ -45,10 +44,9 @@ def _reference(settings: LaunchSettings) -> Iterator[LaunchProblem]:
         yield LaunchProblem(NAME, Severity.WARNING, message, hint, where)
 
 
-def _verl(settings: LaunchSettings) -> Iterator[LaunchProblem]:
+def _switched(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """A coefficient without its switch; both switches at once count the penalty twice."""
-    actor, reward = "actor_rollout_ref.actor.use_kl_loss", "algorithm.use_kl_in_reward"
-    coefficient = "actor_rollout_ref.actor.kl_loss_coef"
+    actor, reward, coefficient = map(settings.name_of, ("kl_in_loss", "kl_in_reward", "kl_coefficient"))
     on = settings.flag(actor)
     if settings.given(coefficient) is not None and not on and (settings.number(coefficient) or 0) > 0:
         message = f"{coefficient} is set, but {actor} is off: there is no KL term in the loss"

@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.preflight.defaults import LaunchSettings
-from grpo_watch.preflight.findings import LaunchProblem, Prediction
+from grpo_watch.frameworks.launch_rules import Prediction
+from grpo_watch.frameworks.launches import LaunchSettings
+from grpo_watch.preflight.findings import LaunchProblem
 from grpo_watch.preflight.predict import predict
-from grpo_watch.preflight.versions import ON_HF
 
 NAME = "no-checkpoints"
 NEVER = -1
-OWN = {"verl": "trainer.save_freq", "openrlhf": "ckpt.save_steps"}
 
 
 def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """One note if saving is off, or if the interval is longer than half of the predicted run."""
-    if settings.framework in OWN:
-        name = OWN[settings.framework]
+    if name := settings.name_of("save_steps"):
         if settings.whole(name) == NEVER:
             yield _problem(settings, name, f"{name} is -1: no checkpoint is ever written")
-    elif settings.framework in ON_HF:
-        yield from _on_hf(settings)
+    elif settings.facts.on_trainer:
+        yield from _on_trainer(settings)
 
 
-def _on_hf(settings: LaunchSettings) -> Iterator[LaunchProblem]:
+def _on_trainer(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """A comparison takes two checkpoints."""
     strategy, every = settings.word("save_strategy"), settings.number("save_steps") or 0
     prediction = predict(settings)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.preflight.defaults import LaunchSettings
+from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.findings import LaunchProblem
-from grpo_watch.preflight.versions import ON_HF
 
 NAME = "resume-without-optimizer"
 
@@ -15,7 +14,7 @@ NAME = "resume-without-optimizer"
 def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """One problem if ``save_only_model`` and ``resume_from_checkpoint`` are both set."""
     resume = settings.word("resume_from_checkpoint")
-    if settings.framework not in ON_HF or not settings.flag("save_only_model") or resume in {"", "no", "false", "none"}:
+    if not settings.facts.on_trainer or not settings.flag("save_only_model") or resume in {"", "no", "false", "none"}:
         return
     yield LaunchProblem(
         NAME,

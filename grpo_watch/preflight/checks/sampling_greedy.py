@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.preflight.defaults import LaunchSettings
+from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.findings import LaunchProblem
-from grpo_watch.preflight.setting_names import name_of
 
 NAME = "sampling-greedy"
 COLD = 0.05
@@ -19,11 +18,11 @@ NARROW = 0.05
 def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """One problem per sampling setting that leaves a single choice. top_k 0 or -1 is off."""
     for what, cold in (("temperature", COLD), ("top_p", NARROW)):
-        name = name_of(settings, what)
+        name = settings.name_of(what)
         value = settings.number(name) if name else None
         if value is not None and value <= cold:
             yield _problem(settings, name, value, "0.9 to 1.0")
-    name = name_of(settings, "top_k")
+    name = settings.name_of("top_k")
     if name and settings.number(name) == 1:
         yield _problem(settings, name, 1, "0 or -1 (off)")
 

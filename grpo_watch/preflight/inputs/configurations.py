@@ -8,6 +8,7 @@ from pathlib import Path
 
 from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.errors import SourceError
+from grpo_watch.frameworks.launches import LaunchFacts, launch_facts
 from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, LaunchDraft, read_text
 from grpo_watch.preflight.inputs.hydra import composed
 from grpo_watch.preflight.inputs.leaves import Leaf, json_leaves, yaml_leaves
@@ -83,20 +84,11 @@ def _unwrapped(leaves: dict[str, Leaf]) -> dict[str, Leaf]:
 def kind_of(leaves: Mapping[str, Leaf], name: str) -> str:
     """What a file configures: ``accelerate``, ``deepspeed`` or a framework; ``""`` where nothing shows it."""
     tops = {key.split(".", 1)[0] for key in leaves}
-    swift = bool(tops & {"rlhf_type", "swift_version"})
-    megatron = swift and {"micro_batch_size", "global_batch_size"} <= tops
-    signs = {
-        "verl": "actor_rollout_ref" in tops,
-        "nemo-rl": {"grpo", "policy"} <= tops,
-        "accelerate": bool(tops & {"compute_environment", "distributed_type"})
-        or {"num_processes", "num_machines"} <= tops,
-        "deepspeed": bool(tops & {"zero_optimization", "train_micro_batch_size_per_gpu"}),
-        "ms-swift-megatron": megatron,
-        "ms-swift": swift,
-        "axolotl": bool({"base_model", "micro_batch_size"} & tops),
-        "open-r1": bool(re.search(r"open[-_]r1", name)) or "dataset_mixture" in tops,
-    }
-    return next((kind for kind, holds in signs.items() if holds), "")
+    if tops & {"compute_environment", "distributed_type"} or {"num_processes", "num_machines"} <= tops:
+        return "accelerate"
+    if tops & {"zero_optimization", "train_micro_batch_size_per_gpu"}:
+        return "deepspeed"
+    return next((kind for kind, facts in launch_facts().items() if facts.configures(tops, name)), "")
 
 
 def put_trainer(leaves: Mapping[str, Leaf], kind: str, draft: LaunchDraft) -> None:
@@ -111,15 +103,15 @@ def put_trainer(leaves: Mapping[str, Leaf], kind: str, draft: LaunchDraft) -> No
                 draft.environment[name.removeprefix("env.")] = Setting(_text(leaf), leaf.origin)
         elif leaf.value is not None:
             draft.put(name, leaf.value, leaf.origin)
-    if kind.startswith("ms-swift"):
-        _put_swift(leaves, draft)
+    if kind:
+        _put_recorded(launch_facts()[kind], leaves, draft)
 
 
-def _put_swift(leaves: Mapping[str, Leaf], draft: LaunchDraft) -> None:
-    """What only ms-swift's ``args.json`` says: its version, the processes, the datasets as a list."""
-    if (version := leaves.get("swift_version")) is not None and isinstance(version.value, str):
+def _put_recorded(facts: LaunchFacts, leaves: Mapping[str, Leaf], draft: LaunchDraft) -> None:
+    """The version and the processes, where runs of the framework record them among their settings."""
+    if (version := leaves.get(facts.version_setting)) is not None and isinstance(version.value, str):
         draft.version, draft.version_origin = draft.version or version.value, version.origin
-    world = leaves.get("global_world_size")
+    world = leaves.get(facts.world_setting)
     if world is not None and isinstance(world.value, int) and world.value > 0:
         draft.world_size = Setting(world.value, world.origin)
 

@@ -10,21 +10,9 @@ from typing import NamedTuple
 
 from grpo_watch.engine.records import Setting
 from grpo_watch.errors import SourceError
+from grpo_watch.frameworks.launches import launch_facts
 from grpo_watch.preflight.inputs.draft import LaunchDraft, read_text
 from grpo_watch.preflight.inputs.program import RUNNERS
-
-PACKAGES = {
-    "trl": "trl",
-    "unsloth": "trl",
-    "axolotl": "trl",
-    "open-r1": "trl",
-    "ms-swift": "ms-swift",
-    "ms-swift-megatron": "ms-swift",
-    "verl": "verl",
-    "openrlhf": "openrlhf",
-    "nemo-rl": "nemo-rl",
-}
-"""The package whose version decides the batch arithmetic (TRL makes the batches of unsloth, axolotl and open-r1)."""
 
 REQUIREMENTS = ("requirements*.txt", "requirements/*.txt", "constraints*.txt")
 PROJECTS = ("pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "Dockerfile*", "uv.lock", "poetry.lock")
@@ -48,10 +36,10 @@ def find_version(draft: LaunchDraft) -> None:
     """
     if draft.deepspeed and "deepspeed" not in draft.packages and (found := _release("deepspeed", draft)) is not None:
         draft.packages["deepspeed"] = Setting(*found)
-    package = PACKAGES.get(draft.framework or "", "")
-    if draft.version is not None or not package:
+    facts = launch_facts().get(draft.framework or "")
+    if draft.version is not None or facts is None:
         return
-    found = _release(package, draft, report=True)
+    found = _release(facts.package, draft, report=True)
     if found is not None:
         draft.version, draft.version_origin = found
 

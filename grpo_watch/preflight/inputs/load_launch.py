@@ -8,6 +8,7 @@ from pathlib import Path
 
 from grpo_watch.engine.records import Setting
 from grpo_watch.errors import UsageError
+from grpo_watch.frameworks.launches import Launch, launch_facts
 from grpo_watch.preflight.inputs.configurations import read_document, resolve_auto
 from grpo_watch.preflight.inputs.draft import LaunchDraft
 from grpo_watch.preflight.inputs.framework_version import find_version, runs_here
@@ -16,7 +17,6 @@ from grpo_watch.preflight.inputs.program import Program
 from grpo_watch.preflight.inputs.python_file import read_python
 from grpo_watch.preflight.inputs.training_command import read_command, read_script
 from grpo_watch.preflight.inputs.world_size import find_world
-from grpo_watch.preflight.launch import Launch
 
 ADAPTERS = frozenset({"lora", "qlora", "adapter", "adalora", "longlora", "llamapro", "vera", "boft", "lora_llm"})
 ADAPTER_FLAGS = ("use_peft", "lora_r", "lora_rank", "actor_rollout_ref.model.lora_rank", "ds.lora.rank")
@@ -92,8 +92,8 @@ def _read_file(file: Path, draft: LaunchDraft, *, alone: bool) -> None:
     else:
         draft.folders.append(path.parent)
         _read_settings(path, draft)
-    if alone and draft.framework in {"verl", "nemo-rl"}:
-        find_world(Program(draft.framework, "", (), {}), draft)
+    if alone and _refers(draft):
+        find_world(Program(draft.framework or "", "", (), {}), draft)
 
 
 def _read_settings(path: Path, draft: LaunchDraft) -> None:
@@ -108,6 +108,12 @@ def _read_settings(path: Path, draft: LaunchDraft) -> None:
         raise UsageError(str(error)) from None
 
 
+def _refers(draft: LaunchDraft) -> bool:
+    """Whether the framework's settings may refer to others."""
+    facts = launch_facts().get(draft.framework or "")
+    return facts is not None and facts.refers_to_settings
+
+
 def _shebang(path: Path) -> bool:
     if path.suffix:
         return False
@@ -120,7 +126,7 @@ def _shebang(path: Path) -> bool:
 
 def _finished(draft: LaunchDraft, options: GivenOptions) -> Launch:
     """What follows from all settings together: references, version, and the user's options."""
-    if draft.framework in {"verl", "nemo-rl"}:
+    if _refers(draft):
         resolve_references(draft)
     if draft.recorded:
         _drop_derived(draft)
@@ -199,4 +205,5 @@ def _adapter(draft: LaunchDraft) -> bool | None:
     given = [draft.value(name) for name in ADAPTER_FLAGS if name in draft.settings]
     if given:
         return any(value is True or (isinstance(value, (int, float)) and value > 0) for value in given)
-    return True if (draft.framework or "").startswith("ms-swift") and draft.settings else None
+    facts = launch_facts().get(draft.framework or "")
+    return True if facts is not None and facts.trains_adapter and draft.settings else None

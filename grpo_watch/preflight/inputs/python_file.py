@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpo_watch.errors import SourceError
+from grpo_watch.frameworks.launches import launch_facts
 from grpo_watch.preflight.inputs.draft import LaunchDraft, read_text
 from grpo_watch.preflight.inputs.flags import Flag
 from grpo_watch.preflight.inputs.python_values import PythonValue, Scope, called, evaluate, keywords
@@ -74,8 +75,6 @@ CONFIGS = ("GRPOConfig", "RLHFArguments", "TrainingArguments")
 TRAINERS = ("GRPOTrainer", "AsyncGRPOTrainer")
 ADAPTERS = ("LoraConfig", "LoKrConfig", "LoHaConfig", "IA3Config", "get_peft_model", "VeraConfig")
 PARSERS = ("TrlParser", "HfArgumentParser")
-IMPORTS = {"unsloth": "unsloth", "trl": "trl", "swift": "ms-swift", "open_r1": "open-r1", "axolotl": "axolotl"}
-"""Module to framework, the most specific first."""
 
 
 def read_python(path: Path, draft: LaunchDraft, flags: Iterable[Flag] = ()) -> bool:
@@ -119,7 +118,7 @@ def _framework(tree: ast.Module) -> str | None:
             modules |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             modules.add(node.module.split(".")[0])
-    return next((framework for module, framework in IMPORTS.items() if module in modules), None)
+    return next((name for name, facts in launch_facts().items() if facts.imported_as in modules), None)
 
 
 def _assigned(tree: ast.Module) -> dict[str, list[ast.expr]]:

@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 
 from grpo_watch.engine.records import Setting
+from grpo_watch.frameworks.launches import launch_facts
 from grpo_watch.preflight.inputs.draft import LaunchDraft
 from grpo_watch.preflight.inputs.program import Program
 from grpo_watch.preflight.inputs.shell_expand import Argument
 
 DEVICE_LISTS = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed"})
 INCLUDED = re.compile(r"(?<![\w.-])[\w.-]+:(?P<slots>[\d,]+)")
-FACTORS = {
-    "verl": (("trainer.n_gpus_per_node",), ("trainer.nnodes",)),
-    "nemo-rl": (("cluster.gpus_per_node",), ("cluster.num_nodes",)),
-    "openrlhf": (
-        ("actor_num_gpus_per_node", "actor.num_gpus_per_node"),
-        ("actor_num_nodes", "actor.num_nodes"),
-    ),
-}
-"""Devices per node and nodes as frameworks that start their own workers name them."""
 
 
 def find_world(program: Program, draft: LaunchDraft) -> None:
     """Set the number of processes where the launch gives it; leave it open where it does not."""
-    options = program.options
-    if program.kind in FACTORS:
-        _from_settings(program.kind, draft)
-    elif program.kind in {"ms-swift", "ms-swift-megatron"} and not options.keys() & {
-        "torchrun",
-        "accelerate",
-        "deepspeed",
-    }:
+    options, facts = program.options, launch_facts().get(program.kind)
+    if facts is not None and facts.devices:
+        _from_settings(facts.devices, draft)
+    elif facts is not None and facts.torchrun_by_variables and not options.keys() & LAUNCHERS:
         _swift(draft)
     elif "torchrun" in options:
         _torchrun(options["torchrun"], draft)
@@ -131,9 +120,9 @@ def default_accelerate_config(draft: LaunchDraft) -> Path | None:
     return path if path.is_file() else None
 
 
-def _from_settings(kind: str, draft: LaunchDraft) -> None:
+def _from_settings(devices: Sequence[Sequence[str]], draft: LaunchDraft) -> None:
     factors: list[Setting] = []
-    for names in FACTORS[kind]:
+    for names in devices:
         found = next((draft.settings[name] for name in names if name in draft.settings), None)
         factors += [found] if found is not None else []
     values = [factor.value for factor in factors]
@@ -141,13 +130,9 @@ def _from_settings(kind: str, draft: LaunchDraft) -> None:
         factors
         and factors[0].origin
         and all(isinstance(value, int) for value in values)
-        and _devices_given(kind, draft)
+        and any(name in draft.settings for name in devices[0])
     ):
         draft.world_size = Setting(prod(int(str(value)) for value in values), factors[0].origin)
-
-
-def _devices_given(kind: str, draft: LaunchDraft) -> bool:
-    return any(name in draft.settings for name in FACTORS[kind][0])
 
 
 def _number(setting: Setting | None) -> Setting | None:

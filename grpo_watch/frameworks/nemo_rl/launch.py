@@ -6,9 +6,15 @@ import math
 from collections.abc import Iterator
 
 from grpo_watch.detectors.shared.prompt_plan import PromptPlan
-from grpo_watch.preflight.defaults import LaunchSettings
-from grpo_watch.preflight.findings import Prediction
-from grpo_watch.preflight.frameworks.constraints import BrokenConstraint, devices, devices_unread, unread
+from grpo_watch.frameworks.launch_rules import (
+    BrokenConstraint,
+    OwnArithmetic,
+    Prediction,
+    devices,
+    devices_unread,
+    unread,
+)
+from grpo_watch.frameworks.launches import LaunchSettings
 
 WHEN, TRAINED = "when the trainer is set up", "at the first update, after the first rollout"
 PROMPTS, GROUP = "grpo.num_prompts_per_step", "grpo.num_generations_per_prompt"
@@ -97,3 +103,6 @@ def predict(settings: LaunchSettings) -> Prediction | None:
         formula="" if plan is None else f"{plan.formula} = {total or 0}",
         completions=None if not total else total * prompts * group,
     )
+
+
+LAUNCHES = {"nemo-rl": OwnArithmetic(broken, predict, lacking)}

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.detectors.shared.prompt_plan import PromptPlan
-from grpo_watch.preflight.defaults import LaunchSettings
-from grpo_watch.preflight.findings import Prediction
-from grpo_watch.preflight.frameworks.constraints import BrokenConstraint, devices, devices_unread, unread
+from grpo_watch.frameworks.launch_rules import (
+    BrokenConstraint,
+    OwnArithmetic,
+    Prediction,
+    devices,
+    devices_unread,
+    unread,
+)
+from grpo_watch.frameworks.launches import LaunchSettings
 
 WHEN, LOADED = "when the arguments are parsed", "when DeepSpeed takes the models over"
 GROUPED = frozenset({"group_norm", "dr_grpo", "rloo", "reinforce_baseline"})
@@ -101,3 +107,6 @@ def predict(settings: LaunchSettings) -> Prediction | None:
         completions=None if rows is None else rows * group * episodes,
         notes=() if scheduled is None else (f"{SCHEDULE} {rows} x {group} / {batch}, in all {scheduled}",),
     )
+
+
+LAUNCHES = {"openrlhf": OwnArithmetic(broken, predict, lacking)}

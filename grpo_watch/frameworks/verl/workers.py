@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_watch.preflight.defaults import LaunchSettings
-from grpo_watch.preflight.frameworks.constraints import BrokenConstraint
-from grpo_watch.preflight.versions import at_least
+from grpo_watch.frameworks.launch_rules import BrokenConstraint
+from grpo_watch.frameworks.launches import LaunchSettings, at_least
 
 STARTED = "when the actor's workers start, before the model is loaded"
 LOADED = "when the rollout engine is built, after the model was loaded"

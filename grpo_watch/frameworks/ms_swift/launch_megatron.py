@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_watch.preflight.defaults import LaunchSettings
-from grpo_watch.preflight.findings import Prediction
-from grpo_watch.preflight.frameworks.constraints import BrokenConstraint, unread
-from grpo_watch.preflight.versions import at_least
+from grpo_watch.frameworks.launch_rules import BrokenConstraint, OwnArithmetic, Prediction, unread
+from grpo_watch.frameworks.launches import LaunchSettings, at_least
 
 WHEN = "when the arguments are parsed, on all ranks"
 SPLIT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
@@ -114,3 +112,6 @@ def predict(settings: LaunchSettings) -> Prediction | None:
 def _rows(settings: LaunchSettings) -> int | None:
     rows, ratio = settings.dataset_size, settings.number("split_dataset_ratio") or 0
     return rows if rows is None or ratio <= 0 else rows - max(int(rows * ratio), 1)
+
+
+LAUNCHES = {"ms-swift-megatron": OwnArithmetic(broken, predict, lacking)}

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.detectors.shared.prompt_plan import PromptPlan
-from grpo_watch.preflight.defaults import LaunchSettings
-from grpo_watch.preflight.findings import Prediction
-from grpo_watch.preflight.frameworks.constraints import BrokenConstraint, devices, devices_unread, unread
-from grpo_watch.preflight.frameworks.verl_workers import (
+from grpo_watch.frameworks.launch_rules import (
+    BrokenConstraint,
+    OwnArithmetic,
+    Prediction,
+    devices,
+    devices_unread,
+    unread,
+)
+from grpo_watch.frameworks.launches import LaunchSettings, at_least
+from grpo_watch.frameworks.verl.workers import (
     ACTOR,
     BATCH,
     COUNTS,
@@ -22,8 +28,7 @@ from grpo_watch.preflight.frameworks.verl_workers import (
     ULYSSES,
     strategy,
 )
-from grpo_watch.preflight.frameworks.verl_workers import broken as broken_by_workers
-from grpo_watch.preflight.versions import at_least
+from grpo_watch.frameworks.verl.workers import broken as broken_by_workers
 
 WHEN = "when the configuration is validated, before the workers start"
 DEVICES = ("trainer.n_gpus_per_node", "trainer.nnodes")
@@ -133,3 +138,6 @@ def predict(settings: LaunchSettings) -> Prediction | None:
         completions=None if not total else total * batch * group,
         notes=("prompts longer than data.max_prompt_length are filtered before they are counted",),
     )
+
+
+LAUNCHES = {"verl": OwnArithmetic(broken, predict, lacking)}

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
-from grpo_watch.preflight.frameworks.refusal import Refusal, RefusalKind, RefusalStage
-from grpo_watch.preflight.launch_batch import LaunchBatch
-from grpo_watch.preflight.versions import at_least
+from grpo_watch.frameworks.launch_batch import LaunchBatch
+from grpo_watch.frameworks.launch_rules import Refusal, RefusalKind, RefusalStage
+from grpo_watch.frameworks.launches import LaunchSettings, at_least
+from grpo_watch.frameworks.trl.launch import RULES
 
 SINCE = "1.5"
 """TRL's version in axolotl 0.17, the oldest whose rules were read; older ones are left to TRL."""
 ALONE = "With num_generations=1, every group has zero advantage and the policy never updates."
 
 
-def rules(batch: LaunchBatch) -> Iterator[Refusal]:
+def _own(batch: LaunchBatch) -> Iterator[Refusal]:
     """The first reason that axolotl finds; none where the group's size is left to TRL."""
     if batch.group == batch.ungiven_group or not at_least(batch.version, SINCE):
         return
@@ -46,3 +48,17 @@ def _not_whole(batch: LaunchBatch, size: int) -> str:
     text += f"micro_batch_size ({batch.per_device}) * gradient_accumulation_steps ({batch.accumulation})) and "
     text += f"num_generations={batch.group}. Smallest fix: set `gradient_accumulation_steps: "
     return f"{text}{whole // batch.per_device}` (so micro_batch_size * GA = {whole} is a multiple of {batch.group})."
+
+
+def _refusals(batch: LaunchBatch) -> Iterator[Refusal]:
+    yield from _own(batch)
+    yield from RULES.refusals(batch)
+
+
+def _training_rows(settings: LaunchSettings, rows: int) -> int:
+    """``val_set_size`` is a share or a number."""
+    share = settings.number("val_set_size") or 0
+    return rows - (int(share) if share >= 1 else math.ceil(rows * share))
+
+
+LAUNCHES = {"axolotl": replace(RULES, refusals=_refusals, training_rows=_training_rows)}

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TypeAlias
 
 from grpo_watch.detectors.shared.batch_plan import BatchPlan, StepFormula, style_of
-from grpo_watch.preflight.defaults import LaunchSettings
+from grpo_watch.frameworks.launch_rules import OwnArithmetic, Refusal, RefusalKind, RefusalStage
+from grpo_watch.frameworks.launches import LaunchSettings, at_least
+from grpo_watch.frameworks.plugins import contributions
 
 BATCH_SETTINGS = (
     "per_device_train_batch_size",
@@ -21,8 +27,57 @@ COUNTING = ("num_train_epochs", "split_dataset_ratio", "val_set_size", "dataload
 """What decides the number of steps besides the batch and the dataset."""
 EVALUATION = ("eval_strategy", "per_device_eval_batch_size", "num_generations_eval", "val_dataset")
 
-SWIFT_ACCUMULATED = 16
-"""Before 3.7 ms-swift filled the accumulation up to this many rows per step where it was not given."""
+ACCUMULATED = 16
+"""Rows per step up to which the accumulation is filled where it has no default (ms-swift before 3.7)."""
+
+NO_STEPS = "args.max_steps must be set to a positive value if dataloader does not have a length, was -1"
+
+
+def evaluates_by_strategy(settings: LaunchSettings) -> bool:
+    """Whether the run evaluates while it trains, as the Hugging Face trainer decides it."""
+    return (settings.word("eval_strategy") or settings.word("evaluation_strategy")) not in {"", "no"}
+
+
+@dataclass(frozen=True, slots=True)
+class OnTrainer:
+    """A framework whose steps the Hugging Face trainer counts.
+
+    Attributes:
+        refusals: why it refuses a batch when arguments are parsed or the trainer is built, in its order.
+        accumulation_counts_since: the version from which accumulated rows belong to a generation batch.
+        roundings: how its versions round the end of an epoch, in words.
+        evaluates: whether the run evaluates while it trains.
+        training_rows: what is left of the dataset's rows once rows for evaluation are split off.
+        lacking: lines for its own settings that can't be judged.
+        patched: the batch that it really trains with.
+        drops_slept_weights: the setting and the hint where vLLM's sleep loses the synced weights.
+    """
+
+    refusals: Callable[[LaunchBatch], Iterator[Refusal]]
+    accumulation_counts_since: str
+    roundings: Sequence[tuple[str, StepFormula]]
+    evaluates: Callable[[LaunchSettings], bool] = evaluates_by_strategy
+    training_rows: Callable[[LaunchSettings, int], int] = lambda _, rows: rows
+    lacking: Callable[[LaunchSettings], Iterator[str]] = lambda _: iter(())
+    patched: Callable[[LaunchBatch], LaunchBatch] = lambda batch: batch
+    drops_slept_weights: Callable[[LaunchSettings], tuple[str, str] | None] = lambda _: None
+
+
+LaunchRules: TypeAlias = OwnArithmetic | OnTrainer
+
+
+@lru_cache(maxsize=1)
+def launch_rules() -> Mapping[str, LaunchRules]:
+    """What each framework counts and refuses: ``LAUNCHES`` of the modules ``launch*.py`` in its folder."""
+    found: dict[str, LaunchRules] = {}
+    for launches in contributions("launch*", "LAUNCHES"):
+        found |= launches
+    return MappingProxyType(found)
+
+
+def rules_of(settings: LaunchSettings) -> LaunchRules:
+    """What the launch's framework counts and refuses."""
+    return launch_rules()[settings.framework]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +89,7 @@ class LaunchBatch:
     framework silently trains with another value. ``ungiven_group`` is the group's size where that is a default.
     """
 
+    rules: OnTrainer
     framework: str
     version: str
     style: StepFormula
@@ -84,10 +140,7 @@ def lacking(settings: LaunchSettings) -> tuple[str, ...]:
     if settings.flag("auto_find_batch_size"):
         where = settings.where("auto_find_batch_size")
         lines.append(f"auto_find_batch_size changes the per-device batch when memory runs out ({where})")
-    if settings.framework == "ms-swift" and (settings.number("sequence_parallel_size") or 1) != 1:
-        where = settings.where("sequence_parallel_size")
-        lines.append(f"sequence_parallel_size lets several processes share one batch, which is not judged ({where})")
-    return tuple(lines)
+    return (*lines, *rules_of(settings).lacking(settings))
 
 
 def uncounted(settings: LaunchSettings) -> tuple[str, ...]:
@@ -120,11 +173,13 @@ def _unusable(settings: LaunchSettings, name: str, wanted: str = "") -> str:
 
 
 def batch_of(settings: LaunchSettings) -> LaunchBatch | None:
-    """The launch's batch; None where a value that it needs is not known (see ``lacking``)."""
-    if lacking(settings) or not settings.world_size:
+    """The launch's batch; None where it counts for itself, or lacks a value (see ``lacking``)."""
+    rules = rules_of(settings)
+    if not isinstance(rules, OnTrainer) or lacking(settings) or not settings.world_size:
         return None
-    per_device = settings.whole("per_device_train_batch_size") or 1
+    per_device, rows = settings.whole("per_device_train_batch_size") or 1, settings.dataset_size
     batch = LaunchBatch(
+        rules=rules,
         framework=settings.framework,
         version=settings.version,
         style=_style(settings),
@@ -137,13 +192,13 @@ def batch_of(settings: LaunchSettings) -> LaunchBatch | None:
         iterations=max(settings.whole("num_iterations") or 1, 1),
         epochs=_epochs(settings),
         max_steps=total if (total := settings.whole("max_steps") or 0) > 0 else None,
-        prompts=None if uncounted(settings) else training_rows(settings),
-        evaluates=evaluates(settings) and not unevaluated(settings),
+        prompts=None if rows is None or uncounted(settings) else rules.training_rows(settings, rows),
+        evaluates=rules.evaluates(settings) and not unevaluated(settings),
         eval_per_device=settings.whole("per_device_eval_batch_size") or 8,
         eval_group=settings.whole("num_generations_eval"),
         ungiven_group=settings.whole("num_generations") if settings.given("num_generations") is None else None,
     )
-    return _patched_by_unsloth(batch) if settings.framework == "unsloth" else batch
+    return rules.patched(batch)
 
 
 def _style(settings: LaunchSettings) -> StepFormula:
@@ -161,40 +216,39 @@ def _epochs(settings: LaunchSettings) -> float:
 def _accumulation(settings: LaunchSettings, per_device: int, world_size: int) -> int:
     """``gradient_accumulation_steps``; DeepSpeed's own number does not change it."""
     given = settings.whole("gradient_accumulation_steps")
-    return given or max(1, math.ceil(SWIFT_ACCUMULATED / per_device / world_size))
+    return given or max(1, math.ceil(ACCUMULATED / per_device / world_size))
 
 
-def _patched_by_unsloth(batch: LaunchBatch) -> LaunchBatch:
-    """Unsloth replaces a per-device batch that does not fit by the group's size, and only prints that it did."""
-    if batch.global_batch * batch.accumulation % batch.group == 0:
-        return batch
-    return replace(batch, per_device=batch.group, configured_per_device=batch.per_device)
+def refusals(batch: LaunchBatch) -> tuple[Refusal, ...]:
+    """Every reason, in the order in which the framework comes upon them: it reports the first one only."""
+    broken = tuple(batch.rules.refusals(batch))
+    return broken or tuple(_training(batch))
 
 
-def evaluates(settings: LaunchSettings) -> bool:
-    """Whether the run evaluates while it trains, as far as the settings say."""
-    strategy = settings.word("eval_strategy") or settings.word("evaluation_strategy")
-    if settings.framework != "ms-swift":
-        return strategy not in {"", "no"}
-    if strategy == "no" or (not strategy and settings.word("save_strategy") == "no"):
-        return False
-    return settings.given("val_dataset") is not None or (settings.number("split_dataset_ratio") or 0) > 0
+def accepts(batch: LaunchBatch) -> bool:
+    """Whether there is no reason at all; cheaper than to name all."""
+    return next(batch.rules.refusals(batch), None) is None and next(_training(batch), None) is None
 
 
-def training_rows(settings: LaunchSettings) -> int | None:
-    """Rows left for training once the framework has split off its evaluation rows; None where unknown.
+def factors(batch: LaunchBatch) -> tuple[tuple[str, int], ...]:
+    """What the version's rule multiplies, each with its setting."""
+    if batch.generation_batch_size:
+        return (("generation_batch_size", batch.generation_batch_size),)
+    each = (("per_device_train_batch_size", batch.per_device), ("processes", batch.world_size))
+    if not at_least(batch.version, batch.rules.accumulation_counts_since):
+        return each
+    if batch.steps_per_generation:
+        return (*each, ("steps_per_generation", batch.steps_per_generation))
+    return (*each, ("gradient_accumulation_steps", batch.accumulation))
 
-    ms-swift takes ``max(int(rows x ratio), 1)`` rows for evaluation unless it does not evaluate or has a dataset for
-    it; axolotl takes ``val_set_size`` as a share or a number.
-    """
-    rows = settings.dataset_size
-    if rows is None:
-        return None
-    if settings.framework == "ms-swift":
-        ratio = settings.number("split_dataset_ratio") or 0
-        held_out = max(int(rows * ratio), 1) if ratio > 0 and evaluates(settings) else 0
-        return rows if settings.given("val_dataset") is not None else rows - held_out
-    if settings.framework == "axolotl":
-        share = settings.number("val_set_size") or 0
-        return rows - (int(share) if share >= 1 else math.ceil(rows * share))
-    return rows
+
+def _training(batch: LaunchBatch) -> Iterator[Refusal]:
+    """What the first moments of training show of a batch that got through."""
+    plan = batch.plan()
+    if plan.micro_batches < 1:
+        text = "batch_size should be a positive integer value, but got batch_size=0"
+        yield Refusal(RefusalKind.NO_BATCH, RefusalStage.TRAINING, text)
+    elif batch.prompts is not None and plan.micro_steps < 1 and batch.max_steps is None:
+        yield Refusal(RefusalKind.NO_STEPS, RefusalStage.TRAINING, NO_STEPS)
+    elif batch.prompts is not None and plan.drawn < 1:
+        yield Refusal(RefusalKind.NOTHING_DRAWN, RefusalStage.SILENT, "")

@@ -1,0 +1,136 @@
+"""What the arithmetic of a framework's launches answers: refusals of a batch, broken rules, and the predicted run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from grpo_watch.frameworks.launches import LaunchSettings
+
+
+class RefusalKind(str, Enum):
+    """What is wrong, independent of the wording."""
+
+    GROUP_SIZE = "fewer than two generations per prompt"
+    GROUPS = "the generation batch does not hold whole groups"
+    PROCESS_GROUPS = "the batch has less than one group for each process"
+    EVAL_GROUPS = "the evaluation batch does not hold whole groups"
+    GLOBAL_BATCH = "the generation batch is no multiple of the global batch"
+    BOTH_SET = "both generation settings are set"
+    UNEQUAL = "both generation settings are set and disagree"
+    NO_BATCH = "the dataloader gets batches of 0"
+    NO_STEPS = "the dataset is smaller than one generation batch"
+    NOTHING_DRAWN = "the dataset is smaller than one generation batch, and training ends without a step"
+
+
+class RefusalStage(str, Enum):
+    """When the framework says so."""
+
+    ARGUMENTS = "when the arguments are parsed"
+    TRAINER = "when the trainer is built, after the model was loaded"
+    TRAINING = "when training begins, after the model was loaded"
+    SILENT = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason why the framework will not train with this batch; ``text`` as it words it.
+
+    ``factors`` are what it multiplies, each with its setting, where that is not what the version's rule multiplies.
+    """
+
+    kind: RefusalKind
+    stage: RefusalStage
+    text: str
+    factors: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenConstraint:
+    """One rule that the settings break.
+
+    ``text`` is what the framework says, ``when`` the moment; ``settings`` are the names to blame, the likeliest first;
+    ``fix`` says what has to hold. ``unsure`` says why the version in use may not have the rule, empty where it has it.
+    ``where`` is the place to blame where that is none of the settings.
+    """
+
+    text: str
+    when: str
+    fix: str
+    settings: tuple[str, ...]
+    unsure: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The run in numbers; None where an input is missing.
+
+    ``max_steps`` and ``steps_per_epoch`` count what the framework shows as its step; ``optimizer_steps_per_generation``
+    how often the weights change per generation batch. ``tokens`` is an upper bound (longest prompt and completion).
+    ``group_size_needed`` is the smallest group with the wanted share of dead groups. ``notes`` are sentences on what
+    the numbers leave out.
+    """
+
+    max_steps: int | None = None
+    steps_per_epoch: int | None = None
+    completions_per_step: int | None = None
+    prompts_per_step: float | None = None
+    generation_batch_size: int | None = None
+    optimizer_steps_per_generation: float | None = None
+    formula: str = ""
+    completions: int | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+    gpu_hours: float | None = None
+    dead_group_share: float | None = None
+    group_size_needed: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnArithmetic:
+    """A framework that counts for itself: the rules that settings break, the run, and a line for each missing input."""
+
+    broken: Callable[[LaunchSettings], Iterator[BrokenConstraint]]
+    predict: Callable[[LaunchSettings], Prediction | None]
+    lacking: Callable[[LaunchSettings], Iterator[str]]
+
+
+def unread(settings: LaunchSettings, counts: Sequence[str], others: Sequence[str] = ()) -> Iterator[str]:
+    """One line for each setting that was given and can't be used: ``counts`` are whole numbers from 1 on."""
+    for name in (*counts, *others):
+        given = settings.given(name)
+        if given is None:
+            continue
+        if given.value is None:
+            yield f"{settings.own_name(name)} could not be read ({given.origin})"
+        elif name in counts and (settings.whole(name) or 0) < 1:
+            yield f"{settings.own_name(name)} is {given.value}, not a positive whole number ({given.origin})"
+
+
+def devices(settings: LaunchSettings, each: str, nodes: str) -> int | None:
+    """GPUs as the framework's settings name them; what ``--world-size`` says where one of them can't be read."""
+    if settings.unreadable(each) or settings.unreadable(nodes):
+        return settings.world_size
+    return _product(settings, each, nodes)
+
+
+def devices_unread(settings: LaunchSettings, each: str, nodes: str) -> Iterator[str]:
+    """One line where the number of GPUs is not known, or two different ones are given."""
+    if settings.unreadable(each) or settings.unreadable(nodes):
+        if settings.world_size is None:
+            yield from (f"{line}; say --world-size" for line in unread(settings, (), (each, nodes)))
+        return
+    count, given = _product(settings, each, nodes), settings.world_size
+    if count is None:
+        yield from unread(settings, (each, nodes))
+    elif given is not None and given != count:
+        product = f"{settings.own_name(each)} x {settings.own_name(nodes)} is {count}"
+        yield f"{product}, and the number of processes {given}: correct one of them"
+
+
+def _product(settings: LaunchSettings, each: str, nodes: str) -> int | None:
+    per_node, count = settings.whole(each) or 0, settings.whole(nodes) or 0
+    return per_node * count if per_node > 0 and count > 0 else None

@@ -1,0 +1,269 @@
+"""What preflight asks a framework's folder about a launch: facts in ``launch.yaml``, arithmetic in ``launch.py``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+import yaml
+
+from grpo_watch.detectors.shared.batch_plan import release
+from grpo_watch.engine.records import Scalar, Setting
+from grpo_watch.frameworks.plugins import folders
+
+NO_SETTINGS: Mapping[str, Setting] = MappingProxyType({})
+SUGGESTED = "suggested"
+"""Origin of a setting that preflight itself puts in to try a change."""
+
+
+class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One framework in a ``launch.yaml``; ``extends`` there takes over what another one says.
+
+    Attributes:
+        newest: the newest version whose rules were read; the maker's where another framework makes the batches.
+        first: the first version with GRPO whose defaults and rules were read.
+        package: whose version that is.
+        rank: which of several frameworks that fit the same file is meant: the lowest.
+        maker: the framework that makes the batches, in words; ``pins_maker``: each release pins the maker's version.
+        on_trainer: whether the Hugging Face trainer counts its steps.
+        imported_as: the module that its scripts import.
+        any_setting, all_settings, file_name: names at the top of its configurations, and a pattern of their path.
+        version_setting, world_setting: settings in which a run records its version and its processes.
+        refers_to_settings: whether values may be ``${references}`` to others.
+        devices: names of the devices per node and of the nodes, where it starts its own workers.
+        torchrun_by_variables: whether it starts torchrun where ``NPROC_PER_NODE`` or ``NNODES`` is set.
+        trains_adapter: whether it trains an adapter unless told otherwise.
+        loads_dtype_of_arguments, loads_models_dtype: whether weights have the type that the model's arguments name, and
+            else the model's own.
+        whole_batch_dumped_since, checkpointing_loses_gradients_before: versions.
+        needs_no_group: settings with which a group of one has something to learn from.
+        common: its name for a setting that all frameworks have; empty where none is known.
+        names: its own names for settings that its maker (or its newest version) calls otherwise.
+        defaults: what a setting is unless given: first version to value, which holds until the next one; before the
+            first the setting did not exist.
+    """
+
+    name: str
+    newest: str
+    package: str
+    rank: int
+    first: str | None = None
+    maker: str = ""
+    pins_maker: bool = False
+    on_trainer: bool = False
+    imported_as: str = ""
+    any_setting: frozenset[str] = frozenset()
+    all_settings: frozenset[str] = frozenset()
+    file_name: str = ""
+    version_setting: str = ""
+    world_setting: str = ""
+    refers_to_settings: bool = False
+    devices: tuple[tuple[str, ...], ...] = ()
+    torchrun_by_variables: bool = False
+    trains_adapter: bool = False
+    loads_dtype_of_arguments: bool = False
+    loads_models_dtype: bool = False
+    whole_batch_dumped_since: str | None = None
+    checkpointing_loses_gradients_before: str | None = None
+    needs_no_group: tuple[str, ...] = ()
+    common: Mapping[str, str] = {}
+    names: Mapping[str, str] = {}
+    defaults: Mapping[str, Mapping[str, bool | int | float | str | None]] = {}
+
+    def default(self, version: str, name: str) -> Scalar:
+        """The default of a setting in that version; None where it has none or did not exist yet."""
+        values = self.defaults.get(name, {})
+        held = [(release(since), value) for since, value in values.items() if at_least(version, since)]
+        return max(held, key=lambda pair: pair[0])[1] if held else None
+
+    def configures(self, tops: Collection[str], file: str) -> bool:
+        """Whether a configuration with these names at its top is one of its own."""
+        if self.file_name and re.search(self.file_name, file):
+            return True
+        wanted = self.any_setting or self.all_settings
+        fits = not self.any_setting or not self.any_setting.isdisjoint(tops)
+        return bool(wanted) and fits and self.all_settings <= set(tops)
+
+    def assumed(self) -> str:
+        """The version that is assumed if none was given, in words."""
+        if self.pins_maker:
+            return f"{self.maker} {self.newest}, which {self.name} pins,"
+        return f"{self.newest}, the newest known,"
+
+    def older_than_known(self, version: str | None) -> tuple[str, ...]:
+        """A line where the version came before the first whose rules were read."""
+        if version is None or self.first is None or at_least(version, self.first):
+            return ()
+        oldest = f"the oldest known are those of {self.first} (--framework-version)"
+        return (f"the rules of {version} are not known; {oldest}",)
+
+    def newer_than_known(self, version: str | None) -> tuple[str, ...]:
+        """A line where the version, patch releases aside, is newer than any whose rules were read."""
+        if version is None or release(version)[:2] <= release(self.newest)[:2]:
+            return ()
+        return (f"{version} is newer than {self.newest}, whose rules are applied",)
+
+
+@lru_cache(maxsize=1)
+def launch_facts() -> Mapping[str, LaunchFacts]:
+    """The frameworks whose launches can be judged, by name, those of the lowest rank first."""
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    raw: dict[str, dict[str, Any]] = {}
+    for folder in folders():
+        if (path := folder / "launch.yaml").is_file():
+            raw |= yaml.load(path.read_text(encoding="utf-8"), loader)  # noqa: S506  a safe one
+    found = [msgspec.convert({"name": name, **_extended(own, raw)}, LaunchFacts) for name, own in raw.items()]
+    return MappingProxyType({facts.name: facts for facts in sorted(found, key=lambda facts: (facts.rank, facts.name))})
+
+
+def _extended(own: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    base = raw.get(own.get("extends", ""), {})
+    merged = {**base, **own, "defaults": {**base.get("defaults", {}), **own.get("defaults", {})}}
+    merged.pop("extends", None)
+    return merged
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a training run, as far as it could be read without running anything.
+
+    ``settings`` holds the framework's own flat names (dotted where it nests: verl, NeMo-RL, OpenRLHF, axolotl's
+    ``trl.num_generations``), only what was given and never a default. A value is an int, float, bool or str. It is
+    None where something was given that could not be read (``$BATCH`` that nothing sets): that is not the default, and
+    what follows from it is unknown. A null in the input says "default" and is left out. Lists are written as their
+    items joined by a space, as on a command line. ``Setting.origin`` is ``train.sh:14``, ``train.yaml:12:3`` or
+    ``command line``. ``version`` is the framework's own, but TRL's for unsloth, axolotl and open-r1, whose batches TRL
+    makes; ``version_origin`` says so. ``environment`` holds the variables that change batches or devices
+    (``NPROC_PER_NODE``, ``MAX_PIXELS``, …), ``deepspeed`` a DeepSpeed configuration with dotted names
+    (``zero_optimization.stage``; ``"auto"`` stays where the trainer gives no value). ``dataset_size``:
+    rows before any split ratio among the settings is applied. ``packages`` are versions of
+    other packages (``deepspeed``). ``peft`` is None where the input leaves it open. ``unresolved`` has a line for all
+    that could not be read and why; ``text`` says in a few words what was read.
+    """
+
+    framework: str | None = None
+    version: str | None = None
+    version_origin: str = ""
+    settings: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
+    environment: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
+    world_size: Setting | None = None
+    dataset_size: Setting | None = None
+    deepspeed: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
+    packages: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
+    peft: bool | None = None
+    unresolved: tuple[str, ...] = ()
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class LaunchSettings:
+    """One launch with its defaults; asked by the names that the framework's newest version (or TRL) uses."""
+
+    launch: Launch
+
+    @property
+    def framework(self) -> str:
+        """The framework's name; an empty one where it is not known."""
+        return self.launch.framework or ""
+
+    @property
+    def facts(self) -> LaunchFacts:
+        """What its folder says of its launches."""
+        return launch_facts()[self.framework]
+
+    @property
+    def version(self) -> str:
+        """The version whose rules are applied: the newest known unless one is given."""
+        return self.launch.version or self.facts.newest
+
+    def given(self, name: str) -> Setting | None:
+        """The setting as it was given, under the framework's own name or the one asked for."""
+        return self.launch.settings.get(self.own_name(name))
+
+    def own_name(self, name: str) -> str:
+        """What the framework calls the setting; a newer name that was given stays."""
+        own = self.facts.names.get(name, name)
+        return name if name in self.launch.settings else own
+
+    def name_of(self, what: str) -> str:
+        """The framework's setting for what all have (``group``, ``temperature``, …); empty where none is known."""
+        return self.facts.common.get(what, "")
+
+    def unreadable(self, name: str) -> bool:
+        """Whether something was given that could not be read."""
+        given = self.given(name)
+        return given is not None and given.value is None
+
+    def value(self, name: str) -> Scalar:
+        """What holds: the given value, else the default; None where neither is known."""
+        given = self.given(name)
+        return self.facts.default(self.version, name) if given is None else given.value
+
+    def number(self, name: str) -> float | None:
+        """The value as a number; None where it is none."""
+        value = self.value(name)
+        if isinstance(value, str):
+            try:
+                return float(value)
+            except ValueError:
+                return None
+        return None if value is None else float(value)
+
+    def whole(self, name: str) -> int | None:
+        """The value as a whole number."""
+        number = self.number(name)
+        return None if number is None or number != number // 1 else int(number)
+
+    def flag(self, name: str) -> bool:
+        """Whether the setting is on: true, or a word for it."""
+        value = self.value(name)
+        return value.strip().lower() in {"true", "1", "yes", "on"} if isinstance(value, str) else bool(value)
+
+    def word(self, name: str) -> str:
+        """The value in lower case; empty where there is none. A YAML ``no`` is read back from its boolean."""
+        value = self.value(name)
+        return "" if value is None else "no" if value is False else str(value).strip().lower()
+
+    def where(self, *names: str) -> str:
+        """The place of the first of these settings that was given; empty where all are defaults."""
+        return next((given.origin for name in names if (given := self.given(name)) is not None), "")
+
+    @property
+    def world_size(self) -> int | None:
+        """Training processes, where known."""
+        return _whole(self.launch.world_size)
+
+    @property
+    def dataset_size(self) -> int | None:
+        """Rows before any split, where known."""
+        return _whole(self.launch.dataset_size)
+
+    def changed(self, changes: Mapping[str, Scalar]) -> LaunchSettings:
+        """The same launch with some settings changed (None: left out)."""
+        kept = {
+            name: setting
+            for name, setting in self.launch.settings.items()
+            if name not in changes and not any(self.own_name(each) == name for each in changes)
+        }
+        put = {self.own_name(name): Setting(value, SUGGESTED) for name, value in changes.items() if value is not None}
+        return LaunchSettings(replace(self.launch, settings=MappingProxyType({**kept, **put})))
+
+
+def _whole(setting: Setting | None) -> int | None:
+    value = None if setting is None else setting.value
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def at_least(version: str, bound: str) -> bool:
+    """Whether ``version`` is ``bound`` or newer; a pre-release counts as its release."""
+    return release(version) >= release(bound)
+
+
+def within(version: str, since: str, before: str) -> bool:
+    """Whether ``since <= version < before``."""
+    return at_least(version, since) and not at_least(version, before)

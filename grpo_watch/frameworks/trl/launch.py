@@ -1,0 +1,169 @@
+"""TRL: its divisibility rules by version, how it rounds totals, and where vLLM's sleep lost the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from grpo_watch.detectors.shared.batch_plan import MODERN, SamplerCount, StepFormula
+from grpo_watch.frameworks.launch_batch import LaunchBatch, OnTrainer
+from grpo_watch.frameworks.launch_rules import Refusal, RefusalKind, RefusalStage
+from grpo_watch.frameworks.launches import LaunchSettings, at_least, within
+
+Rules: TypeAlias = Callable[[LaunchBatch], Iterator[Refusal]]
+BOTH = "'generation_batch_size' and 'steps_per_generation' can not be both configured at the same time"
+OLD = SamplerCount.COMPLETIONS
+ROUNDINGS = (
+    ("TRL from 0.20 on", MODERN),
+    ("TRL 0.15 to 0.19 on transformers from 4.52 on", StepFormula(OLD)),
+    ("TRL 0.15 to 0.19 on transformers before 4.52", StepFormula(OLD, floor=True)),
+)
+"""How totals are rounded, as ``batch_plan`` says; 0.15's draws differ, its total does not."""
+
+
+def whole_global(batch: LaunchBatch) -> Iterator[Refusal]:
+    """TRL 0.15 and 0.16: accumulation does not count; one generation is never among the valid values."""
+    for name, kind, each, counted in (
+        ("train", RefusalKind.GROUPS, batch.per_device, True),
+        ("eval", RefusalKind.EVAL_GROUPS, batch.eval_per_device, batch.evaluates),
+    ):
+        if counted and not _whole_groups(each * batch.world_size, batch.group):
+            yield Refusal(
+                kind, RefusalStage.TRAINER, _old_text(f"global {name}", name, (batch.world_size, each), batch.group)
+            )
+
+
+def effective(batch: LaunchBatch) -> Iterator[Refusal]:
+    """TRL 0.17: accumulation counts, and one generation has a text of its own."""
+    yield from _two_at_least(batch, RefusalStage.TRAINER)
+    train = (batch.world_size, batch.per_device, batch.accumulation)
+    if not _whole_groups(batch.global_batch * batch.accumulation, batch.group):
+        yield Refusal(
+            RefusalKind.GROUPS,
+            RefusalStage.TRAINER,
+            _old_text("effective train", "effective train", train, batch.group),
+        )
+    if batch.evaluates and not _whole_groups(batch.eval_per_device * batch.world_size, batch.group):
+        evaluated = (batch.world_size, batch.eval_per_device)
+        yield Refusal(
+            RefusalKind.EVAL_GROUPS,
+            RefusalStage.TRAINER,
+            _old_text("effective eval", "effective eval", evaluated, batch.group),
+        )
+
+
+def mixed(batch: LaunchBatch, *, careless: bool) -> Iterator[Refusal]:
+    """TRL 0.18 and 0.19: steps_per_generation counts.
+
+    ``careless`` versions (0.18.0 to 0.19.0, ms-swift 3.5) test ``generation_batch_size % per_device * processes``,
+    which is only the remainder by the per-device batch: a batch that is no multiple of the global one gets through.
+    """
+    if batch.generation_batch_size and batch.steps_per_generation:
+        yield Refusal(RefusalKind.BOTH_SET, RefusalStage.ARGUMENTS, BOTH)
+        return
+    size = batch.plan().completions
+    if size % (batch.per_device if careless else batch.global_batch):
+        yield not_a_multiple(batch)
+    yield from _two_at_least(batch, RefusalStage.ARGUMENTS)
+    if not _whole_groups(size, batch.group):
+        parts = (batch.world_size, batch.per_device, size // batch.global_batch)
+        yield Refusal(
+            RefusalKind.GROUPS,
+            RefusalStage.ARGUMENTS,
+            _old_text("effective train", "effective train", parts, batch.group),
+        )
+    if batch.evaluates and not _whole_groups(batch.eval_per_device * batch.world_size, batch.group):
+        evaluated = (batch.world_size, batch.eval_per_device)
+        yield Refusal(
+            RefusalKind.EVAL_GROUPS,
+            RefusalStage.ARGUMENTS,
+            _old_text("global eval", "global eval", evaluated, batch.group),
+        )
+
+
+def modern(batch: LaunchBatch, *, evaluation: str) -> Iterator[Refusal]:
+    """TRL 0.20 on; ``evaluation``: not looked at, by the ``same`` group or by its ``own`` (num_generations_eval)."""
+    if batch.generation_batch_size and batch.steps_per_generation:
+        yield Refusal(RefusalKind.BOTH_SET, RefusalStage.ARGUMENTS, BOTH)
+        return
+    size = batch.plan().completions
+    if size % batch.global_batch:
+        yield not_a_multiple(batch)
+    group = (batch.eval_group if evaluation == "own" else None) or batch.group
+    if evaluation and batch.evaluates and batch.eval_per_device * batch.world_size % group:
+        by = f"the number of generations used for evaluation ({group})"
+        by = by if evaluation == "own" else f"num_generations ({group})"
+        whole = f"({batch.eval_per_device} * {batch.world_size})"
+        yield Refusal(
+            RefusalKind.EVAL_GROUPS,
+            RefusalStage.ARGUMENTS,
+            f"The global eval batch size {whole} must be divisible by {by}.",
+        )
+    if size % batch.group:
+        text = f"generation_batch_size ({size}) must be divisible by num_generations ({batch.group})."
+        yield Refusal(RefusalKind.GROUPS, RefusalStage.ARGUMENTS, text)
+    yield from _two_at_least(batch, RefusalStage.ARGUMENTS)
+
+
+def _two_at_least(batch: LaunchBatch, stage: RefusalStage) -> Iterator[Refusal]:
+    if batch.group < 2:  # noqa: PLR2004  a group of one has nothing to compare
+        text = (
+            "GRPO requires at least 2 generations per prompt to calculate the advantages. You provided "
+            f"{batch.group}, which is less than the minimum required."
+        )
+        yield Refusal(RefusalKind.GROUP_SIZE, stage, text)
+
+
+def not_a_multiple(batch: LaunchBatch) -> Refusal:
+    """The generation batch is no multiple of the global batch."""
+    text = f"generation_batch_size ({batch.plan().completions}) must be divisible by the global batch size "
+    return Refusal(RefusalKind.GLOBAL_BATCH, RefusalStage.ARGUMENTS, f"{text}({batch.global_batch}).")
+
+
+def _whole_groups(size: int, group: int) -> bool:
+    """The old test: the group is one of the divisors from 2 on."""
+    return group > 1 and size % group == 0
+
+
+def _old_text(what: str, current: str, parts: tuple[int, ...], group: int) -> str:
+    return (
+        f"The {what} batch size ({' x '.join(map(str, parts))}) must be evenly divisible by the number of generations "
+        f"per prompt ({group}). Given the current {current} batch size, the valid values for the number of generations "
+        f"are: {divisors(math.prod(parts), 2)}."
+    )
+
+
+def divisors(size: int, first: int) -> list[int]:
+    """The divisors of a number from ``first`` on."""
+    return [value for value in range(first, size + 1) if size % value == 0]
+
+
+def by_version(table: Sequence[tuple[str, Rules]], batch: LaunchBatch) -> Iterator[Refusal]:
+    """Refusals by the rules of the batch's version; a table begins with the newest."""
+    rules = next((rules for since, rules in table if at_least(batch.version, since)), None)
+    if rules is not None:
+        yield from rules(batch)
+
+
+def drops_slept_weights(settings: LaunchSettings) -> tuple[str, str] | None:
+    """0.25 to 1.9 put vLLM to sleep at level 2 in colocate mode."""
+    colocated = settings.flag("use_vllm") and settings.word("vllm_mode") == "colocate"
+    if not (colocated and settings.flag("vllm_enable_sleep_mode") and within(settings.version, "0.25", "1.10")):
+        return None
+    return "vllm_enable_sleep_mode", "use TRL 1.10 or newer, or switch vllm_enable_sleep_mode off"
+
+
+TABLE: Sequence[tuple[str, Rules]] = (
+    ("0.26", partial(modern, evaluation="own")),
+    ("0.22", partial(modern, evaluation="same")),
+    ("0.20", partial(modern, evaluation="")),
+    ("0.19.1", partial(mixed, careless=False)),
+    ("0.18", partial(mixed, careless=True)),
+    ("0.17", effective),
+    ("0.15", whole_global),
+)
+"""Which rules hold from which version on; 0.14 had none."""
+RULES = OnTrainer(partial(by_version, TABLE), "0.17", ROUNDINGS, drops_slept_weights=drops_slept_weights)
+LAUNCHES = {"trl": RULES}

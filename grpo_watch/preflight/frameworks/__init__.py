@@ -1,1 +1,0 @@
-"""The batch rules of each training framework, as its own sources state them."""
