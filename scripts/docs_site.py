@@ -28,7 +28,7 @@ PAGES = (
 )
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 NAV: dict[str, tuple[str, ...]] = {
-    "I train": ("start", "frameworks", "preflight", "faq", "callback", "report", "wait", "frameworks/*"),
+    "I train": ("start", "frameworks", "preflight", "faq", "callback", "report", "wait", "agents", "frameworks/*"),
     "I operate": (
         "deployment",
         "notifications",

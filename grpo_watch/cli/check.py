@@ -17,6 +17,7 @@ from grpo_watch.archive.spread import processors
 from grpo_watch.children.process_pool import crew, size_of
 from grpo_watch.cli.check_output import command_line, rendered, write
 from grpo_watch.cli.options import parse_time
+from grpo_watch.cli.remote_addresses import newest_below
 from grpo_watch.cli.stdin_run import taken_in
 from grpo_watch.cli.wandb_setup import discovering, local_paths
 from grpo_watch.config.schema import Settings
@@ -52,6 +53,7 @@ def check_command(  # noqa: PLR0917  one parameter per option
     engine: str = "local",
     address: str | None = None,
     resume: Path | None = None,
+    with_texts: bool = False,
 ) -> int:
     """Check every run under ``paths``; prints the report and returns the exit code.
 
@@ -60,6 +62,7 @@ def check_command(  # noqa: PLR0917  one parameter per option
             can't be used.
     """
     chosen = load_settings({"rules": rules, "privacy.examples": examples}, config=config).settings
+    paths = paths or [newest_below(Path(), chosen.allow_roots)]
     tick = Tick(_moment(now), live=False, state=EndState(state))
     overrides = parse_assignments(settings)
     recording = output_format == "html"
@@ -77,6 +80,11 @@ def check_command(  # noqa: PLR0917  one parameter per option
         with crewed as readers, _progress(len(runs), shown=len(runs) > 1) as advance:
             reports = check_all(setup, runs, execution, advance=advance, readers=readers)
     level = None if fail_on == "never" else Severity(fail_on)
+    if output_format == "agent":
+        from grpo_watch.report.agent import agent_text  # noqa: PLC0415  only here
+
+        write(agent_text(reports, problems, setup.rules, with_texts=with_texts), output)
+        return exit_code(reports, level)
     provenance = Provenance("", __version__, tick.now)
     command = command_line(paths, rules, config, settings, provenance.time, state)
     provenance = replace(provenance, command=command)

@@ -76,7 +76,10 @@ def _root(_version: Version = False) -> None:
 @app.command(epilog=example("run my-run --exit-when-done"))
 def run(
     paths: Annotated[
-        list[str] | None, typer.Argument(metavar="PATH...", help="Runs to watch; they may appear later.")
+        list[str] | None,
+        typer.Argument(
+            metavar="PATH...", help="Runs to watch; they may appear later (default: the newest run below here)."
+        ),
     ] = None,
     config: Config = None,
     listen: Annotated[
@@ -115,7 +118,10 @@ def run(
 
 @app.command(epilog=example("check my-run"))
 def check(
-    paths: Paths,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH...", help="Folders, globs or log files (default: the newest run below here)."),
+    ] = None,
     output_format: Annotated[ReportFormat, typer.Option("--format", help="Output format.")] = ReportFormat.TEXT,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
@@ -139,6 +145,9 @@ def check(
     resume: Annotated[
         Path | None, typer.Option("--resume", metavar="FILE", help="Keep results here; skip runs already in it.")
     ] = None,
+    with_texts: Annotated[
+        bool, typer.Option("--with-texts", help="With --format agent: add names and texts that the run wrote.")
+    ] = False,
     no_examples: NoExamples = False,
     verbose: Verbose = 0,
     no_color: NoColor = False,
@@ -156,7 +165,7 @@ def check(
     color = begin(verbose, no_color, log_format)
     examples = False if no_examples else None
     given = (rules, config, settings, now, state, color, examples, verbose > 0, jobs, engine.value, address, resume)
-    return check_command(paths, output_format.value, output, fail_on.value, *given)
+    return check_command(paths or [], output_format.value, output, fail_on.value, *given, with_texts)
 
 
 @app.command(epilog=example("sources my-run"))

@@ -38,6 +38,7 @@ class ReportFormat(str, Enum):
     JUNIT = "junit"
     MARKDOWN = "markdown"
     HTML = "html"
+    AGENT = "agent"
 
 
 def print_version(wanted: bool) -> None:

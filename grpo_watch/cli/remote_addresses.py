@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from grpo_watch.config.schema import Settings
+from grpo_watch.daemon.run_reader import newest_write
 from grpo_watch.errors import UsageError
+from grpo_watch.safe_text import visible
+from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.sources.trackers.wandb_api.remote import is_remote, parse_place
 
 
@@ -23,6 +27,25 @@ def watched_paths(paths: Sequence[str], settings: Settings) -> list[str]:
         if path == "-" or ("://" in path and not is_remote(path)):
             raise UsageError(f"{path}: unsupported; use a folder, glob, file or wandb://ENTITY/PROJECT[/RUN]")
     return [str(parse_place(path)) if is_remote(path) else str(Path(path).expanduser().absolute()) for path in named]
+
+
+def newest_below(folder: Path, allow_roots: Sequence[Path]) -> str:
+    """The run below the folder that was written last, where a command names none; says on standard error which.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = Discoverer(allow_roots).discover(folder)
+    if not found:
+        raise UsageError(
+            "no PATH was given and no run was found below the current folder: pass the run's output folder"
+            " (`run` also takes runs: in grpo-watch.yaml)"
+        )
+    newest = max(found, key=newest_write)
+    path = str(next(iter(newest.files), newest.root))
+    others = f" of {len(found)}" if len(found) > 1 else ""
+    sys.stderr.write(f"grpo-watch: no PATH given, taking the newest run{others} below this folder: {visible(path)}\n")
+    return path
 
 
 def missing(places: Sequence[str]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from grpo_watch.children.worker import Worker
 from grpo_watch.cli.http_listener import HttpListener, HttpServers
 from grpo_watch.cli.live_text import show, summary, verdict
 from grpo_watch.cli.push_setup import PushSetup
-from grpo_watch.cli.remote_addresses import missing, watched_paths
+from grpo_watch.cli.remote_addresses import missing, newest_below, watched_paths
 from grpo_watch.cli.settings_in_force import SettingsInForce
 from grpo_watch.cli.stdin_run import FollowedPaths, followed
 from grpo_watch.cli.wandb_setup import Poller, local_paths
@@ -147,7 +147,8 @@ def running(
     """
     settings = (current := SettingsInForce(load)).settings
     given = given if isinstance(given, FollowedPaths) else FollowedPaths(list(given))
-    places = watched_paths(given.paths, settings)
+    named = given.paths if given.paths or settings.runs else [newest_below(Path(), settings.allow_roots)]
+    places = watched_paths(named, settings)
     folder = settings.state_dir or given.state or _own_state_dir(places, Shard.parse(settings.shard))
     front, daemons = HttpListener(settings), list[Daemon]()
     try:

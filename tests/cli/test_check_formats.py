@@ -26,7 +26,7 @@ def frozen(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["text", "json", "junit", "markdown", "html"])
+@pytest.mark.parametrize("kind", ["text", "json", "junit", "markdown", "html", "agent"])
 def test_the_exit_code_does_not_depend_on_the_format(
     kind: str, frozen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,3 +93,21 @@ def test_a_file_that_cannot_be_written(frozen: Path, tmp_path: Path, capsys: pyt
     target = tmp_path / "nowhere" / "report.html"
     assert run_cli(["check", str(frozen), "--format", "html", "--output", str(target)]) == 2
     assert "can't write: No such file or directory" in capsys.readouterr().err
+
+
+def test_without_a_path_the_newest_run_below_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_cli(["check"]) == 2
+    assert "no run was found below the current folder" in capsys.readouterr().err
+    for name in ("trl-1.16.0-04-healthy-lora", "trl-1.16.0-09-frozen-lr0", "trl-1.16.0-07-healthy-ddp2"):
+        unpack(name, tmp_path / "runs")
+    for file in (tmp_path / "runs" / "trl-1.16.0-09-frozen-lr0").rglob("*"):
+        file.touch()
+    assert run_cli(["check", "--format", "json"]) == 1
+    shown = capsys.readouterr()
+    assert shown.err == (
+        "grpo-watch: no PATH given, taking the newest run of 3 below this folder: runs/trl-1.16.0-09-frozen-lr0\n"
+    )
+    assert [run["run"] for run in json.loads(shown.out)["runs"]] == ["trl-1.16.0-09-frozen-lr0"]

@@ -60,7 +60,7 @@ def test_the_list_of_commands_says_whole_sentences(
 def test_check_hands_over_every_option(calls: list[tuple[Any, ...]]) -> None:
     """Each option lands in its place of check_command."""
     line = "check a b --format json --output o.json --fail-on critical --rules r.yaml --rules s.yaml --config c.yaml"
-    line += " --jobs 2 --engine ray --address head:6379 --resume r.db"
+    line += " --with-texts --jobs 2 --engine ray --address head:6379 --resume r.db"
     assert run_cli([*line.split(), "--set", "beta=0.04", "--now", "2026-11-21T10:00:00Z", "--no-examples"]) == 0
     rules = [Path("r.yaml"), Path("s.yaml")]
     assert calls == [
@@ -81,6 +81,7 @@ def test_check_hands_over_every_option(calls: list[tuple[Any, ...]]) -> None:
             "ray",
             "head:6379",
             Path("r.db"),
+            True,
         )
     ]
 
@@ -90,7 +91,7 @@ def test_check_defaults(calls: list[tuple[Any, ...]]) -> None:
     for arguments in (["check", "a"], ["check", "a", "--running"], ["check", "a", "--ended"]):
         assert run_cli(arguments) == 0
     run = (["a"], "text", None, "warning", [], None, [], None, "unknown", False, None, False)
-    assert calls[0] == (*run, None, "local", None, None)
+    assert calls[0] == (*run, None, "local", None, None, False)
     assert [call[8] for call in calls] == ["unknown", "running", "ended"]
 
 
@@ -121,7 +122,7 @@ def test_the_other_commands_hand_over_their_options(calls: list[tuple[Any, ...]]
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["check"], "Missing argument 'PATH...'"),
+        (["sources"], "Missing argument 'PATH...'"),
         (["check", "a", "--fromat", "json"], "No such option: --fromat"),
         (["check", "a", "--format", "xml"], "'xml' is not one of 'text', 'json'"),
         (["check", "a", "--fail-on", "info"], "'info' is not one of 'warning', 'critical', 'never'"),

@@ -210,7 +210,7 @@ def test_a_taken_port(frozen: Path, tmp_path: Path, capfd: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nothing to watch"),
+        ([], "no PATH was given"),
         (["s3://x/y"], "unsupported; use a folder, glob, file or wandb:"),
         (["x", "--listen", "nonsense"], "HOST:PORT"),
         (["x", "--listen", ":0", "--rules", "missing.yaml"], "missing.yaml"),
