@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpo_watch.children.process_pool import crew, size_of
+from grpo_watch.children.pool import crew, size_of
 from grpo_watch.engine.records import CompletionSummary, Item
 from grpo_watch.sources.completions.jsonl_source import CompletionsJsonlSource
 from grpo_watch.sources.completions.parquet import CompletionsParquetSource

@@ -37,7 +37,7 @@ class CheckSetup:
 
 
 def check_run(setup: CheckSetup, found: FoundRun, readers: Submit | None = None) -> RunReport:
-    """Replay a run and report on it. ``readers``: see ``children.process_pool.crew``."""
+    """Replay a run and report on it. ``readers``: see ``children.pool.crew``."""
     series = _series() if setup.recording else None
     observe = series.observe if series is not None else None
     read = read_run(

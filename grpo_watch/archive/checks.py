@@ -20,7 +20,7 @@ from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
 from grpo_watch.store.kept_results import KeptResults
 
 if TYPE_CHECKING:
-    from grpo_watch.archive.spread import Answer
+    from grpo_watch.children.pool import Answer
 
 Checked: TypeAlias = FoundRun | RemoteFolder
 
@@ -93,7 +93,7 @@ def _spread(pieces: Sequence[tuple[CheckSetup, Checked]], execution: Execution) 
         from grpo_watch.archive.on_ray import on_ray  # noqa: PLC0415  few use it
 
         return on_ray(_work, pieces, execution.address)
-    from grpo_watch.archive.spread import in_processes  # noqa: PLC0415  a tenth of the start of a single run
+    from grpo_watch.children.pool import in_processes  # noqa: PLC0415  a tenth of the start of a single run
 
     return in_processes(_work, pieces, min(execution.processes, len(pieces)))
 

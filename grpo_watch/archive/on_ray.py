@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from grpo_watch.archive.spread import Answer, Work
+from grpo_watch.children.pool import Answer, Work
 from grpo_watch.errors import UsageError
 
 T = TypeVar("T")

@@ -13,8 +13,7 @@ from grpo_watch import __version__
 from grpo_watch.archive.check_run import CheckSetup
 from grpo_watch.archive.checks import Checked, Execution, check_all
 from grpo_watch.archive.remote_folder import RemoteFolder, is_remote, remote_folders
-from grpo_watch.archive.spread import processors
-from grpo_watch.children.process_pool import crew, size_of
+from grpo_watch.children.pool import crew, processors, size_of
 from grpo_watch.cli.check_output import command_line, rendered, write
 from grpo_watch.cli.options import parse_time
 from grpo_watch.cli.remote_addresses import newest_below

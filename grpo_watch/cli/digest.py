@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from grpo_watch.children.child import ChildLostError, in_child
 from grpo_watch.cli.digest_text import as_text
-from grpo_watch.cli.subprocess_call import ChildLostError, in_child
 from grpo_watch.config.rate import bytes_per_second
 from grpo_watch.detectors.shared.checkpoint_history import WHOLE_FILE, masks
 from grpo_watch.engine.records import Scalar, TensorDigest

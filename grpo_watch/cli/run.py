@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from types import MappingProxyType
 from typing import TypeAlias
 
-from grpo_watch.children.worker import Worker
+from grpo_watch.children.pool import Worker
 from grpo_watch.cli.http_listener import HttpListener, HttpServers
 from grpo_watch.cli.live_text import show, summary, verdict
 from grpo_watch.cli.push_setup import PushSetup

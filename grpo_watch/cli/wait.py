@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-from grpo_watch.children.worker import Worker
+from grpo_watch.children.pool import Worker
 from grpo_watch.cli.daemon_client import DaemonClient
 from grpo_watch.cli.run import options_for, plan_of
 from grpo_watch.cli.settings_in_force import rules_in_force

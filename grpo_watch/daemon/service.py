@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from grpo_watch.children.worker import Worker
+from grpo_watch.children.pool import Worker
 from grpo_watch.config.shard import Shard
 from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.daemon.waker import Waker

@@ -57,7 +57,7 @@ def read_run(  # noqa: PLR0913  all that a run is read with
         tick: ends the run.
         settings: the user's, whose entry for the run counts.
         overrides: ``--set``; they win over that entry.
-        crew: reads dumped completions in several processes (see ``children.process_pool``).
+        crew: reads dumped completions in several processes (see ``children.pool``).
         observe: called with every record before it is judged.
     """
     chosen = settings or Settings()

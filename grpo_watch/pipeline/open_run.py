@@ -156,7 +156,7 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
         settings: the user's (``--set``); they win over everything read.
         cursors: where reading continues, by channel name.
         submit: runs heavy work elsewhere (checksums, Parquet); None runs it in place.
-        crew: reads dumped completions in several processes, and is waited for (see ``children.process_pool``).
+        crew: reads dumped completions in several processes, and is waited for (see ``children.pool``).
         examples: what is kept of completions.
         columns: canonical metric (or ``step``) → what the run's own logs call it.
         care: how weights are read.

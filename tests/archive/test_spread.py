@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grpo_watch.archive.spread import Answer, in_processes
+from grpo_watch.children.pool import Answer, in_processes
 from tests.archive.work import doubled, kills_always, kills_once
 
 

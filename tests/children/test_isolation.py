@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.children import isolation
-from grpo_watch.children.worker import attach
+from grpo_watch.children.pool import attach
 
 
 def _connect(port: int) -> str:

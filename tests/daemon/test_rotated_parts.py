@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.children.worker import MEMORY, Worker
+from grpo_watch.children.child import MEMORY
+from grpo_watch.children.pool import Worker
 from grpo_watch.daemon.run_pipeline import QUIET_ENDED, QUIET_STALLED, RunEnd
 from grpo_watch.daemon.service import Service
 from grpo_watch.daemon.waker import Waker

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.children.worker import Worker
+from grpo_watch.children.pool import Worker
 from grpo_watch.daemon.service import CPU_SHARE, LOOK_SECONDS, Service
 from grpo_watch.daemon.waker import Waker
 from grpo_watch.sources.discovery.discover import Discoverer

@@ -6,20 +6,16 @@ apprise itself only reports whether the HTTP status was a good one.
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from multiprocessing import connection
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Any
 
+from grpo_watch.children.child import Child, ChildLostError, follow_parent
 from grpo_watch.errors import ConfigError
 
 START_SECONDS, TOTAL_SECONDS = 120.0, 9.0
@@ -64,59 +60,47 @@ class AppriseProcess:
     """One process, started with the first message and killed when a message takes too long."""
 
     def __init__(self) -> None:
-        self._process: BaseProcess | None = None
-        self._pipe: Connection | None = None
+        self._child: Child | None = None
 
     def post(self, message: AppriseMessage) -> AppriseResult:
         """Send one message; bounded in time, never raises."""
         try:
-            pipe = self._opened()
-            pipe.send(message)
-            if pipe.poll(TOTAL_SECONDS):
-                result: AppriseResult = pipe.recv()
-                return result
+            child = self._started()
+            child.send(message)
+            result: AppriseResult = child.receive(TOTAL_SECONDS)
+        except TimeoutError:
             problem = "no answer in time"
-        except (EOFError, OSError) as died:
-            problem = f"apprise's process ended ({type(died).__name__})"
+        except ChildLostError as lost:
+            problem = f"apprise's process was ended by {lost}"
+        else:
+            return result
         self.close()
         return AppriseResult(problem=problem)
 
     def close(self) -> None:
         """End the process at once."""
-        process, pipe, self._process, self._pipe = self._process, self._pipe, None, None
-        if pipe is not None:
-            pipe.close()
-        if process is not None:
-            process.kill()
-            process.join(1.0)
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.close()
 
-    def _opened(self) -> Connection:
-        """The pipe to a process that is ready.
+    def _started(self) -> Child:
+        """A process that is ready.
 
         Raises:
-            EOFError, OSError: there is none.
+            ChildLostError, TimeoutError: there is none.
         """
-        if self._pipe is not None and self._process is not None and self._process.is_alive():
-            return self._pipe
-        self.close()
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs,), name="apprise", daemon=True)
-        self._process.start()
-        theirs.close()
-        if not self._pipe.poll(START_SECONDS):
-            raise TimeoutError
-        self._pipe.recv()
-        return self._pipe
+        if self._child is None or not self._child.alive:
+            self.close()
+            self._child = Child(serve, name="apprise")
+            self._child.receive(START_SECONDS)
+        return self._child
 
 
 def serve(pipe: Connection) -> None:
     """Post what comes until nothing did for a while; ignores Ctrl-C, and ends with the daemon."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    follow_parent()
     os.environ["NETRC"] = os.devnull  # the client would add a password of ~/.netrc to what a service is sent
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
     keep_quiet()
     with suppress(ConfigError):
         service_of("json://localhost")  # the first address reads every service, slowly: what follows is bounded in time
@@ -226,8 +210,3 @@ def keep_quiet() -> None:
     """Its log lines, and those of the HTTP client under it, hold addresses, which are secrets."""
     for name in ("apprise", "urllib3"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-
-
-def _follow(sentinel: int) -> None:
-    connection.wait([sentinel])
-    os._exit(1)

@@ -182,6 +182,8 @@ class WandbClient:
             raise
         except ImportError:
             raise RemoteError(ServerTrouble.NO_CLIENT, requests=0) from None
+        except MemoryError:
+            raise RemoteError(ServerTrouble.TOO_MUCH, "no memory is left for the answer") from None
         except Exception as error:  # noqa: BLE001  wandb raises its own, requests', pydantic's and bare ones
             raise RemoteError(trouble_of(error), self._without_key(str(error))) from None
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from grpo_watch.children import process_pool as module
-from grpo_watch.children.process_pool import LARGE, crew, size_of
-from grpo_watch.children.worker import MEMORY
+from grpo_watch.children import pool as module
+from grpo_watch.children.child import MEMORY
+from grpo_watch.children.pool import LARGE, crew, size_of
 from grpo_watch.cli.main import run_cli
 from grpo_watch.sources.completions.completion_line import read_piece
 

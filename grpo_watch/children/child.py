@@ -1,0 +1,165 @@
+"""One process that may be lost, at the other end of a pipe, and what every process that works for another one does."""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import os
+import resource
+import signal
+import threading
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Report: TypeAlias = Callable[[int, int], None]
+REPORTED = 1 << 24
+"""Bytes between two progress reports of ``in_child``."""
+MEMORY = 3 << 30
+"""Bytes of address space in addition to the program. pyarrow reserves one GB, and a dump of 2,048 completions of 40 KB
+takes 1.2 GB with that, of which 160 MB are used."""
+END_SECONDS = 3.0
+
+
+class ChildLostError(Exception):
+    """The child ended before it answered; the text is the signal that ended it, or ``nothing``."""
+
+
+class Child:
+    """A process that is running, and the pipe to it.
+
+    Args:
+        target: what runs there; gets the pipe's other end, then ``arguments``. It ends when the pipe is closed.
+        name: of the process.
+        method: ``spawn``, or ``fork`` where ``target`` can't be sent to another process.
+    """
+
+    def __init__(self, target: Callable[..., None], *arguments: Any, name: str, method: str = "spawn") -> None:
+        context: Any = multiprocessing.get_context(method)
+        self._pipe: Connection
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=target, args=(theirs, *arguments), name=name, daemon=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12: who forks has no other threads
+            self._process.start()
+        theirs.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        return bool(self._process.is_alive())
+
+    def send(self, value: Any) -> None:
+        """Hand it something.
+
+        Raises:
+            ChildLostError: it has ended.
+        """
+        try:
+            self._pipe.send(value)
+        except OSError:
+            raise self._lost() from None
+
+    def receive(self, seconds: float | None = None) -> Any:
+        """The next that it sends; None waits without end.
+
+        Raises:
+            ChildLostError: it ended before that.
+            TimeoutError: nothing came in time.
+        """
+        try:
+            ready = self._pipe.poll(seconds)
+            value = self._pipe.recv() if ready else None
+        except (EOFError, OSError):
+            raise self._lost() from None
+        if not ready:
+            raise TimeoutError
+        return value
+
+    def kill(self) -> None:
+        """End it now; who waits for its answer gets ``ChildLostError``."""
+        self._process.kill()
+
+    def close(self, seconds: float = END_SECONDS) -> None:
+        """Close the pipe; what has not ended by itself so much later is killed."""
+        with suppress(OSError):
+            self._pipe.close()
+        self._process.join(seconds)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join(END_SECONDS)
+
+    def _lost(self) -> ChildLostError:
+        self._process.join(END_SECONDS)
+        code = self._process.exitcode or 0
+        return ChildLostError(signal.Signals(-code).name if code < 0 else "nothing")
+
+
+def in_child(work: Callable[[Report], T], report: Report | None) -> T:
+    """What ``work`` returns, done in a child process.
+
+    Args:
+        work: gets a function to report bytes done and bytes in all; returns something that can be sent.
+        report: is called with the same, in this process.
+
+    Raises:
+        ChildLostError: the child ended before it sent a result.
+        Exception: what ``work`` raised.
+    """
+    child = Child(_work, work, name="work", method="fork")
+    try:
+        while True:
+            kind, *what = child.receive()
+            if kind == "end":
+                break
+            if report is not None:
+                report(what[0], what[1])
+    finally:
+        child.close()
+    result, error = what
+    if error is not None:
+        raise error
+    return result  # type: ignore[no-any-return]
+
+
+def _work(pipe: Connection, work: Callable[[Report], Any]) -> None:
+    faulthandler.disable()  # the parent reports a crash in one line
+    reported_bytes = 0
+
+    def report(done: int, total: int) -> None:
+        nonlocal reported_bytes
+        if done - reported_bytes >= REPORTED:
+            reported_bytes = done
+            pipe.send(("progress", done, total))
+
+    try:
+        outcome: tuple[Any, Exception | None] = work(report), None
+    except Exception as error:  # noqa: BLE001  raised again in the parent
+        outcome = None, error
+    pipe.send(("end", *outcome))
+
+
+def follow_parent() -> None:
+    """Ignore Ctrl-C, which the parent handles, and exit with the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
+
+
+def bound_memory() -> None:
+    """Let the process grow by ``MEMORY`` bytes of address space at most."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min([pages * resource.getpagesize() + MEMORY, *limits]), hard))
+
+
+def _follow(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)

@@ -1,0 +1,259 @@
+"""Processes that do pieces of work for this one: the daemon's worker, a run's readers, and many runs at once.
+
+One that dies (out of memory, killed) fails its piece of work and nothing else.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+from grpo_watch.children.child import bound_memory, follow_parent
+from grpo_watch.children.isolation import isolate
+
+T = TypeVar("T")
+Work: TypeAlias = Callable[[T], bytes]
+"""A top-level function of one piece of work, which can be sent to another process like its result."""
+IDLE_SECONDS = 20.0
+NICENESS = 10
+LARGE = 128 << 20
+"""Bytes of dumps from which it pays: a process takes half a second to start, these take one to two to read."""
+MOST = 3
+"""Readers: while they read, the calling process judges, and a fourth would wait for it."""
+
+
+def _pool(processes: int, initializer: Callable[[], None]) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer)
+
+
+class Worker:
+    """One worker process, started at the first piece of work and ended when idle.
+
+    A process that dies (out of memory) fails its work and is replaced by a new one at the next piece.
+
+    Args:
+        done: called, from another thread, whenever a piece is done.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, done: Callable[[], None], clock: Callable[[], float]) -> None:
+        self._done, self._clock = done, clock
+        self._pool: ProcessPoolExecutor | None = None
+        self._open = 0
+        self._used = 0.0
+        self._stopped = False
+        self._lock = threading.Lock()
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Run a top-level function there; after ``stop`` nothing is begun, and nothing is ever done."""
+        if self._stopped:
+            return Future()
+        for attempt in (1, 2):
+            if self._pool is None:
+                self._pool = _pool(1, _begin)
+            try:
+                future = self._pool.submit(function, *arguments)
+            except RuntimeError:  # the process had died (BrokenProcessPool)
+                self._drop()
+                if attempt == 2:  # noqa: PLR2004
+                    raise
+                continue
+            break
+        with self._lock:
+            self._open += 1
+        future.add_done_callback(self._finished)
+        return future
+
+    def rest(self) -> None:
+        """End the process if nothing was to do for a while; called now and then."""
+        if self._pool is not None and self._open == 0 and self._clock() - self._used >= IDLE_SECONDS:
+            self._drop()
+
+    def stop(self) -> None:
+        """End at once; work under way is dropped, and the daemon's exit waits for none."""
+        self._stopped = True
+        process = self.process
+        self._drop()
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+    @property
+    def process(self) -> int | None:
+        """The process id of the worker, None while there is none."""
+        return next(iter(getattr(self._pool, "_processes", None) or {}), None)
+
+    def _finished(self, _: Future[Any]) -> None:
+        with self._lock:
+            self._open -= 1
+        self._used = self._clock()
+        self._done()
+
+    def _drop(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin() -> None:
+    os.nice(NICENESS)
+    attach()
+
+
+def attach() -> None:
+    """Set a process up that works for another one: deaf to Ctrl-C of the terminal, gone when the other is gone.
+
+    What it works on was written by others: it has no network where the kernel allows that (before it has threads), and
+    more memory than any honest file needs ends the piece of work.
+    """
+    isolate()
+    import numpy  # noqa: PLC0415, F401, ICN001  the stacks of its threads grow with the number of processors
+
+    bound_memory()
+    follow_parent()
+
+
+@contextmanager
+def crew(backlog: int) -> Iterator[Callable[..., _Answer] | None]:
+    """What reads so many bytes of dumps; None where one process does it as well.
+
+    Processes are started as work comes, as many as there are processors for, and none is left behind. Where one dies
+    (out of memory, killed), what it should have read is read here.
+    """
+    size = min(MOST, len(os.sched_getaffinity(0)))
+    if size == 1 or backlog < LARGE:
+        yield None
+        return
+    pool = _pool(size, attach)
+    try:
+        yield _Crew(pool).submit
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of the files of a folder; 0 where it can't be read, which its source reports."""
+    try:
+        if not path.is_dir():
+            return path.stat().st_size
+        with os.scandir(path) as listing:
+            return sum(item.stat(follow_symlinks=False).st_size for item in listing)
+    except OSError:
+        return 0
+
+
+class _Crew:
+    """Hands work to a pool; what fails there, as where a process died, is done here, and raises here if it must."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> _Answer:
+        """Run a top-level function."""
+        future = None
+        with suppress(BrokenExecutor):
+            future = self._pool.submit(function, *arguments)
+        return _Answer(future, function, arguments)
+
+
+class _Answer:
+    """A result that comes from a process, or from here."""
+
+    def __init__(self, future: Future[Any] | None, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self._future, self._function, self._arguments = future, function, arguments
+
+    def done(self) -> bool:
+        """Whether it is there, or is made when it is asked for."""
+        return self._future is None or self._future.done()
+
+    def result(self) -> Any:
+        """The result; waits for it, and raises what the work raised."""
+        try:
+            if self._future is not None:
+                return self._future.result()
+        except MemoryError:
+            raise  # it would take as much here, where nothing bounds it
+        except Exception:  # noqa: BLE001, S110  any failure is found out here
+            pass
+        return self._function(*self._arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of the piece of work at this place: the function's bytes, or why there are none."""
+
+    place: int
+    result: bytes = b""
+    error: str = ""
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def in_processes(work: Work[T], pieces: Sequence[T], processes: int) -> Iterator[Answer]:
+    """Do all pieces, ``processes`` at a time; answers come as they are ready, one for each piece.
+
+    Where a process dies (killed, out of memory), the pieces in work are done again one by one: the one that kills its
+    process a second time gets an error, the others their results.
+    """
+    left = deque(range(len(pieces)))
+    while left:
+        suspects = yield from _together(work, pieces, left, processes)
+        for place in suspects:
+            yield from _alone(work, pieces[place], place)
+
+
+def _together(
+    work: Work[T], pieces: Sequence[T], left: deque[int], processes: int
+) -> Generator[Answer, None, list[int]]:
+    """Take pieces off ``left`` until none is left, or a process died; returns those in work at that moment."""
+    pool = _pool(processes, follow_parent)
+    running: dict[Future[bytes], int] = {}
+    suspects: list[int] = []
+    try:
+        while left or running:
+            while left and len(running) < processes and not suspects:
+                place = left.popleft()
+                try:
+                    running[pool.submit(work, pieces[place])] = place
+                except BrokenExecutor:
+                    suspects.append(place)
+            if not running:
+                return suspects
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                place = running.pop(future)
+                if isinstance(future.exception(), BrokenExecutor):
+                    suspects.append(place)
+                else:
+                    yield _answer(place, future)
+        return suspects
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _alone(work: Work[T], piece: T, place: int) -> Iterator[Answer]:
+    pool = _pool(1, follow_parent)
+    try:
+        yield _answer(place, pool.submit(work, piece))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _answer(place: int, future: Future[bytes]) -> Answer:
+    try:
+        return Answer(place, future.result())
+    except BrokenExecutor:
+        return Answer(place, error="the process that read it was killed, twice (out of memory?)")
+    except Exception as error:  # noqa: BLE001  one piece of work never stops the others
+        return Answer(place, error=f"{type(error).__name__}: {error}")
