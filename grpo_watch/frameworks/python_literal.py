@@ -10,7 +10,7 @@ import msgspec
 
 START = re.compile(rb"\{\s{0,4}['\"][A-Za-z_][^'\"\n{}]{0,200}['\"]: ?")
 CANDIDATES = 16
-"""This many dictionaries are looked for in one piece of text (completions in a log may be full of braces)."""
+"""This many things that are no dictionary end the search in one piece of text (completions may be full of braces)."""
 KEY = re.compile(r"\s*(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\s*:\s*")
 STRING = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
 CALL = re.compile(r"[A-Za-z_][\w.]{0,40}\(\s*([-+\w.]{1,60})[^(){}]{0,100}\)")
@@ -35,14 +35,15 @@ class FoundLiteral(NamedTuple):
 
 def dictionaries(data: bytes) -> Iterator[FoundLiteral]:
     """The dictionaries of a piece of text, in order; what only looks like one is passed over."""
-    position = 0
-    for _ in range(CANDIDATES):
+    position = failed = 0
+    while failed < CANDIDATES:
         begin = START.search(data, position)
         if begin is None:
             return
         found = _read(data, begin.start())
         if found is not None:
             yield found
+        failed += found is None
         position = found.end if found is not None else begin.end()
 
 

@@ -24,6 +24,8 @@ EVALUATION = ("eval_", "eval/", "val-core/", "val-aux/")
 """How keys of an evaluation begin in any framework. verl's ``val/`` is not among them: elsewhere it is of training."""
 METRICS = OWN_OF_TRAINING | {"kl", "reward_std", "reward_mean", "learning_rate", "lr", "entropy", "completion_length"}
 LONGEST_NUMBER = 40
+WRAPPERS = frozenset({"data", "payload", "metrics", "values", "fields", "scalars", "stats", "logs", "extra", "body"})
+"""A mapping that holds all numbers of a row, as a writer of events calls it."""
 DEEPEST = 4
 """Mappings within mappings that a row is read through: ``critic/score/mean`` has two."""
 OWN_OF_UPDATES = frozenset({"loss", "grad_norm", "kl", "reward_std", "entropy"})
@@ -109,6 +111,9 @@ def flat(row: Mapping[str, Any], deepest: int = DEEPEST) -> Mapping[str, Any]:
     if not any(type(value) is dict for value in row.values()):
         return row
     found = {key: value for key, value in row.items() if type(value) is not dict}
+    inner = [(key, value) for key, value in row.items() if type(value) is dict]
+    if len(inner) == 1 and inner[0][0] in WRAPPERS and inner[0][1].keys().isdisjoint(found.keys() - STEP_KEYS):
+        return {**found, **flat(inner[0][1], deepest - 1)} if deepest > 1 else row
     for outer, value in row.items():
         if isinstance(value, dict):
             inside = flat(value, deepest - 1) if deepest > 1 else value

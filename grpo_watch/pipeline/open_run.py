@@ -25,7 +25,7 @@ from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
 from grpo_watch.sources.discovery.tracker_runs import run_name
 from grpo_watch.sources.excerpt_privacy import KeptTexts
-from grpo_watch.sources.rows.json_document import JsonDocumentSource
+from grpo_watch.sources.rows.document import DocumentSource
 from grpo_watch.sources.rows.jsonl import JsonlSource
 from grpo_watch.sources.rows.jsonl_pieces import JsonlPiecesSource
 from grpo_watch.sources.rows.trainer_state import TrainerStateSource
@@ -58,7 +58,7 @@ SIMPLE: Mapping[ChannelContent, Callable[[str, Path, Sequence[Path], int, Cursor
     ChannelContent.TFEVENTS: TfeventsSource,
     ChannelContent.PROBE: ProbeSource,
     ChannelContent.NOTEBOOK: NotebookSource,
-    ChannelContent.JSON_DOCUMENT: JsonDocumentSource,
+    ChannelContent.JSON_DOCUMENT: DocumentSource,
 }
 """Sources that need nothing but their file."""
 MAPPED: Mapping[

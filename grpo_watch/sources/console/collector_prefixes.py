@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from grpo_watch.frameworks.guessing import guess
+
 LONGEST = 1 << 20
 """Bytes of a line that a collector cut into pieces; the rest is let go."""
 STAMP = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
@@ -41,6 +43,9 @@ REPEATED = re.compile(
 )
 """What Ray puts behind a line that several workers printed."""
 REPEATED_MARK = b"x across cluster]"
+TEXTS = ("message", "msg", "text", "log", "line", "event", "body", "textPayload", "MESSAGE", "content")
+"""What structured logging calls the text of a line."""
+WRAPS_TEXT = re.compile(rb'"(?:' + "|".join(TEXTS).encode() + rb')": ?"[^"]{0,400}\d')
 ENDS = re.compile(rb"[\r\n]+")
 
 _decode = msgspec.json.Decoder().decode
@@ -71,6 +76,8 @@ class Envelope:
             return self._ended(text, whole=text[-1:] in b"\r\n")
         if data[:1] == b"{" and JOURNAL_MARK in data and (entry := _object(data)) is not None:
             return self._entry(entry, data)
+        if data[:1] == b"{" and WRAPS_TEXT.search(data) and (text := _message_of(data)) is not None:
+            return self._ended(text, whole=True)
         if (found := CONTAINER.match(data)) is not None:
             return self._ended(data[found.end() :], whole=found[1] == b"F")
         return (self._bare(data),)
@@ -128,6 +135,15 @@ def _json_file(data: bytes) -> bytes | None:
     if row is None or not isinstance(text := row.get("log"), str) or "stream" not in row:
         return None
     return text.encode("utf-8", "replace")
+
+
+def _message_of(data: bytes) -> bytes | None:
+    """The text in a line of structured logging; None for a row of metrics, or any other object."""
+    entry = _object(data)
+    if entry is None or any(guess(key) is not None and isinstance(entry[key], (int, float)) for key in entry):
+        return None
+    text = next((entry[key] for key in TEXTS if isinstance(entry.get(key), str)), None)
+    return text.encode("utf-8", "replace") if text is not None else None
 
 
 def _message(value: object) -> bytes | None:

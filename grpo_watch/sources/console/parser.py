@@ -9,6 +9,7 @@ from typing import Any
 from grpo_watch.engine.records import EventKind, Item, RunConfig, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import frameworks
+from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.line_reader import MetricLine
 from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.frameworks.setting_names import canonical_settings, framework_of_settings
@@ -37,10 +38,11 @@ WIPE = 16
 """Spaces with which tqdm wipes a bar are as many as the bar is long; the shortest has more than 16 characters."""
 TABLE = b"\xe2\x94"
 """How the lines of TRL's table of completions begin (box drawing); what is in them is model text."""
-FRAGMENT = re.compile(rb"\{\s{0,4}['\"](?:loss|train_runtime|eval_loss|grad_norm|reward)['\"]:")
-"""A row whose end is missing: printed over several lines, or cut by a bar."""
+FRAGMENT = re.compile(rb"\{\s{0,4}['\"]([\w./-]{1,60})['\"]:")
+"""The first key of a row whose end is missing: printed over several lines, or cut by a bar."""
 PANEL = b"\xe2\x94\x80 Step "
 """In the title of such a table."""
+OTHER_BEGINNINGS = frozenset({"loss", "train_runtime", "eval_loss"})
 LONGEST_FRAGMENT = 64 << 10
 LONGEST_TITLE = 200
 """Bytes before a dictionary in which its step may stand."""
@@ -198,7 +200,7 @@ class ConsoleParser(ConsoleRows):
 
     def _of_own_loop(self, data: bytes) -> bool:
         """Whether the piece completes rows that an own loop prints."""
-        return self._may_be_own and data[:2] != TABLE and self._own_rows(data, self._own.line)
+        return self._may_be_own and self._own_rows(data, self._own.table if data[:2] == TABLE else self._own.line)
 
     def _own_rows(self, data: bytes, read: Callable[[bytes], Sequence[MetricLine]]) -> bool:
         before = self.state() if self._savable else {}
@@ -268,7 +270,7 @@ class ConsoleParser(ConsoleRows):
         behind = 0
         for found in dictionaries(data):
             if found.row is None:
-                if FRAGMENT.match(data, found.start):
+                if _begins_row(data, found.start):
                     self._before(data[behind : found.start])
                     self._fragment = data[found.start :][:LONGEST_FRAGMENT]
                     return
@@ -371,3 +373,10 @@ class ConsoleParser(ConsoleRows):
     def _sign(self, sign: Sign | None) -> None:
         if sign is not None and self._once(sign.kind, sign.text) and REFUSED.search(sign.text):
             self._event(EventKind.CONFIG_ERROR, sign.text)
+
+
+def _begins_row(data: bytes, start: int) -> bool:
+    """Whether the dictionary that begins here, and has no end in its line, begins like a row."""
+    key = FRAGMENT.match(data, start)
+    name = key[1].decode() if key is not None else ""
+    return name in OTHER_BEGINNINGS or name in row_numbers.STEP_KEYS or guess(name) is not None

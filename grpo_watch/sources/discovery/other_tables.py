@@ -14,9 +14,9 @@ from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft, job_name
 from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.files.reading import real_path
 from grpo_watch.sources.own_loops.html_metric_tables import TableParser
-from grpo_watch.sources.rows.json_document import whole_text
+from grpo_watch.sources.rows.document import whole_text
 from grpo_watch.sources.tables.runs_in_table import LOOKED_AT
-from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of
+from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of, table_lines
 from grpo_watch.sources.tables.table_kinds import HTML
 from grpo_watch.sources.tables.table_rows import keys_of, row_of
 
@@ -106,7 +106,7 @@ def _tables(path: Path, text: str) -> Sequence[tuple[Sequence[str], Sequence[Seq
         parser = TableParser()
         parser.feed(text)
         return [(table.header, table.lines) for table in parser.tables]
-    lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
+    lines = table_lines(text)
     if not lines:
         return []
     delimiter = delimiter_of(lines[0])

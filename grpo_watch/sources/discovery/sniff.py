@@ -13,23 +13,30 @@ from typing import TYPE_CHECKING, Any
 from grpo_watch.descriptors import lacking
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.dump_formats import table_columns
-from grpo_watch.frameworks.framework_tables import bases_last, frameworks, recognise
+from grpo_watch.frameworks.framework_tables import bases_last, frameworks
 from grpo_watch.frameworks.guessing import names_updates
-from grpo_watch.frameworks.python_literal import dictionaries
-from grpo_watch.frameworks.row_numbers import flat, is_row, numbers, unwrapped
+from grpo_watch.frameworks.row_numbers import flat, unwrapped
 from grpo_watch.sources.completions.rollout_dumps import holds_dump
-from grpo_watch.sources.console.collector_prefixes import bare_text
+from grpo_watch.sources.console.collector_prefixes import WRAPS_TEXT, bare_text
 from grpo_watch.sources.console.end import dies
 from grpo_watch.sources.console.framework_lines import framework_of
 from grpo_watch.sources.console.markers import REFUSED
 from grpo_watch.sources.console.notebook import holds_run
 from grpo_watch.sources.console.tracebacks import named_end
-from grpo_watch.sources.discovery.markdown import holds_log
-from grpo_watch.sources.discovery.reward_lines import rewards_by_step
-from grpo_watch.sources.files.decompress import SUFFIXES, plain
+from grpo_watch.sources.discovery.row_files import (
+    MAY_HOLD_ROWS,
+    holds_document,
+    holds_log,
+    other_rows,
+    rewards_by_step,
+    single_numbers,
+    unpacked_name,
+)
+from grpo_watch.sources.files.decompress import plain
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.own_loops.rows import holds_own_rows
-from grpo_watch.sources.rows.json_document import holds_rows, nests_rows, whole_text
+from grpo_watch.sources.rows.decoded import YAML, holds_rows
+from grpo_watch.sources.rows.document import nests_rows, whole_text
 from grpo_watch.sources.tables.table_kinds import HEADER_NEEDED, TABLES, holds_table
 from grpo_watch.sources.trackers.trackio_database import is_database
 
@@ -78,14 +85,13 @@ class SniffedFile:
 
 PROBE_NAME = re.compile(r"grpo-watch-probe-(?:\d{1,6}|engine(?:-[A-Za-z0-9_-]{1,64})?)\.jsonl")
 COMPLETIONS = "completions.jsonl"
-DICTIONARY = re.compile(rb"\{'[A-Za-z_][\w./-]{0,60}': '?-?\d")
-MOST_LOOKED_AT = 500
-"""Lines with a dictionary that are looked into."""
-MAY_HOLD_ROWS = re.compile(rb"reward|\breturn|score", re.IGNORECASE)
 INNER = re.compile(rb'": ?\{')
 """A mapping inside a row of a JSON list, which the Trainer's history has not."""
+SINGLE = re.compile(rb'"(?:name|metric|tag|key|variable)":\s?"')
+"""One number with its name, which the Trainer's history has not."""
 BY_LINE = re.compile(rb"\s{0,9}\{[^\n]{2,65536}\}\r?\n\{")
 """Rows on lines, under the name of a document."""
+MAY_HOLD = (".jsonl", ".json", ".ipynb", ".db", ".md", *YAML, *TABLES)
 CONSOLE_NAME = re.compile(r".*\.(?:log|txt|out|err)|(?:stdout|stderr)[^/]*|nohup\.out|.*\.(?:log|out|err)\.\d+")
 METRIC_KEYS = frozenset(
     {"loss", "reward", "rewards", "kl", "grad_norm", "reward_std", "reward_mean", "eval_loss"}
@@ -107,8 +113,6 @@ LABELLED = re.compile(rb"^(?:\[rank\d{1,5}\]|\(\w{1,40} pid=\d)", re.MULTILINE)
 """A line of one of several processes, as torch and Ray print it."""
 BAR = re.compile(rb"(?:^|[\r\n])[ ]{0,3}\d{1,3}%(?:\|[^|\r\n]{0,200}\|)? \d{1,9}/\d{1,9} \[")
 """An unlabelled bar of tqdm, as the Trainer shows; those of downloads and of loading carry a label."""
-
-
 OF_JOBS = re.compile(
     rb"torch|cuda|nccl|gloo|vllm|sglang|\bray\b|ray\.|raylet|raysubmit|transformers|accelerate|deepspeed|"
     rb"\btrain|trainer|grpo|ppo\b|rollout|peft|slurm|srun",
@@ -184,7 +188,9 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
     if (by_name := _by_name(name)) is not None:
         return by_name
     if not (
-        named or name.endswith((".jsonl", ".json", ".ipynb", ".db", ".md", *TABLES)) or CONSOLE_NAME.fullmatch(name)
+        named
+        or name.endswith((".jsonl", ".json", ".ipynb", ".db", ".md", *YAML, *TABLES))
+        or CONSOLE_NAME.fullmatch(name)
     ):
         return SniffedFile(None)
     try:
@@ -193,13 +199,6 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
         if lacking(error):
             raise
         return SniffedFile(None, problem=str(getattr(error, "strerror", None) or error))
-
-
-def unpacked_name(path: Path) -> str:
-    """The name of a log without the ending of its compression, unless it is a rotated part of another log."""
-    bare = path.name.removesuffix(path.suffix) if path.suffix in SUFFIXES else path.name
-    rotated = bare != path.name and (bare[-1:].isdigit() or path.with_name(bare).exists())
-    return path.name if rotated else bare
 
 
 def _by_name(name: str) -> SniffedFile | None:
@@ -237,7 +236,7 @@ def _jsonl(path: Path, head: bytes, *, named: bool) -> SniffedFile:
     dumped, whose = holds_dump(path, head)
     if dumped:
         return SniffedFile(ChannelContent.COMPLETION_DUMPS, whose)
-    if (whose := _in_pieces(name, head)) is not None:
+    if (whose := _in_pieces(name, head)) is not None or single_numbers(head):
         return SniffedFile(ChannelContent.JSONL_PIECES, whose)
     by_name = next((table.name for table in bases_last() if table.traces.metrics_file == name), None)
     framework = by_name or _framework(head)
@@ -250,7 +249,8 @@ def _jsonl(path: Path, head: bytes, *, named: bool) -> SniffedFile:
         what = ChannelContent.COMPLETIONS_JSONL if name == COMPLETIONS else ChannelContent.JSONL
         problem = "" if not head.strip() else "no row of metrics or completions in its first lines"
         return SniffedFile(what, framework, problem)
-    return SniffedFile(None)
+    wrapped = WRAPS_TEXT.search(head) is not None and (holds_own_rows(head) or framework_of(head) is not None)
+    return SniffedFile(ChannelContent.CONSOLE if wrapped else None)
 
 
 def _in_pieces(name: str, head: bytes) -> str | None:
@@ -285,9 +285,12 @@ def _line(line: bytes) -> ChannelContent | None:
     return ChannelContent.JSONL if known else None
 
 
-def _table(name: str, head: bytes, *, named: bool) -> SniffedFile:
+def _table(path: Path, roots: Sequence[Path], head: bytes, *, named: bool) -> SniffedFile:
+    name = unpacked_name(path)
     if holds_table(name, head, METRIC_KEYS):
         return SniffedFile(ChannelContent.TABLE)
+    if holds_document(path, roots, head):
+        return SniffedFile(ChannelContent.JSON_DOCUMENT)
     return SniffedFile(ChannelContent.TABLE, problem=HEADER_NEEDED) if named else SniffedFile(None)
 
 
@@ -302,15 +305,26 @@ def _by_content(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFil
     if name.endswith(".ipynb"):
         return _notebook(path, roots, named=named)
     head, tail = _ends(path, roots)
-    if name.endswith((".jsonl", ".json")):
-        return _jsonl(path, head, named=named) if name.endswith(".jsonl") else _json(path, roots, head)
+    if name.endswith(".jsonl"):
+        return _jsonl(path, head, named=named)
+    if name.endswith(".json"):
+        return _json(path, roots, head)
     if name.endswith((".db", *TABLES)):
         trackio = SniffedFile(ChannelContent.TRACKIO if is_database(path, head, roots) else None)
-        return trackio if name.endswith(".db") else _table(name, head, named=named)
+        return trackio if name.endswith(".db") else _table(path, roots, head, named=named)
+    return _text(path, roots, (head, tail), named=named)
+
+
+def _text(path: Path, roots: Sequence[Path], ends: tuple[bytes, bytes], *, named: bool) -> SniffedFile:
+    """What a text holds that is read line by line, or as a whole where its rows don't show in single lines."""
+    name, head = unpacked_name(path), ends[0]
     if name.endswith(".md"):
         return SniffedFile(ChannelContent.CONSOLE if named or holds_log(name, head) else None)
-    table = holds_table(name, head, METRIC_KEYS)
-    return SniffedFile(ChannelContent.TABLE) if table else _console(head, tail, named=named)
+    if holds_table(name, head, METRIC_KEYS):
+        return SniffedFile(ChannelContent.TABLE)
+    found = SniffedFile(None) if name.endswith(YAML) else _console(*ends, named=named)
+    document = (found.what is None or found.problem) and holds_document(path, roots, head)
+    return SniffedFile(ChannelContent.JSON_DOCUMENT) if document else found
 
 
 def _notebook(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
@@ -325,13 +339,14 @@ def _notebook(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
 def _json(path: Path, roots: Sequence[Path], head: bytes) -> SniffedFile:
     name = path.name
     listed = head.lstrip()[:1] == b"[" and b'"loss"' in head[:4096] and INNER.search(head, 0, 4096) is None
+    listed = listed and SINGLE.search(head, 0, 4096) is None
     stepped = listed and b'"step"' in head[:4096] and not nests_rows(head[:4096])
     if name == "trainer_state.json" or b'"log_history"' in head[:4096] or stepped:
         return SniffedFile(ChannelContent.TRAINER_STATE)
     if BY_LINE.match(head):
         return _jsonl(path, head, named=False)
     text = whole_text(path, roots) if listed or MAY_HOLD_ROWS.search(head) else None
-    if text is not None and holds_rows(text):
+    if text is not None and holds_rows(text, name):
         return SniffedFile(ChannelContent.JSON_DOCUMENT)
     return SniffedFile(ChannelContent.TRAINER_STATE if listed else None)
 
@@ -347,7 +362,7 @@ def _console(head: bytes, tail: bytes, *, named: bool) -> SniffedFile:
         return SniffedFile(_text_rows(head), framework)
     weak = any(WEAK.search(part) for part in both) and any(_mentions().search(part) for part in both)
     weak = weak or any(map(_ends_job, both))
-    whose = None if weak else next((one for one in map(_other_rows, both) if one is not None), None)
+    whose = None if weak else next((one for one in map(other_rows, both) if one is not None), None)
     listed = any(table.name == framework and table.traces.is_console for table in bases_last())
     if weak or listed or whose is not None:
         return SniffedFile(ChannelContent.CONSOLE, framework or whose or None)
@@ -363,20 +378,6 @@ def _ends_job(text: bytes) -> bool:
     return bool(end) and (
         REFUSED.search(end) is not None or any(sign.search(text) is not None for sign in (_mentions(), LABELLED))
     )
-
-
-def _other_rows(text: bytes) -> str | None:
-    """Whose rows are in it: dictionaries of metrics under other names, or lines of an own loop; None: it has none.
-
-    Empty where the rows are anybody's.
-    """
-    pieces = (line for line in text.splitlines() if DICTIONARY.search(line))
-    for line, _ in zip(pieces, range(MOST_LOOKED_AT), strict=False):
-        for found in dictionaries(line):
-            if found.row is not None and is_row(values := numbers(found.row)):
-                whose = recognise(frozenset(values))
-                return whose.name if whose is not None else ""
-    return "" if holds_own_rows(text) else None
 
 
 def _text_rows(head: bytes) -> ChannelContent:

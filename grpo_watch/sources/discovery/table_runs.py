@@ -11,7 +11,9 @@ from grpo_watch.errors import SourceError
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft
 from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.files.reading import real_path
-from grpo_watch.sources.rows.json_document import runs_of, whole_text
+from grpo_watch.sources.rows.decoded import parts_in
+from grpo_watch.sources.rows.document import whole_text
+from grpo_watch.sources.rows.layouts import runs_of
 from grpo_watch.sources.tables.runs_in_table import LOOKED_AT, arms_of
 
 MARK = "#"
@@ -50,5 +52,5 @@ def _names(part: FoundPart, roots: Sequence[Path]) -> tuple[str, ...]:
     with suppress(OSError, SourceError):
         text = whole_text(part.path, (*roots, real_path(part.path).parent), LOOKED_AT)
         if text is not None:
-            return runs_of(text) if document else arms_of(text).names
+            return runs_of(parts_in(text, part.path.name)) if document else arms_of(text).names
     return ()

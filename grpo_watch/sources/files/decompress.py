@@ -1,9 +1,11 @@
-"""Opens logs that are compressed (gzip, xz) or written as UTF-16, as PowerShell redirects them, as plain UTF-8."""
+"""Opens logs that are compressed (gzip, bzip2, xz) or UTF-16, as PowerShell redirects them, as plain UTF-8."""
 
 from __future__ import annotations
 
+import bz2
 import lzma
 import os
+import re
 import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,16 +17,19 @@ LARGEST = 256 << 20
 XZ_MEMORY = 128 << 20
 """Bytes that xz may take to unpack: the header of a file asks for up to 4 GiB, `xz -9` for 65 MiB."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+WIDE = re.compile(rb"(?:[\x09\x0a\x0d\x20-\x7e]\x00){4}")
+"""UTF-16 without a mark before it: each byte of ASCII is followed by a zero."""
 GZIP = b"\x1f\x8b"
-MAGIC = (GZIP, b"\xfd7zXZ\x00")
-"""How gzip and xz begin."""
-SUFFIXES = (".gz", ".xz")
+BZIP2 = b"BZh"
+MAGIC = (GZIP, BZIP2, b"\xfd7zXZ\x00")
+"""How gzip, bzip2 and xz begin."""
+SUFFIXES = (".gz", ".bz2", ".xz")
 """Names of compressed logs end so."""
 
 
 def is_packed(head: bytes) -> bool:
     """Whether a file that begins so has to be unpacked."""
-    return head.startswith((*UTF_16, *MAGIC))
+    return head.startswith((*UTF_16, *MAGIC)) or WIDE.match(head) is not None
 
 
 class Plain(NamedTuple):
@@ -123,8 +128,10 @@ def _text(data: bytes) -> Unpacked:
     except lzma.LZMAError as error:
         reason = f"needs more than {XZ_MEMORY >> 20} MiB to unpack" if "limit" in str(error) else f"damaged: {error}"
         raise SourceError(f"compressed and {reason}") from None
-    except (EOFError, zlib.error) as error:
+    except (EOFError, OSError, zlib.error) as error:
         raise SourceError(f"compressed and damaged: {error}") from None
+    if WIDE.match(data) is not None:
+        data = UTF_16[0] + data
     if data.startswith(UTF_16):
         data = data[: len(data) // 2 * 2].decode("utf-16", "replace").encode("utf-8", "replace")
     return Unpacked(data, cut)
@@ -132,6 +139,8 @@ def _text(data: bytes) -> Unpacked:
 
 def _reader(data: bytes) -> Any:
     """Unpacks the stream that begins here: a file may hold several, as `cat` joins them."""
+    if data.startswith(BZIP2):
+        return bz2.BZ2Decompressor()
     return zlib.decompressobj(31) if data.startswith(GZIP) else lzma.LZMADecompressor(memlimit=XZ_MEMORY)
 
 

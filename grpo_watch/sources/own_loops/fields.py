@@ -41,6 +41,9 @@ NOTE = re.compile(r"(?<=\d)(%?)\s?\((?:[\u00b1\d]|max|min|best|prev|target|ema)[
 """``0.5 (best 0.7)``, ``45.0% (9/20)``."""
 SIGN = re.compile(r"[:=]|\.{2,}")
 SIGNED = re.compile(r"([:=])\s{2,}")
+SIGN_AFTER = re.compile(r"(?<=\w)\s{2,40}([:=])(?=\s|\d)")
+"""A sign that stands under those of other lines."""
+BULLET = re.compile(r"^\s{0,20}(?:[-*+\u2022\u25aa\u2013]|\d{1,2}[.)])\s{1,4}(?=[A-Za-z*`\"'])")
 DECORATION = re.compile(r"^[^\w\[({'\".+-]+|(?<![=*#~_\s-])[=*#~_\s-]{2,}$")
 """Signs and pictures that people print before a line, and rulers around a title."""
 RULER = re.compile(r"^[\s=*#~>_-]{2,}(?=[\w\[(])")
@@ -152,7 +155,7 @@ def fields_of(line: str) -> list[PrintedField]:
 
 def bare_line(line: str) -> tuple[int, str]:
     """The rank that a line names (0: none), and its text without what a logger or a person put before it."""
-    text = COLOUR.sub("", line.translate(FULL_WIDTH))
+    text = BULLET.sub("", COLOUR.sub("", line.translate(FULL_WIDTH)))
     text = SOURCE.sub("", DECORATION.sub("", RULER.sub("", text))).strip()
     rank, logged = 0, False
     for _ in range(MOST_PREFIXES):
@@ -191,8 +194,9 @@ def _plain(text: str) -> str:
         text = GROUP.sub(_pairs, text).replace("{", " ").replace("}", " ")
     if "[" in text:
         text = LISTED.sub(_listed, text)
+    text = SIGN_AFTER.sub(r"\1 ", text)
     text = SIGNED.sub(r"\1 ", MARGIN.sub(r"\1\2\3, \1 std: \4", NOTE.sub(r"\1", text)))
-    return text.replace('"', "").replace("'", "").replace("`", "")
+    return text.replace('"', "").replace("'", "").replace("`", "").replace("**", "")
 
 
 def _listed(found: re.Match[str]) -> str:

@@ -60,6 +60,8 @@ class PrintedColumns:
 
     def _row(self, text: str) -> MetricLine | None:
         cells = _split(text.strip("|\u2502\u2503 ")) if BARS.search(text) else text.split()
+        if text.count(",") == len(self._header) - 1:
+            cells = [cell.strip() for cell in text.split(",")]
         if len(cells) == len(self._header) + 1 and number(cells[0]) is not None:
             cells = cells[1:]  # pandas' index
         if len(cells) != len(self._header):
@@ -82,7 +84,11 @@ def holds_columns(text: bytes) -> bool:
 def header_of(text: str) -> list[str]:
     """The keys of a line that is the header of a table of training with a step and a reward; else nothing."""
     plain = text.strip("|\u2502\u2503 ")
-    splits = [_split(plain)] if BARS.search(plain) else [WIDE.split(plain), plain.split()]
+    splits = (
+        [_split(plain)]
+        if BARS.search(plain)
+        else [WIDE.split(plain), plain.split(), [cell.strip() for cell in plain.split(",")]]
+    )
     for cells in splits:
         if not LEAST_COLUMNS <= len(cells) <= MOST_COLUMNS or not all(NAME.fullmatch(cell) for cell in cells):
             continue

@@ -48,6 +48,14 @@ class OwnRows:
         self._look()
         return rows
 
+    def table(self, data: bytes) -> Sequence[MetricLine]:
+        """The row that a line drawn with rules completes: other text never looks so."""
+        if self._bars.sure or self._lines.sure:
+            return ()
+        rows = self._columns.feed(data)
+        self._look()
+        return rows
+
     def bar(self, data: bytes) -> Sequence[MetricLine]:
         """The row that a bar completes."""
         if self._lines.sure or self._columns.open:

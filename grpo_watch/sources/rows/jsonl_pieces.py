@@ -1,15 +1,17 @@
-"""Turns a JSON-lines log with several lines per step (prime-rl's ``metrics.jsonl``) into one complete row per step."""
+"""Turns a JSON-lines log with several lines per step, or one for each number, into one complete row per step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from grpo_watch.engine.records import ChannelKind, Cursor, Item
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, Source, SourceStats
 from grpo_watch.sources.files.tail import SplitLine, Tail
 from grpo_watch.sources.rows.jsonl import decode
+from grpo_watch.sources.rows.layouts import single_number
 from grpo_watch.sources.rows.step_feed import StepFeed
 
 TIME = "time"
@@ -68,10 +70,11 @@ class JsonlPiecesSource(Source):
             return
         if not line.data.strip():
             return
-        row = decode(line.data)
+        row: Mapping[str, Any] | None = decode(line.data)
         if row is None:
             self.stats.skip(Skip.NOT_JSON, f"byte {line.start}: no JSON object")
             return
+        row = single_number(row) or row
         values, step = row_numbers.numbers(row), row_numbers.place(row).step
         if self.step_column in row:
             step = row_numbers.whole(row[self.step_column])

@@ -48,7 +48,10 @@ class HtmlTableSource(Source):
             return
         parser = TableParser()
         parser.feed(text)
-        self._unread = parser.unread()
+        if not parser.tables:
+            unread, parser = parser.unread(), TableParser(frames=True)
+            parser.feed(text)
+            self._unread = "" if parser.tables else unread
         chosen, aside = chosen_tables(parser.tables)
         if not chosen:
             return

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of
+from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of, table_lines
 from grpo_watch.sources.tables.table_rows import step_key
 
 NAMES = frozenset(
@@ -34,7 +34,7 @@ class TableArms:
 
 def arms_of(text: str) -> TableArms:
     """The runs in a table; no names where it holds one alone."""
-    lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
+    lines = table_lines(text)
     if not lines:
         return TableArms()
     delimiter = delimiter_of(lines[0])

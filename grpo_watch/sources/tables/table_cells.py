@@ -5,10 +5,29 @@ from __future__ import annotations
 import csv
 import re
 
+from grpo_watch.frameworks.row_numbers import number
+
+REMARK = "#"
 DELIMITERS = (",", "\t", ";", "|")
 FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 """Full-width letters, digits and punctuation, as Chinese and Japanese keyboards write them."""
 THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+
+
+def table_lines(text: str) -> list[str]:
+    """The lines of a table from its header on: remarks before it are left out, unless the last is the header."""
+    lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
+    begin = next((place for place, line in enumerate(lines) if not line.startswith(REMARK)), len(lines))
+    if begin and begin < len(lines) and is_header(lines[begin - 1], lines[begin]):
+        return [lines[begin - 1].lstrip("# "), *lines[begin:]]
+    return lines[begin:]
+
+
+def is_header(remark: str, line: str) -> bool:
+    """Whether a remark names the columns of the line behind it, which holds nothing but numbers."""
+    cells = cells_of(line, delimiter_of(line))
+    named = len(cells_of(remark, delimiter_of(line))) == len(cells)
+    return named and all(number(cell) is not None for cell in cells)
 
 
 def delimiter_of(header: str) -> str:

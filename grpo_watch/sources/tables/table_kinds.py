@@ -8,12 +8,13 @@ from pathlib import PurePath
 
 from grpo_watch.frameworks.guessing import names_training, names_updates
 from grpo_watch.frameworks.row_numbers import STEPS
-from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of
+from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of, table_lines
 from grpo_watch.sources.tables.table_rows import keys_of, named_columns
 
+HEAD = 64 << 10
 HTML = (".html", ".htm")
 TABLES = (".csv", ".tsv", *HTML)
-NOTEBOOK = re.compile(rb"<th[^>]{0,80}>\s{0,20}Step\s{0,20}</th>")
+NOTEBOOK = re.compile(rb"<t[hd][^>]{0,80}>\s{0,20}(?:Step|step|global_step)\s{0,20}</t[hd]>")
 HEADER_NEEDED = "no column of its header is known; say what they mean under runs: columns: in grpo-watch.yaml"
 
 
@@ -21,7 +22,8 @@ def holds_table(name: str, head: bytes, metrics: AbstractSet[str]) -> bool:
     """Whether a file of this name and beginning has a step and one of these metrics, or is a notebook's output."""
     if name.endswith(HTML):
         return NOTEBOOK.search(head) is not None
-    header = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode("utf-8", "replace").strip()
+    lines = table_lines(head[:HEAD].decode("utf-8-sig", "replace"))
+    header = lines[0].strip() if lines else ""
     cells = cells_of(header, delimiter_of(header))
     keys = frozenset(keys_of(named_columns(cells, PurePath(name).stem), {}))
     metric = bool(keys & metrics or names_training(part for key in keys for part in {key, key.rpartition(" - ")[2]}))

@@ -12,7 +12,7 @@ from grpo_watch.sources.base import Skip
 from grpo_watch.sources.files.tail import SplitLine, Tail
 from grpo_watch.sources.rows.line_source import LineSource
 from grpo_watch.sources.tables.runs_in_table import arm_column, arm_in_header
-from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of
+from grpo_watch.sources.tables.table_cells import REMARK, cells_of, delimiter_of, is_header
 from grpo_watch.sources.tables.table_rows import keys_of, named_columns, row_of, table_owner
 
 MAX_LINE = 1 << 20
@@ -50,14 +50,15 @@ class TableSource(LineSource):
     ) -> None:
         super().__init__(name, Tail(path, roots, cursor, max_line=MAX_LINE), segment, cursor)
         self._columns, self._arm, self._stem = columns or {}, name.partition(MARK)[2], path.stem
-        self._header = str(cursor.state.get("header") or "") if cursor is not None else ""
+        state = cursor.state if cursor is not None else {}
+        self._header, self._remark = str(state.get("header") or ""), str(state.get("remark") or "")
         self._layout()
 
     def _remembered(self) -> dict[str, Scalar]:
-        return {"header": self._header}
+        return {"header": self._header, "remark": self._remark}
 
     def _forget(self) -> None:
-        self._header = ""
+        self._header = self._remark = ""
 
     def _item(self, line: SplitLine, seen: float | None) -> Item | None:
         if line.too_long:
@@ -66,9 +67,15 @@ class TableSource(LineSource):
         text = line.data.decode("utf-8-sig", "replace")
         if not text.strip() or text == self._header or RULER.issuperset(text):
             return None
+        if not self._header and text.startswith(REMARK):
+            self._remark = text
+            return None
         if not self._header:
-            self._header = text
+            above = is_header(self._remark, text)
+            self._header = self._remark.lstrip("# ") if above else text
             self._layout()
+            if above:
+                return self._row(text, seen)
             whose = table_owner(self._names)
             return RunConfig(whose, None, {}, self.name, self.segment, precedence=3) if whose is not None else None
         return self._row(text, seen)

@@ -12,14 +12,14 @@ from grpo_watch.engine.records import RawRow
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.discovery.discover import discover
 from grpo_watch.sources.discovery.sniff import ChannelContent
-from grpo_watch.sources.rows.json_document import JsonDocumentSource
+from grpo_watch.sources.rows.document import DocumentSource
 
 BY_METRIC = {"steps": [10, 20, 30], "mean_reward": [0.1, 0.2, 0.3], "kl": [0.0, 0.01, None], "note": ["a", "b", "c"]}
 ROWS = [{"iter": n, "avg_reward": n / 10, "kl": 0.01} for n in (1, 2, 3)]
 
 
-def read(path: Path, **known: Any) -> tuple[list[RawRow], JsonDocumentSource]:
-    source = JsonDocumentSource(path.name, path, [path.parent], **known)
+def read(path: Path, **known: Any) -> tuple[list[RawRow], DocumentSource]:
+    source = DocumentSource(path.name, path, [path.parent], **known)
     return [item for item in [*source.poll(None), *source.finish()] if isinstance(item, RawRow)], source
 
 
@@ -132,7 +132,7 @@ def test_runs_with_the_same_metrics_are_runs_of_their_own(tmp_path: Path, wrappe
     runs = {"base": of_run(0, 4), "more KL": of_run(1, 6)}
     path.write_text(json.dumps({"curves": runs} if wrapped else runs))
     assert [run.name for run in discover(tmp_path)] == ["curves.json#base", "curves.json#more KL"]
-    source = JsonDocumentSource("curves.json#more KL", path, [tmp_path])
+    source = DocumentSource("curves.json#more KL", path, [tmp_path])
     found = [item for item in source.poll(None) if isinstance(item, RawRow)]
     assert [(row.step, row.values["reward"]) for row in found] == [(n + 1, 1 + n / 10) for n in range(6)]
 
@@ -173,7 +173,7 @@ def test_a_list_of_runs_with_rows_of_their_own(tmp_path: Path, wrapped: bool) ->
     runs = [{"tag": f"lr{n}", "lr": n, "peak_reward": 0.5, "step_log": STEPS} for n in (1, 2, 3)]
     path.write_text(json.dumps({"results": runs} if wrapped else runs))
     assert [run.name for run in discover(tmp_path)] == [f"sweep.json#lr{n}" for n in (1, 2, 3)]
-    source = JsonDocumentSource("sweep.json#lr2", path, [tmp_path])
+    source = DocumentSource("sweep.json#lr2", path, [tmp_path])
     assert [item.step for item in source.poll(None) if isinstance(item, RawRow)] == [1, 2, 3, 4, 5]
 
 

@@ -1,0 +1,93 @@
+"""Recognises files of rows that single lines don't give away: few metrics, pasted logs, single numbers, documents."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from grpo_watch.frameworks.framework_tables import recognise
+from grpo_watch.frameworks.guessing import guess
+from grpo_watch.frameworks.python_literal import dictionaries
+from grpo_watch.frameworks.row_numbers import flat, is_row, numbers, place
+from grpo_watch.sources.console.framework_lines import framework_of
+from grpo_watch.sources.files.decompress import SUFFIXES
+from grpo_watch.sources.own_loops.printed_columns import holds_columns
+from grpo_watch.sources.own_loops.rows import holds_own_rows
+from grpo_watch.sources.rows.decoded import LARGEST_TEXT, holds_rows
+from grpo_watch.sources.rows.document import whole_text
+from grpo_watch.sources.rows.jsonl import decode
+from grpo_watch.sources.rows.layouts import single_number
+
+FEWEST = 4
+"""Lines with rising steps; of single completions several lines have one step."""
+
+ABOUT = ("readme", "model_card", "contributing", "changelog")
+"""How documents begin that show examples, or sum a run up beside its log."""
+
+DICTIONARY = re.compile(rb"\{'[A-Za-z_][\w./-]{0,60}': '?-?\d")
+MOST_LOOKED_AT = 500
+"""Lines with a dictionary that are looked into."""
+MAY_HOLD_ROWS = re.compile(rb"reward|\breturn|score", re.IGNORECASE)
+
+
+def rewards_by_step(lines: Iterable[bytes]) -> bool:
+    """Whether enough lines name a step and a reward (by its words), and every step is higher than the one before."""
+    steps = [step for line in lines if (step := _step_of_reward(line)) is not None]
+    return len(steps) >= FEWEST and all(earlier < later for earlier, later in pairwise(steps))
+
+
+def _step_of_reward(line: bytes) -> int | None:
+    try:
+        row: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict) or not any(guess(key) == "reward_mean" for key in flat(row)):
+        return None
+    return place(row).step
+
+
+def holds_log(name: str, text: bytes) -> bool:
+    """Whether the document holds a table of metrics by step, or rows as a framework or an own loop prints them."""
+    if holds_columns(text):
+        return True
+    return not name.lower().startswith(ABOUT) and (framework_of(text) is not None or holds_own_rows(text))
+
+
+def single_numbers(head: bytes) -> bool:
+    """Whether each line holds one number, its name and its step."""
+    rows = [decode(line) for line in head.splitlines()[:3]]
+    singles = [single_number(row) if row is not None else None for row in rows]
+    return len(singles) > 1 and all(one is not None and any(map(guess, one)) for one in singles)
+
+
+def holds_document(path: Path, roots: Sequence[Path], head: bytes) -> bool:
+    """Whether a text has rows that show only where all of it is decoded: YAML, a chart, arrays, single numbers."""
+    if not MAY_HOLD_ROWS.search(head):
+        return False
+    text = whole_text(path, roots, LARGEST_TEXT)
+    return text is not None and holds_rows(text, unpacked_name(path))
+
+
+def unpacked_name(path: Path) -> str:
+    """The name of a log without the ending of its compression, unless it is a rotated part of another log."""
+    bare = path.name.removesuffix(path.suffix) if path.suffix in SUFFIXES else path.name
+    rotated = bare != path.name and (bare[-1:].isdigit() or path.with_name(bare).exists())
+    return path.name if rotated else bare
+
+
+def other_rows(text: bytes) -> str | None:
+    """Whose rows are in it: dictionaries of metrics under other names, or lines of an own loop; None: it has none.
+
+    Empty where the rows are anybody's.
+    """
+    pieces = (line for line in text.splitlines() if DICTIONARY.search(line))
+    for line, _ in zip(pieces, range(MOST_LOOKED_AT), strict=False):
+        for found in dictionaries(line):
+            if found.row is not None and is_row(values := numbers(found.row)):
+                whose = recognise(frozenset(values))
+                return whose.name if whose is not None else ""
+    return "" if holds_own_rows(text) else None

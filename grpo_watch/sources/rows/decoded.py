@@ -1,0 +1,219 @@
+"""Decodes a text that holds data in whatever notation: JSON, YAML, a table, a chart's page, or literals of Python.
+
+Nothing is evaluated, and nothing that could exhaust the reader is built.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import PurePath
+from typing import Any
+
+from grpo_watch.frameworks import row_numbers
+from grpo_watch.frameworks.python_literal import atom
+from grpo_watch.sources.rows.layouts import METRIC_NAMES, Rows, is_number, parts_of, shows_reward, triples
+from grpo_watch.sources.settings.plain_yaml import plain_yaml
+from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of, table_lines
+
+YAML = (".yaml", ".yml")
+DOCUMENTS = re.compile(r"^---\s*$", re.MULTILINE)
+LARGEST_TEXT = 8 << 20
+"""Bytes of the largest text that is decoded as a whole, where it is neither JSON nor read line by line."""
+LARGEST_YAML = 4 << 20
+"""Bytes of the largest YAML text that is read: 100,000 numbers, in some seconds."""
+CHART = re.compile(r"Plotly\.(?:newPlot|react|plot)\(\s*(?:\"[^\"]{0,200}\"|'[^']{0,200}'|[\w.$]{1,200})\s*,\s*")
+"""Where plotly's pages hold the traces of a chart."""
+BRACKET = re.compile(r"[\[{]")
+NAME = re.compile(r"['\"]?([A-Za-z_][\w./@-]{0,80})['\"]?\s{0,8}[:=]\s{0,8}(?:[A-Za-z_][\w.]{0,40}\(\s?)?$")
+"""A name before an array or a dictionary."""
+LONGEST_NAME = 120
+TOKEN = re.compile(
+    r"\s*(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|([\[\](){}:,])|([A-Za-z_][\w.]{0,40}\()|([^\s\[\](){}:,'\"]{1,60}))"
+)
+DEEPEST = 8
+OPENING = frozenset("[({ ")
+MOST_TRIED = 1_000
+"""Brackets that begin nothing of use, after which no more are tried: a text of other things."""
+LEAST_NUMBERS = 3
+LEAST_CELLS = 3
+CALL = "call"
+BROKEN = object()
+
+
+def parts_in(text: str, name: str) -> dict[str, Rows]:
+    """The rows of each part of a text that was written under this name."""
+    first: dict[str, Rows] = {}
+    for document in _documents(text, PurePath(name).suffix):
+        found = parts_of(document)
+        if any(map(shows_reward, found.values())):
+            return found
+        first = first or found
+    return first
+
+
+def holds_rows(text: str, name: str) -> bool:
+    """Whether the text has rows with a reward."""
+    return any(map(shows_reward, parts_in(text, name).values()))
+
+
+def series_in(text: str, name: str) -> Rows:
+    """The rows of a file that holds one metric, which its name gives; none of any other."""
+    stem = PurePath(name).stem
+    tag = re.sub(r"^.*?tag[-_]", "", stem)
+    try:
+        return triples(json.loads(text), tag)
+    except (ValueError, RecursionError):
+        return []
+
+
+def _documents(text: str, suffix: str) -> Iterator[object]:
+    """What the text may hold, likelier notations first."""
+    begin = text.lstrip("\ufeff \t\r\n")[:1]
+    if begin and begin in "[{":
+        yield from _json(text.strip("\ufeff \t\r\n"))
+    if suffix in YAML:
+        yield from _yaml(text)
+    elif suffix in {".html", ".htm"}:
+        yield from _charts(text)
+    elif suffix in {".csv", ".tsv"}:
+        yield from _table(text)
+    elif suffix not in {".json", ".jsonl"}:
+        yield from _literals(text)
+        yield from _transposed(text)
+
+
+def _json(text: str) -> Iterator[object]:
+    """The document, or those of a text that holds several one after the other."""
+    decoder, position, found = json.JSONDecoder(), 0, []
+    try:
+        while position < len(text):
+            value, position = decoder.raw_decode(text, position)
+            found.append(value)
+            position += len(text[position : position + 64]) - len(text[position : position + 64].lstrip(", \t\r\n"))
+    except (ValueError, RecursionError):
+        if not found:
+            return
+    yield found[0] if len(found) == 1 else found
+
+
+def _yaml(text: str) -> Iterator[object]:
+    """The document, or those that are separated by lines of dashes."""
+    if len(text) > LARGEST_YAML:
+        return
+    try:
+        found = [value for part in DOCUMENTS.split(text) if (value := plain_yaml(part)) is not None]
+    except ValueError:
+        return
+    yield found[0] if len(found) == 1 else found
+
+
+def _charts(text: str) -> Iterator[object]:
+    for begin in CHART.finditer(text):
+        with suppress(ValueError, RecursionError):
+            yield json.JSONDecoder().raw_decode(text, begin.end())[0]
+
+
+def _table(text: str) -> Iterator[object]:
+    """The lines of a table as mappings, and a table whose lines are metrics."""
+    lines = table_lines(text)
+    if len(lines) <= LEAST_NUMBERS:
+        yield from _transposed(text)
+        return
+    delimiter = delimiter_of(lines[0])
+    header = [cell.strip() for cell in cells_of(lines[0], delimiter)]
+    if any(cell.lower() in METRIC_NAMES for cell in header):
+        names = [cell.lower() if cell.lower() in METRIC_NAMES else cell for cell in header]
+        yield [dict(zip(names, cells_of(line, delimiter), strict=False)) for line in lines[1:]]
+    yield from _transposed(text)
+
+
+def _transposed(text: str) -> Iterator[object]:
+    """A table whose header names the steps and whose lines are metrics."""
+    steps: list[object] = []
+    found: dict[str, Sequence[object]] = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in cells_of(line, delimiter_of(line))] if len(line) < 1 << 20 else []
+        cells = cells if len(cells) > LEAST_CELLS else line.split()
+        if len(cells) <= LEAST_CELLS or not all(map(is_number, cells[1:])) or is_number(cells[0]):
+            continue
+        whole = [row_numbers.whole(cell) for cell in cells[1:]]
+        if not steps and None not in whole and whole == sorted(set(filter(None, whole))):
+            steps = list(whole)
+        elif len(cells) == len(steps) + 1:
+            found[cells[0]] = cells[1:]
+    if steps and found:
+        yield {"step": steps, **found}
+
+
+def _literals(text: str) -> Iterator[object]:
+    """Each array or dictionary with rows that is printed in a text, then the named arrays of numbers together."""
+    named: dict[str, object] = {}
+    position = spent = tried = 0
+    while spent <= len(text) and tried < MOST_TRIED and (begin := BRACKET.search(text, position)) is not None:
+        value, end = literal(text, begin.start())
+        spent += end - begin.start()
+        position = begin.end() if value is BROKEN else end
+        name = NAME.search(text, max(0, begin.start() - LONGEST_NAME), begin.start())
+        if name is not None and isinstance(value, list) and len(value) >= LEAST_NUMBERS and all(map(is_number, value)):
+            if name[1] in named:  # again and again: an array for each step, not one for each metric
+                return
+            named[name[1]] = value
+            continue
+        tried += 1
+        if isinstance(value, (list, dict)) and len(value) >= LEAST_NUMBERS:
+            yield value
+    if named:
+        yield named
+
+
+def literal(text: str, start: int) -> tuple[Any, int]:
+    """The value of a literal that begins at a bracket, and where it ends; ``BROKEN`` for what is none.
+
+    Calls around a number or an array (``np.float64(0.5)``, ``array([…])``) stand for what is in them.
+    """
+    stack: list[tuple[str, list[object]]] = []
+    position = start
+    while (token := TOKEN.match(text, position)) is not None:
+        position = token.end()
+        mark = token[3] or token[4]
+        if mark and mark[-1:] in OPENING:
+            if len(stack) >= DEEPEST:
+                break
+            stack.append((CALL if token[4] else mark, []))
+        elif not stack or (mark == ":" and stack[-1][0] != "{"):
+            break
+        elif mark and mark in "])}":
+            value = _closed(*stack.pop())
+            if value is BROKEN or not stack:
+                return value, position
+            stack[-1][1].append(value)
+        elif not mark:
+            quoted = token[1] if token[1] is not None else token[2]
+            stack[-1][1].append(quoted if quoted is not None else atom(token[5]))
+    return BROKEN, position
+
+
+def _closed(kind: str, items: list[object]) -> object:
+    if kind == CALL:
+        return items[0] if items else BROKEN
+    if kind != "{":
+        return items
+    keys, values = items[::2], items[1::2]
+    if len(keys) != len(values) or not all(isinstance(key, (str, float)) for key in keys):
+        return BROKEN
+    return {_key(key): value for key, value in zip(keys, values, strict=True)}
+
+
+def _key(key: object) -> str:
+    return str(int(key)) if isinstance(key, float) and key.is_integer() else str(key)
+
+
+def step_in_name(path: PurePath) -> int | None:
+    """The step that the name of a file gives, or that of its folder; None where neither ends with a number."""
+    found = re.search(r"(?:^|[^\d.])(\d{1,9})$", path.stem)
+    if found is None and path.stem.lower() in {"metrics", "log", "stats", "train", "results", "summary"}:
+        found = re.search(r"(?:^|[^\d.])(\d{1,9})$", path.parent.name)
+    return int(found[1]) if found is not None else None

@@ -1,0 +1,237 @@
+"""Finds the rows in a decoded document, however it lays them out: by row, by metric, by step or one number at a time.
+
+Pure, and without a word about who wrote the document: a list of mappings, an array for each metric, a mapping for each
+step, columns beside their data, the traces of a chart, or one mapping for each number (step, name, value).
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from grpo_watch.frameworks import row_numbers
+from grpo_watch.frameworks.guessing import guess
+from grpo_watch.sources.tables.table_rows import step_key
+
+LEAST_ROWS = 2
+STEP_NAME = re.compile(r"^(?:(?:global_?|train(?:ing)?_?)?step|iter|iteration|epoch|batch|update)[ _-]?", re.IGNORECASE)
+"""What people write before the number of a step where that is a key."""
+EVALUATION = re.compile(r"(?:^|[^a-z])(?:eval|val|test|dev|evaluation|validation)(?![a-z])", re.IGNORECASE)
+"""Names of parts that hold no training."""
+MOST_RUNS = 64
+RUN_NAMES = ("name", "run_name", "tag", "run", "run_id", "experiment", "id")
+METRIC_NAMES = ("name", "metric", "key", "tag", "variable", "metric_name", "series", "field")
+NUMBERS = ("value", "val", "metric_value", "scalar", "y")
+"""What a number is called where each has a mapping of its own."""
+TYPED = {"f8": "d", "f4": "f", "i4": "i", "u4": "I", "i2": "h", "u2": "H", "i1": "b", "u1": "B"}
+"""The types of plotly's arrays in base64, and those of Python's arrays."""
+TRIPLE = 3
+Rows: TypeAlias = "list[Mapping[str, object]]"
+DEPTH = 3
+"""How deep below the top the rows may lie (``{"history": {"reward": [...]}}``)."""
+
+
+def parts_of(document: object) -> dict[str, Rows]:
+    """The rows of each part of a document that has some, by its key; where two keys are the same, by the whole path."""
+    found = list(_parts(document, (), DEPTH))
+    keys = [path[-1:] for path, _ in found]
+    distinct = len(set(keys)) == len(keys)
+    return {"/".join(key if distinct else path): rows for key, (path, rows) in zip(keys, found, strict=True)}
+
+
+def runs_of(parts: Mapping[str, Rows]) -> tuple[str, ...]:
+    """The names of the runs in a document that has the same metrics for each; none where it holds one run alone."""
+    runs = {name: rows for name, rows in parts.items() if shows_reward(rows) and not EVALUATION.search(name)}
+    same = len({frozenset(rows[0]) for rows in runs.values()}) == 1
+    return tuple(runs) if same and 1 < len(runs) <= MOST_RUNS else ()
+
+
+def shows_reward(rows: Rows) -> bool:
+    """Whether these are several rows with a reward."""
+    keys = {key for row in rows[: LEAST_ROWS + 1] for key, value in row.items() if is_number(value)}
+    return len(rows) > LEAST_ROWS and any(guess(key) == "reward_mean" for key in keys)
+
+
+def joined(pieces: Rows) -> Rows:
+    """Rows of the same step as one, in the order of their steps; of one key the newest value counts."""
+    found: dict[int, dict[str, object]] = {}
+    for piece in pieces:
+        if (step := row_numbers.whole(piece.get("step"))) is not None:
+            found.setdefault(step, {}).update(piece)
+    return [found[step] for step in sorted(found)]
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a number, or a text that is one."""
+    if isinstance(value, str):
+        return len(value) <= row_numbers.LONGEST_NUMBER and row_numbers.number(value) is not None
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _parts(part: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Rows]]:
+    if isinstance(part, list) and depth:
+        runs = list(_listed(part, path))
+        if runs:
+            yield from runs
+            return
+    rows = _rows(part)
+    if rows:
+        yield path, rows
+    elif isinstance(part, dict) and depth:
+        for key, value in part.items():
+            yield from _parts(value, (*path, str(key)), depth - 1)
+
+
+def _listed(part: Sequence[Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Rows]]:
+    """The runs of a list each item of which has a list of rows with a step and a reward."""
+    for number, item in enumerate(part, 1):
+        inner = item.values() if isinstance(item, dict) else ()
+        rows = next((rows for value in inner if isinstance(value, list) and _of_steps(rows := _rows(value))), None)
+        if rows is not None:
+            name = next((str(item[key]) for key in RUN_NAMES if item.get(key)), str(number))
+            yield (*path, name), rows
+
+
+def _of_steps(rows: Rows) -> bool:
+    steps = [row.get("step") for row in rows]
+    return shows_reward(rows) and None not in steps and len(set(steps)) == len(steps)
+
+
+def _rows(part: Any) -> Rows:
+    if isinstance(part, list):
+        return _traces(part) or _one_by_one(part) or _by_row(part)
+    if not isinstance(part, dict):
+        return []
+    return _beside_columns(part) or _by_metric(part) or _by_index(part) or _numbered(part) or []
+
+
+def _by_row(part: Sequence[Any]) -> Rows:
+    rows = [row_numbers.flat(row) for row in part if isinstance(row, dict)]
+    rows = [row for row in rows if any(map(is_number, row.values()))]
+    return list(map(_stepped, rows if 2 * len(rows) > len(part) else []))
+
+
+def _by_metric(part: Mapping[str, Any]) -> Rows:
+    """An array for each metric; or for each a list of mappings with a step and the value."""
+    points = {key: _points(value) for key, value in part.items() if isinstance(value, list)}
+    if points and all(points.values()):
+        return joined([{"step": step, key: value} for key, found in points.items() for step, value in found])
+    columns = {key: value for key, value in part.items() if isinstance(value, list) and _all_numbers(value)}
+    lengths = [len(value) for value in columns.values()]
+    if not lengths or (longest := max(set(lengths), key=lengths.count)) <= LEAST_ROWS:
+        return []
+    whole = {str(key): value for key, value in columns.items() if len(value) == longest}
+    return [_stepped({key: value[at] for key, value in whole.items()}) for at in range(longest)]
+
+
+def _points(values: Sequence[Any]) -> list[tuple[object, object]]:
+    """Steps and values of ``[{"step": 1, "value": 0.5}, …]``; nothing for another list."""
+    found = []
+    for one in values:
+        value = next((one[key] for key in NUMBERS if key in one), None) if isinstance(one, dict) else None
+        step = step_key(map(str, one)) if value is not None else None
+        if step is None or not is_number(value):
+            return []
+        found.append((one[step], value))
+    return found
+
+
+def _by_index(part: Mapping[str, Any]) -> Rows:
+    """A mapping for each metric, from the number of the row to the value, as pandas writes frames."""
+    columns = {key: value for key, value in part.items() if isinstance(value, dict) and len(value) > LEAST_ROWS}
+    if not columns or len(columns) < len(part) or any(_named_step(key) is not None for key in columns):
+        return []
+    first = next(iter(columns.values()))
+    if any(_named_step(index) is None for index in first) or not all(map(_all_numbers, map(_values, columns.values()))):
+        return []
+    rows = [{str(key): value.get(index) for key, value in columns.items()} for index in first]
+    unnumbered = step_key(map(str, columns)) is None
+    return [_stepped({**row, "step": _named_step(at)} if unnumbered else row) for at, row in zip(first, rows)]  # noqa: B905 (as many)
+
+
+def _values(part: Mapping[Any, Any]) -> list[Any]:
+    return list(part.values())
+
+
+def _beside_columns(part: Mapping[str, Any]) -> Rows:
+    """``{"columns": ["step", "reward"], "data": [[1, 0.5], …]}``."""
+    columns = part.get("columns")
+    data = next((part[key] for key in ("data", "rows", "values") if isinstance(part.get(key), list)), None)
+    if data is None or not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
+        return []
+    cells = [row for row in data if isinstance(row, list) and len(row) == len(columns)]
+    return [_stepped(dict(zip(columns, row, strict=True))) for row in cells] if len(cells) == len(data) else []
+
+
+def _traces(part: Sequence[Any]) -> Rows:
+    """The lines of a chart, each with a name, its steps (``x``) and its values (``y``)."""
+    found: Rows = []
+    for trace in part:
+        if not (isinstance(trace, dict) and isinstance(trace.get("name"), str)):
+            return []
+        steps, values = _array(trace.get("x")), _array(trace.get("y"))
+        if not steps or len(steps) != len(values):
+            return []
+        found += [{"step": step, trace["name"]: value} for step, value in zip(steps, values, strict=True)]
+    return joined(found)
+
+
+def _array(value: Any) -> Sequence[object]:
+    if isinstance(value, list):
+        return value
+    kind = TYPED.get(str(value.get("dtype"))) if isinstance(value, dict) else None
+    if kind is None:
+        return ()
+    try:
+        return array(kind, b64decode(str(value.get("bdata")))).tolist()
+    except (NotBase64, ValueError):
+        return ()
+
+
+def _one_by_one(part: Sequence[Any]) -> Rows:
+    """One mapping for each number: ``{"step": 1, "name": "kl", "value": 0.5}``; what else is in it does not count."""
+    found = [single_number(one) if isinstance(one, dict) else None for one in part]
+    return joined([row for row in found if row is not None]) if found and None not in found[:LEAST_ROWS] else []
+
+
+def single_number(row: Mapping[str, Any]) -> Mapping[str, object] | None:
+    """The row of a mapping that holds one number, its name and its step; None for any other."""
+    name = next((key for key in METRIC_NAMES if isinstance(row.get(key), str)), None)
+    value = next((key for key in NUMBERS if is_number(row.get(key))), None)
+    step = step_key(key for key in map(str, row) if key not in {name, value})
+    return None if name is None or value is None or step is None else {"step": row[step], row[name]: row[value]}
+
+
+def triples(part: object, name: str) -> Rows:
+    """The rows of ``[[time, step, value], …]``, the JSON of one of TensorBoard's charts; none of another list."""
+    if not isinstance(part, list) or not all(isinstance(one, list) and len(one) == TRIPLE for one in part):
+        return []
+    whole = all(all(map(is_number, one)) and row_numbers.whole(one[1]) is not None for one in part)
+    return [{"step": step, name: value} for _, step, value in part] if whole else []
+
+
+def _numbered(part: Mapping[str, Any]) -> list[Mapping[str, object]] | None:
+    """The rows of ``{"10": {"reward": 0.5}, "20": {…}}`` in the order of their steps; None for another mapping."""
+    steps = {_named_step(key): value for key, value in part.items() if isinstance(value, dict)}
+    if len(steps) <= LEAST_ROWS or len(steps) < len(part) or None in steps:
+        return None
+    rows = {step: row_numbers.flat(value) for step, value in steps.items() if step is not None}
+    return [{**rows[step], "step": step} for step in sorted(rows)]
+
+
+def _named_step(key: object) -> int | None:
+    return row_numbers.whole(STEP_NAME.sub("", str(key)))
+
+
+def _stepped(row: Mapping[str, object]) -> Mapping[str, object]:
+    """The row with its step under the name that rows have it under."""
+    key = step_key(map(str, row))
+    return row if key is None else {**{name: value for name, value in row.items() if name != key}, "step": row[key]}
+
+
+def _all_numbers(values: Sequence[object]) -> bool:
+    return all(value is None or is_number(value) for value in values)

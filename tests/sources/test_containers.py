@@ -1,0 +1,154 @@
+"""The same rows in many containers: whatever holds them, the same numbers come at the same steps."""
+
+from __future__ import annotations
+
+import bz2
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from pprint import pformat
+from typing import TypeAlias
+
+import pytest
+
+from grpo_watch.engine.records import RawRow
+from grpo_watch.frameworks.guessing import guess
+from tests.support.feeding import a_pipeline, opened
+
+Row: TypeAlias = Mapping[str, float]
+Files: TypeAlias = Mapping[str, str | bytes]
+ROWS: Sequence[Row] = [
+    {
+        "step": n,
+        "loss": round(0.5 - n / 64, 6),
+        "reward": n / 16,
+        "kl": 0.0 if n > 9 else n / 4096,
+        "grad_norm": 1.0 + n / 8,
+    }
+    for n in range(1, 13)
+]
+SHOWN = ("loss", "reward_mean", "kl_reference", "grad_norm")
+
+
+def rest(row: Row) -> Row:
+    return {key: value for key, value in row.items() if key != "step"}
+
+
+def pairs(row: Row, sign: str = "=", gap: str = " ") -> str:
+    return gap.join(f"{key}{sign}{value}" for key, value in row.items())
+
+
+def block(row: Row, sign: str, before: str) -> str:
+    """A line for each number below the step."""
+    return "".join(f"\n{before}{key}{sign}{value}" for key, value in rest(row).items())
+
+
+def by_metric(line: Callable[[str, Sequence[float]], str]) -> str:
+    return "".join(f"{line(key, values)}\n" for key, values in columns().items())
+
+
+def by_line(line: Callable[[Row], str]) -> str:
+    return "".join(f"{line(row)}\n" for row in ROWS)
+
+
+def table(gap: str) -> str:
+    return "\n".join([gap.join(ROWS[0]), *(gap.join(map(str, row.values())) for row in ROWS)]) + "\n"
+
+
+def boxed(side: str) -> str:
+    cells = [list(ROWS[0]), *(list(map(str, row.values())) for row in ROWS)]
+    ruler = "┼" + "┼".join("─" * 12 for _ in ROWS[0]) + "┼"
+    lines = [side + side.join(f" {cell:<10} " for cell in line) + side for line in cells]
+    return "\n".join([ruler, lines[0], ruler, *lines[1:], ruler]) + "\n"
+
+
+def columns() -> dict[str, list[float]]:
+    return {key: [row[key] for row in ROWS] for key in ROWS[0]}
+
+
+def traces() -> list[dict[str, object]]:
+    return [{"type": "scatter", "name": key, "x": columns()["step"], "y": columns()[key]} for key in rest(ROWS[0])]
+
+
+def singles() -> list[dict[str, object]]:
+    return [{"step": row["step"], "name": key, "value": value} for row in ROWS for key, value in rest(row).items()]
+
+
+def points(key: str) -> list[dict[str, float]]:
+    return [{"step": row["step"], "value": row[key]} for row in ROWS]
+
+
+def html() -> str:
+    head = "".join(f"<th>{key}</th>" for key in ROWS[0])
+    body = "".join("<tr>" + "".join(f"<td>{value}</td>" for value in row.values()) + "</tr>\n" for row in ROWS)
+    return f'<table border="1" class="dataframe"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def notebook(data: Mapping[str, object]) -> str:
+    output = {"output_type": "execute_result", "execution_count": 1, "metadata": {}, "data": data}
+    cell = {"cell_type": "code", "execution_count": 1, "metadata": {}, "source": ["history"], "outputs": [output]}
+    return json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
+FORMS: Mapping[str, Files] = {
+    "printed dictionaries": {"train.log": by_line(str)},
+    "dictionaries over several lines": {"train.log": by_line(lambda row: pformat(row, width=20))},
+    "a list of dictionaries in one line": {"train.log": f"history: {list(ROWS)}\n"},
+    "JSON over several lines": {"metrics.json": by_line(lambda row: json.dumps(row, indent=2))},
+    "a block under a header": {
+        "train.log": by_line(lambda row: f"Step {row['step']}/12:{block(row, '  : ', '    ')}\n")
+    },
+    "bullets": {"log.md": by_line(lambda row: f"### Step {row['step']}\n{block(row, '**: ', '- **')}\n")},
+    "a table of lines and corners": {"train.log": boxed("│")},
+    "a table with heavy lines": {"train.log": boxed("┃")},
+    "commas in a log": {"train.log": f"loading\n{table(',')}done\n"},
+    "a commented table": {"metrics.csv": f"# seed 7\n{table(',')}"},
+    "a table by metric": {"metrics.csv": by_metric(lambda key, values: ",".join(map(str, [key, *values])))},
+    "a table of single numbers": {
+        "metrics.csv": "step,metric,value\n" + "".join(",".join(map(str, one.values())) + "\n" for one in singles())
+    },
+    "single numbers": {"metrics.jsonl": "".join(json.dumps(one) + "\n" for one in singles())},
+    "single numbers in a list": {"metrics.json": json.dumps(singles())},
+    "YAML documents": {"metrics.yaml": by_line(lambda row: f"---\n{pairs(row, ': ', chr(10))}")},
+    "a YAML list": {"metrics.yml": by_line(lambda row: f"- {pairs(row, ': ', chr(10) + '  ')}")},
+    "YAML by step": {"metrics.yaml": by_line(lambda row: f"step_{row['step']}:{block(row, ': ', '  ')}")},
+    "arrays by metric": {"train.log": "done\n" + by_metric(lambda key, values: f"{key} = {values}")},
+    "arrays of numpy": {"train.log": by_metric(lambda key, values: f"{key}: array({values}, dtype=float32)")},
+    "columns beside their data": {
+        "metrics.json": json.dumps({"columns": list(ROWS[0]), "data": [list(row.values()) for row in ROWS]})
+    },
+    "columns by the number of the row": {
+        "metrics.json": json.dumps({key: dict(enumerate(values)) for key, values in columns().items()})
+    },
+    "points of each metric": {"metrics.json": json.dumps({key: points(key) for key in rest(ROWS[0])})},
+    "a chart": {"chart.json": json.dumps({"data": traces(), "layout": {}})},
+    "the page of a chart": {"chart.html": f'<script>Plotly.newPlot("x", {json.dumps(traces())}, {{}})</script>'},
+    "a page with a table": {"metrics.html": html()},
+    "a frame in a notebook": {"train.ipynb": notebook({"text/html": html()})},
+    "structured logging": {"train.jsonl": by_line(lambda row: json.dumps({"level": "info", "message": pairs(row)}))},
+    "events with a payload": {"train.jsonl": by_line(lambda row: json.dumps({"event": "train", "payload": row}))},
+    "UTF-16 without a mark": {"train.log": by_line(pairs).encode("utf-16-le")},
+    "bzip2": {"metrics.csv.bz2": bz2.compress(table(",").encode())},
+}
+
+
+def numbers(folder: Path) -> dict[int, dict[str, float | None]]:
+    """What is read in a folder, by step, in canonical names."""
+    run = opened(folder, a_pipeline())
+    found: dict[int, dict[str, float | None]] = {}
+    for source in run.sources:
+        for item in [*source.source.poll(None), *source.source.finish()]:
+            if isinstance(item, RawRow) and item.step is not None:
+                named = {guess(key) or key: value for key, value in item.values.items()}
+                found.setdefault(item.step, {}).update({key: named[key] for key in SHOWN if key in named})
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_container_changes_no_number(form: str, tmp_path: Path) -> None:
+    for name, content in FORMS[form].items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    expected = {int(row["step"]): dict(zip(SHOWN, rest(row).values(), strict=True)) for row in ROWS}
+    assert numbers(tmp_path) == expected
