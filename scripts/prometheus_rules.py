@@ -10,10 +10,9 @@ from typing import Any
 import yaml
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.engine.hints import general
 from grpo_watch.engine.metric_names import LABELLED, METRICS, prometheus_name
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.rule import Rule
+from grpo_watch.engine.rule import Rule, general
 
 ALERT = "GrpoRunAlert"
 NOTIFIED = "run:grpo_alert_firing:told"

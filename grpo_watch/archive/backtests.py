@@ -10,7 +10,7 @@ import msgspec
 from grpo_watch.catalogue import catalogue
 from grpo_watch.children.pool import in_processes
 from grpo_watch.engine.rule import Rule
-from grpo_watch.pipeline.backtest import ReplayedRule, backtest
+from grpo_watch.pipeline.offline import ReplayedRule, backtest
 from grpo_watch.sources.discovery.discover import FoundRun
 
 

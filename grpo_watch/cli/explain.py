@@ -13,8 +13,7 @@ from grpo_watch.catalogue import catalogue
 from grpo_watch.config.document import nearest
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.detector import Param
-from grpo_watch.engine.hints import general
-from grpo_watch.engine.rule import Rule
+from grpo_watch.engine.rule import Rule, general
 from grpo_watch.errors import UsageError
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.runbook import Runbook, bounds, runbook_for

@@ -15,7 +15,7 @@ from grpo_watch.cli.check import find_runs, processes_for
 from grpo_watch.cli.rules_list import table
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.errors import UsageError
-from grpo_watch.pipeline.backtest import ReplayedRule
+from grpo_watch.pipeline.offline import ReplayedRule
 from grpo_watch.report.finding_json import episode, evidence
 from grpo_watch.rules.packs import entries_of, load_rules
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from grpo_watch.engine.records import Scalar
-from grpo_watch.engine.reward_weights import weights_in
+from grpo_watch.engine.reward_functions import weights_in
 
 NUMBERS = frozenset(
     {"beta", "num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"}

@@ -12,11 +12,9 @@ from grpo_watch.daemon.guarded_source import GuardedSource
 from grpo_watch.daemon.intervals import SECOND
 from grpo_watch.daemon.watch_options import WatchOptions
 from grpo_watch.engine.records import Cursor, Item
-from grpo_watch.pipeline.channel_merge import ChannelMerge
-from grpo_watch.pipeline.channel_reading import ReadSoFar
-from grpo_watch.pipeline.open_run import OpenedRun, OpenedSource, open_run
+from grpo_watch.pipeline.channel_merge import ChannelMerge, ReadSoFar
+from grpo_watch.pipeline.open_run import OpenedRun, OpenedSource, open_run, unread_evidence
 from grpo_watch.pipeline.pipeline import Pipeline
-from grpo_watch.pipeline.unread_evidence import unread_evidence
 from grpo_watch.sources.deferred import Future, Submit
 from grpo_watch.sources.discovery.discover import FoundChannel, FoundRun
 from grpo_watch.sources.files.reading import inode_of

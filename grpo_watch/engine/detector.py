@@ -1,22 +1,50 @@
-"""What a detector is: the readings it answers with, what it may know of the run, its parameters."""
+"""What a detector is: its readings and reasons for giving none, what it may know of the run, its parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
-from grpo_watch.engine.expected_movement import LearningSoFar
+from grpo_watch.engine.learning import LearningSoFar, MaskedLoss
 from grpo_watch.engine.likely_causes import ConfiguredRun
-from grpo_watch.engine.masked_loss import MaskedLoss
 from grpo_watch.engine.pace import Pace
 from grpo_watch.engine.recent_rows import RecentRows
 from grpo_watch.engine.records import MetricRow, Reading, Stream, Verdict
 from grpo_watch.engine.reward_functions import RewardFunctions
 from grpo_watch.engine.traits import Traits
 from grpo_watch.engine.trend import Trend
+
+
+class Blindness(str, Enum):
+    """The kinds of blind rules: the run can't have the symptom; more steps will show; evidence is missing."""
+
+    NOT_APPLICABLE = "not-applicable"
+    NOT_YET = "not-yet"
+    MISSING = "missing"
+
+
+class NotApplicable(str):
+    """The run can't have the symptom, or shows it by design (beta is 0, no adapter)."""
+
+    __slots__ = ()
+
+
+class NotYet(str):
+    """More steps, batches or checkpoints resolve it."""
+
+    __slots__ = ()
+
+
+def blindness_of(reason: str) -> Blindness:
+    """The kind of a reason; a plain text stands for missing evidence."""
+    if isinstance(reason, NotApplicable):
+        return Blindness.NOT_APPLICABLE
+    return Blindness.NOT_YET if isinstance(reason, NotYet) else Blindness.MISSING
+
 
 OK = Reading(Verdict.OK)
 SILENT: tuple[Reading, ...] = ()

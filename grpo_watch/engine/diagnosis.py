@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from grpo_watch.engine.explanations import Relations
-from grpo_watch.engine.hints import filled
 from grpo_watch.engine.likely_causes import likely
 from grpo_watch.engine.monitor import Monitor
 from grpo_watch.engine.records import Scalar, Severity
+from grpo_watch.engine.rule import filled
 from grpo_watch.engine.run_state import RunState
 
 LATE = 10

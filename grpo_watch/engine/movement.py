@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import sqrt
 from types import MappingProxyType
 
-from grpo_watch.engine.plain_sum import plain_sum
+from grpo_watch.engine.window import plain_sum
 
 FRACTION = MappingProxyType({"BF16": 7, "F16": 10})
 """Bits of the fraction of the types whose resolution is near the size of an update."""

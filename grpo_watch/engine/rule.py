@@ -1,14 +1,16 @@
-"""What a rule is: a detector or a condition with parameters, distances and a severity; what some runs override."""
+"""What a rule is: a detector or a condition with parameters, distances, severity and hint, and overrides."""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any
 
-from grpo_watch.engine.records import Severity
+from grpo_watch.engine.records import Scalar, Severity
 
 LABEL = "label:"
 """What a label of the user's is called in ``Override.match``."""
@@ -86,3 +88,26 @@ class Rule:
     def advice(self, framework: str | None) -> str:
         """What to do, in the words of the run's framework where the rule has some."""
         return self.hints.get(framework or "", self.hint)
+
+
+_PLACE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+
+
+def general(hint: str) -> str:
+    """The hint where no finding is at hand: what a finding would fill in is in capitals, as in a usage line."""
+    return _PLACE.sub(lambda place: place[1].upper(), hint)
+
+
+def filled(hint: str, evidence: Mapping[str, Scalar]) -> str:
+    """The hint with each ``{key}`` of the evidence replaced by its value; what the evidence lacks stays as it is.
+
+    Texts come from the run's folder and may be in a command, so they are quoted as a shell wants them.
+    """
+
+    def value(place: re.Match[str]) -> str:
+        known = evidence.get(place[1])
+        if known is None:
+            return place[0]
+        return f"{known:.6g}" if isinstance(known, float) else shlex.quote(str(known))
+
+    return _PLACE.sub(value, hint)

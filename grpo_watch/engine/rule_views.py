@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from grpo_watch.engine.blind_reason import Blindness, NotApplicable, NotYet, blindness_of
-from grpo_watch.engine.detector import Detector
+from grpo_watch.engine.detector import Blindness, Detector, NotApplicable, NotYet, blindness_of
 from grpo_watch.engine.monitor import Monitor
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.run_state import RunState

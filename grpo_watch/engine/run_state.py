@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from math import isfinite
 
 from grpo_watch.engine.evidence import no_signal_ratio
-from grpo_watch.engine.expected_movement import LearningSoFar
-from grpo_watch.engine.guessed_names import GuessedNames
-from grpo_watch.engine.masked_loss import MASKS, MaskedLoss
+from grpo_watch.engine.learning import MASKS, LearningSoFar, MaskedLoss
 from grpo_watch.engine.metric_names import LABELLED, split_label
-from grpo_watch.engine.monitor import Monitor
+from grpo_watch.engine.monitor import GuessedNames, Monitor
 from grpo_watch.engine.pace import Pace
 from grpo_watch.engine.recent_rows import RecentRows
 from grpo_watch.engine.records import (
@@ -26,8 +24,7 @@ from grpo_watch.engine.records import (
     Stream,
     evidence_of,
 )
-from grpo_watch.engine.reward_functions import RewardFunctions
-from grpo_watch.engine.reward_weights import weights_in
+from grpo_watch.engine.reward_functions import RewardFunctions, weights_in
 from grpo_watch.engine.trend import Trend
 
 

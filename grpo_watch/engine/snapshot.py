@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from grpo_watch.engine.diagnosis import Finding, diagnose, with_causes
 from grpo_watch.engine.explanations import Relations
-from grpo_watch.engine.hints import filled
 from grpo_watch.engine.judgement import NOT_JUDGED, Judgement, judge
 from grpo_watch.engine.judgement import UNJUDGED as UNJUDGED  # noqa: PLC0414  it belongs to the verdicts
 from grpo_watch.engine.judgement import WORST_FIRST as WORST_FIRST  # noqa: PLC0414  it belongs to the verdicts
 from grpo_watch.engine.judgement import RunVerdict as RunVerdict  # noqa: PLC0414  it belongs to the snapshot
 from grpo_watch.engine.records import AlertState, Setting, Severity
+from grpo_watch.engine.rule import filled
 from grpo_watch.engine.rule_views import RuleStatus, RuleView, RuleViews
 from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.traits import WasteKind

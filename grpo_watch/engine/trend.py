@@ -9,10 +9,9 @@ from enum import Enum
 from math import isfinite, sqrt
 
 from grpo_watch.engine.evidence import spread_of_completions
-from grpo_watch.engine.long_mean import LongMean
-from grpo_watch.engine.metric_trend import WIDTH, CountedTrend, MetricTrend, NoisyTrend, RewardTrend
+from grpo_watch.engine.metric_trend import WIDTH, CountedTrend, LongMean, MetricTrend, NoisyTrend, RewardTrend
 from grpo_watch.engine.records import CompletionSummary, MetricRow
-from grpo_watch.engine.step_history import ROWS_AHEAD, StepHistory
+from grpo_watch.engine.window import ROWS_AHEAD, StepHistory
 
 HALF, MOST = 0.5, 0.66
 """Shares of the best reward: losing half is a setback worth a look, losing most is the sign."""
@@ -64,7 +63,7 @@ class Trend:
         """Account for one train row, supplements included (they carry other keys).
 
         ``silent`` is the share of its groups without a signal (``evidence.no_signal_ratio``); ``diluted`` says that its
-        entropy and KL are not those of the policy (``engine/masked_loss.py``).
+        entropy and KL are not those of the policy (``engine/learning.py``).
         """
         values = row.values
         for metric, track in self._plain[2:] if diluted else self._plain:

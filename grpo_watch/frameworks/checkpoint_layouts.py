@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from grpo_watch.frameworks.plugins import contributions
+from grpo_watch.frameworks.framework_tables import contributions
 
 STATE = "trainer_state.json"
 """transformers 4.51 to 5.23 write it last; it is read to its end before it counts."""

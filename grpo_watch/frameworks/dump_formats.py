@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple, TypeAlias
 
-from grpo_watch.frameworks.plugins import contributions
+from grpo_watch.frameworks.framework_tables import contributions
 
 
 class DumpRow(NamedTuple):

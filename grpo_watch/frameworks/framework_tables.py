@@ -1,20 +1,36 @@
-"""Reads the data files of the frameworks (``frameworks/<name>/keys.yaml``) into frozen tables."""
+"""Finds the frameworks' folders and modules, and reads their data files (``keys.yaml``) into frozen tables."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from grpo_watch import frameworks as package
 from grpo_watch.engine.metric_names import LABELLED, METRICS, SETTINGS
-from grpo_watch.frameworks.file_traces import read_traces
-from grpo_watch.frameworks.framework import Era, Facts, Framework, KeyRule, Signature, Terms, version_key
-from grpo_watch.frameworks.plugins import folders
+from grpo_watch.frameworks.framework import Era, Facts, Framework, KeyRule, Signature, Terms, read_traces, version_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+
+def folders() -> list[Path]:
+    """The folder of each framework, by name."""
+    found = (path for root in package.__path__ for path in Path(root).iterdir() if (path / "keys.yaml").is_file())
+    return sorted(found, key=lambda path: path.name)
+
+
+def contributions(modules: str, attribute: str) -> Iterator[Any]:
+    """``attribute`` of every module ``<folder>/<modules>.py``, by folder and module name; ``modules`` may be a glob."""
+    for folder in folders():
+        for path in sorted(folder.glob(f"{modules}.py")):
+            yield getattr(import_module(f"{package.__name__}.{folder.name}.{path.stem}"), attribute)
+
 
 _SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 PLACEHOLDER = re.compile(r"<[a-z]+>")

@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from grpo_watch.detectors.shared.batch_plan import BatchPlan, StepFormula, style_of
+from grpo_watch.frameworks.framework_tables import contributions
 from grpo_watch.frameworks.launch_rules import OwnArithmetic, Refusal, RefusalKind, RefusalStage
 from grpo_watch.frameworks.launches import LaunchSettings, at_least
-from grpo_watch.frameworks.plugins import contributions
 
 BATCH_SETTINGS = (
     "per_device_train_batch_size",

@@ -14,7 +14,7 @@ import yaml
 
 from grpo_watch.detectors.shared.batch_plan import release
 from grpo_watch.engine.records import Scalar, Setting
-from grpo_watch.frameworks.plugins import folders
+from grpo_watch.frameworks.framework_tables import folders
 
 NO_SETTINGS: Mapping[str, Setting] = MappingProxyType({})
 SUGGESTED = "suggested"

@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from grpo_watch.engine.records import RawRow, RunConfig, Scalar, Setting, Stream
-from grpo_watch.frameworks.applied_rate import AppliedRate
 from grpo_watch.frameworks.framework import Facts, Framework
 from grpo_watch.frameworks.framework_tables import fallback, frameworks, recognise
-from grpo_watch.frameworks.function_names import FunctionNames
 from grpo_watch.frameworks.guessing import CheckedGuesses
-from grpo_watch.frameworks.key_plan import KeyPlan, compile_plan, train_keys
-from grpo_watch.frameworks.spread_evidence import Meaning, SpreadEvidence, corrected_ratio
+from grpo_watch.frameworks.key_plan import FunctionNames, KeyPlan, compile_plan, train_keys
+from grpo_watch.frameworks.row_corrections import AppliedRate, Meaning, SpreadEvidence, corrected_ratio
 
 INFERRED = 9
 """Precedence of what is inferred from keys: anything read from a file or set by the user is stronger."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from grpo_watch.credentials import masked
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Scalar, Setting
-from grpo_watch.engine.reward_weights import spelled
+from grpo_watch.engine.reward_functions import spelled
 from grpo_watch.frameworks.framework_tables import frameworks
 
 MAX_DEPTH = 12

@@ -25,7 +25,7 @@ from grpo_watch.engine.records import (
     Stream,
     Tick,
 )
-from grpo_watch.frameworks.function_names import FunctionNames
+from grpo_watch.frameworks.key_plan import FunctionNames
 from grpo_watch.frameworks.resolver import Resolved, Resolver
 from grpo_watch.pipeline.attempts import AttemptLedger, PlacedRow, SegmentOverlap
 from grpo_watch.pipeline.channel_agreement import ChannelAgreement

@@ -1,16 +1,18 @@
-"""Opens the channels that discovery found: one source each, and the items that announce them."""
+"""Opens the channels that discovery found: one source each, the items that announce them, and what is not read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Protocol, runtime_checkable
 
 from grpo_watch.engine.records import ChannelKind, ChannelOpened, Cursor, Item, Scalar
+from grpo_watch.engine.rule_views import ROWS
+from grpo_watch.extras import without_parquet
+from grpo_watch.frameworks.checkpoint_layouts import layout_of
 from grpo_watch.pipeline.pipeline import Pipeline
-from grpo_watch.pipeline.unread_evidence import unread_evidence
 from grpo_watch.sources.base import Source, SourceStats
 from grpo_watch.sources.checkpoints.probe_source import ProbeSource
 from grpo_watch.sources.checkpoints.source import CheckpointSource
@@ -24,6 +26,7 @@ from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
 from grpo_watch.sources.discovery.tracker_runs import run_name
+from grpo_watch.sources.discovery.walk import LEADS_OUT
 from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.rows.document import DocumentSource
 from grpo_watch.sources.rows.jsonl import JsonlSource
@@ -35,6 +38,31 @@ from grpo_watch.sources.trackers.console_tables import ConsoleTables
 from grpo_watch.sources.trackers.tfevents import TfeventsSource
 from grpo_watch.sources.trackers.trackio import TrackioSource
 from grpo_watch.sources.trackers.wandb_offline import WandbOfflineSource
+
+
+def unread_evidence(found: FoundRun) -> Mapping[str, str]:
+    """By what rules need (``completions``, ``checkpoints``, or rows) why it is not read, and the fix.
+
+    Args:
+        found: what discovery found; each line of its problems begins with its path.
+    """
+    unread: dict[str, str] = {}
+    for problem in found.problems:
+        path, out, _ = problem.partition(f": {LEADS_OUT}")
+        if out:
+            name = PurePath(path).name
+            unread.setdefault(_need(name), f"{name} leads out of the run's folder, list its target under allow_roots")
+    missing = without_parquet()
+    if missing and any(channel.what is ChannelContent.COMPLETIONS_PARQUET for channel in found.channels):
+        unread.setdefault("completions", missing)
+    return unread
+
+
+def _need(name: str) -> str:
+    if layout_of(name) is not None:
+        return "checkpoints"
+    return "completions" if "completions" in name or "rollout" in name else ROWS
+
 
 KINDS: Mapping[ChannelContent, ChannelKind] = {
     ChannelContent.JSONL: ChannelKind.JSONL,

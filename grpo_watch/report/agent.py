@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from grpo_watch.engine.diagnosis import Finding
-from grpo_watch.engine.hints import general
 from grpo_watch.engine.metric_names import METRICS
 from grpo_watch.engine.records import Scalar, Severity
-from grpo_watch.engine.rule import Rule
+from grpo_watch.engine.rule import Rule, general
 from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RunSnapshot, RunVerdict
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.frameworks.framework_tables import frameworks

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from grpo_watch.engine.blind_reason import Blindness
+from grpo_watch.engine.detector import Blindness
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule_views import NEEDS, RuleStatus, RuleView
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict

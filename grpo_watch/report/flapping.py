@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from grpo_watch.engine.diagnosis import LATE, Finding, Waste
-from grpo_watch.engine.plain_sum import plain_sum
 from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.engine.window import plain_sum
 
 
 def joined(snapshot: RunSnapshot) -> RunSnapshot:

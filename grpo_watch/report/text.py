@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from grpo_watch.engine.blind_reason import Blindness
+from grpo_watch.engine.detector import Blindness
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.judgement import guessed_lines
 from grpo_watch.engine.records import Scalar, Severity

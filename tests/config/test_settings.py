@@ -16,7 +16,7 @@ from grpo_watch.config.settings import default_state_dir, effective, load_settin
 from grpo_watch.config.sinks import SlackSink, WebhookSink
 from grpo_watch.config.values import BOOLEANS, NUMBERS
 from grpo_watch.engine.metric_names import SETTINGS
-from grpo_watch.engine.reward_weights import weights_in
+from grpo_watch.engine.reward_functions import weights_in
 from grpo_watch.errors import ConfigError, UsageError
 from tests.support.receiving import secret_file
 

@@ -32,8 +32,7 @@ from grpo_watch.engine.records import (
     RunEvent,
     Stream,
 )
-from grpo_watch.pipeline.channel_merge import MOST_AHEAD, ChannelMerge
-from grpo_watch.pipeline.channel_reading import ReadSoFar
+from grpo_watch.pipeline.channel_merge import MOST_AHEAD, ChannelMerge, ReadSoFar
 from grpo_watch.pipeline.open_run import OpenedSource
 from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.discovery.discover import Discoverer

@@ -6,7 +6,7 @@ import pytest
 
 from grpo_watch.detectors.policy.kl_floor import NoiseFloor
 from grpo_watch.detectors.shared.logprob_gap import ranks
-from grpo_watch.detectors.shared.robust import correlation
+from grpo_watch.engine.window import correlation
 
 LEVEL = 0.001
 

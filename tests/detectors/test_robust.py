@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_watch.detectors.shared.robust import correlation, deviation, explained, spread, theil_sen
+from grpo_watch.engine.window import correlation, deviation, explained, spread, theil_sen
 
 
 def test_one_outlier_does_not_move_the_slope() -> None:

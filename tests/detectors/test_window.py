@@ -7,7 +7,7 @@ import statistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.detectors.shared.window import SortedWindow, Window
+from grpo_watch.engine.window import SortedWindow, Window
 
 quick = settings(derandomize=True, deadline=None, max_examples=100)
 

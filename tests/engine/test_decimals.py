@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.engine.expected_movement import Decimals
+from grpo_watch.engine.learning import Decimals
 from tests.support.records import row
 
 NORMS, LENGTHS, REWARDS = (0.43216, 0.78921, 0.55555), (312.65432, 287.12345, 301.87654), (1.23456, -2.34567, 0.98765)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.engine.hints import filled, general
+from grpo_watch.engine.rule import filled, general
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_watch.engine.evidence import no_signal_ratio
-from grpo_watch.engine.expected_movement import LearningSoFar
+from grpo_watch.engine.learning import LearningSoFar
 from grpo_watch.engine.records import MetricRow
 from tests.support.records import row
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_watch.engine.masked_loss import MaskedLoss
+from grpo_watch.engine.learning import MaskedLoss
 from tests.support.records import row
 
 SIZES = {"per_device_train_batch_size": 4.0, "gradient_accumulation_steps": 2.0}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_watch.engine.plain_sum import plain_sum
+from grpo_watch.engine.window import plain_sum
 from tests.support.whole_sums import whole_sums_only
 
 
@@ -16,10 +16,10 @@ def test_each_addition_is_rounded() -> None:
 
 
 def test_the_guard_refuses_floats() -> None:
-    from grpo_watch.detectors.shared import robust  # noqa: PLC0415  as a detector would see it
+    from grpo_watch.detectors.shared import advantages  # noqa: PLC0415  as a detector would see it
 
     with whole_sums_only():
-        assert robust.sum([1, 2]) == 3  # type: ignore[attr-defined]
+        assert advantages.sum([1, 2]) == 3  # type: ignore[attr-defined]
         with pytest.raises(AssertionError, match="plain_sum"):
-            robust.sum([1, 0.5])  # type: ignore[attr-defined]
-    assert not hasattr(robust, "sum")
+            advantages.sum([1, 0.5])  # type: ignore[attr-defined]
+    assert not hasattr(advantages, "sum")

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_watch.engine.records import GroupSummary
-from grpo_watch.engine.reward_functions import RewardFunctions
-from grpo_watch.engine.reward_weights import spelled, weighed, weights_in
+from grpo_watch.engine.reward_functions import RewardFunctions, spelled, weighed, weights_in
 from tests.support.records import a_group, row
 
 A, B = "reward_function_mean[a]", "reward_function_mean[b]"

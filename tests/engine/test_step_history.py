@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.engine.step_history import StepHistory
+from grpo_watch.engine.window import StepHistory
 
 quick = settings(derandomize=True, deadline=None, max_examples=100)
 VALUES = st.dictionaries(st.integers(0, 60), st.floats(-5, 5), min_size=1, max_size=30)

@@ -10,7 +10,7 @@ import pytest
 from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.rule import Rule
-from grpo_watch.pipeline.backtest import backtest
+from grpo_watch.pipeline.offline import backtest
 from grpo_watch.sources.discovery.discover import discover
 from tests.support.bundles import unpack
 

@@ -26,8 +26,7 @@ from grpo_watch.engine.records import (
 )
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.pipeline.assembler import Assembler
-from grpo_watch.pipeline.channel_merge import ChannelMerge
-from grpo_watch.pipeline.channel_reading import ReadToEnd
+from grpo_watch.pipeline.channel_merge import ChannelMerge, ReadToEnd
 from grpo_watch.pipeline.offline import replay
 from grpo_watch.pipeline.open_run import OpenedSource, open_run
 from grpo_watch.pipeline.pipeline import Pipeline

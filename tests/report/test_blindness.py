@@ -11,7 +11,7 @@ import pytest
 import grpo_watch.detectors
 from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.check import check_runs, find_runs
-from grpo_watch.engine.blind_reason import Blindness, NotApplicable, NotYet, blindness_of
+from grpo_watch.engine.detector import Blindness, NotApplicable, NotYet, blindness_of
 from grpo_watch.engine.records import Setting, Severity, Tick
 from grpo_watch.engine.rule_views import RuleStatus, RuleView
 from grpo_watch.engine.snapshot import RunSnapshot

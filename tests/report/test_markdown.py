@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from grpo_watch.engine.blind_reason import Blindness
+from grpo_watch.engine.detector import Blindness
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule_views import RuleStatus, RuleView
 from grpo_watch.report.markdown import code, fenced, markdown, prose, table

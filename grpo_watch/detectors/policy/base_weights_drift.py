@@ -14,8 +14,7 @@ from grpo_watch.detectors.shared.checkpoint_history import (
     trained_by_adapter,
     where_adapters_are,
 )
-from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.detector import SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import (
     SAVED,
     CheckpointDigest,

@@ -7,8 +7,8 @@ from statistics import median
 
 from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable
 from grpo_watch.detectors.shared.logprob_gap import ranks
-from grpo_watch.detectors.shared.robust import correlation
 from grpo_watch.engine.records import SAVED, CheckpointDigest, Reading, Severity, Verdict
+from grpo_watch.engine.window import correlation
 
 BEGINS_BY = 10
 """Step by which the first row must come: a log that begins later begins on a plateau (10: ``logging_steps`` of 10)."""

@@ -9,11 +9,9 @@ from grpo_watch.detectors.policy.kl_floor import NoiseFloor
 from grpo_watch.detectors.policy.update_causes import NO_MOVEMENT
 from grpo_watch.detectors.shared.offpolicy import steps_off_policy, update_is_zero
 from grpo_watch.detectors.shared.printed_zero import is_zero
-from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.expected_movement import ARITHMETIC_FLOOR
-from grpo_watch.engine.masked_loss import RARE
+from grpo_watch.engine.learning import ARITHMETIC_FLOOR, RARE
 from grpo_watch.engine.records import CheckpointDigest, MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
 
@@ -43,7 +41,7 @@ def ask_for_beta(framework: str | None) -> str:
 
 
 class KlStuckAtZero(Detector):
-    """A zero counts only once a healthy KL would exceed the log's resolution (``engine/expected_movement.py``).
+    """A zero counts only once a healthy KL would exceed the log's resolution (``engine/learning.py``).
 
     A KL that is flat from the first row on comes from two kernels, not the policy: an info, unless checkpoints are
     identical.

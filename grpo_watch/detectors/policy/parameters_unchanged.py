@@ -27,8 +27,7 @@ from grpo_watch.detectors.shared.checkpoint_history import (
     proves_nothing,
     trained_by_adapter,
 )
-from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.detector import SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import SAVED, CheckpointDigest, CheckpointKind, Reading, Scalar, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
 

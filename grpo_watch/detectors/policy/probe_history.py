@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable, optimizer_between
 from grpo_watch.detectors.shared.printed_zero import is_zero
-from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, NotApplicable, NotYet, no_data
 from grpo_watch.engine.evidence import no_signal_ratio
 from grpo_watch.engine.records import CheckpointDigest, MetricRow, Reading, Scalar, Severity, Verdict
 

@@ -9,13 +9,12 @@ from typing import TypeAlias
 
 from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable
 from grpo_watch.detectors.shared.printed_zero import is_zero
-from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.detector import SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
+from grpo_watch.engine.learning import RARE
 from grpo_watch.engine.likely_causes import ON, LikelyCause
-from grpo_watch.engine.masked_loss import RARE
 from grpo_watch.engine.records import SAVED, CheckpointDigest, MetricRow, Reading, Verdict
-from grpo_watch.engine.step_history import BATCHES_AHEAD, ROWS_AHEAD
+from grpo_watch.engine.window import BATCHES_AHEAD, ROWS_AHEAD
 
 Pair: TypeAlias = tuple[int, int, int, int]
 """Two consecutive checkpoints: their steps, and how many of how many tensors changed between them."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from math import sqrt
 
 from grpo_watch.engine.detector import RunView
-from grpo_watch.engine.plain_sum import plain_sum
 from grpo_watch.engine.records import CheckpointDigest, MetricRow, Reading, Scalar, Severity, Verdict
+from grpo_watch.engine.window import plain_sum
 
 ROUNDING = "rounding"
 """Key of the reading about rounding."""

@@ -9,11 +9,10 @@ from itertools import combinations
 from grpo_watch.detectors.reward.scored_groups import CancellingFunctions
 from grpo_watch.detectors.reward.series_blocks import SeriesBlocks
 from grpo_watch.detectors.shared.advantages import FLOAT
-from grpo_watch.detectors.shared.robust import correlation, spread
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.plain_sum import plain_sum
 from grpo_watch.engine.records import MetricRow
 from grpo_watch.engine.reward_functions import RewardFunctionKeys
+from grpo_watch.engine.window import correlation, plain_sum, spread
 
 PRINTED = 5e-4
 """Largest share of a number that four significant digits leave out (transformers 5 prints four)."""

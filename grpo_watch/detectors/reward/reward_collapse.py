@@ -7,15 +7,13 @@ from itertools import islice
 from types import MappingProxyType
 
 from grpo_watch.detectors.shared.setting_causes import RATES, UNHELD
-from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.long_mean import ROWS, LongMean
-from grpo_watch.engine.metric_trend import LAST, RewardTrend
-from grpo_watch.engine.plain_sum import plain_sum
+from grpo_watch.engine.metric_trend import LAST, ROWS, LongMean, RewardTrend
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Tick, Verdict
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.trend import HALF, TrendSign, named, shown
+from grpo_watch.engine.window import plain_sum
 
 AGREEING = frozenset(TrendSign) - {TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.TEXTS_REPEAT}
 

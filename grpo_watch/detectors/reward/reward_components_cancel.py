@@ -10,8 +10,7 @@ from grpo_watch.detectors.reward.components import UNKNOWN, ComponentWindows, sc
 from grpo_watch.detectors.reward.scored_groups import cancelling
 from grpo_watch.detectors.shared.advantages import contradicted
 from grpo_watch.detectors.shared.new_batches import NewBatches
-from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Verdict
 from grpo_watch.engine.reward_functions import RewardFunctionKeys

@@ -7,11 +7,10 @@ from types import MappingProxyType
 
 from grpo_watch.detectors.reward.components import UNKNOWN, ComponentBlocks, scores_of
 from grpo_watch.detectors.reward.series_blocks import SeriesBlock, SeriesBlocks
-from grpo_watch.detectors.shared.robust import correlation
-from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.detector import SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Verdict
+from grpo_watch.engine.window import correlation
 
 BACK = (3, 7, 15)
 """Blocks that the newest one is compared with, counted backwards: falls over 40, 80 and 160 rows are seen."""

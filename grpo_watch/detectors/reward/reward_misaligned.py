@@ -8,8 +8,7 @@ from typing import TypeAlias
 
 from grpo_watch.detectors.reward.scored_groups import AdvantageOrder, explained_by_signs, order_of
 from grpo_watch.detectors.shared.new_batches import NewBatches
-from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict
 
 LENGTHS, SUMS = "lengths", "sums"

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from math import isfinite
 from types import MappingProxyType
 
-from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import (
     CompletionSummary,
@@ -23,7 +22,7 @@ from grpo_watch.engine.records import (
     Stream,
     Verdict,
 )
-from grpo_watch.engine.reward_weights import names_of
+from grpo_watch.engine.reward_functions import names_of
 from grpo_watch.engine.traits import WasteKind
 
 SAID = "the framework reports that all reward functions returned None (or NaN) for a completion"

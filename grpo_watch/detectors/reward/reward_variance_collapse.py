@@ -10,14 +10,13 @@ from grpo_watch.detectors.reward.silent_rows import CountedRows, SilentRows, Spr
 from grpo_watch.detectors.reward.zero_std_cause import COPIES, ZeroStdKind, why
 from grpo_watch.detectors.shared.interval import BatchesPerRow
 from grpo_watch.detectors.shared.setting_causes import NARROW
-from grpo_watch.detectors.shared.window import Window
-from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import FLOAT_NOISE, NO_SPREAD, no_signal_ratio, number
 from grpo_watch.engine.likely_causes import LikelyCause
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Severity, Tick, Verdict
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.trend import TrendSign, named
+from grpo_watch.engine.window import Window
 
 AGREES = frozenset(
     {TrendSign.REWARD_FELL, TrendSign.CUT_OFF, TrendSign.TEXTS_REPEAT, TrendSign.ENTROPY_FELL, TrendSign.LENGTH_FELL}

@@ -8,10 +8,9 @@ from itertools import combinations
 from math import isfinite
 from operator import gt, lt
 
-from grpo_watch.detectors.shared.robust import correlation
-from grpo_watch.engine.plain_sum import plain_sum
 from grpo_watch.engine.records import GroupSummary, Scalar
-from grpo_watch.engine.reward_weights import ADVANTAGE
+from grpo_watch.engine.reward_functions import ADVANTAGE
+from grpo_watch.engine.window import correlation, plain_sum
 
 CENTRED = 1e-3
 """Sum of a group's advantages, as a share of the sum of their sizes, that float32 and bfloat16 rounding can leave."""

@@ -6,7 +6,7 @@ from collections import deque
 from statistics import median
 from typing import NamedTuple
 
-from grpo_watch.detectors.shared.robust import spread
+from grpo_watch.engine.window import spread
 
 LEAST_NOISE = 1e-3
 

@@ -6,14 +6,12 @@ from collections import deque
 from math import comb, inf, isfinite
 
 from grpo_watch.detectors.shared.new_batches import NewBatches
-from grpo_watch.detectors.shared.window import Window
 from grpo_watch.engine.detector import RunView
 from grpo_watch.engine.evidence import FLOAT_NOISE, no_signal_ratio, number
 from grpo_watch.engine.metric_trend import CountedTrend
-from grpo_watch.engine.plain_sum import plain_sum
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Stream, Tick
-from grpo_watch.engine.reward_weights import ADVANTAGE
-from grpo_watch.engine.step_history import BATCHES_AHEAD
+from grpo_watch.engine.reward_functions import ADVANTAGE
+from grpo_watch.engine.window import BATCHES_AHEAD, Window, plain_sum
 
 
 class SpreadOfBatches:

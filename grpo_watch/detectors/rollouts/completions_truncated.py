@@ -10,13 +10,11 @@ from grpo_watch.detectors.rollouts.engine_causes import CUT_OFF_CAUSES
 from grpo_watch.detectors.rollouts.one_length import OneLength
 from grpo_watch.detectors.shared.drift import reward_lost
 from grpo_watch.detectors.shared.interval import LoggingInterval
-from grpo_watch.detectors.shared.window import Window
-from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.plain_sum import plain_sum
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
+from grpo_watch.engine.window import Window, plain_sum
 
 LEAST_ROWS = 4
 """Fewest rows whose halves can be compared; a row that averages five generations counts as five."""

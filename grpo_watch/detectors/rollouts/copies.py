@@ -10,9 +10,9 @@ from statistics import median
 
 from grpo_watch.detectors.rollouts.example_text import shown
 from grpo_watch.detectors.shared.advantages import contradicted
-from grpo_watch.engine.plain_sum import plain_sum
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Scalar, Stream
-from grpo_watch.engine.reward_weights import names_of
+from grpo_watch.engine.reward_functions import names_of
+from grpo_watch.engine.window import plain_sum
 
 GROUPS_FOR_IRREGULAR = 3
 """Two groups of a collapsed policy were seen to share an irregular pattern by chance (TRL 1.16.0); three were not."""

@@ -6,7 +6,7 @@ from collections import Counter
 from functools import lru_cache
 from math import comb, factorial, lgamma, log, log10, prod
 
-from grpo_watch.engine.plain_sum import plain_sum
+from grpo_watch.engine.window import plain_sum
 
 CHANCE = -6.0
 """Decimal logarithm of a chance that is negligible. Of runs of ten thousand batches one in a hundred would come so far,

@@ -8,7 +8,7 @@ from grpo_watch.detectors.rollouts.copies import ORDERLY, BatchCopies, counts_of
 from grpo_watch.detectors.rollouts.copy_chance import REPEATS, counted_alike, laid_alike
 from grpo_watch.detectors.rollouts.copy_places import CopyPlaces
 from grpo_watch.detectors.rollouts.group_signal import GroupSignal
-from grpo_watch.engine.plain_sum import plain_sum
+from grpo_watch.engine.window import plain_sum
 
 BEFORE = 64
 """Streaks and batches before the newest streak that say how texts usually repeat."""

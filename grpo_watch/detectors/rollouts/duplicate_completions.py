@@ -12,11 +12,10 @@ from grpo_watch.detectors.rollouts.copies import BatchCopies, copies_in
 from grpo_watch.detectors.rollouts.copy_causes import CopyCause, CopyLimits, cause_of, proven
 from grpo_watch.detectors.rollouts.copy_history import CopyHistory
 from grpo_watch.detectors.rollouts.sampling_causes import COPIES
-from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Tick, Verdict
-from grpo_watch.engine.step_history import BATCHES_AHEAD, StepHistory
 from grpo_watch.engine.traits import WasteKind
+from grpo_watch.engine.window import BATCHES_AHEAD, StepHistory
 
 
 class DuplicateCompletions(Detector):

@@ -7,12 +7,11 @@ from types import MappingProxyType
 
 from grpo_watch.detectors.rollouts.engine_causes import NO_TEXT
 from grpo_watch.detectors.shared.new_batches import NewBatches
-from grpo_watch.detectors.shared.window import Window
-from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Scalar, Verdict
 from grpo_watch.engine.traits import WasteKind
+from grpo_watch.engine.window import Window
 
 
 class EmptyCompletions(Detector):

@@ -10,12 +10,11 @@ from grpo_watch.detectors.rollouts.engine_causes import WEIGHTS
 from grpo_watch.detectors.rollouts.example_text import shown
 from grpo_watch.detectors.shared.logprob_gap import GAPS
 from grpo_watch.detectors.shared.new_batches import NewBatches
-from grpo_watch.detectors.shared.window import Window
-from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.trend import MOST
+from grpo_watch.engine.window import Window
 
 LOST_WEIGHTS = (
     "Sudden garbage points at the engine's weights: set vLLM's sleep level to 1, reload the weights "

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 
 from grpo_watch.detectors.rollouts.copies import totals
 from grpo_watch.engine.records import GroupSummary
-from grpo_watch.engine.reward_weights import names_of
+from grpo_watch.engine.reward_functions import names_of
 
 FLAT = 1e-3
 """Singular value, with each function's scores divided by their spread, below which a direction is rounding."""

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.detectors.shared.new_batches import NewBatches
-from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import CompletionSummary, Reading, Verdict
 from grpo_watch.engine.traits import WasteKind
 

@@ -13,10 +13,9 @@ from grpo_watch.detectors.rollouts.sampling_causes import NEAR_COPIES
 from grpo_watch.detectors.rollouts.shared_prefixes import SEED_HINT, shared_openings
 from grpo_watch.detectors.shared.advantages import contradicted
 from grpo_watch.detectors.shared.new_batches import NewBatches
-from grpo_watch.detectors.shared.window import Window
-from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Scalar, Severity, Verdict
+from grpo_watch.engine.window import Window
 
 
 def different(group: GroupSummary) -> int:

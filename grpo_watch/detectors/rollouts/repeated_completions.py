@@ -13,11 +13,9 @@ from grpo_watch.detectors.rollouts.copies import totals
 from grpo_watch.detectors.rollouts.example_text import shown
 from grpo_watch.detectors.shared.advantages import contradicted
 from grpo_watch.detectors.shared.new_batches import NewBatches
-from grpo_watch.detectors.shared.window import Window
-from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
-from grpo_watch.engine.plain_sum import plain_sum
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Verdict
+from grpo_watch.engine.window import Window, plain_sum
 
 PROMPTS = 4_096
 """Prompts whose newest texts are remembered, 16 hashes of 32 bits each: 3 MB at most."""

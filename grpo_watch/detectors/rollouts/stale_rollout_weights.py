@@ -8,12 +8,11 @@ from types import MappingProxyType
 from grpo_watch.detectors.rollouts.engine_causes import WEIGHTS
 from grpo_watch.detectors.rollouts.rollout_weights import RolloutWeights
 from grpo_watch.detectors.shared.logprob_gap import GAPS, METRICS, GapTrend, LogprobGap, newest_gap, unexplained
-from grpo_watch.detectors.shared.window import Window
-from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import CheckpointDigest, MetricRow, Reading, Scalar, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
+from grpo_watch.engine.window import Window
 
 SEEN: Mapping[str, Scalar] = MappingProxyType({"from": "checksums of the engine's own weights"})
 

@@ -7,12 +7,11 @@ from types import MappingProxyType
 
 from grpo_watch.detectors.rollouts.engine_causes import WEIGHTS
 from grpo_watch.detectors.shared.logprob_gap import GAPS, METRICS, unexplained
-from grpo_watch.detectors.shared.window import Window
-from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Scalar, Verdict
 from grpo_watch.engine.trend import ENTROPY_HIGH
+from grpo_watch.engine.window import Window
 
 RATIO, SAMPLE, CHI2 = "importance_ratio_rollout", "effective_sample_rollout", "chi2_rollout"
 ALL = (*(gap.metric for gap in GAPS), RATIO, SAMPLE, CHI2)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from grpo_watch.detectors.shared.robust import explained, theil_sen
-from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.likely_causes import ON, LikelyCause
 from grpo_watch.engine.records import MetricRow, Reading, Verdict
+from grpo_watch.engine.window import explained, theil_sen
 
 SIZES = (8.0, 12.0, 16.0, 24.0, 32.0, 40.0, 48.0, 64.0, 80.0, 96.0, 141.0, 192.0, 288.0)
 """Accelerator memory sizes on the market, in GiB; the smallest one that holds the used memory is the limit."""

@@ -8,8 +8,7 @@ from typing import TypeAlias
 
 from grpo_watch.detectors.shared.batch_plan import BatchPlan, release, style_of
 from grpo_watch.detectors.shared.prompt_plan import PromptPlan
-from grpo_watch.engine.blind_reason import NotApplicable
-from grpo_watch.engine.detector import RunView
+from grpo_watch.engine.detector import NotApplicable, RunView
 
 Plan: TypeAlias = BatchPlan | PromptPlan
 

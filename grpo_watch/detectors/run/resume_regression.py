@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from statistics import median
 from types import MappingProxyType
 
-from grpo_watch.detectors.shared.robust import deviation
-from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.likely_causes import LikelyCause
 from grpo_watch.engine.records import MetricRow, Reading, Scalar, Severity, Verdict
+from grpo_watch.engine.window import deviation
 
 LEAST_ROWS = 3
 """A median of less is a single row."""

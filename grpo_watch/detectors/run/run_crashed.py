@@ -7,8 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from grpo_watch.detectors.run.death_signs import by_hand, severity_of, weight
-from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import OK, QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import OK, QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import EndState, EventKind, MetricRow, Reading, RunEvent, Tick, Verdict
 from grpo_watch.engine.traits import WasteKind
 

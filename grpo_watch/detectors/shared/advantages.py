@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from grpo_watch.engine.plain_sum import plain_sum
 from grpo_watch.engine.records import GroupSummary
-from grpo_watch.engine.reward_weights import ADVANTAGE, names_of
+from grpo_watch.engine.reward_functions import ADVANTAGE, names_of
+from grpo_watch.engine.window import plain_sum
 
 FLOAT = 1e-6
 """What rounding leaves of a sum of numbers near 1. Rows of 17 public runs agree to 7e-6 of their largest number; those

@@ -6,8 +6,7 @@ from enum import Enum
 from math import sqrt
 from statistics import median
 
-from grpo_watch.engine.long_mean import BEGINNING, NOISE_FACTOR, ROWS
-from grpo_watch.engine.metric_trend import WIDTH, MetricTrend
+from grpo_watch.engine.metric_trend import BEGINNING, NOISE_FACTOR, ROWS, WIDTH, MetricTrend
 from grpo_watch.engine.trend import Trend
 
 LOSS = 0.3
@@ -142,5 +141,7 @@ def moved(track: MetricTrend, times: float) -> bool:
     """Whether mean and median of the newest values are both ``times`` the first mean, or beyond."""
     if track.mean is None or track.start is None or track.start <= 0.0:
         return False
-    bar, now = times * track.start, (track.mean, median(track.newest))
-    return min(now) >= bar if times > 1.0 else max(now) <= bar
+    bar = times * track.start
+    if times > 1.0:
+        return track.mean >= bar and median(track.newest) >= bar
+    return track.mean <= bar and median(track.newest) <= bar

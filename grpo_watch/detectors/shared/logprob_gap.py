@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from math import isfinite
 from statistics import median
 
-from grpo_watch.detectors.shared.robust import correlation
-from grpo_watch.detectors.shared.window import Window
+from grpo_watch.engine.window import Window, correlation
 
 
 @dataclass(frozen=True, slots=True)

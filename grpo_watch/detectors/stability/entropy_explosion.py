@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.detectors.shared.setting_causes import CUT_IN_LOSS, RATES, UNHELD
-from grpo_watch.engine.blind_reason import NotApplicable, NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.metric_trend import WIDTH
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict

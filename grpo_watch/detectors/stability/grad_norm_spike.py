@@ -7,14 +7,13 @@ from collections.abc import Iterable
 from math import log10
 from types import MappingProxyType
 
-from grpo_watch.detectors.shared.robust import deviation
 from grpo_watch.detectors.shared.setting_causes import RATES
-from grpo_watch.detectors.shared.window import SortedWindow
 from grpo_watch.detectors.stability.generation_rows import GenerationRows
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.trend import TrendSign
+from grpo_watch.engine.window import SortedWindow, deviation
 
 NO_SIGNAL = 1e-6
 """A norm below this is a step without a learning signal (zero, or the rest of a masked loss), not a small gradient."""

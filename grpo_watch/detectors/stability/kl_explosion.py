@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.detectors.shared.setting_causes import RATES, UNHELD
-from grpo_watch.detectors.shared.window import SortedWindow
 from grpo_watch.detectors.stability.beta_fit import BetaFit
 from grpo_watch.detectors.stability.generation_rows import GenerationRows
 from grpo_watch.detectors.stability.reference_origin import ReferenceOrigin
@@ -17,6 +16,7 @@ from grpo_watch.engine.likely_causes import LikelyCause
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.trend import TrendSign, named, shown
+from grpo_watch.engine.window import SortedWindow
 
 AGREEING = frozenset(
     {TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.CUT_OFF, TrendSign.TEXTS_REPEAT, TrendSign.LENGTH_FELL}

@@ -8,8 +8,7 @@ from math import sqrt
 from statistics import median
 from typing import ClassVar
 
-from grpo_watch.engine.blind_reason import NotYet
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.metric_trend import WIDTH, MetricTrend, NoisyTrend, RewardTrend
 from grpo_watch.engine.records import MetricRow, Reading, Verdict

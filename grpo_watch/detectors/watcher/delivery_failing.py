@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grpo_watch.detectors.watcher.event_detector import EventDetector
-from grpo_watch.engine.blind_reason import NotApplicable
-from grpo_watch.engine.detector import RunView, no_data
+from grpo_watch.engine.detector import NotApplicable, RunView, no_data
 from grpo_watch.engine.records import EventKind, Reading, RunEvent
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from grpo_watch.frameworks.console_marks import ConsoleMark, MarkKind
+from grpo_watch.frameworks.line_reader import ConsoleMark, MarkKind
 
 MARKS = (
     ConsoleMark("ms-swift", MarkKind.NAME, re.compile(rb"\[INFO:swift\]"), sign=rb"\[INFO:swift\]"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from grpo_watch.frameworks.console_marks import ConsoleMark, MarkKind
+from grpo_watch.frameworks.line_reader import ConsoleMark, MarkKind
 
 MARKS = (
     ConsoleMark("unsloth", MarkKind.VERSION, re.compile(rb"Unsloth (\d{4}\.\d{1,2}\.\d{1,3})"), sign=rb"Unsloth \d"),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from grpo_watch.credentials import masked
 from grpo_watch.engine.records import EventKind, Setting
-from grpo_watch.frameworks.console_marks import ConsoleMark, MarkKind, marks
+from grpo_watch.frameworks.line_reader import ConsoleMark, MarkKind, marks
 from grpo_watch.frameworks.python_literal import atom
 from grpo_watch.frameworks.setting_names import canonical_settings
 from grpo_watch.sources.console.progress_bar import title_step

@@ -12,7 +12,7 @@ from typing import Any
 from grpo_watch.credentials import masked
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Scalar, Setting
-from grpo_watch.engine.reward_weights import spelled
+from grpo_watch.engine.reward_functions import spelled
 from grpo_watch.frameworks.framework_tables import bases_last, frameworks
 from grpo_watch.sources.settings.plain_yaml import plain_yaml
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from grpo_watch.engine.records import Setting
-from grpo_watch.engine.reward_weights import spelled
+from grpo_watch.engine.reward_functions import spelled
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.python_literal import atom
 from grpo_watch.frameworks.setting_names import canonical_settings, flatten, framework_of_settings

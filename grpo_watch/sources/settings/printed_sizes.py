@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from grpo_watch.engine.records import Setting
-from grpo_watch.frameworks.console_marks import MarkKind, marks
+from grpo_watch.frameworks.line_reader import MarkKind, marks
 
 PRINTED = "printed in the log"
 EXAMPLES = re.compile(rb"\bNum examples = (\d[\d,]{0,20})\s*$")

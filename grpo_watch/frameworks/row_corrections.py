@@ -1,8 +1,11 @@
-"""Finds out, row by row, whether the logged ``reward_std`` is the groups' or the whole batch's.
+"""What rows show of a logged ``reward_std`` and learning rate: whose spread it is, and which step the rate was for.
 
 TRL < 0.27 and ms-swift log the mean over groups of the spread inside a group; TRL >= 0.27 (PR 4785), TRL 0.22.0 and
 0.22.1 (branches swapped) and ``scale_rewards=batch`` log the spread over the whole generation batch. A batch whose
 groups are all degenerate still has a batch spread, so the two must never be mixed up.
+
+ms-swift (and new verl) log the scheduler's rate after it stepped: the row of step N shows what step N + 1 will use
+(real run 19 of ms-swift 4.6.0: row 1 shows 8.3e-05 although 0 was applied).
 """
 
 from __future__ import annotations
@@ -102,3 +105,29 @@ def corrected_ratio(
     if spread is None or ratio is None or not ratio < 1.0 or (resolution is not None and resolution > NOISE):
         return ratio
     return 1.0 if 0.0 <= spread < noise(mean) else ratio
+
+
+@dataclass(slots=True)
+class AppliedRate:
+    """Remembers the previous row of one channel."""
+
+    step: int | None = None
+    segment: int = 0
+    logged: float | None = None
+
+    def shift(self, step: int | None, segment: int, logged: float | None) -> float | None:
+        """The rate applied at ``step``, or None where the rows don't decide it.
+
+        Consecutive rows: exactly the previous row's logged rate. Rows k steps apart: that rate was applied at the
+        first step of the window; it stands for the window if both ends agree that the rate is positive, or that it is
+        0 (a schedule that ends at 0 logs 0 in its last row although a positive rate was applied).
+        The first row, a row after a step back and the first row of a new segment have no predecessor.
+        """
+        before, self.logged = self.logged, logged
+        distance = step - self.step if step is not None and self.step is not None and segment == self.segment else 0
+        self.step, self.segment = step, segment
+        if distance < 1 or before is None:
+            return None
+        if distance == 1:
+            return before
+        return before if logged is not None and (before > 0) == (logged > 0) else None
