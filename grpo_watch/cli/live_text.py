@@ -37,9 +37,10 @@ def firing(snapshot: RunSnapshot) -> Iterator[str]:
             yield f"  {found.severity.value}: {found.rule} since step {found.first_step}: {found.summary}"
 
 
-def verdict(snapshot: RunSnapshot) -> Iterator[str]:
-    """Lines about a run when the command exits because all runs have ended."""
-    yield f"{headline(snapshot)}: {snapshot.run} ended at step {snapshot.step}"
+def verdict(snapshot: RunSnapshot, *, lost: bool = False) -> Iterator[str]:
+    """Lines about a run when the command exits because all runs have ended or are ``lost``."""
+    end = "is not found any more; its last step was" if lost else "ended at step"
+    yield f"{headline(snapshot)}: {snapshot.run} {end} {snapshot.step}"
     for shown in shown_findings(snapshot):
         found = shown.finding
         if found.caused_by is None:

@@ -89,7 +89,7 @@ def run_command(  # noqa: PLR0917
     shard: str | None = None,
     metrics_listen: str | None = None,
 ) -> int:
-    """Watch runs; returns when stopped or done (0), or when a part of the daemon died (1).
+    """Watch runs; returns when stopped or done (0), or when a part of the daemon died or a run was lost (1).
 
     Raises:
         UsageError: a setting can't be used, there is nothing to watch, the port is taken, state can't be kept.
@@ -128,7 +128,9 @@ def run_command(  # noqa: PLR0917
         deadline.begin(DONE_SECONDS if daemon.done else STOP_SECONDS, code)
         manager.stopping()
         if exit_when_done:
-            show(*(line for run in watch.daemon.snapshot().runs for line in verdict(run.snapshot)))
+            runs = watch.daemon.snapshot().runs
+            show(*(line for run in runs for line in verdict(run.snapshot, lost=run.lost)))
+            code = code or (FAILED if any(run.lost for run in runs) else STOPPED)
         return code
 
 

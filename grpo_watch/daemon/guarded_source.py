@@ -25,6 +25,11 @@ class GuardedSource(Source):
         return self._source.behind and not self._failed
 
     @property
+    def held(self) -> int:
+        """The inode of the file that is open, while that has a name somewhere."""
+        return 0 if self._failed else self._source.held
+
+    @property
     def settling(self) -> bool:
         """Whether something is there that is read once it has kept still for a while."""
         return self._source.settling and not self._failed

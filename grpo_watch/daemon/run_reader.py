@@ -86,7 +86,7 @@ class RunReader:
         self._parts = RotatedParts()
         self._futures: list[Future] = []
         self._iterators: dict[str, Iterator[Item]] = {}
-        self._bytes: dict[str, int] = {}
+        self._read_bytes: dict[str, int] = {}
         self._gave: set[str] = set()
         self._slow_at = self._gave_at = 0.0
         self.reads = 0
@@ -107,6 +107,15 @@ class RunReader:
     def settling(self) -> bool:
         """Whether a channel holds something that it reads once it has kept still for a while."""
         return any(one.source.settling for one in self._opened.sources)
+
+    @property
+    def bytes(self) -> int:
+        """How much was read of the channels."""
+        return sum(source.stats.bytes for source in self._opened.sources)
+
+    def held(self) -> frozenset[int]:
+        """The inodes of open files that have a name somewhere."""
+        return frozenset(filter(None, (source.source.held for source in self._opened.sources)))
 
     def has_all(self, found: FoundRun) -> bool:
         """Whether discovery found the same as before, and every channel of it is open."""
@@ -179,7 +188,7 @@ class RunReader:
     def touched(self) -> Iterator[OpenedSource]:
         """Channels that read something since ``stored``."""
         for source in self._opened.sources:
-            if source.name in self._gave or source.stats.bytes != self._bytes.get(source.name, 0):
+            if source.name in self._gave or source.stats.bytes != self._read_bytes.get(source.name, 0):
                 yield source
 
     def cursors(self) -> dict[str, Cursor]:
@@ -188,7 +197,7 @@ class RunReader:
 
     def stored(self) -> None:
         """All that was read is being stored."""
-        self._bytes = {source.name: source.stats.bytes for source in self._opened.sources}
+        self._read_bytes = {source.name: source.stats.bytes for source in self._opened.sources}
         self._gave.clear()
 
     def close(self) -> None:

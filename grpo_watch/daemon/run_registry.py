@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from grpo_watch.daemon.run_status import TrackedRun, count, identity_of, newest_
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.daemon.watch_options import WatchOptions
 from grpo_watch.daemon.watched_run import RunDependencies, WatchedRun
-from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.engine.snapshot import WORST_FIRST, RunSnapshot, RunVerdict
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import FoundRun
@@ -28,6 +29,11 @@ WHOLE_LOOKS = 10
 """One look in so many asks for the settings of all runs again, the others for those of runs that changed."""
 QUIET_LOOKS = 2
 """All is over when discovery looked so many times without finding anything new."""
+
+LOST_LOOKS, LOST_SECONDS = 3, 60.0
+"""A run that so many looks did not find, over so long a time in which nothing was read of it, is lost."""
+MISSED = WORST_FIRST.index(RunVerdict.WARNING)
+"""What is known to be wrong with a lost run stays its verdict."""
 
 log = logging.getLogger("grpo_watch.daemon")
 
@@ -163,9 +169,13 @@ class RunRegistry:
             names.add(name)
             tracked = self._by_identity[identity] = self._runs.setdefault(name, TrackedRun(name))
             self._take(tracked, run, options, now)
+        missing = [tracked for tracked in self if tracked.name not in names and tracked.ended is None]
+        files = _inodes(found) if missing else frozenset()
         for tracked in self:
-            if tracked.name not in names and tracked.ended is None:
-                self._lose(tracked, found, now)
+            if tracked.name in names:
+                tracked.missing = None
+        for tracked in missing:
+            self._miss(tracked, found, files, now)
         self._looks += 1
 
     def judge_again(self, rules: RuleSet, now: float) -> None:
@@ -242,14 +252,37 @@ class RunRegistry:
     def _lingers(self, tracked: TrackedRun, now: float) -> bool:
         return tracked.noted is None or now - tracked.noted <= self._linger
 
+    def _miss(self, tracked: TrackedRun, found: Sequence[FoundRun], files: Collection[int], now: float) -> None:
+        """A run was not found: it may be on its way (a rotation, a folder moved away), and is read on meanwhile.
+
+        It is lost after some looks and some time in which nothing was read, but not while an open file of it has a
+        name somewhere; at once where another run has that file, or it belongs to another run.
+        """
+        held = tracked.watch.reader.held() if tracked.watch is not None else frozenset()
+        read = tracked.watch.reader.bytes if tracked.watch is not None else 0
+        looks, since, before = tracked.missing or (0, now, read)
+        if read != before:
+            looks, since = 0, now
+        if tracked.missing is None and tracked.found is not None:
+            log.info(
+                "a run is not found at present; its open files are read on", extra={"fields": {"run": tracked.name}}
+            )
+        tracked.missing = (looks + 1, since, read)
+        moved = bool(held & set(files)) or (tracked.found is not None and swallowed(tracked.found, found))
+        if moved or (not held and looks + 1 >= LOST_LOOKS and now - since >= LOST_SECONDS):
+            self._lose(tracked, found, now)
+
     def _lose(self, tracked: TrackedRun, found: Sequence[FoundRun], now: float) -> None:
         """A run is not found any more: what is known of it is shown for a while, unless it belongs to another one."""
         if tracked.found is not None and swallowed(tracked.found, found):
             tracked.snapshot = None
         elif tracked.found is not None:
             log.warning("a run is not found any more", extra={"fields": {"run": tracked.name}})
-        tracked.lost, tracked.ended, tracked.noted = True, now, now
+        tracked.lost, tracked.ended, tracked.noted, tracked.missing = True, now, now, None
         self._let_go(tracked, now)
+        if tracked.snapshot is not None and WORST_FIRST.index(tracked.snapshot.verdict) > MISSED:
+            tracked.snapshot = replace(tracked.snapshot, verdict=RunVerdict.LOST)
+            self._state_writer.commit([StoredBatch(tracked.name, now, snapshot=tracked.snapshot)], now)
 
     def _end(self, tracked: TrackedRun, watch: WatchedRun, now: float) -> None:
         written = min(watch.written or now, now)
@@ -281,3 +314,12 @@ class RunRegistry:
     def _keep_end(self, tracked: TrackedRun, watch: WatchedRun, now: float) -> None:
         tracked.history = pack(watch.detail)
         self._state_writer.commit([StoredBatch(tracked.name, now, history=tracked.history, ended=tracked.ended)], now)
+
+
+def _inodes(found: Iterable[FoundRun]) -> frozenset[int]:
+    """The files that the channels of these runs lie in."""
+    nodes = set()
+    for channel in (channel for run in found for channel in run.channels):
+        with suppress(OSError):
+            nodes.add(channel.path.stat().st_ino)
+    return frozenset(nodes)

@@ -29,7 +29,8 @@ class TrackedRun:
 
     ``snapshot`` is what is shown, None when nothing is (any more); ``ended`` and ``noted`` (when that was noticed) are
     Unix seconds; so is ``written``, the newest write when it was let go. ``history`` is a packed run detail, made when
-    the run ended. ``past``: that is so long ago that only the page shows it.
+    the run ended. ``missing``: for how many looks it was not found, since when, and how much was read of it by then.
+    ``past``: that is so long ago that only the page shows it.
     """
 
     name: str
@@ -40,6 +41,7 @@ class TrackedRun:
     ended: float | None = None
     noted: float | None = None
     written: float = 0.0
+    missing: tuple[int, float, int] | None = None
     lost: bool = False
     reported: bool = False
     channels: tuple[ChannelStatus, ...] = ()
@@ -109,6 +111,7 @@ class TrackedRun:
             slug=slug(self.name),
             active=self.ended is None,
             ended=self.ended,
+            lost=self.lost,
             labels=self.options.labels,
             channels=self.channels if self.watch is None else statuses(self.watch.reader),
             blind=self._lacking(snapshot),

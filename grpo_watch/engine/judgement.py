@@ -21,11 +21,14 @@ class RunVerdict(str, Enum):
     CRITICAL = "critical"
     TOO_SHORT = "too-short"
     NOT_EVALUABLE = "not-evaluable"
+    LOST = "lost"
+    """Its files are gone, and its end was not seen (a daemon's verdict only)."""
 
 
 WORST_FIRST = (
     RunVerdict.CRITICAL,
     RunVerdict.WARNING,
+    RunVerdict.LOST,
     RunVerdict.NOT_EVALUABLE,
     RunVerdict.TOO_SHORT,
     RunVerdict.HEALTHY,

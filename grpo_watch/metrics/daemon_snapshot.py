@@ -27,14 +27,16 @@ class ChannelStatus:
 class RunOverview:
     """One run. ``ended`` is when it ended (Unix seconds), None while it continues; ``active``: it is being written.
 
-    ``labels`` are the user's; they go on ``grpo_run_info`` only. ``slug`` names the run in the API's paths. ``blind``
-    names the rules that lack evidence (None: all that can't judge). ``folder`` is the run's own, where it is on disk.
+    ``lost``: its files are gone, and its end was not seen. ``labels`` are the user's; they go on ``grpo_run_info``
+    only. ``slug`` names the run in the API's paths. ``blind`` names the rules that lack evidence (None: all that can't
+    judge). ``folder`` is the run's own, where it is on disk.
     """
 
     snapshot: RunSnapshot
     slug: str
     active: bool
     ended: float | None = None
+    lost: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     channels: tuple[ChannelStatus, ...] = ()
     blind: tuple[str, ...] | None = None

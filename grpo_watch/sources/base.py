@@ -83,6 +83,11 @@ class Source(Protocol):
         return False
 
     @property
+    def held(self) -> int:
+        """The inode of the file that is open, while that has a name somewhere; 0 otherwise."""
+        return 0
+
+    @property
     def settling(self) -> bool:
         """Whether something is there that is read once it has stayed the same for a while."""
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -349,8 +350,9 @@ def test_a_run_that_vanishes_is_reported_as_no_longer_watched(going_on: Path, tm
     live = Live(going_on.parent, tmp_path / "state", now=RECORDED + 60)
     live.settle()
     (known,) = live.daemon.snapshot().runs
-    going_on.rename(tmp_path / "aside")
-    live.settle()
+    shutil.copytree(going_on, tmp_path / "aside")
+    shutil.rmtree(going_on)
+    live.lose()
     shown = live.daemon.snapshot()
     assert shown.problems == (f"Not found any more, and not watched: {known.snapshot.run}",)
     assert [(run.active, findings(run.snapshot)) for run in shown.runs] == [(False, findings(known.snapshot))]
@@ -361,10 +363,61 @@ def test_a_run_that_vanishes_is_reported_as_no_longer_watched(going_on: Path, tm
     shown = live.daemon.snapshot()
     assert (shown.problems, [run.active for run in shown.runs]) == ((), [True])
     assert live.transitions(known.snapshot.run) == reported
-    going_on.rename(tmp_path / "aside")
-    live.settle()
+    shutil.rmtree(going_on)
+    live.lose()
     live.settle(3_700.0)
     assert live.daemon.snapshot().problems == ()
+    live.close()
+
+
+def test_one_missed_look_ends_no_run(going_on: Path, tmp_path: Path) -> None:
+    """A folder that is moved away for a while, and a log that is renamed, are read on through their open files."""
+    log = next(going_on.rglob("logging.jsonl"))
+    live = Live(going_on.parent, tmp_path / "state", now=RECORDED + 60, exit_when_done=True)
+    live.settle()
+    step, rows = live.run().step, log.read_text().splitlines()
+    going_on.rename(tmp_path / "aside")
+    moved = tmp_path / "aside" / log.relative_to(going_on)
+    for number in range(1, 6):
+        with moved.open("a") as file:
+            row = {**json.loads(rows[-1]), "global_step/max_steps": f"{step + number}/100"}
+            file.write(json.dumps(row) + "\n")
+        live.settle(90.0)
+        assert live.daemon.snapshot().runs[0].active
+        assert not live.daemon.done
+        assert live.run().step == step + number
+    (tmp_path / "aside").rename(going_on)
+    live.settle()
+    assert (live.run().step, live.daemon.snapshot().runs[0].lost) == (step + 5, False)
+    live.close()
+
+
+def test_a_lost_run_is_not_called_healthy(tmp_path: Path) -> None:
+    """Its files are gone for a minute and three looks, and its end was not seen; so after a restart."""
+    runs = tmp_path / "runs"
+    unpack("trl-1.16.0-04-healthy-lora", runs)
+    for log in runs.rglob("*.log"):
+        log.write_text(log.read_text()[: len(log.read_text()) // 2])
+    live = Live(runs, tmp_path / "state", now=RECORDED + 60)
+    live.settle()
+    shutil.rmtree(runs / "trl-1.16.0-04-healthy-lora")
+    live.settle()
+    assert live.daemon.snapshot().runs[0].active
+    live.lose()
+    (run,) = live.daemon.snapshot().runs
+    assert (run.active, run.lost, run.snapshot.verdict.value) == (False, True, "lost")
+    live.close()
+    again = Live(runs, tmp_path / "state", now=RECORDED + 300)
+    assert again.run().verdict.value == "lost"
+    again.close()
+
+
+def test_a_renamed_run_is_not_read_twice(going_on: Path, tmp_path: Path) -> None:
+    live = Live(going_on.parent, tmp_path / "state", now=RECORDED + 60)
+    live.settle()
+    going_on.rename(going_on.with_name("renamed"))
+    live.settle()
+    assert [run.snapshot.run for run in live.daemon.snapshot().runs if run.active] == ["renamed"]
     live.close()
 
 

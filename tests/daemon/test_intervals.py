@@ -122,7 +122,7 @@ def test_what_waits_is_stored_when_the_run_is_let_go(tmp_path: Path, deleted: bo
     assert stored(one) == 1
     if deleted:
         (run.path / "logging.jsonl").unlink()
-        one.settle()
+        one.lose()
         assert stored(one) == 2
     one.close()
     kept = Store(tmp_path / "state", one.now)

@@ -8,6 +8,7 @@ from typing import Any
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.daemon.daemon import Daemon, DaemonOptions
+from grpo_watch.daemon.run_registry import LOST_LOOKS, LOST_SECONDS
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.engine.records import Transition
 from grpo_watch.engine.snapshot import RunSnapshot
@@ -103,6 +104,11 @@ class Live:
             if self.daemon.turn(self.daemon.folders()) and self.daemon.ready():
                 return
         raise AssertionError("the daemon never comes to rest")
+
+    def lose(self) -> None:
+        """Settle until a run whose files are gone is lost."""
+        for _ in range(LOST_LOOKS):
+            self.settle(LOST_SECONDS / 2)
 
     def run(self, name: str | None = None) -> RunSnapshot:
         """The snapshot of a run (of the only one)."""

@@ -83,6 +83,11 @@ class ConsoleSource(Source):
             return Cursor(at.source, at.identity, at.position, self._parser.state())
         return (self._left if self._leaving else self._mark).cursor()
 
+    @property
+    def held(self) -> int:
+        """The inode of the file that is open, while that has a name somewhere."""
+        return self._tail.held
+
     def close(self) -> None:
         """Free the file handle."""
         self._tail.close()

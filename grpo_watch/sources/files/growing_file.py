@@ -10,7 +10,7 @@ from typing import NamedTuple
 from grpo_watch.descriptors import keep_some
 from grpo_watch.engine.records import Cursor, Scalar
 from grpo_watch.errors import SourceError
-from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.files.reading import inode_with_name, open_regular
 
 HEAD = 256
 """This many first bytes name a file: they hold the writer's clock (TensorBoard) or the run's id (wandb)."""
@@ -72,6 +72,11 @@ class GrowingFile:
     def cursor(self, source: str, position: int, state: Mapping[str, Scalar]) -> Cursor:
         """Where reading would continue."""
         return Cursor(source, self._identity, position, state)
+
+    @property
+    def held(self) -> int:
+        """The inode of the file that is open, while that has a name somewhere."""
+        return inode_with_name(self._descriptor)
 
     def close(self) -> None:
         """Free the file handle."""

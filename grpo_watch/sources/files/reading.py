@@ -94,6 +94,15 @@ def inode_of(known: str) -> int:
         return -1
 
 
+def inode_with_name(descriptor: int | None) -> int:
+    """The inode of an open file that has a name somewhere; 0 of one that is closed or was deleted."""
+    try:
+        info = os.fstat(descriptor) if descriptor is not None else None
+    except OSError:
+        return 0
+    return info.st_ino if info is not None and info.st_nlink else 0
+
+
 def goes_on(descriptor: int, known: str, position: int) -> bool:
     """Whether the open file is the one an identity is about, or a copy of it, up to ``position``.
 

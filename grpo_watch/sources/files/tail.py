@@ -14,7 +14,16 @@ from grpo_watch.errors import SourceError
 from grpo_watch.sources.files import rotated
 from grpo_watch.sources.files.decompress import Unpacker
 from grpo_watch.sources.files.line_splitter import LineSplitter, SplitLine
-from grpo_watch.sources.files.reading import BEFORE, HEAD, before, goes_on, identity, inode_of, open_regular
+from grpo_watch.sources.files.reading import (
+    BEFORE,
+    HEAD,
+    before,
+    goes_on,
+    identity,
+    inode_of,
+    inode_with_name,
+    open_regular,
+)
 
 __all__ = ["SplitLine", "Tail"]
 
@@ -107,6 +116,11 @@ class Tail:
         """Where reading would continue with the line given out last; it may be the last one of the file left."""
         own = (identity(self._node, self._head, self._split.before_line), line.start)
         return Cursor(source, *(own if line.generation == self.generation else self._left))
+
+    @property
+    def held(self) -> int:
+        """The inode of the file that is open, while that has a name somewhere."""
+        return inode_with_name(self._descriptor)
 
     def close(self) -> None:
         """Free the file handle."""

@@ -50,6 +50,11 @@ class JsonlPiecesSource(Source):
         at = self._tail.cursor(self.name, position)
         return Cursor(at.source, at.identity, at.position, state)
 
+    @property
+    def held(self) -> int:
+        """The inode of the file that is open, while that has a name somewhere."""
+        return self._tail.held
+
     def close(self) -> None:
         """Free the file handle."""
         self._tail.close()

@@ -34,6 +34,11 @@ class LineSource(Source, ABC):
         at = self._tail.cursor(self.name)
         return Cursor(at.source, at.identity, at.position, {"line": self._line, **self._remembered()})
 
+    @property
+    def held(self) -> int:
+        """The inode of the file that is open, while that has a name somewhere."""
+        return self._tail.held
+
     def close(self) -> None:
         """Free the file handle."""
         self._tail.close()

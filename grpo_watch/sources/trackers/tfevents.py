@@ -82,6 +82,11 @@ class TfeventsSource(Source):
         position, state = self._feed.position({"ending": NOT_YET if ended else self._ending})
         return self._file.cursor(self.name, position, state)
 
+    @property
+    def held(self) -> int:
+        """The inode of the file that is open, while that has a name somewhere."""
+        return self._file.held
+
     def close(self) -> None:
         """Free the file handle."""
         self._file.close()

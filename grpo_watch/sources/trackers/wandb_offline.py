@@ -80,6 +80,11 @@ class WandbOfflineSource(TrackerSource):
         """The first record of the step held back."""
         return self._file.cursor(self.name, *self._position(waiting=" ".join(self._waiting)))
 
+    @property
+    def held(self) -> int:
+        """The inode of the file that is open, while that has a name somewhere."""
+        return self._file.held
+
     def close(self) -> None:
         """Free the file handle."""
         self._file.close()
