@@ -36,7 +36,7 @@ HOMES = {
     "pyarrow": ("sources/completions/parquet.py",),
     "pydantic": ("config/*", "rules/example_grammar.py", "rules/packs.py"),
     "rich": ("cli/*", "report/*", "preflight/text_report.py"),
-    "sqlite3": ("store/*", "sources/trackers/trackio_database.py"),
+    "sqlite3": ("store/*", "sources/trackers/trackio.py"),
     "starlette": ("web/*",),
     "typer": ("cli/*",),
     "uvicorn": ("web/*",),

@@ -1,7 +1,9 @@
-"""Checks many runs: in this process, in several, or on a Ray cluster; one bad run never stops the others."""
+"""Checks many runs: here, spread over processes or a Ray cluster; results are kept under keys that a resume reads."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,17 +12,77 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from grpo_watch import __version__
 from grpo_watch.archive.check_run import CheckSetup, check_run, failed_run
-from grpo_watch.archive.encoded_report import decode_report, encode_report
 from grpo_watch.archive.remote_folder import RemoteFolder, copy
-from grpo_watch.archive.result_key import run_key, setup_key
-from grpo_watch.report.check_document import RunReport
+from grpo_watch.catalogue import catalogue
+from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.report.check_document import ChannelReport, RunReport
+from grpo_watch.rules.rule_changes import fingerprint
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
+from grpo_watch.store.codec import decode, encode, storable
 from grpo_watch.store.kept_results import KeptResults
 
 if TYPE_CHECKING:
     from grpo_watch.children.pool import Answer
+
+
+class _Encoded(msgspec.Struct, array_like=True):
+    snapshot: bytes
+    channels: tuple[ChannelReport, ...]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def encode_report(report: RunReport) -> bytes:
+    """The report as bytes."""
+    written = storable((report.channels, report.problems, report.notes))
+    return msgspec.msgpack.encode(_Encoded(encode(report.snapshot), *written))
+
+
+def decode_report(data: bytes) -> RunReport:
+    """The report that ``encode_report`` made these bytes of; raises one of ``store.codec.DECODE_ERRORS`` on damage."""
+    read = msgspec.msgpack.decode(data, type=_Encoded)
+    return RunReport(decode(RunSnapshot, read.snapshot), read.channels, read.problems, read.notes)
+
+
+def setup_key(setup: CheckSetup) -> str:
+    """What all runs of a check share, as a hash. The moment of the check counts: silence is judged as of it."""
+    detectors = catalogue()
+    rules = [(rule.name, rule.summary, rule.hint, fingerprint(rule, detectors)) for rule in setup.rules]
+    tick = (setup.tick.live, setup.tick.state.value)
+    return _hash(__version__, rules, sorted(setup.overrides.items()), setup.settings.model_dump_json(), tick)
+
+
+def run_key(shared: str, run: FoundRun | RemoteFolder) -> str:
+    """The key of one run's result: of what is shared, and of the sizes and times of its files."""
+    if isinstance(run, RemoteFolder):
+        return _hash(shared, run.root, [(file.path, file.size, file.mark) for file in run.files])
+    files = [_state(file) for channel in run.channels for file in _files(channel.path)]
+    return _hash(shared, str(run.root), run.name, run.problems, [(c.name, c.segment) for c in run.channels], files)
+
+
+def _hash(*parts: object) -> str:
+    return hashlib.blake2b(repr(parts).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    for folder, folders, files in os.walk(path):
+        folders.sort()
+        yield from (Path(folder, name) for name in sorted(files))
+
+
+def _state(file: Path) -> tuple[str, int, int]:
+    try:
+        status = file.stat()
+    except OSError:
+        return str(file), -1, -1
+    return str(file), status.st_size, status.st_mtime_ns
+
 
 Checked: TypeAlias = FoundRun | RemoteFolder
 

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from grpo_watch.children.child import bound_memory, follow_parent
-from grpo_watch.children.isolation import isolate
+from grpo_watch.children.child import bound_memory, follow_parent, isolate
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[T], bytes]

@@ -7,17 +7,18 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from grpo_watch.children.child import ChildLostError, in_child
-from grpo_watch.cli.digest_text import as_text
 from grpo_watch.config.rate import bytes_per_second
 from grpo_watch.detectors.shared.checkpoint_history import WHOLE_FILE, masks
 from grpo_watch.engine.records import Scalar, TensorDigest
 from grpo_watch.errors import SourceError, TensorFileError, UsageError
+from grpo_watch.safe_text import visible
 from grpo_watch.sources.checkpoints.base_model import NAMES, BesideBase, beside_base
 from grpo_watch.sources.checkpoints.digest_cache import DigestCache
 from grpo_watch.sources.checkpoints.weight_files import names_in
@@ -29,6 +30,68 @@ from grpo_watch.sources.checkpoints.weights import (
     digest_weight_file,
 )
 from grpo_watch.sources.files.throttle import Throttle
+
+SHOWN = 40
+"""Names listed per kind of change, and problems."""
+
+
+def as_text(answer: dict[str, Any], tensors: Mapping[str, TensorDigest], *, color: bool) -> str:
+    """The digest of one checkpoint (``tensors``), or what differs between two."""
+    from rich.console import Console  # noqa: PLC0415  rich is not needed for JSON
+
+    file = StringIO()
+    console = Console(file=file, force_terminal=color, no_color=not color, width=10_000, highlight=False)
+    if "checksums" in answer:
+        for name, one in sorted(tensors.items()):
+            shape = "×".join(map(str, one.shape)) or "scalar"
+            zero = "  all zero" if one.zero else ""
+            file.write(f"{one.checksum}  {one.dtype} {shape}  {visible(name)}{zero}\n")  # rich takes 0.5 ms a line
+        console.print(f"{answer['tensors']} tensors", markup=False)
+        if "base" in answer:
+            console.print(_beside_base(answer["base"]), markup=False)
+    else:
+        _compare(answer, console)
+    apart = answer.get("ranks_apart", [])
+    _capped(console, "red", [f"apart    {name}: ranks that must agree hold different bytes" for name in apart])
+    _capped(console, "yellow", [f"note: {remark}" for remark in answer.get("remarks", [])])
+    _capped(console, "red", [f"problem: {problem['file']}: {problem['message']}" for problem in answer["problems"]])
+    return file.getvalue()
+
+
+def _capped(console: Any, style: str, lines: list[str]) -> None:
+    """The first of many lines; a model saved ungathered has a problem per tensor."""
+    for line in lines[:SHOWN]:
+        console.print(visible(line), style=style, markup=False)
+    if len(lines) > SHOWN:
+        console.print(f"… and {len(lines) - SHOWN} more (--format json lists all)", style=style, markup=False)
+
+
+def _beside_base(base: Mapping[str, Any]) -> str:
+    where = f"base model {visible(base['path'])}"
+    if not base["changed"]:
+        return f"{where}: all {base['tensors']} tensors are byte-identical: still the base model"
+    return f"{where}: {base['changed']} of {base['tensors']} tensors changed"
+
+
+def _compare(answer: dict[str, Any], console: Any) -> None:
+    for kind, style in (("changed", "green"), ("added", "cyan"), ("removed", "yellow")):
+        for name in answer[kind][:SHOWN]:
+            console.print(f"{kind:8} {visible(name)}", style=style, markup=False)
+        if len(answer[kind]) > SHOWN:
+            console.print(f"{kind:8} … and {len(answer[kind]) - SHOWN} more (--format json lists all)", style=style)
+    names = {"moments": "the optimizer's moments", "masters": "the optimizer's float32 copies of the weights"}
+    for kind, state in answer.get("optimizer", {}).items():
+        console.print(f"{names[kind]}: {state}", markup=False)
+    changed, unchanged, whole = len(answer["changed"]), answer["unchanged"], answer.get("whole_files", 0)
+    what = "files" if whole and whole == changed + unchanged else "tensors"
+    verdict = f"{changed} of {changed + unchanged} {what} changed"
+    if not changed and unchanged and not answer["problems"]:
+        verdict = f"all {unchanged} {what} are byte-identical"
+    elif what == "files":
+        verdict += " (compared as whole files: proves nothing about the weights)"
+    verdict += f"; {len(answer['added'])} added, {len(answer['removed'])} removed"
+    console.print(verdict, style="bold", markup=False)
+
 
 SAME, DIFFERENT, UNREADABLE = 0, 1, 3
 """Exit codes of the interface."""

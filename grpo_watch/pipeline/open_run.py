@@ -17,10 +17,10 @@ from grpo_watch.sources.base import Source, SourceStats
 from grpo_watch.sources.checkpoints.probe_source import ProbeSource
 from grpo_watch.sources.checkpoints.source import CheckpointSource
 from grpo_watch.sources.checkpoints.weights import UNHURRIED, ReadLimits
+from grpo_watch.sources.completions.completion_table import WandbTablesSource
 from grpo_watch.sources.completions.dump_folder_source import CompletionDumpsSource
 from grpo_watch.sources.completions.jsonl_source import CompletionsJsonlSource
 from grpo_watch.sources.completions.parquet import CompletionsParquetSource
-from grpo_watch.sources.completions.wandb_tables import WandbTablesSource
 from grpo_watch.sources.console.notebook import NotebookSource
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.deferred import Submit
@@ -34,7 +34,7 @@ from grpo_watch.sources.rows.jsonl_pieces import JsonlPiecesSource
 from grpo_watch.sources.rows.trainer_state import TrainerStateSource
 from grpo_watch.sources.settings.run_config import RunConfigSource, from_user
 from grpo_watch.sources.tables.html_table import table_source
-from grpo_watch.sources.trackers.console_tables import ConsoleTables
+from grpo_watch.sources.trackers.logged_tables import ConsoleTables
 from grpo_watch.sources.trackers.tfevents import TfeventsSource
 from grpo_watch.sources.trackers.trackio import TrackioSource
 from grpo_watch.sources.trackers.wandb_offline import WandbOfflineSource

@@ -1,16 +1,117 @@
-"""Takes checksums and appends them as a line; an error is returned, never raised into the training loop."""
+"""Takes the checksums of a model's parameters and writes them down."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
+from grpo_watch.probe.checksum import Hasher
+from grpo_watch.probe.job import torch_of_job
 from grpo_watch.probe.journal import Folder, Journal
-from grpo_watch.probe.merged import MOST
-from grpo_watch.probe.pieces import ParameterPiece
-from grpo_watch.probe.reading import checksums
+from grpo_watch.probe.merged import MOST, entries, value
+from grpo_watch.probe.pieces import ParameterPiece, pieces
+
+Checksums: TypeAlias = dict[str, tuple[str, list[int], str, int, int]]
+OUT_OF_MEMORY = "OutOfMemoryError"
+"""Torch's, which was ``torch.cuda``'s before 2.5: no fault of the tensor."""
+
+
+def checksums(
+    model: Any,
+    rank: int,
+    ranks: int,
+    wanted: Callable[[ParameterPiece], bool],
+    *,
+    alike: bool | None = None,
+    most: int = MOST,
+) -> tuple[Checksums, str]:
+    """Data type, shape of the whole, checksum as 16 hex digits, copy and parts (see ``ParameterPiece``) by name.
+
+    The checksum of a shard without elements is empty. Tensors without elements are left out. Second: which are left
+    out because their values can't be read, and why.
+
+    Args:
+        model: a torch module.
+        rank: of this process.
+        ranks: processes that train together.
+        wanted: whether to read a piece.
+        alike: whether plain parameters are the same on all processes (see ``pieces``).
+        most: so many checksums at most, about; where there are more tensors some are put together (``merged``).
+
+    Raises:
+        RuntimeError: this process has not imported torch, or none of the tensors can be read.
+    """
+    torch = torch_of_job()
+    found = [piece for piece in pieces(model, rank, ranks, alike=alike) if wanted(piece)]
+    present = [piece for piece in found if not piece.unread and (piece.tensor.numel() or piece.parts > 1)]
+    with torch.no_grad():
+        held, sums, broken = _sums(present, torch)
+        values = _to_host(sums, torch)
+    away = [(piece.name, piece.unread) for piece in found if piece.unread] + broken
+    unread = f"{len(away)} of {len(found)} tensors, first {away[0][0]}: {away[0][1]}"[:300] if away else ""
+    if broken and not held:
+        raise RuntimeError(f"no tensor can be read: {unread}")
+    return _combined(held, values, most), unread
+
+
+def _combined(held: Sequence[ParameterPiece], values: Sequence[int], most: int) -> Checksums:
+    taken: Checksums = {}
+    for entry in entries(held, most):
+        one, total = held[entry.members[0]], value(entry, held, values)
+        hexadecimal = "" if total is None else f"{total:016x}"
+        taken[entry.name] = (entry.dtype, list(entry.shape), hexadecimal, one.copy, one.parts)
+    return taken
+
+
+def _sums(
+    present: Sequence[ParameterPiece], torch: Any
+) -> tuple[list[ParameterPiece], list[Any], list[tuple[str, str]]]:
+    """The pieces that can be read with their sums on the device, and the names of the others with the reason."""
+    hashers: dict[Any, Hasher] = {}
+    tried = [(piece, _sum_or_why(piece, hashers, torch)) for piece in present]
+    held = [(piece, one) for piece, one in tried if not isinstance(one, str)]
+    broken = [(piece.name, one) for piece, one in tried if isinstance(one, str)]
+    return [piece for piece, _ in held], [one for _, one in held], broken
+
+
+def _sum_or_why(piece: ParameterPiece, hashers: dict[Any, Hasher], torch: Any) -> Any:
+    """The sum, or why there is none: a layout or a type of which torch gives no bytes."""
+    try:
+        return _sum(piece, hashers, torch)
+    except Exception as error:
+        if type(error).__name__ == OUT_OF_MEMORY:
+            raise
+        return f"{type(error).__name__}: {error}"
+
+
+def _sum(piece: ParameterPiece, hashers: dict[Any, Hasher], torch: Any) -> Any:
+    device = piece.tensor.device
+    if device.type == "meta":
+        raise RuntimeError("it has no values (device meta)")
+    if piece.tensor.is_quantized or piece.tensor.layout is not torch.strided:  # seen as bytes it ends the process
+        raise RuntimeError(f"torch exposes no bytes of {piece.tensor.dtype}, {piece.tensor.layout}")
+    if hasattr(piece.tensor, "__tensor_flatten__"):  # its own bytes are nothing: the values are in other tensors
+        raise RuntimeError(f"a tensor of the class {type(piece.tensor).__name__} is not understood")
+    if device not in hashers:
+        hashers[device] = Hasher(torch, device)
+    if piece.cut is not None:
+        return hashers[device].rows(piece.tensor, piece.cut)
+    return hashers[device].flat(piece.tensor, piece.offset)
+
+
+def _to_host(sums: Sequence[Any], torch: Any) -> list[int]:
+    """One copy per device."""
+    found: dict[int, int] = {}
+    by_device: dict[Any, list[int]] = {}
+    for index, one in enumerate(sums):
+        by_device.setdefault(one.device, []).append(index)
+    for indices in by_device.values():
+        copied = torch.stack([sums[index] for index in indices]).tolist()
+        found.update(zip(indices, copied, strict=True))
+    return [found[index] for index in range(len(sums))]
+
 
 FILE_MB = 256
 """Megabytes of a process's file from which lines hold few checksums: ten thousand lines of a model of 7 billion."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.children import isolation
+from grpo_watch.children import child
 from grpo_watch.children.pool import attach
 
 
@@ -28,7 +28,7 @@ def _limits() -> tuple[int, int]:
 
 
 def _isolate() -> bool:
-    return isolation.isolate()
+    return child.isolate()
 
 
 def test_a_process_that_parses_reaches_no_server_of_this_machine(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_process_that_parses_dumps_no_core_and_holds_few_descriptors() -> None
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), attach) as pool:
         core, files = pool.submit(_limits).result()
     assert core == 0
-    assert files <= isolation.FILES
+    assert files <= child.FILES
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_one_that_has_capabilities_keeps_them(
             raise PermissionError
 
     monkeypatch.setattr(os, "unshare", unshare, raising=False)
-    monkeypatch.setattr(isolation, "_is_capable", lambda: capable)
+    monkeypatch.setattr(child, "_is_capable", lambda: capable)
     monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
-    assert isolation.isolate() is left
+    assert child.isolate() is left
     assert ways == asked

@@ -13,8 +13,7 @@ import xxhash
 from rich.console import Console
 from safetensors import numpy as library
 
-from grpo_watch.cli.digest import digest_command, parse_rate
-from grpo_watch.cli.digest_text import as_text
+from grpo_watch.cli.digest import as_text, digest_command, parse_rate
 from grpo_watch.engine.records import TensorDigest
 from grpo_watch.errors import UsageError
 from tests.support import torch_file as torch

@@ -17,7 +17,7 @@ from grpo_watch.callback import VllmProbe, probe
 from grpo_watch.engine.records import CheckpointDigest, CheckpointKind
 from grpo_watch.probe.checksum import RADIX, Hasher
 from grpo_watch.probe.pieces import pieces
-from grpo_watch.probe.reading import checksums
+from grpo_watch.probe.writing import checksums
 from grpo_watch.sources.checkpoints.probe_source import ProbeSource
 
 pytestmark = pytest.mark.frameworks

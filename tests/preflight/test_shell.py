@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.preflight.inputs.arithmetic_expression import shell_sum
 from grpo_watch.preflight.inputs.shell import Script
-from grpo_watch.preflight.inputs.shell_expand import Argument
+from grpo_watch.preflight.inputs.shell_expand import Argument, shell_sum
 
 BASH = shutil.which("bash")
 

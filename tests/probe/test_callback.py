@@ -17,7 +17,7 @@ from grpo_watch import callback
 from grpo_watch.callback import GrpoWatchCallback, probe
 from grpo_watch.detectors.rollouts import rollout_weights
 from grpo_watch.probe import checksum, engine, job, journal
-from grpo_watch.sources.checkpoints import probe_lines
+from grpo_watch.sources.checkpoints import probe_file
 from grpo_watch.sources.checkpoints.probe_source import FILE
 
 Lines = list[dict[str, Any]]
@@ -71,7 +71,7 @@ def test_both_sides_agree_on_the_format() -> None:
         checksum.MODULUS,
         checksum.WORD,
     )
-    assert probe_lines.SCHEMA == journal.SCHEMA
+    assert probe_file.SCHEMA == journal.SCHEMA
     assert FILE.fullmatch(journal.FILE.format(rank=12))
     assert FILE.fullmatch(journal.ENGINE_FILE.format(engine=""))
     assert FILE.fullmatch(engine._file("../1-node.example.org-77"))

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from grpo_watch.probe.pieces import pieces
-from grpo_watch.probe.replicas import replicated
+from grpo_watch.probe.pieces import pieces, replicated
 
 
 class Tensor:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.errors import FilePlace, RuleError
-from grpo_watch.rules.series_notation import MAX_SAMPLES, MISSING, parse_series
+from grpo_watch.rules.example_blocks import MAX_SAMPLES, MISSING, parse_series
 
 
 @pytest.mark.parametrize(

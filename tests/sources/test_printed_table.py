@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpo_watch.engine.records import Stream
-from grpo_watch.sources.completions.printed_table import PrintedTables
+from grpo_watch.sources.completions.completion_table import PrintedTables
 
 PANEL = """\
 ╭──────── Step 3 ────────╮

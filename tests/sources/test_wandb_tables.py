@@ -9,7 +9,7 @@ import pytest
 
 from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.records import CompletionSummary, Stream
-from grpo_watch.sources.completions.wandb_tables import WandbTablesSource, holds_tables
+from grpo_watch.sources.completions.completion_table import WandbTablesSource, holds_tables
 from grpo_watch.sources.discovery.discover import discover
 
 TABLES = "wandb/run-20260101_000000-abcd1234/files/media/table"

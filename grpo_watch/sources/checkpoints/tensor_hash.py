@@ -15,8 +15,7 @@ import xxhash
 from grpo_watch.engine.records import TensorDigest
 from grpo_watch.errors import ChangedWhileReadError, TensorFileError
 from grpo_watch.sources.checkpoints.extents import Extent, human
-from grpo_watch.sources.checkpoints.file_reader import CHUNK, WIDTHS, FileReader, MappedReader, Progress
-from grpo_watch.sources.checkpoints.page_cache import is_uncached
+from grpo_watch.sources.checkpoints.file_reader import CHUNK, WIDTHS, FileReader, MappedReader, Progress, is_uncached
 from grpo_watch.sources.checkpoints.tensor_layout import read_layout
 
 BATCH = 1 << 25

@@ -1,13 +1,14 @@
-"""Turns the nodes of a torch pickle into its tensors: name, type, shape, strides and place in a storage."""
+"""Turns the pickle of a torch file into the tensors that it names, without unpickling: opcodes are read as data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from grpo_watch.errors import NotUnderstoodError, TensorFileError
-from grpo_watch.sources.checkpoints import torch_names as known
 from grpo_watch.sources.checkpoints.extents import BITS, naturals
 from grpo_watch.sources.checkpoints.pickle_opcodes import (
     Node,
@@ -18,6 +19,82 @@ from grpo_watch.sources.checkpoints.pickle_opcodes import (
     PickledSequence,
     read_pickle,
 )
+
+DTYPES: Mapping[str, str] = MappingProxyType(
+    {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32"}
+    | {"int16": "I16", "int8": "I8", "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64", "bool": "BOOL"}
+    | {"complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
+    | {"float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ"}
+)
+"""torch's data types, called as safetensors calls them: the same weights then compare equal in both formats."""
+
+STORAGES: Mapping[str, str] = MappingProxyType(
+    {"DoubleStorage": "F64", "FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16"}
+    | {"LongStorage": "I64", "IntStorage": "I32", "ShortStorage": "I16", "CharStorage": "I8", "ByteStorage": "U8"}
+    | {"BoolStorage": "BOOL", "ComplexFloatStorage": "C64"}
+)
+"""Typed storages by class name; ``UntypedStorage`` counts bytes."""
+
+UNTYPED = "torch.storage.UntypedStorage"
+REBUILD, REBUILD_OLD, REBUILD_TYPED = (f"torch._utils._rebuild_tensor{end}" for end in ("_v2", "", "_v3"))
+PARAMETERS = frozenset({"torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state"})
+OF_TYPE = "torch._tensor._rebuild_from_type_v2"
+WRAPPER = "torch._utils._rebuild_wrapper_subclass"
+WRAPPERS = PARAMETERS | {OF_TYPE, WRAPPER}
+"""What surrounds a tensor: where it is not understood, neither is what it holds."""
+ORDERED = "collections.OrderedDict"
+SIZE = "torch.Size"
+
+_INERT = frozenset(
+    {ORDERED, "collections.defaultdict", "_codecs.encode", SIZE, "torch.device", "torch.serialization._get_layout"}
+    | {f"{module}.{kind}" for module in ("builtins", "__builtin__") for kind in ("set", "frozenset", "dict", "list")}
+    | {f"{module}.{kind}" for module in ("builtins", "__builtin__") for kind in ("bytearray", "complex", "slice")}
+    | {"deepspeed.runtime.zero.config.ZeroStageEnum", "deepspeed.utils.tensor_fragment.fragment_address"}
+    | {f"deepspeed.runtime.fp16.loss_scaler.{kind}LossScaler" for kind in ("", "Dynamic")}
+    | {f"torch.storage.{kind}Storage" for kind in ("Untyped", "Typed", "_Legacy")}
+)
+"""Containers and settings around tensors; none is constructed."""
+_SHARDED = re.compile(
+    r"torch\.distributed\.(?:tensor|_tensor)(?:\.api|\._api|\._dtensor_spec|\.placement_types)?\."
+    r"(?:DTensor|DTensorSpec|TensorMeta|ShardOrderEntry|Shard|_StridedShard|Replicate|Partial|_Partial)"
+    r"|torch\.distributed\.device_mesh\.DeviceMesh|torch\.distributed\._mesh_layout\.(?:_MeshLayout|_FlatLayout)"
+)
+"""What a DTensor says of its mesh and placement (torch 2.2 to 2.13; verl's and FSDP2's shards)."""
+
+
+_RUNS = frozenset(
+    {"os", "posix", "nt", "subprocess", "sys", "pty", "runpy", "importlib", "ctypes", "socket", "shutil", "webbrowser"}
+    | {"commands", "popen2", "code", "codeop", "pdb", "bdb", "timeit", "cProfile", "profile", "pip", "marshal"}
+)
+"""Modules whose functions run commands or code or change files; none has a place in a checkpoint."""
+_REACHED = frozenset({"os", "posix", "nt", "subprocess", "sys", "pty", "runpy", "importlib", "ctypes", "shutil"})
+"""Those of them that other modules hold as attributes: from protocol 4 on ``torch.serialization`` and ``os.system``
+together name ``os.system``."""
+_RUNS_ITSELF = frozenset({"eval", "exec", "execfile", "compile", "open", "__import__", "breakpoint", "input"})
+"""The same of Python's built-in functions."""
+
+
+def is_refused(path: str) -> bool:
+    """Whether a name is that of something which runs commands or code: the file is malicious, however whole it is."""
+    *modules, last = path.split(".")
+    if modules and modules[-1] in {"builtins", "__builtin__", "__builtins__"}:
+        return last in _RUNS_ITSELF
+    return (modules or [last])[0] in _RUNS or not _REACHED.isdisjoint(modules)
+
+
+def may_occur(path: str) -> bool:
+    """Whether a name is one of those that torch's own pickles of tensors hold."""
+    known = {REBUILD, REBUILD_OLD, REBUILD_TYPED, OF_TYPE, WRAPPER} | PARAMETERS | _INERT
+    if path in known or _SHARDED.fullmatch(path) is not None:
+        return True
+    module, _, last = path.rpartition(".")
+    return module == "torch" and (last in DTYPES or last in STORAGES)
+
+
+def is_sharded_tensor(path: str) -> bool:
+    """Whether a name is that of DTensor."""
+    return path.endswith(".DTensor") and may_occur(path)
+
 
 MAX_NAME = 500
 """Characters of a tensor's name, the path of keys that leads to it."""
@@ -76,7 +153,7 @@ def read_tensors(raw: bytes, name: str, storages: int, held: int) -> tuple[list[
     found: dict[str, StoredTensor] = {}
     beside: dict[str, None] = {}
     try:
-        for path, tensor in _walk(read_pickle(raw, name, known.is_refused, storages, held), name, beside):
+        for path, tensor in _walk(read_pickle(raw, name, is_refused, storages, held), name, beside):
             if path in found:
                 raise TensorFileError(f"{name}: the pickle names a tensor twice, {path[:80]!r}")
             found[path] = replace(tensor, name=path)
@@ -100,7 +177,7 @@ def _walk(root: Node, file: str, beside: dict[str, None]) -> Iterator[tuple[str,
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if isinstance(node, PickledCall) and (node.function in known.WRAPPERS or not known.may_occur(node.function)):
+        if isinstance(node, PickledCall) and (node.function in WRAPPERS or not may_occur(node.function)):
             if _holds_storage(node, without):
                 shown = _printable(node.function)
                 raise NotUnderstoodError(f"{file}: not read: {shown} holds tensors and is not understood")
@@ -135,7 +212,7 @@ def _children(
 ) -> Iterator[tuple[tuple[Node, ...], Node]]:
     """What a container holds, and the key that leads to each: none for the pairs that an OrderedDict is made of."""
     if isinstance(node, PickledCall):
-        yield from (((), argument) for argument in node.arguments if node.function == known.ORDERED)
+        yield from (((), argument) for argument in node.arguments if node.function == ORDERED)
     if isinstance(node, (PickledCall, PickledPairs)):
         yield from (((key,), inner) for key, inner in node.items)
     else:
@@ -153,23 +230,23 @@ def _joined(path: str, key: Node) -> str:
 def _tensor(call: PickledCall, file: str) -> StoredTensor | None:
     """The tensor that a call rebuilds; None where it rebuilds something else."""
     function, arguments = call.function, call.arguments
-    if function in known.PARAMETERS:
+    if function in PARAMETERS:
         inner = arguments[0] if arguments else None
         return _tensor(inner, file) if isinstance(inner, PickledCall) else None
-    if function == known.OF_TYPE and len(arguments) > 3:  # noqa: PLR2004  function, type, arguments, state
+    if function == OF_TYPE and len(arguments) > 3:  # noqa: PLR2004  function, type, arguments, state
         return _of_type(call, file)
-    if function not in {known.REBUILD, known.REBUILD_OLD, known.REBUILD_TYPED}:
+    if function not in {REBUILD, REBUILD_OLD, REBUILD_TYPED}:
         return None
     if len(arguments) < 4 or not isinstance(arguments[0], PersistentId):  # noqa: PLR2004  storage, offset, size, strides
         raise TensorFileError(f"{file}: a tensor of its pickle is not understood")
-    typed = arguments[6] if function == known.REBUILD_TYPED and len(arguments) > 6 else None  # noqa: PLR2004
+    typed = arguments[6] if function == REBUILD_TYPED and len(arguments) > 6 else None  # noqa: PLR2004
     return _placed(arguments[0], arguments[1:4], typed, file)
 
 
 def _placed(storage: PersistentId, place: tuple[Node, ...], typed: Node, file: str) -> StoredTensor:
     kind, key, count = _storage(storage, file)
     offset, shape, strides = place[0], _shape(place[1]), _shape(place[2])
-    dtype = known.DTYPES.get(typed.path.rpartition(".")[2]) if isinstance(typed, PickledName) else kind
+    dtype = DTYPES.get(typed.path.rpartition(".")[2]) if isinstance(typed, PickledName) else kind
     known_place = naturals((offset,)) and naturals(shape) and naturals(strides) and len(shape) == len(strides)
     if dtype is None and isinstance(typed, PickledName):
         raise NotUnderstoodError(f"{file}: not read: tensors of the type {_printable(typed.path)} are not understood")
@@ -190,15 +267,15 @@ def _storage(storage: PersistentId, file: str) -> tuple[str | None, str, int]:
         _, kind, key, _, count = what[:5]
         short = kind.path.rpartition(".")[2]
         if isinstance(key, str) and naturals((count,)):
-            if short not in known.STORAGES and kind.path != known.UNTYPED:
+            if short not in STORAGES and kind.path != UNTYPED:
                 raise NotUnderstoodError(f"{file}: not read: {_printable(kind.path)} is not understood")
-            return known.STORAGES.get(short), key, int(count)
+            return STORAGES.get(short), key, int(count)
     raise TensorFileError(f"{file}: a storage of its pickle is not understood")
 
 
 def _shape(node: Node) -> tuple[Any, ...]:
     """A tuple of sizes, bare or as ``torch.Size``."""
-    if isinstance(node, PickledCall) and node.function == known.SIZE and len(node.arguments) == 1:
+    if isinstance(node, PickledCall) and node.function == SIZE and len(node.arguments) == 1:
         node = node.arguments[0]
     if isinstance(node, PickledSequence):
         node = tuple(node.items)
@@ -210,11 +287,11 @@ def _of_type(call: PickledCall, file: str) -> StoredTensor | None:
     function, kind, arguments, state = call.arguments[:4]
     if not isinstance(function, PickledName) or not isinstance(kind, PickledName) or not isinstance(arguments, tuple):
         raise TensorFileError(f"{file}: a tensor of its pickle is not understood")
-    if function.path != known.WRAPPER:
+    if function.path != WRAPPER:
         return _tensor(PickledCall(function.path, arguments), file)
     fields = _fields(state)
     local = fields.get("_local_tensor")
-    tensor = _tensor(local, file) if isinstance(local, PickledCall) and known.is_sharded_tensor(kind.path) else None
+    tensor = _tensor(local, file) if isinstance(local, PickledCall) and is_sharded_tensor(kind.path) else None
     if tensor is None:
         raise NotUnderstoodError(f"{file}: not read: tensors of the class {_printable(kind.path)} are not understood")
     return replace(tensor, replicated=_replicated(fields.get("_spec")))

@@ -1,13 +1,144 @@
-"""Turns a file of ``torch.save`` into the places of its tensors, without unpickling: zip members and pickle opcodes."""
+"""Finds the members and tensors of a torch file, which is an uncompressed zip archive; nothing is unpickled."""
 
 from __future__ import annotations
 
 import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from grpo_watch.errors import NotUnderstoodError, TensorFileError
 from grpo_watch.sources.checkpoints.extents import BITS, Extent, human
 from grpo_watch.sources.checkpoints.torch_pickle import StoredTensor, read_tensors
-from grpo_watch.sources.checkpoints.zip_members import Member, list_members
+
+MAX_MEMBERS = 250_000
+"""Each costs a reading of its own header; a mixture of 61 layers with 320 experts each has 59,400 storages."""
+MAX_DIRECTORY = 200 * MAX_MEMBERS
+"""Bytes of a central directory; torch's entries have about 100."""
+_TAIL = 22 + 65_535 + 20
+"""The end record, the longest comment after it, and the locator before it (APPNOTE 4.3.15, 4.3.16)."""
+_END, _LOCATOR, _END64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sLQL"), struct.Struct("<4sQ2H2L4Q")
+_ENTRY, _LOCAL = struct.Struct("<4s6H3L5H2L"), struct.Struct("<4s5H3L2H")
+_FULL = 0xFFFF_FFFF
+_ENCRYPTED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One stored file of an archive; ``start`` and ``end`` are byte offsets of its content in the archive."""
+
+    name: str
+    start: int
+    end: int
+
+
+def list_members(descriptor: int, name: str) -> Mapping[str, Member]:
+    """The members of an open archive by name.
+
+    torch stores its members without compression, so a compressed one (a zip bomb among them) is refused, not inflated.
+
+    Raises:
+        TensorFileError: cut off, damaged or refused.
+        OSError: the file can't be read.
+    """
+    size = os.fstat(descriptor).st_size
+    count, start, length = _directory(descriptor, name, size)
+    if length > MAX_DIRECTORY:
+        raise TensorFileError(f"{name}: refused: a zip directory of {human(length)} (at most {human(MAX_DIRECTORY)})")
+    if count > MAX_MEMBERS and length >= MAX_MEMBERS * _ENTRY.size:
+        raise TensorFileError(f"{name}: refused: a zip archive of more than {MAX_MEMBERS:,} members")
+    raw = os.pread(descriptor, length, start)
+    members: dict[str, Member] = {}
+    at = 0
+    try:
+        for _ in range(count):
+            member, at = _entry(descriptor, name, raw, at, start)
+            if member.name in members:
+                raise TensorFileError(f"{name}: refused: {member.name[:80]!r} is twice in the zip directory")
+            members[member.name] = member
+    except (struct.error, IndexError):
+        raise TensorFileError(f"{name}: the zip directory is damaged") from None
+    _check_apart(name, members)
+    return members
+
+
+def _directory(descriptor: int, name: str, size: int) -> tuple[int, int, int]:
+    """Number of entries, offset and length of the central directory."""
+    base = max(0, size - _TAIL)
+    tail = os.pread(descriptor, size - base, base)
+    at = tail.rfind(b"PK\5\6")
+    if at < 0 or at + _END.size > len(tail):
+        raise TensorFileError(f"{name}: truncated: a zip archive without its directory at the end")
+    _, disk, _, _, count, length, start, _ = _END.unpack_from(tail, at)
+    if at >= _LOCATOR.size and tail[at - _LOCATOR.size : at - _LOCATOR.size + 4] == b"PK\6\7":
+        _, _, where, _ = _LOCATOR.unpack_from(tail, at - _LOCATOR.size)
+        record = os.pread(descriptor, _END64.size, where) if where < size else b""
+        if len(record) < _END64.size or record[:4] != b"PK\6\6":
+            raise TensorFileError(f"{name}: the zip directory is damaged")
+        *_, count, length, start = _END64.unpack(record)
+    if disk not in {0, 0xFFFF} or start + length > base + at:
+        raise TensorFileError(f"{name}: the zip directory lies outside the file")
+    return count, start, length
+
+
+def _entry(descriptor: int, name: str, raw: bytes, at: int, directory: int) -> tuple[Member, int]:
+    """One member of the directory, checked against its own header, and where the next entry begins."""
+    signature, *rest = _ENTRY.unpack_from(raw, at)
+    flags, method, packed, size = rest[2], rest[3], rest[7], rest[8]
+    name_length, extra_length, comment_length, header = rest[9], rest[10], rest[11], rest[15]
+    extra_at = at + _ENTRY.size + name_length
+    text = raw[at + _ENTRY.size : extra_at]
+    size, packed, header = _wide(raw[extra_at : extra_at + extra_length], size, packed, header)
+    shown = text.decode("utf-8", "replace")
+    if signature != b"PK\1\2" or len(text) < name_length:
+        raise IndexError
+    _check_kind(name, shown, method, flags, (packed, size))
+    local = os.pread(descriptor, _LOCAL.size, header) if header < directory else b""
+    if len(local) < _LOCAL.size or local[:4] != b"PK\3\4":
+        raise TensorFileError(f"{name}: refused: {shown[:80]!r} lies outside the archive")
+    *_, own_name, own_extra = _LOCAL.unpack(local)
+    start = header + _LOCAL.size + own_name + own_extra
+    if start + size > directory:
+        raise TensorFileError(f"{name}: refused: {shown[:80]!r} reaches out of the archive ({human(size)})")
+    return Member(shown, start, start + size), extra_at + extra_length + comment_length
+
+
+def _check_kind(name: str, member: str, method: int, flags: int, sizes: tuple[int, int]) -> None:
+    if member.startswith("/") or "\\" in member or "\0" in member or ".." in member.split("/"):
+        raise TensorFileError(f"{name}: refused: a member is called {member[:80]!r}, a path out of the archive")
+    packed, size = sizes
+    if flags & _ENCRYPTED:
+        raise TensorFileError(f"{name}: refused: {member[:80]!r} is encrypted")
+    if method or packed != size:
+        ratio = f"{human(size)} out of {human(packed)}"
+        raise TensorFileError(f"{name}: refused: {member[:80]!r} is compressed ({ratio}), which torch never does")
+
+
+def _wide(extra: bytes, *values: int) -> tuple[int, ...]:
+    """The 64-bit values of the extra field 1 in place of those that did not fit into 32 bits (APPNOTE 4.5.3)."""
+    at, wide = 0, b""
+    while at + 4 <= len(extra):
+        kind, length = struct.unpack_from("<2H", extra, at)
+        if kind == 1:
+            wide = extra[at + 4 : at + 4 + length]
+        at += 4 + length
+    found: list[int] = []
+    taken = 0
+    for value in values:
+        if value == _FULL:
+            value = struct.unpack_from("<Q", wide, taken)[0]  # noqa: PLW2901
+            taken += 8
+        found.append(value)
+    return tuple(found)
+
+
+def _check_apart(name: str, members: Mapping[str, Member]) -> None:
+    behind = 0
+    for member in sorted(members.values(), key=lambda one: (one.start, one.end)):
+        if member.start < behind:
+            raise TensorFileError(f"{name}: refused: {member.name[:80]!r} overlaps another member")
+        behind = member.end
+
 
 SIGNATURE = b"PK\x03\x04"
 MAX_PICKLE = 64_000_000

@@ -1,11 +1,24 @@
-"""Turns one decoded object of a completions dump (a column table or a single row) into prompts, texts and rewards."""
+"""Completions in tables: logged to wandb, saved as a file, or printed on a console."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
 
+import msgspec
+
+from grpo_watch.engine.records import CompletionSummary, Stream
 from grpo_watch.frameworks.dump_formats import is_reward, table_columns
+from grpo_watch.sources.base import Skip
+from grpo_watch.sources.completions.completion_folder import CompletionFolder, Reading
+from grpo_watch.sources.completions.dump_result import BadDumpError, DumpResult, read_unchanged
+from grpo_watch.sources.completions.reduced_rows import CollectedRows
+from grpo_watch.sources.completions.summarise import Grouping, digests, summaries, summarise_groups
+from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 ADVANTAGE = "advantage"
 MOST_STEPS = 10**12
@@ -69,3 +82,181 @@ def _first(row: Mapping[str, object], names: Sequence[str]) -> object:
 
 def _columns(row: Mapping[str, object]) -> list[tuple[str, list[object]]]:
     return [(name, column) for name, column in row.items() if isinstance(column, list)]
+
+
+def columns_of(data: bytes) -> dict[str, list[object]]:
+    """The columns of wandb's table file: ``{"columns": [names], "data": [row_numbers]}``, bare NaN allowed.
+
+    Raises:
+        ValueError: it is no such table (or not all of it is written).
+    """
+    try:
+        table = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        table = _with_nan(data)
+    names = table.get("columns") if isinstance(table, dict) else None
+    lines = table.get("data") if isinstance(table, dict) else None
+    if not isinstance(names, list) or not isinstance(lines, list):
+        raise ValueError("no table")  # noqa: TRY004 (content, not a caller's mistake)
+    whole = [line for line in lines if isinstance(line, list) and len(line) == len(names)]
+    return {str(name): [line[index] for line in whole] for index, name in enumerate(names)}
+
+
+def _with_nan(data: bytes) -> object:
+    try:
+        found: object = json.loads(data.decode("utf-8", "replace"))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    return found
+
+
+TITLE = re.compile(rb"\xe2\x94\x80 Step (\d{1,9}) \xe2\x94\x80")
+"""``──── Step 12 ────``, the upper edge of the panel that holds the table."""
+EDGE = "\u2502"
+HEAVY = "\u2503"
+RULES = ("\u250f", "\u2521", "\u251c", "\u2514")
+"""How the lines between cells begin; the last of them closes the table."""
+BOTTOM = "\u2570"
+PROMPT, COMPLETION = "Prompt", "Completion"
+MOST_LINES = 200_000
+LEAST_OF_GROUP = 2
+
+
+class PrintedTables:
+    """Gives a table when its panel ends, with its step. TRL 0.16 to 1.16 (``print_prompt_completions_sample``).
+
+    TRL may print a sample of the batch: rows of one prompt are a group as far as they are shown, and a prompt that is
+    shown once tells nothing. Scores are left out: they are rounded, and those of a part of a group. Texts are wrapped
+    to the width of their column, equal ones alike.
+    """
+
+    def __init__(self) -> None:
+        self._step: int | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._columns: list[str] = []
+        self._rows: list[list[str]] = []
+        self._cells: list[list[str]] = []
+        self._lines = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether a panel is open."""
+        return self._step is not None
+
+    def begins(self, data: bytes) -> bool:
+        """Whether a panel opens in this line; a bar may stand before it."""
+        if (found := TITLE.search(data)) is None:
+            return False
+        self._step = int(found[1])
+        self._begin()
+        return True
+
+    def feed(self, data: bytes, *, examples: KeptTexts = KeptTexts.EXCERPT) -> tuple[int, Grouping] | None:
+        """The step and the groups of the table that this line completes; None else."""
+        line, self._lines = data.decode("utf-8", "replace").strip(), self._lines + 1
+        if self._step is None or self._lines > MOST_LINES or not line.startswith((EDGE, BOTTOM)):
+            self._step = None
+            return None
+        if line.startswith(BOTTOM):
+            step, self._step = self._step, None
+            grouping = self._grouping(examples=examples)
+            return (step, grouping) if grouping is not None else None
+        self._line(line[1:-1].strip())
+        return None
+
+    def _line(self, inner: str) -> None:
+        if inner.startswith(HEAVY):
+            names = [cell.strip() for cell in inner.strip(HEAVY).split(HEAVY)]
+            self._columns = self._columns or names
+        elif inner.startswith(RULES):
+            self._close()
+        elif inner.startswith(EDGE) and len(cells := inner[1:-1].split(EDGE)) == len(self._columns):
+            self._cells.append([cell.strip() for cell in cells])
+
+    def _close(self) -> None:
+        """A rule ends the row above it: each cell is the lines that it was wrapped to."""
+        if self._cells:
+            self._rows.append(["\n".join(lines).strip() for lines in zip(*self._cells, strict=True)])
+        self._cells = []
+
+    def _grouping(self, *, examples: KeptTexts) -> Grouping | None:
+        """The groups of the rows; None for a table of something else, or in which no prompt comes twice."""
+        if self._columns[:2] != [PROMPT, COMPLETION] or not self._rows:
+            return None
+        rows = CollectedRows()
+        rows.extend([row[0] for row in self._rows], [row[1] for row in self._rows])
+        members = [places for places in _by_prompt(self._rows).values() if len(places) >= LEAST_OF_GROUP]
+        if not members:
+            return None
+        prompts, digest = digests(rows)
+        return Grouping(summaries(rows, members, {}, examples=examples), "", digest, prompts, by_prompt=True)
+
+
+def _by_prompt(rows: Sequence[Sequence[str]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for place, row in enumerate(rows):
+        found.setdefault(row[0], []).append(place)
+    return found
+
+
+FILE = re.compile(r"completions_(\d{1,12})_[0-9a-f]{6,64}\.table\.json")
+"""wandb's name of a table that TRL and ms-swift log as ``completions``; the number is wandb's own step."""
+LARGEST = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TableGrouping(Grouping):
+    """The groups of a table with the optimizer step that its own column gives."""
+
+    step: int = 0
+
+
+class WandbTablesSource(CompletionFolder):
+    """Reads the tables by wandb's step, and reports each under the step in its column.
+
+    A second, different table under one step comes from an evaluation.
+    """
+
+    def _step_of(self, name: str) -> int | None:
+        found = FILE.fullmatch(name)
+        return int(found[1]) if found is not None else None
+
+    def _reading(self, path: Path, group_size: int | None) -> Reading:
+        return read_table_file, (path, self._roots, group_size, self._examples)
+
+    def _stream(self, step: int, grouping: Grouping) -> Stream:
+        del grouping
+        return Stream.EVAL if step == self._newest else Stream.TRAIN
+
+    def _emit(self, step: int, grouping: Grouping, size: int, seen: float | None) -> Iterator[CompletionSummary]:
+        own = grouping.step if isinstance(grouping, TableGrouping) else step
+        return super()._emit(own, grouping, size, seen)
+
+
+def holds_tables(folder: Path) -> bool:
+    """Whether a folder holds such a table."""
+    try:
+        return any(FILE.fullmatch(path.name) for path in folder.iterdir())
+    except OSError:
+        return False
+
+
+def read_table_file(path: Path, roots: Sequence[Path], group_size: int | None, examples: KeptTexts) -> DumpResult:
+    """Read one table; a top-level function of plain values, so that a worker process can run it. Never raises."""
+    return read_unchanged(path, roots, lambda file: _read(file, group_size, examples=examples))
+
+
+def _read(file: BinaryIO, group_size: int | None, *, examples: KeptTexts) -> TableGrouping:
+    data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise BadDumpError(f"more than {LARGEST >> 20} MB", Skip.TOO_LONG)
+    try:
+        table = read_table(columns_of(data))
+        if table is None or table.step is None or table.single:
+            raise BadDumpError("no table with the columns step, prompt and completion", Skip.NOT_A_ROW)
+        made = summarise_groups(table.prompts, table.completions, table.rewards, group_size, examples=examples)
+    except (ValueError, RecursionError) as error:
+        raise BadDumpError(str(error) or "nested too deeply") from error
+    return TableGrouping(made.groups, made.reason, made.digest, made.prompts, made.odd, made.by_prompt, table.step)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_watch.frameworks.framework_tables import frameworks
-from grpo_watch.sources.completions.wandb_tables import holds_tables
+from grpo_watch.sources.completions.completion_table import holds_tables
 from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile
 
 if TYPE_CHECKING:

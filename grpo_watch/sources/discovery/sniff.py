@@ -38,7 +38,7 @@ from grpo_watch.sources.own_loops.rows import holds_own_rows
 from grpo_watch.sources.rows.decoded import YAML, holds_rows
 from grpo_watch.sources.rows.document import nests_rows, whole_text
 from grpo_watch.sources.tables.table_kinds import HEADER_NEEDED, TABLES, holds_table
-from grpo_watch.sources.trackers.trackio_database import is_database
+from grpo_watch.sources.trackers.trackio import is_database
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft
 from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.trackers import wandb_log, wandb_record
-from grpo_watch.sources.trackers.trackio_database import run_names
+from grpo_watch.sources.trackers.trackio import run_names
 
 LOOKED_AT = 1 << 20
 """Bytes at the beginning and at the end of a log in which a row of its history is looked for."""

@@ -1,4 +1,4 @@
-"""Turns completion tables that a job logged to wandb or trackio into summaries, each batch once."""
+"""Summarises tables of completions that a tracker logged or a console printed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from grpo_watch.engine.records import CompletionSummary, Scalar, Stream
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, SourceStats
-from grpo_watch.sources.completions.completion_table import read_table
+from grpo_watch.sources.completions.completion_table import PrintedTables, read_table
 from grpo_watch.sources.completions.summarise import Grouping, summarise_groups
 from grpo_watch.sources.excerpt_privacy import KeptTexts
 
@@ -107,3 +107,29 @@ def summarised(columns: Mapping[str, object], group_size: int | None, *, example
     except RecursionError as error:
         raise ValueError(f"the table of step {table.step}: nested too deeply") from error
     return TableSummary(table.step, found)
+
+
+class ConsoleTables:
+    """What a console's parser asks about the lines of printed tables (``sources.tables.text_tables``)."""
+
+    def __init__(self, channel: str, segment: int, state: Mapping[str, Scalar], *, examples: KeptTexts) -> None:
+        self._printed, self._examples = PrintedTables(), examples
+        self._logged = LoggedTables(channel, lambda: None, segment, state, examples=examples)
+
+    @property
+    def open(self) -> bool:
+        """Whether a table is open."""
+        return self._printed.open
+
+    def begins(self, data: bytes) -> bool:
+        """Whether a table opens in this line."""
+        return self._printed.begins(data)
+
+    def feed(self, data: bytes, stats: SourceStats, seen: float | None) -> CompletionSummary | None:
+        """The summary of the table that this line completes."""
+        found = self._printed.feed(data, examples=self._examples)
+        return self._logged.once(*found, stats, seen) if found is not None else None
+
+    def state(self) -> dict[str, Scalar]:
+        """What must be remembered across a restart."""
+        return self._logged.made()

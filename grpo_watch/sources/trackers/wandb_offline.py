@@ -11,7 +11,7 @@ from typing import Any
 from grpo_watch.engine.records import ChannelKind, CompletionSummary, Cursor, EventKind, Item, RunConfig, RunEvent
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.completions.table_file import columns_of
+from grpo_watch.sources.completions.completion_table import columns_of
 from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
 from grpo_watch.sources.files.reading import open_regular

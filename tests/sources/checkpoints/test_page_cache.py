@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from safetensors import numpy as library
 
-from grpo_watch.sources.checkpoints import page_cache
-from grpo_watch.sources.checkpoints.page_cache import STRETCH, PageCache, is_uncached
+from grpo_watch.sources.checkpoints import file_reader
+from grpo_watch.sources.checkpoints.file_reader import STRETCH, PageCache, is_uncached
 from grpo_watch.sources.checkpoints.tensor_hash import digest_file
 
 
@@ -49,7 +49,7 @@ def test_what_was_read_is_dropped_in_stretches(dropped: list[tuple[int, int]]) -
 
 @pytest.mark.parametrize(("cached", "uncached"), [(0, True), (10, True), (16, False), (32, False)])
 def test_most_places_decide(monkeypatch: pytest.MonkeyPatch, cached: int, uncached: bool) -> None:  # noqa: FBT001
-    answers = iter([True] * cached + [False] * (page_cache.PROBES - cached))
+    answers = iter([True] * cached + [False] * (file_reader.PROBES - cached))
 
     def read(_fd: int, _buffers: Any, _place: int, flags: int) -> int:
         assert flags == os.RWF_NOWAIT
