@@ -13,7 +13,7 @@ from grpo_watch.engine.rule import Rule
 from grpo_watch.pipeline.offline import read_run
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.report.check_document import ChannelReport, RunReport
-from grpo_watch.report.flapping import joined
+from grpo_watch.report.view import joined
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import FoundRun
 

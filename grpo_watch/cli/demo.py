@@ -19,7 +19,7 @@ from grpo_watch.config.schema import Settings, split_listen
 from grpo_watch.demo.replayer import replay_healthy, replay_run
 from grpo_watch.engine.records import AlertState
 from grpo_watch.engine.snapshot import AlertView, RunSnapshot
-from grpo_watch.report.evidence_words import evidence_words
+from grpo_watch.report.words import evidence_words
 
 SPEED = 3.0
 """Times faster than the recording of 18 seconds."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from grpo_watch import __version__
 from grpo_watch.engine.records import MetricRow, Stream
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.report.thinned_columns import ThinnedColumns
+from grpo_watch.report.charts import ThinnedColumns
 
 if TYPE_CHECKING:
     from grpo_watch.report.check_document import RunReport

@@ -9,18 +9,17 @@ from contextlib import suppress
 from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import RunSnapshot, caveats
 from grpo_watch.report.blindness import coverage_line, headline
-from grpo_watch.report.shown_findings import shown_findings
+from grpo_watch.report.view import causes, progress, software, views
 from grpo_watch.safe_text import visible
 
 
 def summary(snapshot: RunSnapshot) -> Iterator[str]:
     """Lines about a run once it was read: its step, how much of it is judged, and what fires."""
-    software = " ".join(filter(None, (snapshot.framework, snapshot.version))) or "framework unknown"
-    goal = f" of {snapshot.max_steps}" if snapshot.max_steps else ""
     if not snapshot.rows and not snapshot.findings:
         yield f"watching {snapshot.run}: no row yet"
         return
-    yield f"watching {snapshot.run} ({software}), step {snapshot.step}{goal}: {coverage_line(snapshot)}"
+    trained_by = software(snapshot.framework, snapshot.version)
+    yield f"watching {snapshot.run} ({trained_by}), {progress(snapshot)}: {coverage_line(snapshot)}"
     yield from firing(snapshot)
     for caveat in caveats(snapshot):
         yield f"  {caveat}"
@@ -31,9 +30,9 @@ def summary(snapshot: RunSnapshot) -> Iterator[str]:
 
 def firing(snapshot: RunSnapshot) -> Iterator[str]:
     """A line for each finding that fires and that nothing explains."""
-    for shown in shown_findings(snapshot):
-        found = shown.finding
-        if found.resolved_step is None and found.caused_by is None:
+    for view in views(snapshot):
+        found = view.finding
+        if view.fires:
             yield f"  {found.severity.value}: {found.rule} since step {found.first_step}: {found.summary}"
 
 
@@ -41,11 +40,10 @@ def verdict(snapshot: RunSnapshot, *, lost: bool = False) -> Iterator[str]:
     """Lines about a run when the command exits because all runs have ended or are ``lost``."""
     end = "is not found any more; its last step was" if lost else "ended at step"
     yield f"{headline(snapshot)}: {snapshot.run} {end} {snapshot.step}"
-    for shown in shown_findings(snapshot):
-        found = shown.finding
-        if found.caused_by is None:
-            still = "" if found.resolved_step is None else f", resolved at {found.resolved}"
-            yield f"  {found.severity.value}: {found.rule} since step {found.first_step}{still}: {found.summary}"
+    for view in causes(views(snapshot)):
+        found = view.finding
+        still = "" if found.resolved_step is None else f", resolved at {found.resolved}"
+        yield f"  {found.severity.value}: {found.rule} since step {found.first_step}{still}: {found.summary}"
 
 
 def show(*lines: str) -> None:

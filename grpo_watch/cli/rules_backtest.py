@@ -16,7 +16,7 @@ from grpo_watch.cli.rules_list import table
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.errors import UsageError
 from grpo_watch.pipeline.offline import ReplayedRule
-from grpo_watch.report.finding_json import episode, evidence
+from grpo_watch.report.check_document import episode, evidence
 from grpo_watch.rules.packs import entries_of, load_rules
 
 SCHEMA = "grpo-watch/rules-backtest/1"

@@ -18,6 +18,7 @@ from grpo_watch.engine.records import Tick
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import UsageError
+from grpo_watch.report.view import software
 from grpo_watch.rules.packs import load_rules, packs_folder
 
 SCHEMA = "grpo-watch/rules/1"
@@ -110,7 +111,7 @@ def _as_text(document: Mapping[str, Any]) -> Iterator[str]:
     yield from table(("rule", "severity", "origin", "needs"), [(a, b, d, c) for a, b, c, d in rows])
     for run in document["runs"]:
         yield ""
-        yield f"{run['run']} ({run['framework'] or 'framework unknown'})"
+        yield f"{run['run']} ({software(run['framework'])})"
         yield from table(
             ("  rule", "status", "why"),
             [(f"  {rule['rule']}", rule["status"], rule["reason"] or "") for rule in run["rules"]],

@@ -29,6 +29,7 @@ from grpo_watch.errors import UsageError
 from grpo_watch.mounts import network_type
 from grpo_watch.pipeline.offline import read_run
 from grpo_watch.report.check_document import blind
+from grpo_watch.report.view import software
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.safe_text import strict, visible
 from grpo_watch.sources.base import SourceStats
@@ -211,7 +212,7 @@ def _lines(one: ExaminedRun) -> Iterator[tuple[str, str]]:
     snapshot, found = one.snapshot, one.found
     name = " ".join(part for part in (snapshot.framework, snapshot.version) if part)
     place = visible(found.remote or str(found.root))
-    yield f"{visible(found.name)}  {name or 'unknown framework'}  {place}", "bold"
+    yield f"{visible(found.name)}  {software(name)}  {place}", "bold"
     for channel in found.channels:
         stats = one.stats.get(channel.name)
         if _worth_showing(channel, stats):

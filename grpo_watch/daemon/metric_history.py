@@ -10,7 +10,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from grpo_watch.engine.records import MetricRow
-from grpo_watch.report.thinned_columns import ThinnedColumns
+from grpo_watch.report.charts import ThinnedColumns
 
 SPANS = 400
 """Stretches of rows kept at most. A metric takes 17 bytes of each: 40 metrics take 272 KB."""

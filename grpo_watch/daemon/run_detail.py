@@ -12,9 +12,9 @@ from typing import Any
 from grpo_watch.daemon.metric_history import MetricHistory
 from grpo_watch.daemon.recent_batches import BatchView, ListedGroup, RecentBatches
 from grpo_watch.engine.records import CheckpointDigest, CompletionSummary, MetricRow, Record, Stream
+from grpo_watch.report.charts import ThinnedColumns
 from grpo_watch.report.sparklines import DRAWN, Sparkline, sparks
 from grpo_watch.report.tensor_map import TensorMap, WeightsView
-from grpo_watch.report.thinned_columns import ThinnedColumns
 
 _MARK = b"close-up 1\n"
 _SIZE = 4

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from grpo_watch.notify.digest_text import counted
 from grpo_watch.notify.notification import RESOLVED, TEST_RULE, Notification
-from grpo_watch.report.evidence_words import evidence_words, label_of, rounded
+from grpo_watch.report.words import evidence_words, label_of, rounded
 from grpo_watch.safe_text import about, clean
 
 BARS = "▁▂▃▄▅▆▇█"

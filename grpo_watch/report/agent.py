@@ -13,12 +13,11 @@ from grpo_watch.engine.metric_names import METRICS
 from grpo_watch.engine.records import Scalar, Severity
 from grpo_watch.engine.rule import Rule, general
 from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RunSnapshot, RunVerdict
-from grpo_watch.engine.waste import wasted_text
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.report.blindness import coverage, headline
 from grpo_watch.report.check_document import RunReport
-from grpo_watch.report.evidence_words import rounded
-from grpo_watch.report.shown_findings import ShownFinding, shown_findings
+from grpo_watch.report.view import FindingView, causes, progress, software, views
+from grpo_watch.report.words import rounded
 
 MOST_CHARACTERS = 6_000
 """1,500 tokens, at four characters each."""
@@ -92,18 +91,17 @@ def _cut(lines: Sequence[str], last: Sequence[str]) -> str:
 def _line(snapshot: RunSnapshot, *, with_texts: bool) -> str:
     framework = snapshot.framework if snapshot.framework in frameworks() else None
     version = snapshot.version if VERSION.fullmatch(snapshot.version or "") else None
-    software = " ".join(filter(None, (framework, version))) or "framework unknown"
-    goal = f" of {snapshot.max_steps}" if snapshot.max_steps else ""
     named = f" named {_quoted(snapshot.run)}" if with_texts else ""
     attempt = f", attempt {snapshot.attempt}" if snapshot.attempt > 1 else ""
-    return f"{run_id(snapshot.run)}{named}: {headline(snapshot)}; {software}; step {snapshot.step}{goal}{attempt}"
+    trained_by = software(framework, version)
+    return f"{run_id(snapshot.run)}{named}: {headline(snapshot)}; {trained_by}; {progress(snapshot)}{attempt}"
 
 
 def _run(report: RunReport, rules: Mapping[str, Rule], *, with_texts: bool) -> Iterator[str]:
     snapshot = report.snapshot
     yield _line(snapshot, with_texts=with_texts)
-    shown = shown_findings(snapshot)
-    roots = [each for each in shown if each.finding.caused_by is None]
+    shown = views(snapshot)
+    roots = causes(shown)
     for each in roots[:MOST_FINDINGS]:
         yield from _finding(each, rules.get(each.finding.rule), snapshot.framework, with_texts=with_texts)
     if len(roots) > MOST_FINDINGS:
@@ -117,20 +115,17 @@ def _run(report: RunReport, rules: Mapping[str, Rule], *, with_texts: bool) -> I
     yield from _known(snapshot, with_texts=with_texts)
 
 
-def _finding(shown: ShownFinding, rule: Rule | None, framework: str | None, *, with_texts: bool) -> Iterator[str]:
+def _finding(shown: FindingView, rule: Rule | None, framework: str | None, *, with_texts: bool) -> Iterator[str]:
     found = shown.finding
-    ended = f", resolved at {found.resolved}" if found.resolved else ""
-    times = f", {shown.episodes} episodes" if shown.episodes > 1 else ""
-    when = f"since step {found.first_step}, fired at {found.fired_step}{ended}{times}"
-    yield f"  {found.severity.value} {found.rule}: {when}"
+    yield f"  {found.severity.value} {found.rule}: {shown.since}"
     if rule is not None and rule.summary:
         yield f"    meaning: {rule.summary}"
     if evidence := _evidence(found.evidence):
         yield f"    evidence: {evidence}"
     if rule is not None and (hint := rule.advice(framework)) and found.severity is not Severity.INFO:
         yield f"    fix: {general(hint)}"
-    if found.wasted is not None:
-        yield f"    wasted: {wasted_text(found.wasted)}"
+    if shown.wasted:
+        yield f"    wasted: {shown.wasted}"
     if with_texts:
         yield f"    text: {_quoted(found.summary)}"
         yield from (f"    {name}: {_quoted(value)}" for name, value in _texts(found).items())

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from grpo_watch.engine.diagnosis import Finding
-from grpo_watch.engine.metric_names import split_label
+from grpo_watch.engine.metric_names import METRICS, split_label
 from grpo_watch.engine.records import Severity
+from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.report.view import top_view
 
 POINTS = 700
 """Steps that one chart shows at most; a line is a few hundred pixels wide."""
@@ -35,6 +38,44 @@ class PickedRows:
     times: Sequence[float | None]
     columns: Mapping[str, Sequence[float | None]]
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThinnedColumns:
+    """Columns of one length, in the order in which the rows came; steps go back where an attempt begins.
+
+    ``times`` are Unix seconds (None: unknown); ``columns`` hold None where there is no value; ``odd`` counts values
+    that are no numbers, by metric. ``rows`` were logged, and a point of an old part stands for ``stride`` of them.
+    """
+
+    attempts: Sequence[int] = ()
+    steps: Sequence[int] = ()
+    times: Sequence[float | None] = ()
+    columns: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    odd: Mapping[str, int] = field(default_factory=dict)
+    rows: int = 0
+    stride: int = 1
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of all metrics that were logged, sorted."""
+        return sorted(self.columns)
+
+    def pick(self, names: Sequence[str], _points: int) -> PickedRows:
+        """All points: they are few already."""
+        columns = {name: self.columns[name] for name in names}
+        return PickedRows(self.attempts, self.steps, self.times, columns, self.rows)
+
+    def odd_values(self, name: str) -> int:
+        """How many values of a metric were logged as NaN or infinite."""
+        return self.odd.get(name, 0)
+
+    def series(self) -> dict[str, list[Any]]:
+        """``step`` and each metric, lists of one length; None where there is no value."""
+        return {"step": list(self.steps), **{name: list(self.columns[name]) for name in self.metrics}}
 
 
 class ChartRows(Protocol):
@@ -88,6 +129,22 @@ KINDS = (
     ChartKind("Accelerator memory (GiB)", ("memory_gib",)),
 )
 """What the rules look at; the two spreads and the three KLs mean different things and have a chart each."""
+
+
+DRAWN_AS: Mapping[str, str] = MappingProxyType(
+    {
+        "checkpoints": "parameters_changed_ratio",
+        "probe": "parameters_changed_ratio",
+        "completions": "completion_duplicate_ratio",
+    }
+)
+"""The metric that draws a kind of evidence which is no metric."""
+EVIDENCE_AS: Mapping[str, str] = MappingProxyType({"groups_alike_ratio": "completion_duplicate_ratio"})
+"""The metric that draws a value of the evidence; it proves more than metrics that only accompany it."""
+TOTAL: Mapping[str, str] = MappingProxyType(
+    {"reward_function_mean": "reward_mean", "reward_function_std": "reward_batch_std"}
+)
+"""What shows a reward function that is the total itself, and has no line of its own."""
 
 
 @dataclass(slots=True)
@@ -195,3 +252,40 @@ def _line(name: str, column: Sequence[float | None], *, lost: bool) -> dict[str,
     values = [None if value is None else float(f"{value:.{DIGITS}g}") for value in column]
     given = sum(value is not None for value in values)
     return {"name": name, "y": values, "faint": lost, "sparse": given < SPARSE * len(values)}
+
+
+def finding_charts(
+    drawn: Sequence[dict[str, Any]], snapshot: RunSnapshot, needs: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
+    """The charts, the ``lead`` first; ``rules`` are those that a chart shows evidence of.
+
+    ``needs`` is what each rule's detector reads.
+    """
+    metrics = {finding.rule: _metrics_of(finding, needs) for finding in snapshot.findings}
+    first = top_view(snapshot)
+    of_chart = [[split_label(line["name"])[0] for line in chart["lines"]] for chart in drawn]
+    wanted = metrics[first.finding.rule] if first else []
+    lead = next((at for metric in wanted for at, names in enumerate(of_chart) if metric in names), None)
+    marked = [
+        {
+            **chart,
+            "lines": _guilty_first(chart["lines"], wanted),
+            "lead": at == lead,
+            "rules": [rule for rule, each in metrics.items() if set(each) & set(names)],
+        }
+        for at, (chart, names) in enumerate(zip(drawn, of_chart, strict=True))
+    ]
+    return sorted(marked, key=lambda chart: not chart["lead"])
+
+
+def _guilty_first(lines: list[dict[str, Any]], wanted: Sequence[str]) -> list[dict[str, Any]]:
+    """The lines of a chart, those that prove the top finding first: their values stand under its title."""
+    return sorted(lines, key=lambda line: split_label(line["name"])[0] not in wanted)
+
+
+def _metrics_of(finding: Finding, needs: Mapping[str, Sequence[str]]) -> list[str]:
+    """The metrics that a finding is about, the most telling first: those of its evidence, else what its rule reads."""
+    named = [name for name, value in finding.evidence.items() if name in METRICS and value is not None]
+    named = [EVIDENCE_AS[name] for name in finding.evidence if name in EVIDENCE_AS] + named
+    found = named or [DRAWN_AS.get(need, need) for need in needs.get(finding.rule, ())]
+    return [*found, *(TOTAL[name] for name in found if name in TOTAL)]

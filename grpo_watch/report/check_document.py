@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from grpo_watch.engine.diagnosis import Finding
-from grpo_watch.engine.records import Severity
+from grpo_watch.engine.diagnosis import Finding, first_sign
+from grpo_watch.engine.records import Scalar, Severity
 from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import UNJUDGED, RunSnapshot, RunVerdict, caveats
 from grpo_watch.engine.snapshot import judged as judged  # noqa: PLC0414  reports take it from here
+from grpo_watch.engine.waste import wasted
 from grpo_watch.report.blindness import headline
-from grpo_watch.report.finding_json import in_full
 from grpo_watch.safe_text import strict
 
 if TYPE_CHECKING:
@@ -122,15 +122,44 @@ def _channel(channel: ChannelReport) -> dict[str, Any]:
     }
 
 
-def counts(finding: Finding, snapshot: RunSnapshot) -> bool:
-    """Whether the verdict counts the finding: it lasts, or is of the run's last attempt."""
-    return finding.resolved_step is None or finding.attempt == snapshot.attempt
+def episode(finding: Finding) -> dict[str, Any]:
+    """Which alert it is, how bad, and from when to when (optimizer steps)."""
+    return {
+        "rule": finding.rule,
+        "key": finding.key or None,
+        "severity": finding.severity.value,
+        "first_step": finding.first_step,
+        "fired_step": finding.fired_step,
+        "resolved_step": finding.resolved_step,
+        "attempt": finding.attempt,
+    }
 
 
-def first_cause(snapshot: RunSnapshot) -> Finding | None:
-    """The finding that a person should look at first; None where the verdict is not for one."""
-    causes = [f for f in snapshot.findings if f.caused_by is None and f.severity is not Severity.INFO]
-    return next((finding for finding in causes if counts(finding, snapshot)), None)
+def evidence(finding: Finding) -> dict[str, Scalar]:
+    """The values that it rests on, as strict JSON."""
+    return {name: strict(value) for name, value in finding.evidence.items()}
+
+
+def in_full(finding: Finding, findings: Sequence[Finding]) -> dict[str, Any]:
+    """All of one of the findings of a run; ``first_sign`` is the step where it or what it explains began."""
+    sign = first_sign(finding, findings)
+    return {
+        **episode(finding),
+        "evidence": evidence(finding),
+        "summary": finding.summary,
+        "hint": finding.hint,
+        "caused_by": finding.caused_by,
+        "wasted": wasted(finding),
+        "causes": list(finding.causes),
+        "first_sign": sign.first_step,
+        "first_sign_rule": sign.rule,
+        "told_severity": finding.told_severity.value,
+        "episodes": [
+            {"first_step": first, "fired_step": fired, "resolved_step": resolved}
+            for first, fired, resolved in finding.episodes
+            or ((finding.first_step, finding.fired_step, finding.resolved_step),)
+        ],
+    }
 
 
 def exit_code(reports: Sequence[RunReport], fail_on: Severity | None) -> int:

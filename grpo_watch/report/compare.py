@@ -11,11 +11,9 @@ import numpy as np
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Setting, Severity
-from grpo_watch.report.check_document import RunReport, brief
+from grpo_watch.report.check_document import RunReport, brief, episode
 from grpo_watch.report.divergence import FEWEST, Parting, StepColumn, part
-from grpo_watch.report.downsample import Floats
-from grpo_watch.report.finding_json import episode
-from grpo_watch.report.series import Series
+from grpo_watch.report.series import Floats, Series
 from grpo_watch.safe_text import strict
 
 SCHEMA = "grpo-watch/diff/1"

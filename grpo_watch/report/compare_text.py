@@ -12,8 +12,9 @@ from rich.text import Text
 
 from grpo_watch.engine.records import Setting
 from grpo_watch.report.compare import Comparison, parted_first, status
-from grpo_watch.report.shown_findings import when
-from grpo_watch.report.text import STYLES, facts, shown
+from grpo_watch.report.text import STYLES
+from grpo_watch.report.view import facts, when
+from grpo_watch.report.words import shown
 from grpo_watch.safe_text import visible
 
 STYLE = {"parted": "bold red", "same": "bold green"}

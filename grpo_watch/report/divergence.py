@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grpo_watch.report.downsample import Floats, Integers
+from grpo_watch.report.series import Floats, Integers
 
 WINDOW = 10
 """Rows whose median counts; a median of ten independent rows scatters by 0.4 of their noise."""

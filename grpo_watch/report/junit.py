@@ -12,9 +12,9 @@ from grpo_watch.engine.rule_views import RuleStatus, RuleView
 from grpo_watch.engine.snapshot import RunSnapshot, caveats
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.report.blindness import headline
-from grpo_watch.report.check_document import Provenance, RunReport, counts
-from grpo_watch.report.shown_findings import began, when
-from grpo_watch.report.text import facts, judgement_lines, shown
+from grpo_watch.report.check_document import Provenance, RunReport
+from grpo_watch.report.view import began, facts, in_force, judgement_lines, when
+from grpo_watch.report.words import shown
 from grpo_watch.safe_text import visible
 
 Text = dict[str, str]
@@ -65,7 +65,7 @@ def _suite(report: RunReport, provenance: Provenance, fail_on: Severity | None) 
 def _case(rule: RuleView, snapshot: RunSnapshot, fail_on: Severity | None) -> ET.Element:
     case = _element("testcase", classname=f"grpo-watch.{snapshot.run}", name=rule.rule)
     findings = [finding for finding in snapshot.findings if finding.rule == rule.rule]
-    failing = [f for f in findings if fail_on is not None and counts(f, snapshot) and f.severity.rank >= fail_on.rank]
+    failing = [f for f in findings if fail_on is not None and in_force(f, snapshot) and f.severity.rank >= fail_on.rank]
     others = [finding for finding in findings if finding not in failing]
     if failing:
         worst = max(failing, key=lambda finding: finding.severity.rank)

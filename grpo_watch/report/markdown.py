@@ -10,12 +10,19 @@ from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import UNJUDGED, RunSnapshot, RunVerdict, caveats
-from grpo_watch.engine.waste import wasted_text
 from grpo_watch.report.blindness import blind_words, coverage, judged_words
 from grpo_watch.report.check_document import Provenance, RunReport
-from grpo_watch.report.evidence_words import evidence_words
-from grpo_watch.report.shown_findings import ShownFinding, shown_findings, top_finding
-from grpo_watch.report.text import facts, judgement_lines, shouted
+from grpo_watch.report.view import (
+    FindingView,
+    by_cause,
+    causes,
+    facts,
+    in_brief,
+    judgement_lines,
+    shouted,
+    top_view,
+    views,
+)
 from grpo_watch.safe_text import visible
 
 SPECIAL = re.compile(r"[\\`*\[\]<~|$]|(?<!\w)_|^(?:[-+#>=:]|\d+(?=[.)]))")
@@ -41,10 +48,11 @@ def _run(report: RunReport) -> Iterator[str]:
     snapshot = report.snapshot
     judged = [] if snapshot.verdict in UNJUDGED else [judged_words(coverage(snapshot), snapshot)]
     yield from (f"## {shouted(snapshot)}: {code(snapshot.run)}", "", prose(" · ".join([*facts(snapshot), *judged])), "")
-    top, shown = top_finding(snapshot), shown_findings(snapshot)
-    for each in (each for each in shown if each.finding.caused_by is None):
-        yield from _finding(each, whole=each == top or each.finding.severity is Severity.CRITICAL, top=each == top)
-    yield from _consequences(each.finding for each in shown if each.finding.caused_by is not None)
+    first, shown = top_view(snapshot), views(snapshot)
+    for each in causes(shown):
+        whole = each == first or each.finding.severity is Severity.CRITICAL
+        yield from _finding(each, whole=whole, first=each == first)
+    yield from _consequences(shown)
     if not shown and snapshot.verdict is RunVerdict.HEALTHY:
         yield from ("No findings.", "")
     for caveat in caveats(snapshot):
@@ -57,29 +65,25 @@ def _run(report: RunReport) -> Iterator[str]:
     yield from _also(report)
 
 
-def _finding(shown: ShownFinding, *, whole: bool, top: bool) -> Iterator[str]:
+def _finding(shown: FindingView, *, whole: bool, first: bool) -> Iterator[str]:
     """What it is and since when; where it is shown ``whole`` also why, what to do and what it cost."""
     finding = shown.finding
-    key = f" {code(finding.key)}" if finding.key and len(shown.keys) == 1 else ""
-    yield from (f"### {'Root cause: ' if top else ''}{code(finding.rule)}{key}", "")
+    key = f" {code(shown.key)}" if shown.key else ""
+    yield from (f"### {'Root cause: ' if first else ''}{code(finding.rule)}{key}", "")
     yield from (f"**{finding.severity.value}**, {prose(shown.since)}: {prose(finding.summary)}", "")
-    words = evidence_words(finding.evidence, finding.summary)
-    points = [f"- **Evidence:** {prose(' · '.join(words))}"] if words else []
+    points = [f"- **Evidence:** {prose(' · '.join(shown.words))}"] if shown.words else []
     points += [f"- **Likely cause:** {prose(cause)}" for cause in finding.causes]
-    if finding.hint and finding.severity is not Severity.INFO:
-        points.append(f"- **What to do:** {prose(finding.hint)}")
-    if finding.wasted is not None:
-        points.append(f"- **Wasted:** {wasted_text(finding.wasted)}")
+    points += [f"- **What to do:** {prose(shown.hint)}"] if shown.hint else []
+    points += [f"- **Wasted:** {shown.wasted}"] if shown.wasted else []
     yield from [*points, ""] if points and whole else []
 
 
-def _consequences(findings: Iterable[Finding]) -> Iterator[str]:
+def _consequences(shown: Sequence[FindingView]) -> Iterator[str]:
     """One line for each cause."""
-    by_cause: dict[str, list[str]] = {}
-    for finding in findings:
-        place = f"{code(finding.rule)} ({finding.severity.value}, since step {finding.first_step})"
-        by_cause.setdefault(finding.caused_by or "", []).append(place)
-    lines = [f"- Explained by {code(cause)}: {', '.join(places)}" for cause, places in by_cause.items()]
+    lines = [
+        f"- Explained by {code(cause)}: {', '.join(f'{code(each.rule)} ({in_brief(each)})' for each in findings)}"
+        for cause, findings in by_cause(shown).items()
+    ]
     yield from [*lines, ""] if lines else []
 
 

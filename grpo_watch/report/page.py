@@ -10,12 +10,11 @@ from importlib.resources import files
 from typing import Any
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.engine.snapshot import WORST_FIRST
-from grpo_watch.report.charts import POINTS, bands, charts
-from grpo_watch.report.check_document import Provenance, RunReport, first_cause
-from grpo_watch.report.finding_charts import finding_charts
-from grpo_watch.report.markup import Html, joined, tag
-from grpo_watch.report.page_run import facts_line, run_section, verdict_mark
+from grpo_watch.engine.snapshot import WORST_FIRST, RunSnapshot
+from grpo_watch.report.charts import POINTS, bands, charts, finding_charts
+from grpo_watch.report.check_document import Provenance, RunReport
+from grpo_watch.report.page_run import Html, facts_line, joined, run_section, tag, verdict_mark
+from grpo_watch.report.view import top_view
 
 STYLES = tuple(f"web/static/{name}.css" for name in ("vendor/uPlot.min", "theme", "common"))
 FEWEST = 60
@@ -84,7 +83,7 @@ def _overview(reports: Sequence[RunReport]) -> Html:
             "tr",
             tag("td", verdict_mark(report.snapshot.verdict)),
             tag("td", tag("a", report.snapshot.run, href=f"#run-{index}")),
-            tag("td", getattr(first_cause(report.snapshot), "rule", "")),
+            tag("td", _root(report.snapshot)),
             tag("td", facts_line(report.snapshot), class_="dim"),
         )
         for index, report in enumerate(reports)
@@ -93,6 +92,11 @@ def _overview(reports: Sequence[RunReport]) -> Html:
     return tag(
         "section", tag("div", tag("table", tag("thead", head), tag("tbody", *rows), class_="overview"), class_="wide")
     )
+
+
+def _root(snapshot: RunSnapshot) -> str:
+    first = top_view(snapshot)
+    return first.finding.rule if first else ""
 
 
 def _data(reports: Sequence[RunReport]) -> Html:

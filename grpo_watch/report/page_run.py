@@ -3,19 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 
 from grpo_watch.engine.diagnosis import Finding
-from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import UNJUDGED, RunSnapshot, RunVerdict, caveats
-from grpo_watch.engine.waste import wasted_text
 from grpo_watch.report.blindness import coverage, coverage_line, headline
 from grpo_watch.report.charts import bands
 from grpo_watch.report.check_document import ChannelReport, RunReport
-from grpo_watch.report.evidence_words import evidence_words
-from grpo_watch.report.markup import Html, joined, prose, tag
-from grpo_watch.report.shown_findings import ShownFinding, shown_findings, top_finding, when
-from grpo_watch.report.text import facts, judgement_lines, shown
+from grpo_watch.report.view import FindingView, causes, course, facts, judgement_lines, top_view, views, when
+from grpo_watch.report.words import shown
+from grpo_watch.safe_text import visible
+
+
+class Html(str):
+    """Text that is markup already and is not escaped again."""
+
+    __slots__ = ()
+
+
+def tag(name: str, *inner: object, **attributes: str) -> Html:
+    """An element; content that is not ``Html`` is escaped. ``class_`` stands for ``class``, ``a_b`` for ``a-b``."""
+    given = "".join(f' {key.rstrip("_").replace("_", "-")}="{_plain(value)}"' for key, value in attributes.items())
+    return Html(f"<{name}{given}>{joined(inner)}</{name}>")
+
+
+def joined(parts: Iterable[object]) -> Html:
+    """The parts one after the other, those that are not ``Html`` escaped."""
+    return Html("".join(part if isinstance(part, Html) else _plain(part) for part in parts))
+
+
+def prose(text: str) -> Html:
+    """A sentence in which `code` is between backticks."""
+    parts = text.split("`")
+    closed = len(parts) % 2 == 1  # an odd backtick out is a character like any other
+    return (
+        joined(tag("code", part) if index % 2 else part for index, part in enumerate(parts))
+        if closed
+        else joined([text])
+    )
+
+
+def _plain(value: object) -> str:
+    """Text without markup; control characters (also those that turn the direction of writing) are shown as codes."""
+    return escape(visible(str(value)))
+
 
 HEIGHT, TOP, BAR = 20, 4, 12
 """Heights in pixels; across, everything is in percent of the run."""
@@ -39,13 +71,8 @@ def _lane(rule: str, key: str, episodes: Sequence[Finding], last: int) -> Html:
     ground = f'<line x1="0" x2="100%" y1="{HEIGHT / 2}" y2="{HEIGHT / 2}" class="ground"></line>'
     marks = "".join(mark for finding in episodes for mark in _episode(finding, last))
     drawing = Html(f'<svg width="100%" height="{HEIGHT}" aria-hidden="true">{ground}{marks}</svg>')
-    episodes_text = "; ".join(map(_described, episodes))
+    episodes_text = "; ".join(map(course, episodes))
     return tag("div", label, drawing, tag("div", episodes_text, class_="dim when"), class_="lane")
-
-
-def _described(finding: Finding) -> str:
-    since = f", later explained by {finding.caused_by}" if finding.told_as and finding.caused_by else ""
-    return f"{finding.severity.value} {when(finding)}{since}"
 
 
 def _episode(finding: Finding, last: int) -> Iterator[str]:
@@ -97,36 +124,32 @@ def _parts(report: RunReport, index: int) -> Iterator[Html]:
         yield tag("p", caveat[0].upper(), caveat[1:], ".", class_="note")
     for label, line in judgement_lines(snapshot):
         yield tag("p", f"{label}: {line}", class_="note")
-    top = top_finding(snapshot)
-    if top is not None:
-        yield _finding(top, "Root cause: ")
+    first = top_view(snapshot)
+    if first is not None:
+        yield _finding(first, "Root cause: ")
     if not snapshot.findings and snapshot.verdict is RunVerdict.HEALTHY:
         yield tag("p", "No findings.")
     if snapshot.findings:
         yield joined([tag("h3", "When"), timeline(snapshot)])
     if report.series is not None and len(report.series):
         yield from _charts(report, index)
-    others = [each for each in shown_findings(snapshot) if each.finding.caused_by is None and each != top]
+    others = [each for each in causes(views(snapshot)) if each != first]
     if others:
-        yield joined([tag("h3", "Further findings" if top else "Findings"), *map(_finding, others)])
+        yield joined([tag("h3", "Further findings" if first else "Findings"), *map(_finding, others)])
     yield from _consequences(snapshot.findings)
     yield from _unjudged(snapshot)
     yield from _background(report)
 
 
-def _finding(shown: ShownFinding, title: str = "") -> Html:
+def _finding(shown: FindingView, title: str = "") -> Html:
     """What it is, since when, why, what to do and what it cost."""
     finding = shown.finding
-    head = tag("h3", title, finding.rule, f" {finding.key}" if finding.key and len(shown.keys) == 1 else "")
+    head = tag("h3", title, finding.rule, f" {shown.key}" if shown.key else "")
     label = tag("p", _severity(finding), " ", shown.since, class_="dim")
     rows: list[tuple[str, object]] = [("Likely cause", prose(cause)) for cause in finding.causes]
-    if finding.hint and finding.severity is not Severity.INFO:
-        rows.append(("What to do", prose(finding.hint)))
-    if finding.wasted is not None:
-        rows.append(("Wasted", wasted_text(finding.wasted)))
-    words = evidence_words(finding.evidence, finding.summary)
-    if words:
-        rows.append(("Evidence", " · ".join(words)))
+    rows += [("What to do", prose(shown.hint))] if shown.hint else []
+    rows += [("Wasted", shown.wasted)] if shown.wasted else []
+    rows += [("Evidence", " · ".join(shown.words))] if shown.words else []
     details = tag("dl", *(joined([tag("dt", name), tag("dd", value)]) for name, value in rows))
     return tag(
         "article", head, label, tag("p", prose(finding.summary)), details, class_=f"finding {finding.severity.value}"

@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from math import isfinite, isnan, nan
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grpo_watch.engine.records import MetricRow, Record, Stream
 from grpo_watch.report.charts import PickedRows, superseded
-from grpo_watch.report.downsample import Flags, Floats, Integers, thinned_rows
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 MOST_ROWS = 1_000_000
 """Rows kept of one run; a run takes years to log more, and a broken log must not fill the memory."""
@@ -112,3 +116,24 @@ class Series:
 def _optional(column: Floats) -> list[float | None]:
     """The values as a list, None for NaN."""
     return [None if isnan(value) else value for value in column.tolist()]
+
+
+def thinned_rows(columns: Sequence[Floats], most: int) -> Integers:
+    """Indices, ascending, of at most about ``most`` rows that keep every spike of the columns.
+
+    The rows are cut into equal stretches, and of each the lowest and the highest value of every column stay, also the
+    first and the last row of all. NaN means no value. All columns have one length.
+    """
+    length = len(columns[0]) if columns else 0
+    if length <= most:
+        return np.arange(length)
+    stretches = max(1, (most - 2) // (2 * len(columns)))
+    width = -(-length // stretches)
+    kept = {0, length - 1}
+    for column in columns:
+        padded = np.pad(column, (0, -length % width), constant_values=np.nan).reshape(-1, width)
+        filled = ~np.isnan(padded).all(axis=1)
+        begin = np.flatnonzero(filled) * width
+        kept.update((begin + np.nanargmin(padded[filled], axis=1)).tolist())
+        kept.update((begin + np.nanargmax(padded[filled], axis=1)).tolist())
+    return np.array(sorted(kept), dtype=np.int64)

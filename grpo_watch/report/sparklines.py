@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grpo_watch.report.charts import superseded
-from grpo_watch.report.thinned_columns import ThinnedColumns
+from grpo_watch.report.charts import ThinnedColumns, superseded
 
 POINTS = 40
 LEVELS = 63

@@ -11,15 +11,23 @@ from rich.text import Text
 
 from grpo_watch.engine.detector import Blindness
 from grpo_watch.engine.diagnosis import Finding
-from grpo_watch.engine.judgement import guessed_lines
-from grpo_watch.engine.records import Scalar, Severity
+from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RunSnapshot, caveats
-from grpo_watch.engine.waste import wasted_text
-from grpo_watch.report.blindness import blind_words, blindness, coverage, headline, judged_words
+from grpo_watch.report.blindness import blind_words, blindness, coverage, judged_words
 from grpo_watch.report.check_document import RunReport
-from grpo_watch.report.evidence_words import evidence_words
-from grpo_watch.report.shown_findings import ShownFinding, shown_findings, top_finding, when
+from grpo_watch.report.view import (
+    FindingView,
+    by_cause,
+    causes,
+    facts,
+    in_brief,
+    judgement_lines,
+    shouted,
+    top_view,
+    views,
+    when,
+)
 from grpo_watch.safe_text import visible
 
 REPEATED = "duplicate"
@@ -61,8 +69,8 @@ def _table(reports: Sequence[RunReport]) -> Iterator[Text]:
 
 
 def _table_row(snapshot: RunSnapshot) -> tuple[str, str, str, str]:
-    top = top_finding(snapshot)
-    rule, since = (top.finding.rule, f"step {top.finding.first_step}") if top else ("-", "-")
+    first = top_view(snapshot)
+    rule, since = (first.finding.rule, f"step {first.finding.first_step}") if first else ("-", "-")
     return visible(snapshot.run), snapshot.verdict.value.replace("-", " "), visible(rule), since
 
 
@@ -80,13 +88,12 @@ def _totals(reports: Sequence[RunReport]) -> Text:
 def _run(report: RunReport, *, verbose: bool) -> Iterator[tuple[Text, int]]:
     snapshot = report.snapshot
     yield _headline(snapshot), 0
-    shown = shown_findings(snapshot)
-    for number, each in enumerate(found for found in shown if found.finding.caused_by is None):
+    shown = views(snapshot)
+    for number, each in enumerate(causes(shown)):
         yield from _finding(
             each, whole=verbose or not number or each.finding.severity is Severity.CRITICAL, verbose=verbose
         )
-    consequences = [found for found in shown if found.finding.caused_by is not None]
-    yield from _consequences(consequences, verbose=verbose)
+    yield from _consequences(shown, verbose=verbose)
     yield from _footer(report, verbose=verbose)
 
 
@@ -98,66 +105,31 @@ def _headline(snapshot: RunSnapshot) -> Text:
     return line
 
 
-def shouted(snapshot: RunSnapshot) -> str:
-    """The headline with the verdict in capitals."""
-    verdict = snapshot.verdict.value.replace("-", " ")
-    return headline(snapshot).replace(verdict, verdict.upper(), 1)
-
-
-def judgement_lines(snapshot: RunSnapshot) -> Iterator[tuple[str, str]]:
-    """A label and a line for each early sign, each unread key that matters, and each guessed name."""
-    judgement = snapshot.judgement
-    for sign in judgement.early_signs:
-        yield "early sign", f"{sign.rule}: {sign.text}"
-    for key, line in judgement.unread.items():
-        yield "not read", f"{key}: if this is it, say so with {line} in grpo-watch.yaml"
-    for line in guessed_lines(judgement.guessed):
-        yield "guessed", line
-
-
-def facts(snapshot: RunSnapshot) -> list[str]:
-    """Framework, step, attempt, each in a few words."""
-    phrases = [" ".join(part for part in (snapshot.framework, snapshot.version) if part) or "unknown framework"]
-    phrases.append(f"step {snapshot.step}" + (f" of {snapshot.max_steps}" if snapshot.max_steps else ""))
-    if snapshot.attempt > 1:
-        phrases.append(f"attempt {snapshot.attempt}")
-    return phrases
-
-
-def _finding(shown: ShownFinding, *, whole: bool, verbose: bool) -> Iterator[tuple[Text, int]]:
+def _finding(shown: FindingView, *, whole: bool, verbose: bool) -> Iterator[tuple[Text, int]]:
     """The finding with evidence and fix; those below the first are two lines unless they are critical."""
     finding = shown.finding
     head = Text(finding.severity.value, style=STYLES[finding.severity.value])
     head.append(f"  {visible(finding.rule)}", style="bold").append(f"  {visible(shown.since)}", style="dim")
     yield head, 2
     yield Text(visible(finding.summary)), 4
-    words = evidence_words(finding.evidence, finding.summary)
-    if words and whole:
-        yield Text.assemble(("evidence  ", "dim"), visible(" · ".join(words))), 4
-    if finding.hint and finding.severity is not Severity.INFO and whole:
-        yield Text.assemble(("fix       ", "dim"), visible(finding.hint)), 4
+    if shown.words and whole:
+        yield Text.assemble(("evidence  ", "dim"), visible(" · ".join(shown.words))), 4
+    if shown.hint and whole:
+        yield Text.assemble(("fix       ", "dim"), visible(shown.hint)), 4
     for rank, cause in enumerate(finding.causes[: None if verbose else int(whole)], start=1):
         yield Text.assemble((f"likely {rank}  ", "dim"), visible(cause)), 4
-    if finding.wasted is not None and whole:
-        yield Text.assemble(("wasted    ", "dim"), wasted_text(finding.wasted)), 4
+    if shown.wasted and whole:
+        yield Text.assemble(("wasted    ", "dim"), shown.wasted), 4
 
 
-def _consequences(found: Sequence[ShownFinding], *, verbose: bool) -> Iterator[tuple[Text, int]]:
+def _consequences(found: Sequence[FindingView], *, verbose: bool) -> Iterator[tuple[Text, int]]:
     """One line per cause; with ``verbose`` one per consequence, with its steps."""
     if verbose:
-        yield from ((_consequence(each.finding), 2) for each in found)
+        yield from ((_consequence(each.finding), 2) for each in found if each.finding.caused_by is not None)
         return
-    by_cause: dict[str, list[Finding]] = {}
-    for each in found:
-        by_cause.setdefault(each.finding.caused_by or "", []).append(each.finding)
-    for cause, findings in by_cause.items():
-        named = ", ".join(f"{visible(f.rule)} ({f.severity.value}, since step {f.first_step})" for f in findings)
+    for cause, findings in by_cause(found).items():
+        named = ", ".join(f"{visible(each.rule)} ({in_brief(each)})" for each in findings)
         yield Text(f"↳ explained by {visible(cause)}: {named}", style="dim"), 2
-
-
-def shown(value: Scalar) -> str:
-    """A value as it was recorded; numbers with six digits."""
-    return f"{value:.6g}" if isinstance(value, float) else visible(str(value))
 
 
 def _consequence(finding: Finding) -> Text:

@@ -13,15 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from grpo_watch.engine.diagnosis import Finding
-from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule_views import RuleStatus, RuleView
 from grpo_watch.engine.snapshot import RunSnapshot, caveats
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.metrics.daemon_snapshot import RunOverview
 from grpo_watch.report.blindness import blindness, coverage, coverage_line, headline
-from grpo_watch.report.evidence_words import evidence_words
-from grpo_watch.report.finding_json import in_full
-from grpo_watch.report.shown_findings import ShownFinding, shown_findings, top_finding
+from grpo_watch.report.check_document import in_full
+from grpo_watch.report.view import FindingView, course, top_view, views
 from grpo_watch.safe_text import plain
 from grpo_watch.web.assets import PACKED, SMALL, takes_gzip
 
@@ -58,7 +56,7 @@ def run_document(run: RunOverview) -> dict[str, Any]:
         "verdict": snapshot.verdict.value,
         "headline": headline(snapshot),
         "coverage": coverage_document(snapshot),
-        "firing": [shown_document(shown) for shown in shown_findings(snapshot) if _fires(shown.finding)],
+        "firing": [shown_document(view) for view in views(snapshot) if view.fires],
         "caveats": list(caveats(snapshot)),
         "labels": dict(run.labels),
         "rules": [rule_document(rule, snapshot) for rule in snapshot.rules],
@@ -85,7 +83,7 @@ def coverage_document(snapshot: RunSnapshot) -> dict[str, Any]:
     }
 
 
-def shown_document(shown: ShownFinding) -> dict[str, Any]:
+def shown_document(shown: FindingView) -> dict[str, Any]:
     """Findings of one rule that are shown as one, in words."""
     found = shown.finding
     return {
@@ -96,19 +94,10 @@ def shown_document(shown: ShownFinding) -> dict[str, Any]:
         "first_step": found.first_step,
         "since": shown.since,
         "summary": found.summary,
-        "evidence": evidence_words(found.evidence, found.summary),
+        "evidence": shown.words,
         "episodes": shown.episodes,
         "keys": list(shown.keys),
     }
-
-
-def _counts(finding: Finding) -> bool:
-    """Whether the overview counts it: what another one explains, or what is only said, is no finding more."""
-    return _fires(finding) and finding.severity is not Severity.INFO
-
-
-def _fires(finding: Finding) -> bool:
-    return finding.resolved_step is None and finding.caused_by is None
 
 
 def alert_documents(snapshot: RunSnapshot) -> list[dict[str, Any]]:
@@ -132,14 +121,13 @@ def brief_document(run: RunOverview) -> dict[str, Any]:
     del whole["rules"]
     statuses = Counter(rule.status for rule in snapshot.rules)
     open_ones = [finding for finding in snapshot.findings if finding.resolved_step is None]
-    shown_open = [found for found in shown_findings(snapshot) if _counts(found.finding)]
     return {
         **whole,
         "predicted_max_steps": snapshot.predicted_max_steps,
         "seconds_per_step": snapshot.seconds_per_step,
         "eta_seconds": _remaining(run),
         "top": _top(snapshot),
-        "open": len(shown_open),
+        "open": sum(view.fires and view.counted for view in views(snapshot)),
         "resolved": len(snapshot.findings) - len(open_ones),
         "watching": statuses[RuleStatus.OK] + statuses[RuleStatus.FIRING],
         "blind": statuses[RuleStatus.BLIND],
@@ -152,12 +140,19 @@ def brief_document(run: RunOverview) -> dict[str, Any]:
 def detail_document(run: RunOverview) -> dict[str, Any]:
     """One run with its findings, its sources and its settings."""
     snapshot = run.snapshot
-    findings = [_detailed(found, snapshot) for found in snapshot.findings]
+    findings = [
+        {
+            **finding_document(each, snapshot.findings),
+            "course": course(each),
+            "wasted_text": wasted_text(each.wasted) if each.wasted else "",
+        }
+        for each in snapshot.findings
+    ]
     return {
         **brief_document(run),
         "rows": snapshot.rows,
         "findings": findings,
-        "cards": [{**_detailed(shown.finding, snapshot), **_card(shown)} for shown in shown_findings(snapshot)],
+        "cards": [card_document(view, snapshot) for view in views(snapshot)],
         "sources": [
             {"source": channel.source, "up": channel.up, "read_at": channel.read_at, "problem": channel.problem}
             for channel in run.channels
@@ -170,18 +165,16 @@ def detail_document(run: RunOverview) -> dict[str, Any]:
     }
 
 
-def _detailed(found: Finding, snapshot: RunSnapshot) -> dict[str, Any]:
-    cost = wasted_text(found.wasted) if found.wasted else ""
-    return {**finding_document(found, snapshot.findings), "wasted_text": cost}
-
-
-def _card(shown: ShownFinding) -> dict[str, Any]:
+def card_document(shown: FindingView, snapshot: RunSnapshot) -> dict[str, Any]:
     """One card of the page for findings that say the same, in the words of every report."""
     return {
+        **finding_document(shown.finding, snapshot.findings),
         "since": shown.since,
         "episodes": shown.episodes,
         "keys": list(shown.keys),
-        "evidence_words": evidence_words(shown.finding.evidence, shown.finding.summary),
+        "counted": shown.counted,
+        "evidence_words": shown.words,
+        "wasted_text": shown.wasted,
     }
 
 
@@ -196,7 +189,7 @@ def _remaining(run: RunOverview) -> float | None:
 
 def _top(snapshot: RunSnapshot) -> dict[str, Any] | None:
     """The first finding that the verdict counts, with the words of every other report."""
-    shown = top_finding(snapshot)
+    shown = top_view(snapshot)
     if shown is None:
         return None
     document = finding_document(shown.finding, snapshot.findings)

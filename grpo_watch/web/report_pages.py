@@ -14,7 +14,7 @@ from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.report.blindness import headline
-from grpo_watch.report.thinned_columns import ThinnedColumns
+from grpo_watch.report.charts import ThinnedColumns
 from grpo_watch.web.documents import answer
 
 KeptRun: TypeAlias = tuple[RunSnapshot, ThinnedColumns]

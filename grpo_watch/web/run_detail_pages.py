@@ -12,10 +12,8 @@ from grpo_watch.daemon.recent_batches import BatchView, ListedGroup
 from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.report.charts import LOST, bands, charts
-from grpo_watch.report.finding_charts import finding_charts
+from grpo_watch.report.charts import LOST, ThinnedColumns, bands, charts, finding_charts
 from grpo_watch.report.tensor_map import ABSENT, WeightsView
-from grpo_watch.report.thinned_columns import ThinnedColumns
 
 NO_NEEDS: Mapping[str, Sequence[str]] = MappingProxyType({})
 NO_KEYS: Mapping[str, str] = MappingProxyType({})

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from grpo_watch.daemon.metric_history import METRICS, NEWEST, SPANS, MetricHistory
 from grpo_watch.engine.records import MetricRow, Stream
-from grpo_watch.report.charts import charts
+from grpo_watch.report.charts import ThinnedColumns, charts
 from grpo_watch.report.sparklines import LEVELS, POINTS, sparks
-from grpo_watch.report.thinned_columns import ThinnedColumns
 
 MOST = 2 * SPANS + 2 * NEWEST
 

@@ -18,15 +18,15 @@ from grpo_watch.engine.records import Severity, Tick
 from grpo_watch.metrics.exposition import Exporter, visible
 from grpo_watch.notify.notifications import NotificationContext, notifications
 from grpo_watch.report.blindness import coverage, coverage_line, headline
+from grpo_watch.report.charts import ThinnedColumns
 from grpo_watch.report.check_document import document
 from grpo_watch.report.compare import compare
 from grpo_watch.report.compare import document as diff_document
 from grpo_watch.report.junit import junit
 from grpo_watch.report.markdown import markdown
 from grpo_watch.report.page import page
-from grpo_watch.report.shown_findings import top_finding
 from grpo_watch.report.text import render
-from grpo_watch.report.thinned_columns import ThinnedColumns
+from grpo_watch.report.view import top_view
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import rule_set
 from grpo_watch.web.documents import alert_documents, brief_document, detail_document, run_document
@@ -52,7 +52,7 @@ def test_every_view_says_the_same(name: str, tmp_path: Path) -> None:
     live.close()
     assert set(watched) == set(reports)
     for run, report in reports.items():
-        checked, shown, top = report.snapshot, watched[run], top_finding(report.snapshot)
+        checked, shown, top = report.snapshot, watched[run], top_view(report.snapshot)
         words, covered = headline(checked), coverage_line(checked)
         overview, detail, listed = brief_document(shown), detail_document(shown), run_document(shown)
         (written,) = document([report])["runs"]
@@ -93,7 +93,7 @@ def test_every_view_says_the_same(name: str, tmp_path: Path) -> None:
         assert overview["top"]["since"] == top.since
         assert top.finding.summary in text.getvalue()
         if checked.rows:
-            seen = top_finding(shown.snapshot)  # how long a run is silent is its own
+            seen = top_view(shown.snapshot)  # how long a run is silent is its own
             assert seen is not None
             open_one = seen.finding.resolved_step is None
             assert any(seen.finding.summary in line for line in summary(shown.snapshot)) is open_one
@@ -105,7 +105,7 @@ def test_a_message_says_what_the_report_says(name: str, tmp_path: Path) -> None:
     (report,) = check_runs(find_runs([str(folder)])[0], RULES.rules, {}, Tick(NOW, live=False))
     live = Live(folder, tmp_path / "state", now=NOW, rules=lambda: RULES)
     live.settle()
-    top = top_finding(report.snapshot)
+    top = top_view(report.snapshot)
     assert top is not None
     sent = notifications(live.transitions(name), NotificationContext(live.run(name), MetricHistory(), NOW))
     assert top.finding.summary in {message.message for message in sent if message.rule == top.finding.rule}

@@ -14,7 +14,7 @@ import pytest
 from grpo_watch.cli.main import run_cli
 from grpo_watch.daemon.run_detail import RunDetail, pack
 from grpo_watch.engine.records import EventKind, RunEvent
-from grpo_watch.report.thinned_columns import ThinnedColumns
+from grpo_watch.report.charts import ThinnedColumns
 from grpo_watch.store.codec import encode_block, encode_item
 from tests.support.planted import CRASHED, ECHO, FROZEN, REMOTE, SECRETS, Planted, kept_in, leaks, plant_runs, planted
 from tests.support.process import Process, until, watching

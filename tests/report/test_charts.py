@@ -16,8 +16,7 @@ from grpo_watch.engine.metric_names import METRICS
 from grpo_watch.engine.records import MetricRow, Severity, Stream
 from grpo_watch.report import series as series_module
 from grpo_watch.report.charts import KINDS, bands, charts
-from grpo_watch.report.downsample import thinned_rows
-from grpo_watch.report.series import Series
+from grpo_watch.report.series import Series, thinned_rows
 from tests.support.reports import a_finding, a_series
 
 VALUE = st.floats(-10, 10) | st.just(math.nan)

@@ -22,9 +22,9 @@ from grpo_watch.engine.rule_views import RuleStatus, RuleView
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
 from grpo_watch.errors import UsageError
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
-from grpo_watch.metrics.exposition import visible
+from grpo_watch.metrics.exposition import label_value
+from grpo_watch.report.charts import ThinnedColumns
 from grpo_watch.report.sparklines import Sparkline, sparks
-from grpo_watch.report.thinned_columns import ThinnedColumns
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.store.state import slug
 from grpo_watch.web.app import make_app
@@ -319,7 +319,7 @@ def test_a_run_with_a_strange_name_is_found_by_it(name: str) -> None:
     server = Server(make_app(watch, lambda: 1000.0), listener)
     server.start()
     try:
-        for shown in (name, slug(name), visible(name)):
+        for shown in (name, slug(name), label_value(name)):
             for page in ("", "/series", "/charts", "/batches", "/weights"):
                 answer = httpx.get(f"http://{address(listener)}/api/v1/runs/{quote(shown, safe='')}{page}")
                 assert (answer.status_code, shown, page) == (200, shown, page)

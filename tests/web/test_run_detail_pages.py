@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from grpo_watch.daemon.metric_history import MetricHistory
 from grpo_watch.engine.records import MetricRow, Stream
-from grpo_watch.report.thinned_columns import ThinnedColumns
+from grpo_watch.report.charts import ThinnedColumns
 from grpo_watch.web.run_detail_pages import charts_document
 from tests.support.reports import a_finding, a_report
 

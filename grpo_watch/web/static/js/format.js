@@ -62,5 +62,5 @@ export function outlook(run) {
 }
 
 export function software(run) {
-  return [run.framework, run.framework_version].filter(Boolean).join(" ") || "framework unknown";
+  return [run.framework, run.framework_version].filter(Boolean).join(" ") || "unknown framework";
 }

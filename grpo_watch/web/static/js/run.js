@@ -144,11 +144,7 @@ function heading(run) {
   ];
 }
 
-const counts = (found, run) => found.resolved_step === null || found.attempt === run.attempt;
-
-function topOf(run) {
-  return run.cards.find((found) => !found.caused_by && found.severity !== "info" && counts(found, run));
-}
+const topOf = (run) => run.cards.find((found) => found.counted);
 
 function rest(run) {
   const top = topOf(run);

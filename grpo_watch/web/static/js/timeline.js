@@ -1,6 +1,5 @@
 // When alerts began, fired and ended: one lane for each rule, steps from left to right.
 import { el, svg } from "./dom.js";
-import { when } from "./finding.js";
 
 export function timeline({ findings, step }) {
   if (!findings.length) return [];
@@ -34,13 +33,8 @@ function lane(name, episodes, across) {
       svg("line", { x1: 0, x2: "100%", y1: 10, y2: 10, class: "ground" }),
       episodes.map((found) => episode(found, across)),
     ),
-    el("div", { class: "dim when" }, episodes.map(received).join("; ")),
+    el("div", { class: "dim when" }, episodes.map((found) => found.course).join("; ")),
   );
-}
-
-function received(found) {
-  const since = found.told_severity !== found.severity && found.caused_by;
-  return `${found.severity} ${when(found)}${since ? `, later explained by ${found.caused_by}` : ""}`;
 }
 
 function episode(found, across) {

@@ -8,8 +8,7 @@ import pytest
 
 from grpo_watch.engine.diagnosis import Finding, Waste
 from grpo_watch.engine.records import Severity
-from grpo_watch.report.flapping import joined
-from grpo_watch.report.text import when
+from grpo_watch.report.view import joined, when
 from tests.support.reports import a_finding, a_report
 
 

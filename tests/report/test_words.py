@@ -7,7 +7,7 @@ import math
 import pytest
 
 from grpo_watch.engine.records import Scalar
-from grpo_watch.report.evidence_words import evidence_words, pattern_words, rounded
+from grpo_watch.report.words import evidence_words, pattern_words, rounded
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from grpo_watch.engine.pace import duration
 from grpo_watch.engine.records import Scalar
+from grpo_watch.safe_text import visible
 
 LABELS: Mapping[str, str] = MappingProxyType(
     {
@@ -67,6 +68,11 @@ def rounded(value: float) -> str:
     if SMALL <= abs(value) < LARGE:
         return f"{value:.{DIGITS}g}" if abs(value) < 1 / SMALL else f"{value:,.0f}"
     return f"{value:.{DIGITS - 1}g}" if abs(value) < SMALL else f"{value:,.0f}"
+
+
+def shown(value: Scalar) -> str:
+    """A value as it was recorded; numbers with six digits."""
+    return f"{value:.6g}" if isinstance(value, float) else visible(str(value))
 
 
 def pattern_words(pattern: str) -> str:

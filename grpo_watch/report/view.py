@@ -1,0 +1,243 @@
+"""What people see of a run and its findings, decided once for every report, the API, the page and the terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from grpo_watch.engine.diagnosis import LATE, Finding, Waste, earlier_sign
+from grpo_watch.engine.judgement import guessed_lines
+from grpo_watch.engine.metric_names import split_label
+from grpo_watch.engine.records import Severity
+from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.engine.waste import wasted_text
+from grpo_watch.engine.window import plain_sum
+from grpo_watch.report.blindness import headline
+from grpo_watch.report.words import evidence_words
+
+FUNCTION_MEAN = "reward_function_mean["
+NAMED = 5
+"""Keys that a summary names."""
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class FindingView:
+    """Findings of one rule that are shown as one.
+
+    ``finding`` is the one that matters most, with the summary of all; ``keys`` are those of all, ``episodes`` counts
+    the times that the alert fired for the key it is about. ``since`` says when, in words. ``counted``: the verdict
+    rests on it.
+    """
+
+    finding: Finding
+    keys: tuple[str, ...]
+    episodes: int
+    since: str
+    counted: bool
+
+    @property
+    def fires(self) -> bool:
+        """Whether it lasts and nothing explains it."""
+        return self.finding.resolved_step is None and self.finding.caused_by is None
+
+    @property
+    def key(self) -> str:
+        """What it is about, where that is a single thing."""
+        return self.finding.key if len(self.keys) == 1 else ""
+
+    @property
+    def words(self) -> list[str]:
+        """The evidence in words."""
+        return evidence_words(self.finding.evidence, self.finding.summary)
+
+    @property
+    def hint(self) -> str:
+        """What to do; empty for an info, which asks for nothing."""
+        return "" if self.finding.severity is Severity.INFO else self.finding.hint
+
+    @property
+    def wasted(self) -> str:
+        """What it cost, in words; empty where that is not known."""
+        return "" if self.finding.wasted is None else wasted_text(self.finding.wasted)
+
+
+def views(snapshot: RunSnapshot) -> tuple[FindingView, ...]:
+    """All findings of the run, those that say the same as one, in the order of diagnosis."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in snapshot.findings:
+        groups.setdefault(_alike(finding), []).append(finding)
+    return tuple(_view(group, snapshot) for group in groups.values())
+
+
+def top_view(snapshot: RunSnapshot) -> FindingView | None:
+    """The one that a person should read first; None where the verdict rests on none."""
+    return next((view for view in views(snapshot) if view.counted), None)
+
+
+def causes(shown: Iterable[FindingView]) -> list[FindingView]:
+    """Those that nothing explains."""
+    return [view for view in shown if view.finding.caused_by is None]
+
+
+def by_cause(shown: Iterable[FindingView]) -> dict[str, list[Finding]]:
+    """The consequences, by the rule that explains them."""
+    found: dict[str, list[Finding]] = {}
+    for view in shown:
+        if view.finding.caused_by is not None:
+            found.setdefault(view.finding.caused_by, []).append(view.finding)
+    return found
+
+
+def in_force(finding: Finding, snapshot: RunSnapshot) -> bool:
+    """Whether it still says something about the run: it lasts, or is of the last attempt."""
+    return finding.resolved_step is None or finding.attempt == snapshot.attempt
+
+
+def when(finding: Finding) -> str:
+    """The steps at which it began, fired and resolved; with the severity it fired as, where that changed since."""
+    text = f"since step {finding.first_step}, fired at {finding.fired_step}"
+    text += f" as {finding.told_as.value}" if finding.told_as else ""
+    text += f", resolved at {finding.resolved}" if finding.resolved else ""
+    return f"{text}, in {len(finding.episodes)} episodes" if len(finding.episodes) > 1 else text
+
+
+def course(finding: Finding) -> str:
+    """Its severity and steps, as a timeline names them."""
+    later = f", later explained by {finding.caused_by}" if finding.told_as and finding.caused_by else ""
+    return f"{finding.severity.value} {when(finding)}{later}"
+
+
+def in_brief(finding: Finding) -> str:
+    """``warning, since step 12``: a consequence beside its cause."""
+    return f"{finding.severity.value}, since step {finding.first_step}"
+
+
+def began(finding: Finding, findings: Iterable[Finding]) -> str:
+    """Where its first sign was another finding, which it explains: the step and the rule. Else empty."""
+    earlier = earlier_sign(finding, findings)
+    return f"step {earlier.first_step} ({earlier.rule})" if earlier else ""
+
+
+def software(framework: str | None, version: str | None = None) -> str:
+    """``trl 1.16.0``."""
+    return " ".join(filter(None, (framework, version))) or "unknown framework"
+
+
+def progress(snapshot: RunSnapshot) -> str:
+    """``step 12 of 80``."""
+    return f"step {snapshot.step}" + (f" of {snapshot.max_steps}" if snapshot.max_steps else "")
+
+
+def facts(snapshot: RunSnapshot) -> list[str]:
+    """Framework, step, attempt, each in a few words."""
+    phrases = [software(snapshot.framework, snapshot.version), progress(snapshot)]
+    return [*phrases, f"attempt {snapshot.attempt}"] if snapshot.attempt > 1 else phrases
+
+
+def shouted(snapshot: RunSnapshot) -> str:
+    """The headline with the verdict in capitals."""
+    verdict = snapshot.verdict.value.replace("-", " ")
+    return headline(snapshot).replace(verdict, verdict.upper(), 1)
+
+
+def judgement_lines(snapshot: RunSnapshot) -> Iterator[tuple[str, str]]:
+    """A label and a line for each early sign, each unread key that matters, and each guessed name."""
+    judgement = snapshot.judgement
+    for sign in judgement.early_signs:
+        yield "early sign", f"{sign.rule}: {sign.text}"
+    for key, line in judgement.unread.items():
+        yield "not read", f"{key}: if this is it, say so with {line} in grpo-watch.yaml"
+    for line in guessed_lines(judgement.guessed):
+        yield "guessed", line
+
+
+def _alike(finding: Finding) -> tuple[object, ...]:
+    """Episodes of one key are alike whatever their numbers are; so are keys whose texts differ in key and numbers."""
+    open_one, explained = finding.resolved_step is None, finding.caused_by
+    words = finding.summary.replace(finding.key, "") if finding.key else finding.summary
+    return finding.rule, explained, _NUMBER.sub("0", words) if finding.key and open_one else finding.key
+
+
+def _view(group: list[Finding], snapshot: RunSnapshot) -> FindingView:
+    lead = group[0]
+    keys = tuple(dict.fromkeys(finding.key for finding in group if finding.key))
+    episodes = sum(max(1, len(finding.episodes)) for finding in group if finding.key == lead.key)
+    first_sign = began(lead, snapshot.findings)
+    since = when(lead) + (f"; first sign: {first_sign}" if first_sign else "")
+    since += f"; {episodes} episodes" if episodes > max(1, len(lead.episodes)) else ""
+    summary = f"{_counted(keys, snapshot)}: {lead.summary}" if len(keys) > 1 else lead.summary
+    counted = lead.caused_by is None and lead.severity is not Severity.INFO and in_force(lead, snapshot)
+    return FindingView(replace(lead, summary=summary), keys, episodes, since, counted)
+
+
+def _counted(keys: tuple[str, ...], snapshot: RunSnapshot) -> str:
+    """``3 of 7 reward functions (format, length, style)``, or how many are alike."""
+    functions = {split_label(name)[1] for name in snapshot.values if name.startswith(FUNCTION_MEAN)}
+    known = functions.issuperset(keys)
+    noun, many = ("reward functions", f"{len(keys)} of {len(functions)}") if known else ("alike", str(len(keys)))
+    more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+    return f"{many} {noun} ({', '.join(keys[:NAMED])}{more})"
+
+
+def joined(snapshot: RunSnapshot) -> RunSnapshot:
+    """The snapshot with an alert that comes and goes as one finding with episodes, in the place of the first."""
+    of_alert: dict[tuple[str, str, int], list[Finding]] = {}
+    for finding in snapshot.findings:
+        of_alert.setdefault((finding.rule, finding.key, finding.attempt), []).append(finding)
+    if all(len(found) == 1 for found in of_alert.values()):
+        return snapshot
+    stands_for = {id(part): chain for found in of_alert.values() for chain in _chains(found) for part in chain}
+    listed: list[Finding] = []
+    done: set[int] = set()
+    for finding in snapshot.findings:
+        chain = stands_for[id(finding)]
+        if id(chain[0]) not in done:
+            done.add(id(chain[0]))
+            listed.append(_one(chain))
+    return replace(snapshot, findings=tuple(listed))
+
+
+def _chains(found: list[Finding]) -> Iterator[list[Finding]]:
+    """Episodes in order; a gap of up to ``LATE`` steps, or no longer than the episode before it, joins two."""
+    chain: list[Finding] = []
+    for finding in sorted(found, key=lambda each: (each.first_step, each.fired_step)):
+        if chain and not _follows(chain[-1], finding):
+            yield chain
+            chain = []
+        chain.append(finding)
+    yield chain
+
+
+def _follows(before: Finding, after: Finding) -> bool:
+    end = before.resolved_step
+    if end is None or before.caused_by != after.caused_by:
+        return False
+    return after.first_step - end <= max(LATE, end - before.first_step)
+
+
+def _one(chain: list[Finding]) -> Finding:
+    """The newest episode with the first one's beginning, the worst severity if all is over, and the cost of all."""
+    if len(chain) == 1:
+        return chain[0]
+    first, newest = chain[0], chain[-1]
+    worst = max(chain, key=lambda each: each.severity.rank)
+    return replace(
+        newest,
+        first_step=first.first_step,
+        fired_step=first.fired_step,
+        severity=newest.severity if newest.resolved_step is None else worst.severity,
+        wasted=_sum([part.wasted for part in chain if part.wasted is not None]),
+        episodes=tuple((part.first_step, part.fired_step, part.resolved_step) for part in chain),
+    )
+
+
+def _sum(parts: list[Waste]) -> Waste | None:
+    if not parts:
+        return None
+    hours = [part.hours for part in parts if part.hours is not None]
+    gpu = [part.gpu_hours for part in parts if part.gpu_hours is not None]
+    return Waste(
+        sum(part.steps for part in parts), plain_sum(hours) if hours else None, plain_sum(gpu) if gpu else None
+    )
