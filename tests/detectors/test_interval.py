@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_watch.detectors.shared.interval import BatchesPerRow, LoggingInterval
+from grpo_watch.detectors.shared.generations import BatchesPerRow, LoggingInterval
 from grpo_watch.engine.records import RunConfig, Scalar, Setting
 from grpo_watch.engine.run_state import RunState
 from tests.support.records import row

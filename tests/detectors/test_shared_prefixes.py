@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.detectors.rollouts.shared_prefixes import shared_openings
+from grpo_watch.detectors.rollouts.near_duplicate_completions import shared_openings
 from grpo_watch.engine.records import GroupSummary
 from tests.support.records import a_group
 

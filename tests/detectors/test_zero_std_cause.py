@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_watch.detectors.reward.zero_std_cause import ZeroStdKind, why
+from grpo_watch.detectors.reward.zero_std import ZeroStdKind, why
 from tests.support.records import row
 
 

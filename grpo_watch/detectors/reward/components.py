@@ -1,18 +1,60 @@
-"""The reward functions of a run's rows and their share in the total: windows and blocks of rows."""
+"""The reward functions of a run's rows and their share in the total: windows, stretches of rows and their medians."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
 from itertools import combinations
+from statistics import median
+from typing import NamedTuple
 
 from grpo_watch.detectors.reward.scored_groups import CancellingFunctions
-from grpo_watch.detectors.reward.series_blocks import SeriesBlocks
 from grpo_watch.detectors.shared.advantages import FLOAT
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow
 from grpo_watch.engine.reward_functions import RewardFunctionKeys
 from grpo_watch.engine.window import correlation, plain_sum, spread
+
+LEAST_NOISE = 1e-3
+
+
+class WindowMedian(NamedTuple):
+    """``error`` is the standard error of ``middle``; ``floor`` the lowest value so far, at most 0."""
+
+    middle: float
+    error: float
+    floor: float
+
+    def above(self, other: WindowMedian, errors: float) -> bool:
+        """Whether this block is higher than the other by so many standard errors."""
+        return self.middle - other.middle > errors * max(self.error, other.error)
+
+
+class WindowMedians:
+    """The newest ``keep`` blocks of one series, and the values of the one that is being filled."""
+
+    __slots__ = ("floor", "kept", "values")
+
+    def __init__(self, keep: int) -> None:
+        self.kept: deque[WindowMedian] = deque(maxlen=keep)
+        self.values: list[float] = []
+        self.floor = 0.0
+
+    def close(self) -> None:
+        """Make a block of the values so far; nothing where there are none."""
+        if not self.values:
+            return
+        ordered = sorted(self.values)
+        self.floor = min(self.floor, ordered[0])
+        # 1.25 / sqrt(n): the standard error of a median of normal values
+        error = 1.25 * max(spread(ordered), LEAST_NOISE) / len(ordered) ** 0.5
+        self.kept.append(WindowMedian(median(ordered), error, self.floor))
+        self.values = []
+
+    def middles(self, back: int) -> list[float]:
+        """The medians of the newest block and the ``back`` ones before it."""
+        return [block.middle for block in list(self.kept)[-1 - back :]]
+
 
 PRINTED = 5e-4
 """Largest share of a number that four significant digits leave out (transformers 5 prints four)."""
@@ -88,7 +130,7 @@ class ComponentWindows:
         return None
 
 
-class ComponentBlocks:
+class ComponentMedians:
     """Blocks of rows of the total and of each function that counts; of a negative weight, with the score turned round.
 
     A function of weight 0 only measures: what it loses does not count in the reward.
@@ -96,7 +138,7 @@ class ComponentBlocks:
 
     def __init__(self, keep: int) -> None:
         self.keep, self.sums = keep, WeightedSums()
-        self.total, self.parts = SeriesBlocks(keep), dict[str, SeriesBlocks]()
+        self.total, self.parts = WindowMedians(keep), dict[str, WindowMedians]()
         self._turned: set[str] = set()
 
     def take(self, total: float, keys: Keys, scores: Sequence[float | None]) -> None:
@@ -109,7 +151,7 @@ class ComponentBlocks:
             if score is None or key.weight == 0.0:
                 continue
             if key.name not in self.parts:
-                self.parts[key.name] = SeriesBlocks(self.keep)
+                self.parts[key.name] = WindowMedians(self.keep)
             if key.weight < 0.0:
                 self._turned.add(key.name)
             self.parts[key.name].values.append(-score if key.weight < 0.0 else score)

@@ -3,15 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from math import copysign
 from types import MappingProxyType
 
-from grpo_watch.detectors.reward.constant_reward import Still, enough_rows
-from grpo_watch.detectors.shared.interval import BatchesPerRow
+from grpo_watch.detectors.shared.generations import BatchesPerRow
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView
-from grpo_watch.engine.evidence import number
+from grpo_watch.engine.evidence import FLOAT_NOISE, number
 from grpo_watch.engine.records import MetricRow, Reading, Scalar, Severity, Verdict
 from grpo_watch.engine.reward_functions import RewardFunctionKeys
+
+LEAST_ROWS = 4
+"""Fewest rows, if together they average as many generations as are asked for."""
+
+
+def enough_rows(rows: int, batches: float, least: int) -> bool:
+    """Whether so many rows without change, of ``batches`` generations each, are enough."""
+    return rows >= min(least, LEAST_ROWS) and rows * batches >= least
+
+
+@dataclass(slots=True)
+class ConstantScore:
+    """Since when a function has been constant, at which value, and its range so far.
+
+    ``cut`` says whether nearly all completions of these rows were cut off.
+    """
+
+    value: float
+    first_step: int
+    rows: int = 1
+    lowest: float = float("inf")
+    highest: float = float("-inf")
+    fired: bool = False
+    cut: bool = True
+
+    def restart(self, value: float, step: int) -> None:
+        """The value changed."""
+        self.value, self.first_step, self.rows = value, step, 1
+
+    def moves(self, value: float, std: float | None, tolerance: float) -> bool:
+        """Whether this row has another value, or completions that score apart."""
+        return self.rows == 0 or abs(value - self.value) > tolerance or (std is not None and std > FLOAT_NOISE)
+
+    def move(self, value: float, std: float | None, step: int) -> None:
+        """Take such a row."""
+        self.lowest, self.highest = min(self.lowest, value), max(self.highest, value)
+        self.restart(value, step)
+        self.rows = int(std is None or std <= FLOAT_NOISE)
+
 
 CUT = "cut off"
 MOSTLY_CUT = 0.9
@@ -38,7 +77,7 @@ class DeadRewardComponent(Detector):
 
     def setup(self) -> None:
         """No function seen."""
-        self.still: dict[str, Still] = {}
+        self.constant: dict[str, ConstantScore] = {}
         self.per_row, self.batches = BatchesPerRow(), 1.0
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
@@ -59,9 +98,9 @@ class DeadRewardComponent(Detector):
         self, key: RewardFunctionKeys, row: MetricRow, functions: int, readings: list[Reading], *, cut: bool
     ) -> None:
         value, std = row.values[key.mean] or 0.0, row.values.get(key.std)
-        known = self.still.get(key.name)
+        known = self.constant.get(key.name)
         if known is None:
-            known = self.still[key.name] = Still(value, row.step, 0)
+            known = self.constant[key.name] = ConstantScore(value, row.step, 0)
         if known.moves(value, std, self.tolerance):
             known.move(value, std, row.step)
             known.cut = cut
@@ -75,7 +114,7 @@ class DeadRewardComponent(Detector):
             known.fired = True
             readings.append(self._breach(key, known, functions))
 
-    def _breach(self, key: RewardFunctionKeys, known: Still, functions: int) -> Reading:
+    def _breach(self, key: RewardFunctionKeys, known: ConstantScore, functions: int) -> Reading:
         ever, wanted = known.highest > known.lowest, copysign(1.0, key.weight)
         best = known.highest if wanted > 0.0 else known.lowest
         granted = not ever and functions > 1 and (known.value > 0.0 if wanted > 0.0 else known.value <= 0.0)

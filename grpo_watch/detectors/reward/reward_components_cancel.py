@@ -9,7 +9,7 @@ from types import MappingProxyType
 from grpo_watch.detectors.reward.components import UNKNOWN, ComponentWindows, scores_of
 from grpo_watch.detectors.reward.scored_groups import cancelling
 from grpo_watch.detectors.shared.advantages import contradicted
-from grpo_watch.detectors.shared.new_batches import NewBatches
+from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Verdict

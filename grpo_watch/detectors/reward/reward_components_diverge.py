@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from grpo_watch.detectors.reward.components import UNKNOWN, ComponentBlocks, scores_of
-from grpo_watch.detectors.reward.series_blocks import SeriesBlock, SeriesBlocks
+from grpo_watch.detectors.reward.components import UNKNOWN, ComponentMedians, WindowMedian, WindowMedians, scores_of
 from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Verdict
@@ -38,7 +37,7 @@ class RewardComponentsDiverge(Detector):
     def setup(self) -> None:
         """Empty blocks."""
         self.weights: tuple[float, ...] = ()
-        self.blocks = ComponentBlocks(BACK[-1] + 1)
+        self.blocks = ComponentMedians(BACK[-1] + 1)
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Take one generation row; judge when a block is full."""
@@ -60,7 +59,7 @@ class RewardComponentsDiverge(Detector):
             return no_data(UNKNOWN if self.blocks.sums.wrong else NotYet("too few generation rows yet"))
         return [self._judge(name, part) for name, part in self.blocks.parts.items()]
 
-    def _judge(self, name: str, part: SeriesBlocks) -> Reading:
+    def _judge(self, name: str, part: WindowMedians) -> Reading:
         for back in BACK if self.blocks.whole(name) else ():
             if len(part.kept) > back and self._trade(part.kept[-1 - back], part.kept[-1], back):
                 total = self.blocks.total.middles(back)
@@ -69,7 +68,7 @@ class RewardComponentsDiverge(Detector):
                     return self._breach(name, part.middles(back), total, related)
         return Reading(Verdict.OK, name)
 
-    def _trade(self, part: SeriesBlock, now: SeriesBlock, back: int) -> bool:
+    def _trade(self, part: WindowMedian, now: WindowMedian, back: int) -> bool:
         lost_much = part.middle - now.middle >= self.fall * (part.middle - part.floor)
         total = self.blocks.total.kept
         return lost_much and part.above(now, self.noise) and total[-1].above(total[-1 - back], self.noise)

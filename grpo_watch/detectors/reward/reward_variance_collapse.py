@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from types import MappingProxyType
 
-from grpo_watch.detectors.reward.silent_rows import CountedRows, SilentRows, SpreadOfBatches
-from grpo_watch.detectors.reward.zero_std_cause import COPIES, ZeroStdKind, why
-from grpo_watch.detectors.shared.interval import BatchesPerRow
+from grpo_watch.detectors.reward.zero_std import COPIES, DeadRowWindow, SpreadOfBatches, ZeroStdKind, ZeroStdShare, why
+from grpo_watch.detectors.shared.generations import BatchesPerRow
 from grpo_watch.detectors.shared.setting_causes import NARROW
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import FLOAT_NOISE, NO_SPREAD, no_signal_ratio, number
@@ -74,17 +73,17 @@ class RewardVarianceCollapse(Detector):
 
     def setup(self) -> None:
         """Empty windows."""
-        self.silent, self.rewards = CountedRows(self.rows, self.dead_rows), Window(self.rows)
-        self.silent_rows, self.batches, self.per_row = SilentRows(), SpreadOfBatches(), BatchesPerRow()
+        self.silent, self.rewards = DeadRowWindow(self.rows, self.dead_rows), Window(self.rows)
+        self.zero_std_share, self.batches, self.per_row = ZeroStdShare(), SpreadOfBatches(), BatchesPerRow()
         self.lowest, self.highest = float("inf"), float("-inf")
 
     def observe(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> Iterable[Reading]:
         """Judge one train row that tells about groups, or dumped batches while no row does."""
         if isinstance(record, MetricRow):
-            ratio = self.silent_rows.take(record, run)
+            ratio = self.zero_std_share.take(record, run)
             self.per_row.take(record, tells=ratio is not None)
             if ratio is not None:
-                self.silent.alive |= self.silent_rows.spread
+                self.silent.alive |= self.zero_std_share.spread
                 return self._judge(record, ratio, run)
         if run.trend.silent.first is not None or (isinstance(record, MetricRow) and not self.batches.any_waits):
             return SILENT

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from grpo_watch.detectors.rollouts.engine_causes import WEIGHTS
 from grpo_watch.detectors.rollouts.example_text import shown
+from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.detectors.shared.logprob_gap import GAPS
-from grpo_watch.detectors.shared.new_batches import NewBatches
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from grpo_watch.detectors.rollouts.copies import totals
 from grpo_watch.detectors.rollouts.example_text import shown
 from grpo_watch.detectors.shared.advantages import contradicted
-from grpo_watch.detectors.shared.new_batches import NewBatches
+from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Verdict
 from grpo_watch.engine.window import Window, plain_sum

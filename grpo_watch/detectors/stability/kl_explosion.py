@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from math import inf
 from types import MappingProxyType
 
+from grpo_watch.detectors.shared.generations import GenerationRows
 from grpo_watch.detectors.shared.setting_causes import RATES, UNHELD
-from grpo_watch.detectors.stability.beta_fit import BetaFit
-from grpo_watch.detectors.stability.generation_rows import GenerationRows
-from grpo_watch.detectors.stability.reference_origin import ReferenceOrigin
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.likely_causes import LikelyCause
@@ -17,6 +16,71 @@ from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.trend import TrendSign, named, shown
 from grpo_watch.engine.window import SortedWindow
+
+FIRST_STEPS = 2
+"""Steps that hardly changed the weights: a KL to the starting policy is still near 0."""
+OFFSET, STEADY = 0.3, 1.25
+"""KL (nats per token) on these steps, and its ratio between them, that shows another reference.
+
+Distillation from a teacher begins at 0.5 to 0.85 in public runs; an explosion does not stand still.
+"""
+
+
+class ReferenceOrigin:
+    """Keeps the KL of the first steps of an attempt; one that begins later says nothing."""
+
+    __slots__ = ("_first",)
+
+    def __init__(self) -> None:
+        self._first: dict[int, float] = {}
+
+    def push(self, step: int, kl: float) -> None:
+        """Take the absolute KL of a row."""
+        if step <= FIRST_STEPS:
+            self._first[step] = kl
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether KL was high and steady before training could have changed the policy."""
+        first = self._first.values()
+        return len(first) >= FIRST_STEPS and OFFSET <= min(first) >= max(first) / STEADY
+
+
+LEAST = 3
+"""Rows that have to agree."""
+HALF_UNIT = 0.5e-4
+"""What rounding may hide of a loss: the Trainer prints four decimals (transformers)."""
+SHARP = 1.5
+"""Ratio of the bounds below which they name one beta."""
+
+
+class BetaFit:
+    """Bounds of beta by rows on which the loss is nothing but beta times KL.
+
+    That is so where each batch is used once: the advantages of a group cancel, and the policy's part of the loss is 0
+    (TRL, ms-swift and Unsloth; huggingface/trl#2703, huggingface/open-r1#239). Where it is not, rows contradict each
+    other, and beta stays unknown.
+    """
+
+    __slots__ = ("_high", "_low", "_rows")
+
+    def __init__(self) -> None:
+        self._low, self._high, self._rows = 0.0, inf, 0
+
+    def push(self, loss: float | None, kl: float) -> None:
+        """Take the loss and the absolute KL (nats per token, above 0) of a row."""
+        if loss is not None:
+            self._rows += 1
+            self._low = max(self._low, (loss - HALF_UNIT) / kl)
+            self._high = min(self._high, (loss + HALF_UNIT) / kl)
+
+    def at_most(self, bound: float, known: float | None) -> bool:
+        """Whether beta is ``bound`` or less: by the settings (``known``), else by all rows if they name one beta."""
+        if known is not None:
+            return known <= bound
+        named = self._rows >= LEAST and 0.0 < self._low <= self._high <= SHARP * self._low
+        return named and self._low <= bound
+
 
 AGREEING = frozenset(
     {TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.CUT_OFF, TrendSign.TEXTS_REPEAT, TrendSign.LENGTH_FELL}

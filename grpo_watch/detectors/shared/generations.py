@@ -1,10 +1,10 @@
-"""How many optimizer steps one row stands for: a mean over five generations says as much as five rows."""
+"""Which rows and dumps belong to a generation batch, and how many optimizer steps and batches one row stands for."""
 
 from __future__ import annotations
 
 from grpo_watch.detectors.shared.offpolicy import steps_per_batch
 from grpo_watch.engine.detector import RunView
-from grpo_watch.engine.records import MetricRow
+from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Stream
 
 
 class LoggingInterval:
@@ -53,3 +53,47 @@ class BatchesPerRow:
     def count(self, run: RunView) -> float:
         """Batches per row, at least 1; too many where the log does not tell that batches are used again."""
         return 1.0 if self._between else max(1.0, self._interval.steps / steps_per_batch(run))
+
+
+MOST = 64
+"""Rows without a reward after which the reward is gone, not a batch in use (real runs: 1 to 8 steps per batch)."""
+
+
+class GenerationRows:
+    """Counts rows since the newest one with a reward.
+
+    Rows of one batch share its texts, so that what is odd about them shows on all of them and is one piece of evidence.
+    """
+
+    __slots__ = ("_known", "_since")
+
+    def __init__(self) -> None:
+        self._known = False
+        self._since = 0
+
+    def begins(self, row: MetricRow) -> bool:
+        """Whether a batch begins here; True for every row where no row carries the reward (or none does any more)."""
+        if "reward_mean" in row.values:
+            self._known, self._since = True, 0
+            return True
+        self._since += 1
+        return not self._known or self._since > MOST
+
+
+class NewBatches:
+    """Remembers the newest batch: TRL and ms-swift write a table again when its batch is reused or training ends."""
+
+    __slots__ = ("_digest",)
+
+    def __init__(self) -> None:
+        self._digest = ""
+
+    def take(self, summary: CompletionSummary) -> tuple[GroupSummary, ...]:
+        """The groups of a new train batch; empty for everything else."""
+        if summary.stream is not Stream.TRAIN or not summary.complete:
+            return ()
+        digest = "".join(group.digest for group in summary.groups)
+        if digest and digest == self._digest:
+            return ()
+        self._digest = digest
+        return summary.groups
