@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+
+import msgspec
 
 from grpo_watch import __version__
 from grpo_watch.archive.check_run import CheckSetup
 from grpo_watch.archive.checks import Checked, Execution, check_all
 from grpo_watch.archive.remote_folder import RemoteFolder, is_remote, remote_folders
 from grpo_watch.children.pool import crew, processors, size_of
-from grpo_watch.cli.check_output import command_line, rendered, write
-from grpo_watch.cli.options import parse_time
-from grpo_watch.cli.remote_addresses import newest_below
+from grpo_watch.cli.options import columns, parse_time
 from grpo_watch.cli.stdin_run import taken_in
-from grpo_watch.cli.wandb_setup import discovering, local_paths
+from grpo_watch.cli.wandb_setup import discovering, local_paths, newest_below
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.engine.records import EndState, Scalar, Severity, Tick
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import UsageError
 from grpo_watch.pipeline.open_run import COMPLETIONS
-from grpo_watch.report.check_document import Provenance, RunReport, exit_code
+from grpo_watch.report.check_document import Provenance, RunReport, document, exit_code
 from grpo_watch.rules.packs import load_rules
+from grpo_watch.safe_text import visible
 from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
 from grpo_watch.sources.discovery.nothing_there import nothing_there
 from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer
@@ -160,3 +163,75 @@ def _dumped(runs: Sequence[FoundRun]) -> int:
 
 def _moment(now: str | None) -> float:
     return time.time() if now is None else parse_time(now)
+
+
+def rendered(
+    reports: Sequence[RunReport],
+    problems: Sequence[str],
+    output_format: str,
+    provenance: Provenance,
+    fail_on: Severity | None,
+    *,
+    color: bool,
+    verbose: bool = False,
+) -> str:
+    """The reports in the format; ``color`` and ``verbose`` are for text, ``fail_on`` decides JUnit's failures."""
+    # Each format's module is imported when it is asked for.
+    if output_format == "json":
+        return msgspec.json.format(msgspec.json.encode(document(reports, problems)), indent=1).decode() + "\n"
+    if output_format == "junit":
+        from grpo_watch.report.junit import junit  # noqa: PLC0415
+
+        return junit(reports, problems, provenance, fail_on)
+    if output_format == "markdown":
+        from grpo_watch.report.markdown import markdown  # noqa: PLC0415
+
+        return markdown(reports, problems, provenance)
+    if output_format == "html":
+        from grpo_watch.report.page import page  # noqa: PLC0415
+
+        return page(reports, problems, provenance)
+    return _as_text(reports, problems, color=color, verbose=verbose)
+
+
+def write(text: str, output: Path | None) -> None:
+    """Write to stdout, or to the file.
+
+    Raises:
+        UsageError: the file can't be written.
+    """
+    if output is None:
+        sys.stdout.write(text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--output {output}: can't write: {error.strerror or error}") from None
+
+
+def command_line(
+    paths: Sequence[str], rules: Sequence[Path], config: Path | None, settings: Sequence[str], moment: str, state: str
+) -> str:
+    """The command that gives this answer again on the same files, whenever it is called."""
+    words = ["grpo-watch", "check", *paths]
+    words += [word for file in rules for word in ("--rules", str(file))]
+    words += ["--config", str(config)] if config is not None else []
+    words += [word for setting in settings for word in ("--set", setting)]
+    words += ["--now", moment] if state == "unknown" else [f"--{state}"]
+    return shlex.join(words)
+
+
+def _as_text(reports: Sequence[RunReport], problems: Sequence[str], *, color: bool, verbose: bool) -> str:
+    from rich.console import Console  # noqa: PLC0415  rich is not needed for JSON
+
+    from grpo_watch.report.text import render  # noqa: PLC0415  rich is not needed for JSON
+
+    console = Console(file=StringIO(), force_terminal=color, no_color=not color, width=columns(), highlight=False)
+    if not reports:
+        console.print("nothing to check: no run found")
+    render(reports, console, verbose=verbose)
+    for problem in problems:
+        console.print(f"problem: {visible(problem)}", markup=False)
+    written = console.file
+    text = written.getvalue() if isinstance(written, StringIO) else ""
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())

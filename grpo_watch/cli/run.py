@@ -20,10 +20,9 @@ from grpo_watch.children.pool import Worker
 from grpo_watch.cli.http_listener import HttpListener, HttpServers
 from grpo_watch.cli.live_text import show, summary, verdict
 from grpo_watch.cli.push_setup import PushSetup
-from grpo_watch.cli.remote_addresses import missing, newest_below, watched_paths
 from grpo_watch.cli.settings_in_force import SettingsInForce
 from grpo_watch.cli.stdin_run import FollowedPaths, followed
-from grpo_watch.cli.wandb_setup import Poller, local_paths
+from grpo_watch.cli.wandb_setup import Poller, local_paths, missing, newest_below, watched_paths
 from grpo_watch.config.entries import entry_for
 from grpo_watch.config.rate import bytes_per_second
 from grpo_watch.config.schema import Settings

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.report.divergence import StepColumn, noise_before, part
+from grpo_watch.report.compare import StepColumn, noise_before, part
 
 WAVE = [0.0, 1.0, 0.0, -1.0] * 10
 """Changes by 1 from row to row."""
