@@ -88,8 +88,8 @@ class GrpoWatchCallback:
         path: the run's folder; by default the trainer's ``output_dir``.
         writers: so many processes write, the first ones.
         file_mb: megabytes of a process's file from which a line holds one checksum of all tensors together.
-        stop_file: name of a file in that folder, or in one of the two above it, upon which training stops, as the
-            ``stop`` sink makes it; None: never. All processes agree on it by a collective operation at each probe, so
+        stop_file: name of a file in that folder, or in one of the two above it, upon which training stops; None:
+            never. All processes agree on it by a collective operation at each probe, so
             every one must have the callback.
     """
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import sys
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -33,7 +31,7 @@ def test_settings_load(text: str) -> None:
 def test_every_kind_of_sink_is_shown() -> None:
     shown = {sink.type for text in blocks("yaml") for sink in Settings.model_validate(yaml.safe_load(text)).sinks}
     assert shown == KINDS
-    assert len(KINDS) >= 9
+    assert len(KINDS) >= 8
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -52,29 +50,6 @@ def test_the_example_of_the_signature_accepts_ours() -> None:
     assert not names["is_ours"](headers, b"{ }", b"geheim", 1_795_000_010.0)
     assert not names["is_ours"](headers, b"{}", b"other", 1_795_000_010.0)
     assert not names["is_ours"](headers, b"{}", b"geheim", 1_795_001_000.0)
-
-
-@pytest.mark.parametrize("above", [0, 1, 2])
-def test_the_example_of_a_callback_stops_when_asked(
-    above: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By a file in the output folder or up to two above; one of an earlier attempt is removed at the start."""
-    (text,) = (block for block in blocks("python") if "TrainerCallback" in block)
-    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(TrainerCallback=object))
-    names: dict[str, Any] = {}
-    exec(text, names)  # noqa: S102  our own page
-    output = tmp_path / "run" / "output" / "v0"
-    output.mkdir(parents=True)
-    file = (output, *output.parents)[above] / "grpo-watch.stop"
-    arguments, control = SimpleNamespace(output_dir=str(output)), SimpleNamespace(should_training_stop=False)
-    callback = names["StopWhenAsked"]()
-    file.write_text("an earlier attempt's")
-    callback.on_train_begin(arguments, None, control)
-    callback.on_step_end(arguments, None, control)
-    assert not control.should_training_stop
-    file.write_text("")
-    callback.on_step_end(arguments, None, control)
-    assert control.should_training_stop
 
 
 @pytest.mark.filterwarnings("ignore:.*imghdr.*:DeprecationWarning")

@@ -6,14 +6,11 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
-from queue import SimpleQueue
 
 from grpo_watch.cli.settings_in_force import SettingsInForce
 from grpo_watch.config.schema import Mute, Settings
 from grpo_watch.config.sinks import Sink
 from grpo_watch.daemon.daemon import Daemon
-from grpo_watch.engine.records import RunEvent
-from grpo_watch.metrics.daemon_snapshot import RunStanding
 from grpo_watch.notify.delivery_worker import WorkerContext
 from grpo_watch.notify.delivery_workers import DeliveryWorkers
 from grpo_watch.notify.dispatcher import DeliverySettings, NotificationDispatcher
@@ -36,17 +33,11 @@ class PushSetup:
     """
 
     def __init__(self, current: SettingsInForce, page: str, instance: str, daemon: Callable[[], Daemon | None]) -> None:
-        events: SimpleQueue[tuple[str, RunEvent]] = SimpleQueue()
-
         def late() -> float | None:
             running = daemon()
             return running.late() if running else None
 
-        def standing(run: str) -> RunStanding | None:
-            running = daemon()
-            return running.standing(run) if running else None
-
-        self._given = Given(time.time, instance, late, standing, lambda run, event: events.put((run, event)))
+        self._given = Given(time.time, instance, late)
         self._sinks, self._routed = self._made(current.settings.sinks)
         self._prepared: Sequence[RoutedReceiver] | None = None
         current.prepare = self.prepare
@@ -56,7 +47,7 @@ class PushSetup:
             page=page,
             runbook=lambda: current.settings.runbook_url,
         )
-        self.dispatcher = NotificationDispatcher(list(self._routed.values()), delivery_settings, random.random, events)
+        self.dispatcher = NotificationDispatcher(list(self._routed.values()), delivery_settings, random.random)
 
     def delivery_workers(self, daemon: Daemon, ring: Callable[[], None]) -> DeliveryWorkers:
         """The delivery workers of the receivers; ``ring`` wakes the engine."""

@@ -44,9 +44,14 @@ VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 ``GRPO_WATCH_PORT`` and ``GRPO_WATCH_SERVICE_*`` into every pod next to a service called grpo-watch."""
 
 REMOVED: Mapping[str, str] = MappingProxyType(
-    {"basic_auth_file": "use token_file: the token is also the password of any user in a browser"}
+    {
+        "basic_auth_file": "use token_file: the token is also the password of any user in a browser",
+        "per_minute": "use digest, or a route of Alertmanager with group_interval",
+        "quiet_hours": "use an Alertmanager receiver, whose routes have mute_time_intervals",
+        "stop": "end the job with `grpo-watch wait RUN && scancel JOB` or the like",
+    }
 )
-"""Keys that an earlier version had, and what to use instead."""
+"""Keys and kinds of receivers that an earlier version had, and what to use instead."""
 
 _LISTS = frozenset({("rules",), ("allow_roots",)})
 _SECTIONS = frozenset({"retention", "web", "privacy", "wandb"})

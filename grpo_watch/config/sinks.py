@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias, get_args
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from grpo_watch.config.fields import Address, FilePath, Secret
 from grpo_watch.config.routing import Routing
@@ -110,26 +110,6 @@ class HeartbeatSink(BaseSink):
     every: Annotated[float, Field(ge=5)] = 60
 
 
-def _plain_name(name: str) -> str:
-    if "/" in name or "\0" in name or name in {"", ".", ".."}:
-        raise ValueError("must be a file name in the run's folder, without /")
-    return name
-
-
-class StopSink(BaseSink):
-    """Asks a run to stop: makes a file when one of ``rules`` fired as critical for ``grace_seconds``.
-
-    ``file`` is made in the run's folder, or in ``folder`` as ``RUN.FILE``. ``dry_run`` only reports that it would.
-    """
-
-    type: Literal["stop"]
-    rules: Annotated[tuple[str, ...], Field(min_length=1)]
-    grace_seconds: Annotated[float, Field(ge=0)] = 600
-    file: Annotated[str, AfterValidator(_plain_name)] = "grpo-watch.stop"
-    folder: FilePath | None = None
-    dry_run: bool = False
-
-
 Sink: TypeAlias = Annotated[
     AlertmanagerSink
     | SlackSink
@@ -138,8 +118,7 @@ Sink: TypeAlias = Annotated[
     | TextfileSink
     | AppriseSink
     | PagerDutySink
-    | HeartbeatSink
-    | StopSink,
+    | HeartbeatSink,
     Field(discriminator="type"),
 ]
 SINKS: tuple[type[BaseSink], ...] = get_args(get_args(Sink)[0])

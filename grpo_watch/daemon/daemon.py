@@ -15,7 +15,7 @@ from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.daemon.watch_options import WatchOptions
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, Histogram, RunOverview, RunStanding
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, Histogram, RunOverview
 from grpo_watch.notify.codec import begins
 from grpo_watch.notify.dispatcher import ABANDON_SECONDS, NotificationDispatcher
 from grpo_watch.notify.routing import RoutedReceiver
@@ -150,10 +150,6 @@ class Daemon:
     def folders(self) -> list[Path]:
         """The folders of the logs of runs that continue, newest runs first: where a write should be seen at once."""
         return self._registry.folders()
-
-    def standing(self, run: str) -> RunStanding | None:
-        """The status of a run; None while it is not read yet, or not known."""
-        return self._registry.get(run).standing()
 
     def reload(self) -> None:
         """Load rules and receivers again at the next turn."""

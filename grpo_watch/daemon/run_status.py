@@ -12,7 +12,7 @@ from grpo_watch.daemon.run_reader import RunReader
 from grpo_watch.daemon.watch_options import WatchOptions
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.metrics.daemon_snapshot import ChannelStatus, RunOverview, RunStanding
+from grpo_watch.metrics.daemon_snapshot import ChannelStatus, RunOverview
 from grpo_watch.pipeline.channel_agreement import CONFLICT
 from grpo_watch.report.blindness import coverage
 from grpo_watch.report.sparklines import Sparkline
@@ -66,15 +66,6 @@ class TrackedRun:
     def is_local(self) -> bool:
         """Whether its channels are files."""
         return self.found is None or not self.found.remote
-
-    def standing(self) -> RunStanding | None:
-        """Its status by what was read since the start; None before that. Another thread may ask."""
-        watch, snapshot = self.watch, self.snapshot
-        if snapshot is None or (watch is None and self.ended is None):
-            return None
-        if watch is not None and not (watch.ready and self.reported):  # reported once the snapshot is current
-            return None
-        return RunStanding(snapshot.attempt, self.ended is None, self.folder)
 
     @property
     def folder(self) -> Path | None:

@@ -221,18 +221,13 @@ class EventKind(str, Enum):
     RULE_LOADED = "rule-loaded"
     DELIVERY_PROBLEM = "delivery-problem"
     DELIVERY_RECOVERED = "delivery-recovered"
-    STOP_ASKED = "stop-asked"
-    STOP_REHEARSED = "stop-rehearsed"
-    STOP_WITHDRAWN = "stop-withdrawn"
-    STOP_HEEDED = "stop-heeded"
 
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
     """Something that is not a row: a traceback, an end marker, a rejected configuration, an unreadable source.
 
-    ``channel`` names its subject: a channel, the broken rule, the sink that gets nothing or asks the run to stop;
-    ``about`` the rule because of which a run is asked.
+    ``channel`` names its subject: a channel, the broken rule, the sink that gets nothing.
     """
 
     channel: str
@@ -242,7 +237,6 @@ class RunEvent:
     segment: int = 0
     time: float | None = None
     seen: float | None = None
-    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)

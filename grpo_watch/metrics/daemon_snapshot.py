@@ -53,15 +53,6 @@ class RunOverview:
 
 
 @dataclass(frozen=True, slots=True)
-class RunStanding:
-    """The status of a run by what was read since the start. ``folder`` is its own; None where it is on a server."""
-
-    attempt: int
-    active: bool
-    folder: Path | None
-
-
-@dataclass(frozen=True, slots=True)
 class Histogram:
     """Counts of observations per bucket of ``ENGINE_BUCKETS``, the last for all above; and their sum in seconds."""
 

@@ -112,7 +112,7 @@ class DeliveryWorker:
     def _refresh(self) -> None:
         context, snapshot = self._context, self._context.snapshot()
         shown = {run.snapshot.run for run in snapshot.runs}
-        firing = [notification for notification in self.outbox.firing(context.clock()) if notification.run in shown]
+        firing = [notification for notification in self.outbox.firing() if notification.run in shown]
         try:
             outcome = self._receiver.refresh(firing, snapshot, context.clock())
         except Exception as error:

@@ -63,13 +63,6 @@ class Digests:
             self._bundles.append(list(rows[:half]))
         self.separate(rows[half if half > 1 else 0 :], alone=half <= 1)
 
-    def part(self, held: Callable[[WaitingMessage], bool]) -> None:
-        """Put those back into the queue of which something is held."""
-        for rows in list(self._bundles):
-            if any(map(held, rows)):
-                self._bundles.remove(rows)
-                self.separate(rows, alone=False)
-
     def separate(self, rows: Sequence[WaitingMessage], *, alone: bool) -> None:
         """Put rows that are in no digest any more back into the queue; ``alone``: each is to go by itself."""
         for row in rows:

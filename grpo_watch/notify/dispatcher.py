@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -82,7 +81,6 @@ class NotificationDispatcher:
         routed: the receivers.
         delivery_settings: what holds for all of them.
         chance: numbers in 0…1.
-        events: any thread may put in an event for the run of this name.
     """
 
     def __init__(
@@ -90,12 +88,10 @@ class NotificationDispatcher:
         routed: Sequence[RoutedReceiver] = (),
         delivery_settings: DeliverySettings | None = None,
         chance: Callable[[], float] = lambda: 1.0,
-        events: SimpleQueue[tuple[str, RunEvent]] | None = None,
     ) -> None:
         self.outboxes: Sequence[Outbox] = [Outbox(each, chance) for each in routed]
         """One for each receiver; another list once the settings brought other receivers."""
         self._chance, self._delivery_settings = chance, delivery_settings or DeliverySettings()
-        self._events = events or SimpleQueue()
         self._gather_until: float | None = 0.0
         self._started = 0.0
         self._leaving: list[Outbox] = []
@@ -200,21 +196,18 @@ class NotificationDispatcher:
     def broadcast(
         self, watches: Sequence[AlertingRun], due: Sequence[AlertingRun], *, ready: bool
     ) -> Sequence[AlertingRun]:
-        """Feed runs their events, and those of receivers that fail or work again; returns the runs concerned.
+        """Feed runs the events of receivers that fail or work again; returns the runs concerned.
 
         A run that is not read yet gets them later; ``ready``: there is none. Runs that are not ``due`` are passed over
         if there is no event.
         """
         for report in [report for outbox in self.outboxes for report in outbox.reports()]:
             self._undelivered_reports |= {(run, report.sink): report.text for run in report.runs}
-        events = list(self._drain())
         failing = {outbox.name for outbox in self.outboxes if not outbox.well()}
-        concerned = watches if self.outboxes and (events or self._undelivered_reports) else due
+        concerned = watches if self.outboxes and self._undelivered_reports else due
         for watch in concerned if self.outboxes else ():
             if not watch.ready:
                 continue
-            for event in [event for run, event in events if run == watch.name]:
-                watch.feed_event(event)
             for sink in [sink for run, sink in self._undelivered_reports if run == watch.name]:
                 text = self._undelivered_reports.pop((watch.name, sink))
                 watch.feed_event(RunEvent(sink, EventKind.DELIVERY_PROBLEM, text=text))
@@ -289,10 +282,6 @@ class NotificationDispatcher:
             log.error("a receiver gets nothing", extra={"fields": {"sink": sink, "answer": self.troubled[sink]}})
         for sink in before.keys() - self.troubled.keys():
             log.warning("a receiver is reached again", extra={"fields": {"sink": sink}})
-
-    def _drain(self) -> Iterator[tuple[str, RunEvent]]:
-        while not self._events.empty():  # the only consumer
-            yield self._events.get()
 
     def _muted(self, now: float) -> Callable[[Notification], bool]:
         mutes = self._delivery_settings.mutes()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from grpo_watch.engine.records import Severity
 from grpo_watch.notify.codec import pack, unpack
-from grpo_watch.notify.notification import FIRING, OWN_RULE, RESOLVED, STOP_RULE, Notification
+from grpo_watch.notify.notification import FIRING, OWN_RULE, RESOLVED, Notification
 from grpo_watch.notify.queue import Episode, episode_of
 from grpo_watch.notify.routing import Route
 from grpo_watch.store.deliveries import DeliveredAlert
@@ -52,7 +52,7 @@ class OpenEpisodes:
         if not self._wanted(notification):
             return None
         state, before = self._open.get(episode_of(notification), (None, notification))
-        if muted(notification) and not self.own(notification):
+        if muted(notification):
             self._put(notification, state or MUTED)
             return None
         self._put(notification, DELIVERED)
@@ -95,14 +95,8 @@ class OpenEpisodes:
         """What the receiver got as firing and not as resolved, in the order of sending."""
         return (notification for state, notification in self._open.values() if state == DELIVERED)
 
-    def own(self, notification: Notification) -> bool:
-        """Whether the receiver itself asked for it: no mute and no quiet hours keep it back."""
-        return (notification.rule, notification.key) == (STOP_RULE, self._name)
-
     def _wanted(self, notification: Notification) -> bool:
-        return self.own(notification) or (
-            self._route.wants(notification) and (notification.rule, notification.key) != (OWN_RULE, self._name)
-        )
+        return self._route.wants(notification) and (notification.rule, notification.key) != (OWN_RULE, self._name)
 
     def _resolved(self, notification: Notification) -> Notification | None:
         place = episode_of(notification)

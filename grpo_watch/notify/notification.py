@@ -8,14 +8,11 @@ from enum import Enum
 from typing import Protocol
 
 from grpo_watch.detectors.watcher.delivery_failing import DeliveryFailing
-from grpo_watch.detectors.watcher.stop_asked import StopAsked
 from grpo_watch.engine.records import Scalar
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 
 FIRING, RESOLVED = "firing", "resolved"
 """Values of ``Notification.status``."""
-STOP_RULE = StopAsked.name()
-"""The alert of a run that is asked to stop; its key is the receiver that asks."""
 TEST_RULE = "notify-test"
 """What `grpo-watch notify test` sends is about."""
 OWN_RULE = DeliveryFailing.name()

@@ -15,7 +15,7 @@ from grpo_watch.engine.alerts import Alert, transition_id
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import AlertState, Severity, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.notify.notification import FIRING, OWN_RULE, RESOLVED, STOP_RULE, Notification
+from grpo_watch.notify.notification import FIRING, OWN_RULE, RESOLVED, Notification
 from grpo_watch.store.state import slug
 
 Recent: TypeAlias = Callable[[str], tuple[float, ...]]
@@ -27,8 +27,6 @@ SERIES, POINTS = 3, 24
 ALWAYS_SHOWN = ("reward_mean", "kl_reference")
 """Shown in addition to what the evidence names, where there is room."""
 CAUSES = 2
-OF_THE_WATCH = frozenset({OWN_RULE, STOP_RULE})
-"""Rules about what the watch did: no file of a run shows that they are resolved."""
 
 
 class RecentValues(Protocol):
@@ -92,7 +90,7 @@ def over(fired: Notification, alerts: Alerts, at: float) -> Notification | None:
     alert = alerts.get(place)
     if alert is not None and alert.resolved_step is not None:
         name, step = transition_id(fired.run, *place, alert, AlertState.RESOLVED), alert.resolved_step
-    elif fired.rule not in OF_THE_WATCH or (alert is not None and alert.state is AlertState.RESOLVED):
+    elif fired.rule != OWN_RULE or (alert is not None and alert.state is AlertState.RESOLVED):
         name = hashlib.blake2b(f"{fired.id}\x1fover".encode(), digest_size=16).hexdigest()
         step = fired.step if alert is None else max(fired.step, alert.first_step)
     else:

@@ -13,7 +13,7 @@ from grpo_watch.notify.digests import Digests
 from grpo_watch.notify.episodes import Mute, OpenEpisodes
 from grpo_watch.notify.notification import DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.notifications import digest
-from grpo_watch.notify.queue import Episode, MessageQueue, WaitingMessage, as_known
+from grpo_watch.notify.queue import Episode, MessageQueue, WaitingMessage, episode_of
 from grpo_watch.notify.queue_ledger import QueueLedger
 from grpo_watch.notify.receiver_trouble import ReceiverTrouble, TroubleReport
 from grpo_watch.notify.routing import RoutedReceiver
@@ -28,7 +28,6 @@ SPLIT_TRIES = 10
 GIVE_UP_TRIES = 4_000
 """Attempts after which a message is given up: about three days at one a minute."""
 IDLE_SECONDS = 1.0
-MINUTE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,6 @@ class Outbox:
         self._chance = chance
         self._ledger, self._queue = QueueLedger(self.name), MessageQueue()
         self._bundles = Digests(self._queue, self._ledger.note)
-        self._held: list[WaitingMessage] = []
         self._gathering: list[WaitingMessage] = []
         self._flying: tuple[WaitingMessage, ...] = ()
         self._ended: set[Episode] = set()
@@ -71,7 +69,7 @@ class Outbox:
 
     def __len__(self) -> int:
         with self.moved:
-            return len(self._queue) + len(self._bundles) + len(self._held) + len(self._gathering)
+            return len(self._queue) + len(self._bundles) + len(self._gathering)
 
     def load(self, kept: StoredDeliveries) -> None:
         """Continue from what was stored."""
@@ -168,18 +166,18 @@ class Outbox:
         with self.moved:
             return self._trouble.now
 
-    def firing(self, wall: float) -> list[Notification]:
-        """What the receiver got as firing and not as resolved, quiet hours at ``wall`` (Unix seconds) considered.
+    def firing(self) -> list[Notification]:
+        """What the receiver got as firing and not as resolved.
 
         To a receiver that knows alerts by a key nothing is repeated of which news wait: they are older than what fires
         by now, and would end it, or what ended would be opened again.
         """
         with self.moved:
             firing = list(self._episodes.firing())
-            if self._route.quiet is None and not self._keyed:
+            if not self._keyed:
                 return firing
-            waiting = (*self._held, *self._gathering, *self._queue, *self._bundles)
-            return as_known(firing, waiting, lambda row: self._holds(row, wall), keyed=self._keyed)
+            changing = {row.episode for row in (*self._gathering, *self._queue, *self._bundles)}
+            return [each for each in firing if episode_of(each) not in changing]
 
     # the receiver's thread
 
@@ -192,18 +190,15 @@ class Outbox:
         with self.moved:
             if not self._ledger.stored:
                 return 0.0
-            self._release(wall)
-            if self._route.quiet is not None:  # a digest that did not arrive before the night waits for the morning
-                self._bundles.part(lambda row: self._holds(row, wall))
             if now < self._free_at:
                 return self._free_at - now
-            head = self._next_unheld(wall)
+            head = self._queue.head()
             rows = tuple(self._bundles.first)
             if rows and (head is None or rows[0].due <= head.due):
                 return self._fly(digest([row.notification for row in rows], wall), rows, now)
             if head is None:
                 return IDLE_SECONDS
-            bundled = not rows and self._wants_digest() and self._bundle(wall)
+            bundled = not rows and self._wants_digest() and self._bundle()
             if bundled or head.episode in self._ended | self._ending:
                 return 0.0
             return self._fly(head.notification, (head,), now)
@@ -251,8 +246,6 @@ class Outbox:
     def _follow(self, routed: RoutedReceiver) -> None:
         self.receiver, self._route, self.pace = routed.receiver, routed.route, routed.receiver.pace
         self._keyed = routed.receiver.keyed
-        if self._route.per_minute is not None:
-            self.pace = max(self.pace, MINUTE / self._route.per_minute)
 
     def _load(self, row: WaitingMessage) -> None:
         if row.bundle:
@@ -282,15 +275,13 @@ class Outbox:
         return any(row.notification.run == run for row in self._gathering)
 
     def _drop(self, now: float) -> None:
-        """Keep the queue bounded; what quiet hours keep back or a gathering holds counts, and is as old as it is."""
+        """Keep the queue bounded; what a gathering holds counts, and is as old as it is."""
         excess = len(self) - MOST_WAITING
         if excess <= 0:
             return
-        waiting = (*self._held, *self._gathering[:excess], *self._queue.oldest(excess + 1))
+        waiting = (*self._gathering[:excess], *self._queue.oldest(excess + 1))
         for row in sorted(set(waiting) - set(self._flying), key=lambda one: one.number)[:excess]:
-            if row in self._held:
-                self._held.remove(row)
-            elif row in self._gathering:
+            if row in self._gathering:
                 self._gathering.remove(row)
             else:
                 self._queue.remove(row)
@@ -305,47 +296,17 @@ class Outbox:
         if not self._full:
             self._trouble.over()
 
-    def _holds(self, row: WaitingMessage, wall: float) -> bool:
-        """Whether quiet hours keep it back: not what the receiver itself asked for, nor what has to go before that."""
-        own = self._episodes.own(row.notification)
-        return not (own or row.forced) and self._route.holds(row.notification, wall)
-
-    def _release(self, wall: float) -> None:
-        """What quiet hours kept back goes together once they are over."""
-        free = [row for row in self._held if not self._holds(row, wall)]
-        if free:
-            self._held = [row for row in self._held if row not in free]
-            for row in free:
-                row.together = True
-            self._queue.insert(free)
-
-    def _next_unheld(self, wall: float) -> WaitingMessage | None:
-        """The first row that quiet hours don't keep back; what was kept back of its episode goes before it."""
-        while (head := self._queue.head()) is not None:
-            if not self._holds(head, wall):
-                earlier = [row for row in self._held if row.episode == head.episode]
-                if not earlier:
-                    return head
-                for row in earlier:
-                    row.forced = True
-                self._held = [row for row in self._held if row not in earlier]
-                self._queue.insert(earlier)
-            else:
-                self._queue.remove(head)
-                self._held.append(head)
-        return None
-
     def _wants_digest(self) -> bool:
         flood = self._route.digest and len(self._queue) >= DIGEST_FROM
         return not self._queue.alone and (flood or self._queue.together > 0)
 
-    def _bundle(self, wall: float) -> bool:
+    def _bundle(self) -> bool:
         """Make one message of all that waits; whether there was enough for that.
 
         For a receiver that knows alerts by a key it holds no two pieces of news of one alert, see ``take``.
         """
-        waiting = [row for row in self._queue if not self._holds(row, wall)]
-        rows = self._first_of_each(waiting[:MOST_PARTS]) if self._keyed else waiting[:MOST_PARTS]
+        rows = self._queue.oldest(MOST_PARTS)
+        rows = self._first_of_each(rows) if self._keyed else rows
         if len(rows) < 2:  # noqa: PLR2004  one is no digest
             return False
         self._bundles.make(rows)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 
-from grpo_watch.notify.notification import FIRING, RESOLVED, Notification
+from grpo_watch.notify.notification import Notification
 
 Episode = tuple[str, str, str]
 
@@ -17,7 +17,7 @@ Episode = tuple[str, str, str]
 class WaitingMessage:
     """One waiting message; ``due`` is when it may be tried (monotonic seconds, 0: at once).
 
-    ``together`` asks for a digest, ``alone`` refuses it (one with it was refused), ``forced`` ignores quiet hours.
+    ``together`` asks for a digest, ``alone`` refuses it (one with it was refused).
     """
 
     number: int
@@ -27,7 +27,6 @@ class WaitingMessage:
     together: bool = False
     due: float = 0.0
     alone: bool = False
-    forced: bool = False
 
     @property
     def episode(self) -> Episode:
@@ -38,41 +37,6 @@ class WaitingMessage:
 def episode_of(notification: Notification) -> Episode:
     """Run, rule and key."""
     return notification.run, notification.rule, notification.key
-
-
-def as_known(
-    firing: Sequence[Notification],
-    waiting: Sequence[WaitingMessage],
-    held: Callable[[WaitingMessage], bool],
-    *,
-    keyed: bool,
-) -> list[Notification]:
-    """What fires as the receiver knows it: without what is held back; ``keyed``: nothing of which news wait at all."""
-    known = without_news(firing, [row for row in waiting if held(row)])
-    changing = {row.episode for row in waiting if not held(row)} if keyed else set()
-    return [each for each in known if episode_of(each) not in changing]
-
-
-def without_news(firing: Sequence[Notification], kept: Iterable[WaitingMessage]) -> list[Notification]:
-    """What fires as a receiver knows it from which these rows are kept.
-
-    Nothing that began in them; what ended fires on, and what got worse as it was before.
-    """
-    first: dict[Episode, Notification] = {}
-    for row in sorted(kept, key=lambda one: one.number):
-        first.setdefault(row.episode, row.notification)
-    known = [notification for notification in firing if episode_of(notification) not in first]
-    over = [
-        replace(notification, status=FIRING, ended=None)
-        for notification in first.values()
-        if notification.status == RESOLVED
-    ]
-    worse = [
-        replace(notification, severity=notification.was, was="")
-        for notification in first.values()
-        if notification.status == FIRING and notification.was
-    ]
-    return [*known, *over, *worse]
 
 
 class MessageQueue:

@@ -9,9 +9,7 @@ from pathlib import Path
 
 from grpo_watch.config.secrets import SecretFile, Url
 from grpo_watch.config.sinks import HttpSink
-from grpo_watch.engine.records import RunEvent
 from grpo_watch.errors import ConfigError, FilePlace
-from grpo_watch.metrics.daemon_snapshot import RunStanding
 from grpo_watch.notify.receivers.http import HttpAccess
 
 
@@ -23,15 +21,11 @@ class ReceiverContext:
         clock: Unix seconds.
         instance: names this watcher where several push to one place.
         late: by how many seconds the engine is late; None when it is not.
-        standing: the status of a run, by its name; None until it has been read.
-        feed_event: feeds an event to the run of this name.
     """
 
     clock: Callable[[], float]
     instance: str = "grpo-watch"
     late: Callable[[], float | None] = lambda: None
-    standing: Callable[[str], RunStanding | None] = lambda _: None
-    feed_event: Callable[[str, RunEvent], None] = lambda _run, _event: None
 
 
 def access_of(sink: HttpSink) -> HttpAccess:

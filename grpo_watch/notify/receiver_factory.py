@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import tzinfo
 from importlib import import_module
 from typing import Any
 
@@ -21,7 +20,7 @@ from grpo_watch.notify.notification import Receiver
 from grpo_watch.notify.receiver_context import ReceiverContext, access_of
 from grpo_watch.notify.receivers.http import HttpAccess
 from grpo_watch.notify.receivers.pushgateway import group_url
-from grpo_watch.notify.routing import QuietWindow, Route, RoutedReceiver
+from grpo_watch.notify.routing import Route, RoutedReceiver
 
 
 def build(sinks: Sequence[Sink], context: ReceiverContext) -> list[RoutedReceiver]:
@@ -71,15 +70,11 @@ def pushed_groups(sinks: Sequence[Sink]) -> list[PushedGroup]:
 
 def route_of(routing: Routing) -> Route:
     """The route that a sink's settings ask for."""
-    hours = routing.quiet_hours
-    zone: tzinfo | None = hours.timezone if hours else None
     return Route(
         min_severity=routing.min_severity,
         runs=routing.only_runs,
         rules=routing.only_rules,
         labels=routing.only_labels,
-        quiet=QuietWindow(hours.start, hours.end, zone, hours.unless) if hours else None,
-        per_minute=routing.per_minute,
         digest=routing.chat if routing.digest is None else routing.digest,
     )
 

@@ -1,10 +1,9 @@
-"""Says which notifications a receiver wants, when it wants to be left alone, and which findings are muted."""
+"""Says which notifications a receiver wants, and which findings are muted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, time, timezone, tzinfo
 from fnmatch import fnmatchcase
 
 from grpo_watch.engine.records import Severity
@@ -12,43 +11,17 @@ from grpo_watch.notify.notification import Notification, Receiver
 
 
 @dataclass(frozen=True, slots=True)
-class QuietWindow:
-    """Hours in which messages wait, unless they are at least as severe as ``unless``.
-
-    ``start`` and ``end`` are times of day in ``zone`` (None: the machine's own); an end before the start is the next
-    day's.
-    """
-
-    start: time
-    end: time
-    zone: tzinfo | None = None
-    unless: Severity = Severity.CRITICAL
-
-    def holds(self, severity: str, now: float) -> bool:
-        """Whether a message of this severity waits at ``now`` (Unix seconds)."""
-        return self._covers(now) and Severity(severity).rank < self.unless.rank
-
-    def _covers(self, now: float) -> bool:
-        moment = datetime.fromtimestamp(now, timezone.utc).astimezone(self.zone).time()
-        if self.start <= self.end:
-            return self.start <= moment < self.end
-        return moment >= self.start or moment < self.end
-
-
-@dataclass(frozen=True, slots=True)
 class Route:
     """What one receiver wants. ``runs`` and ``rules`` are patterns, of which one must match; empty: all.
 
-    Every entry of ``labels`` must match the run's label of that name. ``per_minute`` bounds the messages. With
-    ``digest`` many waiting messages become one.
+    Every entry of ``labels`` must match the run's label of that name. With ``digest`` many waiting messages
+    become one.
     """
 
     min_severity: Severity = Severity.WARNING
     runs: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
-    quiet: QuietWindow | None = None
-    per_minute: float | None = None
     digest: bool = False
 
     def wants(self, notification: Notification) -> bool:
@@ -59,10 +32,6 @@ class Route:
             and _one_of(self.rules, notification.rule)
             and all(fnmatchcase(notification.labels.get(name, ""), pattern) for name, pattern in self.labels.items())
         )
-
-    def holds(self, notification: Notification, now: float) -> bool:
-        """Whether the receiver wants to be left alone with it at ``now`` (Unix seconds)."""
-        return self.quiet is not None and self.quiet.holds(notification.severity, now)
 
 
 @dataclass(frozen=True, slots=True)

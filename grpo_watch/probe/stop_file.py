@@ -1,4 +1,4 @@
-"""Reads the file by which the stop action asks a job to stop, and ignores requests meant for an earlier attempt."""
+"""Reads the file by which somebody asks a job to stop, and ignores requests meant for an earlier attempt."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ KEPT = ("rule", "reason", "id")
 def asked(files: Iterable[Path], first: int, step: int) -> dict[str, str] | None:
     """The first request for this attempt to stop; None where there is none. Never raises.
 
-    The stop action writes the newest step that it had read of the run. One that this attempt has not made since it
-    began is of an earlier attempt, which the action had not seen end: that file is removed. A file that names no step,
-    as one made manually, always counts.
+    A file may name a step, the newest that was seen of the run. One that this attempt has not made since it began is of
+    an earlier attempt: that file is removed. A file that names no step, such as an empty one, always counts.
 
     Args:
         files: where one may be.

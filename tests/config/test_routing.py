@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, time, timezone
+from datetime import date, datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from grpo_watch.config.schema import Mute
 from grpo_watch.config.settings import load_settings
 from grpo_watch.errors import ConfigError
 from grpo_watch.notify.receiver_factory import route_of
-from grpo_watch.notify.routing import QuietWindow, Route
+from grpo_watch.notify.routing import Route
 
 
 def route(folder: Path, delivery_settings: str) -> Route:
@@ -21,33 +21,24 @@ def route(folder: Path, delivery_settings: str) -> Route:
     return route_of(load_settings(config=file, environ={}).settings.sinks[0])
 
 
-def test_hours_need_no_quotes(tmp_path: Path) -> None:
-    """YAML reads 22:00 as the number 1320 and 07:00 as text."""
-    quiet = route(tmp_path, "quiet_hours: {from: 22:00, to: 07:00, timezone: UTC}").quiet
-    assert quiet is not None
-    assert (quiet.start, quiet.end) == (time(22), time(7))
-    assert [quiet.holds("warning", hour * 3600.0) for hour in (21, 22, 30, 31)] == [False, True, True, False]
-    assert not quiet.holds("critical", 23 * 3600.0)
-
-
-def test_hours_within_a_day() -> None:
-    quiet = QuietWindow(time(9), time(17), timezone.utc)
-    assert [quiet.holds("info", hour * 3600.0) for hour in (8, 9, 16, 17)] == [False, True, True, False]
-
-
 @pytest.mark.parametrize(
     ("delivery_settings", "problem"),
     [
-        ("quiet_hours: {from: '25:00', to: '07:00'}", "between 00:00 and 23:59"),
-        ("quiet_hours: {from: noon, to: '07:00'}", "must be a time of day HH:MM"),
-        ("quiet_hours: {from: '22:00', to: '07:00', timezone: Mars/Olympus}", "unknown time zone 'Mars/Olympus'"),
-        ("per_minute: 0", "greater than 0"),
+        ("quiet_hours: {from: '22:00', to: '07:00'}", "'quiet_hours' was removed .use an Alertmanager receiver"),
+        ("per_minute: 10", "'per_minute' was removed .use digest"),
         ("only_run: ['x']", "unknown key 'only_run' .did you mean only_runs?"),
     ],
 )
 def test_mistakes_name_the_line(tmp_path: Path, delivery_settings: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=rf"grpo-watch.yaml:2.*{problem}"):
         route(tmp_path, delivery_settings)
+
+
+def test_a_receiver_that_was_removed_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "grpo-watch.yaml"
+    file.write_text("sinks:\n  - {type: stop, rules: [kl-stuck-at-zero]}\n")
+    with pytest.raises(ConfigError, match=r"grpo-watch.yaml:2:5: type 'stop' was removed .end the job"):
+        load_settings(config=file, environ={})
 
 
 def test_a_mute_lasts_to_the_end_of_its_day() -> None:

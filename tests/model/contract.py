@@ -97,15 +97,11 @@ def owed(news: Sequence[News], severities: frozenset[str], runs: frozenset[str])
     return [each for each in news if BY_NAME[each.rule].severity in severities and each.run in runs]
 
 
-def in_order(news: Sequence[News], *, overtaking: bool) -> bool:
-    """Whether each run's news are in the order of their steps.
-
-    With ``overtaking``, what is critical may come before what is not, and the other way round.
-    """
-    lines: dict[tuple[str, bool], list[int]] = {}
+def in_order(news: Sequence[News]) -> bool:
+    """Whether each run's news are in the order of their steps."""
+    lines: dict[str, list[int]] = {}
     for each in news:
-        critical = overtaking and BY_NAME[each.rule].severity == "critical"
-        lines.setdefault((each.run, critical), []).append(each.step)
+        lines.setdefault(each.run, []).append(each.step)
     return all(steps == sorted(steps) for steps in lines.values())
 
 

@@ -19,7 +19,7 @@ class Debts:
     def __init__(self, name: str, rows: Mapping[str, Sequence[Row]]) -> None:
         self._rows = rows
         self._severities = SEVERITIES.get(name, frozenset({"warning", "critical"}))
-        self._runs = frozenset("a") if name == "night" else frozenset(RUNS)
+        self._runs = frozenset("a") if name == "one run" else frozenset(RUNS)
         self._forgotten: list[Absence] = []
         self.away: list[Absence] = []
         self.late: set[News] = set()

@@ -37,7 +37,6 @@ from tests.model.pipeline_scene import (
     BEGIN,
     FEW,
     LOUD_ROW,
-    NIGHT,
     QUIET_ROW,
     ROUTES,
     ROWS,
@@ -271,14 +270,7 @@ class PipelineMachine(RuleBasedStateMachine):
             debts = self.debts[name]
             assert debts.known().issuperset(map(debts.meant, news))
             on_time = [each for each in news if each not in debts.late]
-            assert in_order(on_time, overtaking=name == "night"), f"{name} got the news of a run in another order"
-
-    @invariant()
-    def nights_are_quiet(self) -> None:
-        """What is not critical comes outside the quiet hours."""
-        wire = self.wires["night"]
-        for name, at in wire.at.items():
-            assert not NIGHT.holds(wire.seen[name]["severity"], at)
+            assert in_order(on_time), f"{name} got the news of a run in another order"
 
     @invariant()
     def queues_are_bounded(self) -> None:
@@ -332,7 +324,6 @@ class PipelineMachine(RuleBasedStateMachine):
     def check(self) -> None:
         """At least once, unless it was refused, or dropped and counted as that; and what is promised all along."""
         self.nothing_but_what_is_owed()
-        self.nights_are_quiet()
         assert self.stored_rows() == self.written_rows(), "a row is lost or counted twice"
         names: dict[News, set[str]] = {}
         for name, wire in self.wires.items():

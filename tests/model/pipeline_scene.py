@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from datetime import datetime, time, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -13,22 +13,21 @@ from hypothesis import strategies as st
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule import Rule
-from grpo_watch.notify.routing import QuietWindow, Route
+from grpo_watch.notify.routing import Route
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
 from tests.model.contract import RULES, Row
 from tests.support.live import SHIPPED
 
 BEGIN = datetime(2026, 11, 18, 22, 45, tzinfo=timezone.utc).timestamp()
-"""A quarter of an hour before the end of the quiet hours; clocks that are set back return to them."""
+"""When the histories begin (Unix seconds)."""
 RUNS = ("a", "b")
 OWN = "delivery-failing"
 NAMES = tuple(each.name for each in RULES)
-NIGHT = QuietWindow(time(22), time(23), timezone.utc)
 ROUTES: Mapping[str, Route] = {
     "plain": Route(rules=NAMES),
     "digests": Route(rules=NAMES, digest=True),
-    "critical": Route(rules=NAMES, min_severity=Severity.CRITICAL, per_minute=20),
-    "night": Route(rules=NAMES, runs=("a",), quiet=NIGHT, digest=True),
+    "critical": Route(rules=NAMES, min_severity=Severity.CRITICAL),
+    "one run": Route(rules=NAMES, runs=("a",), digest=True),
     "watcher": Route(rules=(OWN,)),
 }
 SEVERITIES = {"critical": frozenset({"critical"})}

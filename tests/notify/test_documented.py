@@ -104,5 +104,4 @@ def test_the_example_of_settings_loads(tmp_path: Path) -> None:
     file = tmp_path / "grpo-watch.yaml"
     file.write_text(PAGE.partition("```yaml\n")[2].partition("```")[0])
     settings = load_settings(config=file, environ={}).settings
-    assert settings.sinks[0].per_minute == 10
     assert settings.mute[0].reason == "known"

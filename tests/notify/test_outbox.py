@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import time, timezone
 from typing import Any
 
 import pytest
@@ -13,12 +12,11 @@ from grpo_watch.notify import outbox as module
 from grpo_watch.notify.notification import NOTHING, DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.outbox import DeliveryJob
 from grpo_watch.notify.receiver_trouble import TroubleReport
-from grpo_watch.notify.routing import QuietWindow, Route
+from grpo_watch.notify.routing import Route
 from tests.support.postbox import DELIVERED, REFUSED, RETRY, Postbox, ids
 from tests.support.receiving import a_notification
 
 EVENING, MORNING = 22 * 3600.0, 31 * 3600.0  # 22:00 and 07:00 of the next day, 1 January 1970 UTC
-NIGHT = Route(quiet=QuietWindow(time(22), time(7), timezone.utc))
 
 
 def fire(number: int = 1, **changed: Any) -> Notification:
@@ -54,12 +52,12 @@ def test_nothing_is_repeated_to_a_receiver_that_keys_alerts_while_news_of_it_wai
     """After a restart: the newest episode would be ended by news of an older one, and what ended be opened again."""
     box = Postbox(keyed=True)
     box.put(fire(started=5.0))
-    assert box.outbox.firing(box.now) == []
+    assert box.outbox.firing() == []
     assert ids(box.send_all()) == ["fire-1"]
     box.put(end(), fire(id="again", started=12.0))
-    assert box.outbox.firing(box.now) == []
+    assert box.outbox.firing() == []
     assert ids(box.send_all()) == ["end-1", "again"]
-    assert [each.started for each in box.outbox.firing(box.now)] == [12.0]
+    assert [each.started for each in box.outbox.firing()] == [12.0]
 
 
 def test_the_end_of_what_nobody_was_notified_of_is_not_reported() -> None:
@@ -209,7 +207,7 @@ def test_what_somebody_has_to_fix_is_given_up_sooner() -> None:
 
 def test_pace_and_rate() -> None:
     """Slack's second between messages; ten a minute make six."""
-    slack, slow = Postbox(pace=1.0), Postbox(Route(per_minute=10.0), pace=1.0)
+    slack, slow = Postbox(pace=1.0), Postbox(pace=6.0)
     for box, pace in ((slack, 1.0), (slow, 6.0)):
         box.put(fire(), fire(2))
         assert box.send() is not None
@@ -368,7 +366,7 @@ def test_a_backlog_that_is_not_reported_stays_unreported() -> None:
     assert ids(again.send_all()) == ["worse", "end-1"]
 
 
-# mutes and quiet hours
+# mutes
 
 
 def test_muted_until_it_is_not() -> None:
@@ -388,121 +386,6 @@ def test_a_mute_does_not_hide_the_end_of_what_was_reported() -> None:
     box.put(fire())
     box.put(end(), muted=lambda _: True)
     assert ids(box.send_all()) == ["fire-1", "end-1"]
-
-
-def test_quiet_hours_end_with_one_digest() -> None:
-    """At 22:00 warnings begin to wait, critical ones don't; at 07:00 what waited comes as one message."""
-    box = Postbox(NIGHT)
-    box.now = EVENING
-    warnings = [fire(number, severity="warning") for number in (1, 2)]
-    box.put(*warnings, fire(3), end(1, severity="warning"))
-    assert ids(box.send_all()) == ["fire-3"]
-    box.now = MORNING - 1
-    assert box.send_all() == []
-    box.now = MORNING
-    (digest,) = box.send_all()
-    assert ids(digest.parts) == ["fire-1", "fire-2", "end-1"]
-
-
-def test_a_digest_that_did_not_arrive_before_the_night_waits_for_the_morning() -> None:
-    """What is critical in it, and what is critical later in the same runs, does not."""
-    box = Postbox(replace(NIGHT, digest=True))
-    box.now = EVENING - 10
-    box.put(*(fire(number, severity="warning") for number in range(6)), fire(6))
-    assert box.send(RETRY) is not None
-    box.now = EVENING + 30
-    assert ids(box.send_all()) == ["fire-6"]
-    box.put(fire(0, id="worse"))
-    assert ids(box.send_all()) == ["fire-0", "worse"]
-    box.now = MORNING
-    (digest,) = box.send_all()
-    assert ids(digest.parts) == [f"fire-{number}" for number in range(1, 6)]
-
-
-def test_a_full_queue_at_night_drops_the_oldest_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Warnings wait for the morning, and a critical alert comes: it is not the one that is dropped."""
-    monkeypatch.setattr(module, "MOST_WAITING", 3)
-    box = Postbox(NIGHT)
-    box.now = EVENING
-    box.put(*(fire(number, severity="warning") for number in range(3)))
-    assert box.send_all() == []
-    box.put(fire(3))
-    assert ids(box.send_all()) == ["fire-3"]
-    box.now = MORNING
-    (digest,) = box.send_all()
-    assert ids(digest.parts) == ["fire-1", "fire-2"]
-
-
-def test_what_passes_the_night_overtakes_what_waits_of_another_alert() -> None:
-    """It can't wait for the morning; what waits of the same run stays in its order."""
-    box = Postbox(NIGHT)
-    box.now = EVENING
-    box.put(*(fire(1, id=rule, rule=rule, severity="warning") for rule in ("w1", "w2")), fire(1, id="c3"))
-    assert ids(box.send_all()) == ["c3"]
-    box.now = MORNING
-    (digest,) = box.send_all()
-    assert ids(digest.parts) == ["w1", "w2"]
-
-
-def test_what_a_receiver_itself_asked_for_is_not_held_back() -> None:
-    """A stop that waits for the morning is none."""
-    box = Postbox(NIGHT)
-    box.now = EVENING
-    box.put(fire(severity="warning"), fire(id="stop", rule="stop-asked", key="hook", severity="warning"))
-    assert ids(box.send_all()) == ["stop"]
-
-
-def test_what_gets_worse_at_night_is_reported_in_order() -> None:
-    box = Postbox(NIGHT)
-    box.now = EVENING
-    box.put(fire(severity="warning"))
-    assert box.send_all() == []
-    box.put(fire(id="worse"))
-    assert ids(box.send_all()) == ["fire-1", "worse"]
-
-
-def test_who_is_reminded_of_what_fires_gets_no_news_of_the_night() -> None:
-    """Alertmanager gets all that fires again and again: what began in quiet hours is kept from that too, and what
-    ended in them fires for it until they are over."""
-    box = Postbox(NIGHT)
-    box.now = EVENING - 1
-    box.put(fire(1, severity="warning"), fire(2, severity="warning"))
-    box.send_all()
-    box.now = EVENING
-    box.put(fire(3, severity="warning"), fire(4), fire(5, severity="warning"), end(1), end(2), end(5))
-    box.put(fire(1, id="again", severity="warning"))
-    for _ in range(2):  # also once the queue was looked through
-        known = box.outbox.firing(box.now)
-        assert {(each.run, each.status, each.ended) for each in known} == {
-            (run, "firing", None) for run in ("run1", "run2", "run4")
-        }
-        box.send_all()
-    again = Postbox(NIGHT, kept=box.kept())
-    assert {each.run for each in again.outbox.firing(EVENING)} == {"run1", "run2", "run4"}
-    assert {each.run for each in box.outbox.firing(MORNING)} == {"run1", "run3", "run4"}
-
-
-def test_what_gets_worse_at_night_fires_on_as_it_was_until_the_morning() -> None:
-    """For who is reminded of what fires: no end of it while it fires, and no news either, also after a restart."""
-    box = Postbox(replace(NIGHT, min_severity=Severity.INFO))
-    box.now = EVENING - 1
-    box.put(fire(severity="info"))
-    box.send_all()
-    box.now = EVENING
-    box.put(fire(id="worse", severity="warning"), fire(2, severity="info"), fire(2, id="new", severity="warning"))
-    again = Postbox(replace(NIGHT, min_severity=Severity.INFO), kept=box.kept())
-    for each in (box, again):
-        assert [(alert.run, alert.severity) for alert in each.outbox.firing(EVENING)] == [("run1", "info")]
-    box.put(end(severity="warning"))
-    assert [(alert.run, alert.status, alert.severity) for alert in box.outbox.firing(EVENING)] == [
-        ("run1", "firing", "info")
-    ]
-    assert [(alert.run, alert.severity) for alert in again.outbox.firing(MORNING)] == [
-        ("run1", "warning"),
-        ("run2", "warning"),
-    ]
-    again.now = MORNING
-    assert ids(again.send_all()) == ["worse", "fire-2", "new"]
 
 
 # bounds and trouble
@@ -674,7 +557,7 @@ def test_a_kill_repeats_the_last_news_of_an_alert_only() -> None:
     story = [fire(), end(), fire(id="fire-1b"), end(id="end-1b"), fire(2), fire(3)]
     for killed_at in range(len(story)):
         sent: list[str] = []
-        box = Postbox(NIGHT, keyed=True)
+        box = Postbox(keyed=True)
         box.now = EVENING
         box.put(*story)
         box.take()
@@ -687,7 +570,7 @@ def test_a_kill_repeats_the_last_news_of_an_alert_only() -> None:
                 break
             sent += ids(job.notification.parts or [job.notification])
             if number == killed_at:
-                box = Postbox(NIGHT, kept=box.kept(), keyed=True)
+                box = Postbox(kept=box.kept(), keyed=True)
                 box.now = MORNING
             else:
                 box.outbox.settle(job, DELIVERED, box.now, box.now)

@@ -18,10 +18,9 @@ STRUCTURED = {
     "textfile": "Exporter",
     "webhook": "JSON",
     "heartbeat": "sends no text of a run",
-    "stop": "writes a file of its own",
 }
 """What test_hostile_texts.py holds for these, or why it need not."""
-NO_SECRET = {"textfile", "stop"}
+NO_SECRET = {"textfile"}
 KINDS = sorted(kind.model_fields["type"].annotation.__args__[0] for kind in SINKS)  # type: ignore[union-attr]
 
 

@@ -164,7 +164,7 @@ def test_the_stop_file_is_honoured_only_on_request(tmp_path: Path, probed: list[
 
 
 def request(folder: Path, step: object) -> Path:
-    """The file as the stop action makes it, which had read so far of the run."""
+    """A file that names the newest step that its author had seen of the run."""
     file = folder / "grpo-watch.stop"
     file.write_text(json.dumps({"rule": "kl-stuck-at-zero", "step": step, "reason": "It is dead.", "id": "f00d"}))
     return file

@@ -89,15 +89,7 @@ class ProbeFailure(NamedTuple):
     text: str
 
 
-class ProbeStopped(NamedTuple):
-    """The job stopped as requested because of ``rule``."""
-
-    step: int
-    rule: str
-    reason: str
-
-
-ProbeLine: TypeAlias = ProbeStart | ProbedWeights | ProbeFailure | ProbeStopped
+ProbeLine: TypeAlias = ProbeStart | ProbedWeights | ProbeFailure
 
 
 def read_line(data: bytes) -> ProbeLine | None:
@@ -117,8 +109,6 @@ def read_line(data: bytes) -> ProbeLine | None:
         return _start(line)
     if kind == "weights":
         return _weights(line)
-    if kind == "stopped":
-        return ProbeStopped(_count(line, "step"), str(line.get("rule", ""))[:100], str(line.get("reason", ""))[:300])
     return ProbeFailure(_count(line, "step"), str(line.get("text", ""))[:300]) if kind == "error" else None
 
 
@@ -234,8 +224,8 @@ class ProcessFile:
         """Whether there may be more to read at once."""
         return self._reading is not None
 
-    def read(self, stats: SourceStats, *, last: bool) -> Iterator[ProbeStart | ProbeStopped]:
-        """Take new lines; starts, and that the job stopped, are given out, weights are held."""
+    def read(self, stats: SourceStats, *, last: bool) -> Iterator[ProbeStart]:
+        """Take new lines; starts are given out, weights are held."""
         if self._reading is None:
             self._reading = self.tail.finish() if last else self.tail.read()
         elif last and not self._last:
@@ -264,7 +254,7 @@ class ProcessFile:
             return False
         return (_nearest(clock.starts, held.began), _nearest(self.starts, now.began)) == (now.began, held.began)
 
-    def _take(self, line: SplitLine, stats: SourceStats) -> Iterator[ProbeStart | ProbeStopped]:
+    def _take(self, line: SplitLine, stats: SourceStats) -> Iterator[ProbeStart]:
         if line.too_long:
             size = line.end - line.start
             stats.skip(Skip.TOO_LONG, f"{self.tail.path.name}, line {self.lines}: {size} bytes")
@@ -280,8 +270,6 @@ class ProcessFile:
         if isinstance(found, ProbeStart):
             self._begin(found.time)
             self.failed, self._after = "", ()
-            yield found
-        elif isinstance(found, ProbeStopped):
             yield found
         elif isinstance(found, ProbeFailure):
             self.failed = f"{self.tail.path.name}: the probe stopped after step {found.step}: {found.text}"

@@ -11,10 +11,8 @@ from grpo_watch.engine.records import (
     CheckpointDigest,
     CheckpointKind,
     Cursor,
-    EventKind,
     Item,
     RunConfig,
-    RunEvent,
     Scalar,
     Setting,
     TensorDigest,
@@ -27,7 +25,6 @@ from grpo_watch.sources.checkpoints.probe_file import (
     ProbedTensor,
     ProbedWeights,
     ProbeStart,
-    ProbeStopped,
     ProcessFile,
     sampled,
 )
@@ -159,10 +156,7 @@ class ProbeSource(Source):
         """Read a piece of each file, and give out the steps that are whole."""
         for file in ranks:
             for line in file.read(self.stats, last=last):
-                if isinstance(line, ProbeStart):
-                    yield from self._begin(line, first=file is ranks[0])
-                else:
-                    yield self._stopped(line, seen)
+                yield from self._begin(line, first=file is ranks[0])
         if ranks:
             yield from self._steps(ranks[0], ranks[1:], seen, last=last)
         for engine in engines:
@@ -241,10 +235,6 @@ class ProbeSource(Source):
         if len(self._seeds) > 1 and len(self._seeds) == min(start.ranks, self._processes()):
             same = Setting("same" if len(set(self._seeds.values())) == 1 else "different", origin)
             yield RunConfig(None, None, {"rank_seeds": same}, self.name, self._segment, FROM_ARGUMENTS)
-
-    def _stopped(self, stop: ProbeStopped, seen: float | None) -> RunEvent:
-        kind, text = EventKind.STOP_HEEDED, stop.reason
-        return RunEvent(self.name, kind, stop.step, text, self._segment, seen=seen, about=stop.rule)
 
     def _processes(self) -> int:
         """Files of processes that train."""
