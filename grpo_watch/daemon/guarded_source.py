@@ -25,6 +25,11 @@ class GuardedSource(Source):
         return self._source.behind and not self._failed
 
     @property
+    def unread(self) -> bool:
+        """Whether the last poll ended at its budget."""
+        return self._source.unread and not self._failed
+
+    @property
     def held(self) -> int:
         """The inode of the file that is open, while that has a name somewhere."""
         return 0 if self._failed else self._source.held

@@ -101,7 +101,12 @@ class RunReader:
     def waiting(self) -> bool:
         """Whether work for this run is being done elsewhere."""
         self._futures = [future for future in self._futures if not future.done()]
-        return bool(self._futures) or any(one.source.behind for one in self._opened.sources)
+        return bool(self._futures) or self.unread or any(one.source.behind for one in self._opened.sources)
+
+    @property
+    def unread(self) -> bool:
+        """Whether a channel holds more than one turn reads of it."""
+        return any(one.source.unread for one in self._opened.sources)
 
     @property
     def settling(self) -> bool:
@@ -169,7 +174,7 @@ class RunReader:
         ]
         if any(taken):
             self._gave_at = now
-        return TurnResult(sum(taken), SLICE in taken)
+        return TurnResult(sum(taken), SLICE in taken or self.unread)
 
     def finish(self, feed: Callable[[Item], None]) -> None:
         """The input has ended: feed what the channels held back."""

@@ -306,7 +306,7 @@ class WatchedRun:
             if item is None or (taken >= SLICE and merge.safe):
                 self._run_pipeline.set_cursors(merge.cursors() if merge.safe else {})
                 taken = 0
-                yield item is not None
+                yield item is not None or self.reader.unread
         self._safe = True
         self._run_pipeline.set_cursors(merge.cursors())
         self.reader.note_read(now)

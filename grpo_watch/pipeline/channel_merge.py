@@ -87,8 +87,8 @@ class ReadSoFar:
             for item in source.source.poll(self._seen):
                 quiet = 0
                 yield item
-            if quiet and not source.early and self._waiting(source.name):
-                quiet = 0
+            if source.source.unread or (quiet and not source.early and self._waiting(source.name)):
+                quiet = polls = 0
                 yield None
 
     def cursor(self, source: OpenedSource) -> Cursor | None:

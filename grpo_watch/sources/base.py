@@ -83,6 +83,11 @@ class Source(Protocol):
         return False
 
     @property
+    def unread(self) -> bool:
+        """Whether the last poll ended at its budget: there is more to read at once."""
+        return False
+
+    @property
     def held(self) -> int:
         """The inode of the file that is open, while that has a name somewhere; 0 otherwise."""
         return 0

@@ -23,6 +23,7 @@ from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
 from grpo_watch.sources.checkpoints.source import SETTLED
 from grpo_watch.sources.discovery.discover import Discoverer
+from grpo_watch.sources.files.tail import BUDGET
 from tests.support.bundles import RECORDED, bundled_runs, unpack
 from tests.support.live import SHIPPED, Live, each_time
 
@@ -389,6 +390,32 @@ def test_one_missed_look_ends_no_run(going_on: Path, tmp_path: Path) -> None:
     (tmp_path / "aside").rename(going_on)
     live.settle()
     assert (live.run().step, live.daemon.snapshot().runs[0].lost) == (step + 5, False)
+    live.close()
+
+
+@pytest.mark.parametrize("hole", [True, False])
+def test_a_huge_log_of_one_run_delays_no_other(going_on: Path, tmp_path: Path, hole: bool) -> None:  # noqa: FBT001
+    """No run waits for another longer than one budget, be it of bytes that nobody wrote or of noise."""
+    evil = going_on.with_name("evil")
+    shutil.copytree(going_on, evil)
+    logs = {run: next(run.rglob("logging.jsonl")) for run in (going_on, evil)}
+    live = Live(going_on.parent, tmp_path / "state", now=RECORDED + 60)
+    live.settle()
+    step = live.run(going_on.name).step
+    if hole:
+        os.truncate(logs[evil], 64 << 30)
+    else:
+        with logs[evil].open("a") as file:
+            file.write("no row at all\n" * (BUDGET // 2))
+    row = {**json.loads(logs[going_on].read_text().splitlines()[-1]), "global_step/max_steps": f"{step + 1}/100"}
+    with logs[going_on].open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    live.now += 1.1
+    live.daemon.turn([log.parent for log in logs.values()])
+    assert live.run(going_on.name).step == step + 1
+    read = next(source for source in live.daemon._registry.get("evil").watch.reader.channels if "jsonl" in source.name)  # type: ignore[union-attr]
+    assert read.stats.bytes < 2 * BUDGET
+    live.settle()
     live.close()
 
 

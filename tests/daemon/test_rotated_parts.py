@@ -134,6 +134,8 @@ SO_FAR = (ReadSoFar(0.0, 0.0, lambda _: False), lambda _: True)
 class Fake:
     """A source over a list; with ``delays`` its items need a worker, one poll each."""
 
+    unread = False
+
     def __init__(self, name: str, items: list[Item], *, delays: bool = False) -> None:
         self.name, self.items, self.delays = name, items, delays
         self.stats = SourceStats()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.sources.files.tail import Tail
+from grpo_watch.sources.files.tail import BUDGET, Tail
 
 BANNER = b"[INFO] the same first lines in every job of this cluster " * 6 + b"\n"
 """Longer than the head fingerprint."""
@@ -462,3 +462,51 @@ def test_a_copy_that_was_made_aside_is_not_gone_on_with(tmp_path: Path) -> None:
     path.write_bytes(b"new\n")
     assert texts(tail) == [b"new"]
     assert texts(tail) == []
+
+
+def test_a_hole_is_passed_over_unread(tmp_path: Path) -> None:
+    """``truncate -s 64G``: zeros that nobody wrote; reading them took minutes in which no run was judged."""
+    log = tmp_path / "train.log"
+    log.write_bytes(b"one\n")
+    tail = Tail(log, (tmp_path,))
+    assert [line.data for line in tail.read()] == [b"one"]
+    os.truncate(log, 64 << 30)
+    assert list(tail.read()) == []
+    assert tail.bytes < 4 << 20
+    with log.open("ab") as file:
+        file.write(b"two\n")
+    assert [line.data for line in tail.read(live=True)] == [b"two"]
+    assert tail.position == (64 << 30) + 4
+    cursor = tail.cursor("log")
+    with log.open("ab") as file:
+        file.write(b"three\n")
+    assert [line.data for line in tail.read(live=True)] == [b"three"]
+    again = Tail(log, (tmp_path,), cursor)
+    assert [line.data for line in again.read(live=True)] == [b"three"]
+    again.close()
+    tail.close()
+
+
+def test_a_hole_inside_a_line_makes_it_too_long(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_bytes(b"one\nbegun")
+    os.truncate(log, 1 << 30)
+    with log.open("ab") as file:
+        file.write(b"ended\ntwo\n")
+    tail = Tail(log, (tmp_path,))
+    found = list(tail.read())
+    assert [line.too_long for line in found] == [False, True, False]
+    assert found[-1].data == b"two"
+    tail.close()
+
+
+def test_one_turn_reads_no_more_than_its_budget(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_bytes(b"a line of noise\n" * (3 * BUDGET // 16))
+    tail = Tail(log, (tmp_path,))
+    turns = []
+    while not turns or tail.unread:
+        turns.append(sum(1 for _ in tail.read(live=True)))
+    assert sum(turns) == 3 * BUDGET // 16
+    assert len(turns) in {3, 4}
+    tail.close()

@@ -95,12 +95,17 @@ class CompletionsJsonlSource(Source):
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield a summary per table that is complete."""
-        yield from self._read(self._tail.read(), seen)
+        yield from self._read(self._tail.read(live=seen is not None), seen)
 
     def finish(self) -> Iterator[Item]:
         """Yield what the last line and held single rows give."""
         yield from self._read(self._tail.finish(), None)
         yield from self._release()
+
+    @property
+    def unread(self) -> bool:
+        """Whether the last poll ended at its budget."""
+        return self._tail.unread
 
     def cursor(self) -> Cursor:
         """Where reading would continue: in front of the held rows, if there are any."""

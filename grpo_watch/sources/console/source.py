@@ -68,7 +68,7 @@ class ConsoleSource(Source):
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield the items of all pieces that were completed."""
-        yield from self._items(self._tail.read(), seen)
+        yield from self._items(self._tail.read(live=seen is not None), seen)
 
     def finish(self) -> Iterator[Item]:
         """Yield what the last piece and the rows held back give."""
@@ -82,6 +82,11 @@ class ConsoleSource(Source):
             at = self._tail.cursor(self.name)
             return Cursor(at.source, at.identity, at.position, self._parser.state())
         return (self._left if self._leaving else self._mark).cursor()
+
+    @property
+    def unread(self) -> bool:
+        """Whether the last poll ended at its budget."""
+        return self._tail.unread
 
     @property
     def held(self) -> int:

@@ -80,6 +80,16 @@ class LineSplitter:
         self._rest = None
         self._pieces.append(data.replace(b"\r", b"\n") if self._bars else data)
 
+    def pass_hole(self, count: int) -> None:
+        """A hole of so many zeros lies at ``offset``, behind the lines given out: it is not read."""
+        self._join()
+        if self._buffer or self._mark is not None:
+            self._skip()
+        else:
+            self.position += count
+        self.offset += count
+        self._passed = b"\0" * min(BEFORE, count)
+
     def lines(self) -> Iterator[SplitLine]:
         """The complete lines. All state is set before a line is given out: a cursor may be asked for."""
         if self._grows():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -24,6 +26,9 @@ from grpo_watch.sources.files.reading import (
     inode_with_name,
     open_regular,
 )
+
+BUDGET = 4 << 20
+"""Bytes of one file that one turn of a live run reads."""
 
 __all__ = ["SplitLine", "Tail"]
 
@@ -67,6 +72,9 @@ class Tail:
         self._node, self._left = (0, 0), ("", 0)
         self._packed: tuple[int, int, int] | None = None
         self._unpacker = Unpacker()
+        self.unread = False
+        """Whether the last ``read`` ended at its budget: there is more to read at once."""
+        self._left_to_read = 0.0
         self._begin()
 
     def _begin(self, position: int = 0, passed: bytes = b"") -> None:
@@ -80,8 +88,12 @@ class Tail:
         """Where the next line starts."""
         return self._split.position
 
-    def read(self) -> Iterator[SplitLine]:
-        """The lines that were completed since the last call. Never blocks; errors are in ``problem``."""
+    def read(self, *, live: bool = False) -> Iterator[SplitLine]:
+        """The lines that were completed since the last call. Never blocks; errors are in ``problem``.
+
+        ``live``: at most ``BUDGET`` bytes, so that no other run waits for this file.
+        """
+        self.unread, self._left_to_read = False, BUDGET if live else math.inf
         try:
             if self._descriptor is None and not self._open():
                 return
@@ -89,8 +101,10 @@ class Tail:
                 self._unpack()
             self._check()
             yield from self._drain()
-            while (following := self._following()) is not None:
+            while self._left_to_read > 0 and (following := self._following()) is not None:
                 yield from self._drain()
+                if self._left_to_read <= 0:
+                    break
                 rest = self._change(following)
                 if rest is None:
                     return
@@ -302,14 +316,29 @@ class Tail:
         while True:
             yield from self._split.lines()
             offset = self._split.offset
-            data = os.pread(self._file, self._chunk, offset)
+            self.unread = self._left_to_read <= 0
+            data = b"" if self.unread else os.pread(self._file, self._chunk, offset)
             if not data:
                 return
+            self._left_to_read -= len(data)
+            if data[0] == 0 and not data.strip(b"\0") and (end := self._hole(offset)) != offset:
+                if end is None:
+                    return
+                self._last = b"\0" * min(BEFORE, end - offset)
+                self._split.pass_hole(end - offset)
+                continue
             if len(self._head) < HEAD and offset == len(self._head):
                 self._head += data[: HEAD - len(self._head)]
             self.bytes += len(data)
             self._last = (self._last + data[-BEFORE:])[-BEFORE:]
             self._split.feed(data)
+
+    def _hole(self, offset: int) -> int | None:
+        """Where the data after a hole at ``offset`` begins; None where there is none yet."""
+        try:
+            return os.lseek(self._file, offset, os.SEEK_DATA)
+        except OSError as error:
+            return None if error.errno == errno.ENXIO else offset
 
     def _lose(self, error: OSError) -> None:
         """The file can't be read (stale handle, permission): report it, and try the same place again next time."""

@@ -36,7 +36,7 @@ class JsonlPiecesSource(Source):
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield the rows of steps that are complete."""
-        yield from self._items(self._tail.read(), seen)
+        yield from self._items(self._tail.read(live=seen is not None), seen)
 
     def finish(self) -> Iterator[Item]:
         """Yield the newest step as far as it came."""
@@ -49,6 +49,11 @@ class JsonlPiecesSource(Source):
         position, state = self._feed.position({})
         at = self._tail.cursor(self.name, position)
         return Cursor(at.source, at.identity, at.position, state)
+
+    @property
+    def unread(self) -> bool:
+        """Whether the last poll ended at its budget."""
+        return self._tail.unread
 
     @property
     def held(self) -> int:

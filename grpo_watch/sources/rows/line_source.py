@@ -23,7 +23,7 @@ class LineSource(Source, ABC):
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield the items of all lines that were completed."""
-        yield from self._items(self._tail.read(), seen)
+        yield from self._items(self._tail.read(live=seen is not None), seen)
 
     def finish(self) -> Iterator[Item]:
         """Yield the item of a last line that has no end."""
@@ -33,6 +33,11 @@ class LineSource(Source, ABC):
         """Where reading would continue, and what later lines need of those before."""
         at = self._tail.cursor(self.name)
         return Cursor(at.source, at.identity, at.position, {"line": self._line, **self._remembered()})
+
+    @property
+    def unread(self) -> bool:
+        """Whether the last poll ended at its budget."""
+        return self._tail.unread
 
     @property
     def held(self) -> int:
