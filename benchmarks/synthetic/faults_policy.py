@@ -43,6 +43,35 @@ def gradient_lost(signals: Signals, rng: Generator, start: int, strength: float)
     signals.grad[start:] = 0.0
 
 
+@fault(
+    "kl-stuck-at-zero",
+    from_start=True,
+    flat=True,
+    beta=0.04,
+    adapter=False,
+    steps=120,
+    warmup=0,
+    rate=1e-5,
+    configured=True,
+)
+def hardly_moves(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """A clip below Adam's epsilon, or an optimizer that holds a few parameters: KL is thousands of times too small."""
+    steps = np.arange(signals.shape.steps)
+    signals.kl[:] = 10 ** (-10.0 - strength) * steps * np.exp(rng.normal(0.0, 0.3, len(steps)))
+
+
+@fault("gradient-lost", from_start=True, frozen=True, prompts=4, configured=True)
+def clipped_away(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """Gradients are there, and max_grad_norm leaves nothing of them."""
+    signals.settings["max_grad_norm"] = 10 ** (-7.0 - 2.0 * strength)
+
+
+@fault("parameters-unchanged", from_start=True, beta=0.04, save_steps=30, steps=150, rate=2e-5, adapter=False)
+def saves_another_model(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """The policy learns; the checkpoints hold the model that it began with."""
+    signals.version[:] = 0
+
+
 @fault("reference-follows-policy", from_start=True, beta=0.04, save_steps=20, steps=120, warmup=0)
 def reference_follows_policy(signals: Signals, rng: Generator, start: int, strength: float) -> None:
     """The reference shares the policy's weights: KL 0 while they move."""

@@ -96,6 +96,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "adapter_init": "how the adapter was initialised (pissa, olora, loftq … start non-zero)",
         "adapter_continued": "true when training continues from an existing adapter",
         "weight_decay": "AdamW weight decay",
+        "max_grad_norm": "norm to which gradients are clipped",
         "deepspeed_stage": "DeepSpeed ZeRO stage",
         "offload_optimizer": "where optimizer state is offloaded to",
         "gradient_checkpointing": "whether activations are recomputed",

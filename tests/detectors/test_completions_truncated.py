@@ -73,6 +73,14 @@ def test_masked_truncation_leaves_nothing(masked: object, severity: str) -> None
     assert run.changes == [("firing", 10, severity)]
 
 
+@pytest.mark.parametrize(("norm", "severity"), [(0.0, "critical"), (0.3, "warning")])
+def test_no_token_in_the_loss_teaches_nothing(norm: float, severity: str) -> None:
+    """The setting is unknown; an entropy of exactly 0 and no gradient show that cut completions are left out."""
+    masked = {"entropy": 0.0, "grad_norm": norm, "completion_truncated_ratio": 1.0}
+    run = Watched(RULE).feed_all(row(step, **masked) for step in range(1, 11))
+    assert run.changes == [("firing", 10, severity)]
+
+
 def test_it_ends_ten_steps_after_the_last_breach() -> None:
     """Ten rows at 1, then 0: the mean is below 0.8 from row 13 on (0.7); the last breach is row 10."""
     run = Watched(RULE).feed_all(rows(*[1.0] * 10, *[0.0] * 12))

@@ -114,3 +114,18 @@ def test_three_decimals_may_hide_a_small_gradient(before: float, severity: str) 
     run = Watched("gradient-lost").feed_all(each._replace(resolution=1e-3) for each in rows)
     assert run.changes == [("firing", 6, severity)]
     assert ("may only be small" in run.said[-1].reading.message) == (severity == "warning")
+
+
+@pytest.mark.parametrize(
+    ("clip", "severity"), [(1e-9, "critical"), (1e-6, "critical"), (1e-5, None), (0.0, None), (1.0, None)]
+)
+def test_a_clip_that_leaves_nothing(clip: float, severity: str | None) -> None:
+    """Adam adds 1e-8 to what is left of each element; 0 means that nothing is clipped."""
+    rows = [row(step, grad_norm=0.5, reward_zero_std_ratio=0.0) for step in range(1, 9)]
+    run = Watched("gradient-lost", max_grad_norm=clip).feed_all(rows)
+    assert run.changes == ([("firing", 3, severity)] if severity else [])
+
+
+def test_gradients_below_the_clip_are_left_alone() -> None:
+    rows = [row(step, grad_norm=5e-8, reward_zero_std_ratio=0.0) for step in range(1, 9)]
+    assert Watched("gradient-lost", max_grad_norm=1e-7).feed_all(rows).changes == []

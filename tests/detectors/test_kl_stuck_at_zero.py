@@ -187,3 +187,27 @@ def test_rounded_numbers_say_so_themselves() -> None:
     assert [step for _, step, _ in watched().feed_all(rows).changes] == [89]
     full = [each._replace(values={**each.values, "grad_norm": 0.4321098765}) for each in rows]
     assert [step for _, step, _ in watched().feed_all(full).changes] == [10]
+
+
+@pytest.mark.parametrize(
+    ("kl", "adapter", "fired"),
+    [
+        (1e-6, False, 16),  # 250 x (n x 1e-4)^2 / 100 is above 1e-6 from n = 7 updates on, that is in row 8
+        (1e-6, True, None),  # 0.25 x (40 x 1e-4)^2 / 100 is 4e-8
+        (1e-4, False, None),  # a policy that has moved is at 0.01, whatever the rates sum to
+    ],
+)
+def test_a_kl_far_below_what_the_learning_rates_give(kl: float, adapter: object, fired: int | None) -> None:
+    """A clip below Adam's epsilon leaves a KL of 1e-6 after 60 steps (TRL 1.16.0); a healthy one is at 0.1."""
+    run = watched(adapter=bool(adapter)).feed_all(a_row(step, kl=kl, rate=1e-4, silent=0.0) for step in range(1, 41))
+    assert run.changes == ([("firing", fired, "warning")] if fired else [])
+
+
+def test_a_reward_that_rises_shows_that_the_policy_moves() -> None:
+    """Then it is the reference that moves with it: a warning, and another fix."""
+    rows = [row(step, **{**a_row(step).values, "reward_mean": 0.02 * step}) for step in range(1, 31)]
+    run = watched().feed_all(rows)
+    assert run.changes == [("firing", 10, "warning")]
+    reading = run.said[-1].reading
+    assert reading.message.endswith("so the policy moves: the reference is the policy itself, or follows it")
+    assert "its own copy" in reading.hint

@@ -481,6 +481,23 @@ def test_weights_that_move_in_memory_and_not_on_the_disk() -> None:
     assert run.feed(a_checkpoint(60, MOVED)).changes[-1] == ("resolved", 60, "critical")
 
 
+@pytest.mark.parametrize(
+    ("kl", "wrong_model"),
+    [
+        ([0.02 * step for step in range(1, 31)], True),
+        ([0.1 + 0.05 * (step % 3) for step in range(1, 31)], False),  # frozen midway: prompts differ, nothing grows
+        ([1e-5 * step for step in range(1, 31)], False),  # kernels alone give as much
+        ([0.02, 0.5, 0.9], False),  # too few rows
+    ],
+)
+def test_a_kl_that_grows_between_identical_checkpoints(kl: list[float], *, wrong_model: bool) -> None:
+    """The policy moves, what is saved does not: the optimizer is not to blame."""
+    run = fed(a_checkpoint(1, SAME))
+    run.feed(*(row(step, kl_reference=value) for step, value in enumerate(kl, 2)), a_checkpoint(40, SAME))
+    assert run.changes == [("firing", 40, "critical")]
+    assert ("the saved model is not the one being trained" in run.said[-1].reading.message) == wrong_model
+
+
 def test_a_probe_that_sees_another_model_is_not_believed() -> None:
     """The checkpoints of the same stretch differ: the finding ends, and why is reported."""
     run = fed(probed(10, SAME), probed(20, SAME), a_checkpoint(20, SAME), a_checkpoint(40, MOVED), probed(40, SAME))

@@ -19,6 +19,27 @@ PAIR = 2
 """Rows needed to see how many steps lie between them."""
 CLEARLY = 10.0
 """Multiple of the log's resolution: a norm that was once as high does not stay below the resolution by chance."""
+LEAST_CLIP = 1e-6
+"""Norm below which a clipped gradient is lost in Adam's epsilon (1e-8): its elements are smaller by the square root of
+their number, 1e-9 and less even in a model of a million."""
+
+
+def clipped(norm: float, run: RunView) -> Iterable[Reading]:
+    """Judge a gradient that is there by what clipping leaves of it."""
+    clip = run.number("max_grad_norm")
+    if clip is None or not 0.0 < clip <= LEAST_CLIP or norm <= clip:
+        return QUIET
+    return (
+        Reading(
+            Verdict.BREACH,
+            value=norm,
+            threshold=clip,
+            message=f"gradients of norm {norm:.3g} are clipped to {clip:g}, which Adam's epsilon of 1e-8 outweighs: "
+            "hardly anything is updated",
+            evidence={"grad_norm": norm, "max_grad_norm": clip},
+            hint="Set max_grad_norm to 0.1 to 1.0 (0 switches clipping off in TRL and ms-swift).",
+        ),
+    )
 
 
 class GradientLost(Detector):
@@ -58,7 +79,7 @@ class GradientLost(Detector):
             return SILENT
         if not is_zero(norm, record.resolution):
             self._end_streak()
-            return QUIET
+            return clipped(norm, run)
         if run.masked.whole:
             return no_data(
                 NotApplicable("every completion is truncated and left out of the loss, so a zero gradient is expected")

@@ -26,6 +26,11 @@ ADAPTER_OPEN = (
     "not show which is trained: set it with --set adapter=true or adapter=false"
 )
 """Ends the message about a zero that proves something of full training only, where it is not known what is trained."""
+FOLLOWS = ", and the reward rose, so the policy moves: the reference is the policy itself, or follows it"
+OWN_COPY = (
+    "Give the reference its own copy of the weights (or disable the adapter for it), and check sync_ref_model. Until "
+    "then the KL penalty has no effect; the next two checkpoints show whether the weights change."
+)
 
 
 def ask_for_beta(framework: str | None) -> str:
@@ -38,6 +43,33 @@ def ask_for_beta(framework: str | None) -> str:
     else:
         why = f"{framework} logs it even when beta is 0"
     return f"KL is exactly 0; {why}: set it with --set beta=… to have this judged"
+
+
+HARDLY, MOVED = 100.0, 1e-2
+"""How far below the least KL of a healthy run one is that hardly moves, and the KL that is movement at any rate: beta
+holds a policy back only once it has moved."""
+
+
+def hardly_moves(run: RunView, kl: float) -> Iterable[Reading]:
+    """Judge a KL above 0 by what the summed learning rate should have made of it: as an adapter's where unknown."""
+    adapter = run.setting("adapter") is not False
+    least = min(run.learning.expected_kl(adapter=adapter), MOVED)
+    if abs(kl) * HARDLY >= least:
+        return QUIET
+    total = float(f"{run.learning.total:.4g}")
+    return (
+        Reading(
+            Verdict.BREACH,
+            value=kl,
+            threshold=least / HARDLY,
+            severity=Severity.WARNING,
+            message=f"KL to the reference is {kl:.2g} although the learning rates sum to {total:g}: a policy that "
+            f"learns is at {least:.2g} at least, so next to nothing of the gradients reaches the weights",
+            evidence={"kl_reference": kl, "least_expected": float(f"{least:.3g}"), "summed_learning_rate": total},
+            hint="Compare max_grad_norm with grad_norm (a clip below 1e-6 is lost in Adam's epsilon), and check the "
+            "optimizer's epsilon, its parameter groups and their learning rates, and fp32 master weights.",
+        ),
+    )
 
 
 class KlStuckAtZero(Detector):
@@ -101,8 +133,9 @@ class KlStuckAtZero(Detector):
         if run.attempt == 1:
             self.floor.push(record.step, abs(kl))
         if not is_zero(kl, record.resolution):
-            flat = self.floor.level is not None and not (self.blind_because(run) or self._not_evidence(record, run))
-            return (self.floor.reading(kl),) if flat else QUIET
+            unknown = self.blind_because(run) or self._not_evidence(record, run)
+            flat = self.floor.level is not None and not unknown
+            return (self.floor.reading(kl),) if flat else QUIET if unknown else hardly_moves(run, kl)
         why_not = self.blind_because(run) or self._not_evidence(record, run)
         return no_data(why_not) if why_not else (self._breach(record, run, kl),)
 
@@ -134,6 +167,7 @@ class KlStuckAtZero(Detector):
         return None
 
     def _breach(self, row: MetricRow, run: RunView, kl: float) -> Reading:
+        learns = run.trend.reward.gained()
         beta_open = not run.known("beta") and run.setting("kl_implies_beta") is not True
         adapter_open = not (run.known("adapter") or run.learning.kl_would_show(row, adapter=True))
         signal = run.learning.signal or 0.0
@@ -141,8 +175,11 @@ class KlStuckAtZero(Detector):
         return Reading(
             Verdict.BREACH,
             value=kl,
-            severity=Severity.INFO if beta_open else Severity.WARNING if adapter_open else None,
-            message=ask_for_beta(run.framework) if beta_open else message + (ADAPTER_OPEN if adapter_open else ""),
+            severity=Severity.INFO if beta_open else Severity.WARNING if adapter_open or learns else None,
+            message=ask_for_beta(run.framework)
+            if beta_open
+            else message + (FOLLOWS if learns else ADAPTER_OPEN if adapter_open else ""),
+            hint=OWN_COPY if learns and not beta_open else "",
             evidence={
                 "kl_reference": kl,
                 "reward_zero_std_ratio": round(1.0 - signal, 6),

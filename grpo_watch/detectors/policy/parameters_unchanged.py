@@ -11,6 +11,7 @@ from grpo_watch.detectors.policy.probe_history import (
     IDLE,
     OPTIMIZER,
     ProbeHistory,
+    kl_grew,
     not_saved,
     optimizer_still,
     too_few_without_signal,
@@ -170,8 +171,9 @@ class ParametersUnchanged(Detector):
     ) -> Iterable[Reading]:
         since = self.same_since if self.same_since is not None and self.same_since < before.step else before.step
         self.same_since = since
-        if self.constant.moved_between(before.step, record.step):
-            return (not_saved(before, record, tensors),)
+        grew = kl_grew(since, record.step, run.recent)
+        if grew or self.constant.moved_between(before.step, record.step):
+            return (not_saved(before, record, tensors, since if grew else before.step, grew), Reading(Verdict.OK))
         if too_few_without_signal(since, record.step, run.recent):
             return no_data(IDLE)
         return (replace(byte_identical(before, record, tensors, self.movers), first_step=since),)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable, optimizer_between
 from grpo_watch.detectors.shared.printed_zero import is_zero
 from grpo_watch.engine.detector import QUIET, SILENT, NotApplicable, NotYet, no_data
-from grpo_watch.engine.evidence import no_signal_ratio
+from grpo_watch.engine.evidence import no_signal_ratio, number
 from grpo_watch.engine.records import CheckpointDigest, MetricRow, Reading, Scalar, Severity, Verdict
 
 OPTIMIZER = "optimizer"
@@ -25,6 +26,10 @@ BUILT = (
 LOST_STATE = (
     "Don't rely on resuming from these checkpoints. Check which optimizer object the script saves: it must be the one "
     "that steps, after it and the model were prepared (accelerate, DeepSpeed, FSDP)."
+)
+WRONG_MODEL = (
+    "The weights move, the saves do not: check which object save_pretrained or the trainer's save gets (an earlier "
+    "copy, the base below an adapter, an inactive adapter), and save the trained one before the run ends."
 )
 FEW_STEPS, SLIGHT = 5, 0.1
 """Steps between two saves, and updates at the largest rate that they are worth, below which equal bytes prove nothing:
@@ -134,14 +139,36 @@ def _may_have_gradient(row: MetricRow) -> bool:
     return no_signal_ratio(row) != 1.0 or not (norm is None or is_zero(norm, row.resolution))
 
 
-def not_saved(before: CheckpointDigest, after: CheckpointDigest, tensors: int) -> Reading:
-    """Checkpoints are identical, and probes saw a change between them."""
+THIRD, GREW, NOISE = 3, 3.0, 1e-3
+"""Rows in each third of those between identical checkpoints, the factor by which KL grows from the first third to the
+last one, and a KL that kernels alone don't give. A policy frozen midway (TRL 1.16.0) stays within 1.5."""
+
+
+def kl_grew(since: int, until: int, rows: Iterable[MetricRow]) -> tuple[float, float] | None:
+    """Medians of the KL of the first and the last third of the rows between two steps, if it grew clearly."""
+    values = [kl for row in rows if since < row.step <= until and (kl := number(row, "kl_reference")) is not None]
+    third = len(values) // 3
+    if third < THIRD:
+        return None
+    early, late = median(values[:third]), median(values[-third:])
+    return (early, late) if late >= max(NOISE, GREW * abs(early)) else None
+
+
+def not_saved(
+    before: CheckpointDigest, after: CheckpointDigest, tensors: int, since: int, grew: tuple[float, float] | None
+) -> Reading:
+    """Checkpoints are identical, and probes saw a change between them, or the KL grew."""
+    moved = f"KL grew from {grew[0]:.2g} to {grew[1]:.2g}" if grew else "the parameters in memory changed"
     message = (
-        f"all {tensors} tensors of checkpoints {before.step} and {after.step} are byte-identical although the "
-        "parameters in memory changed: the saved model is not the one being trained"
+        f"all {tensors} tensors of checkpoints {since} and {after.step} are byte-identical although {moved}: the saved "
+        "model is not the one being trained"
     )
     evidence: dict[str, Scalar] = {"earlier_checkpoint": before.path, "later_checkpoint": after.path}
-    return Reading(Verdict.BREACH, SAVED, 0.0, None, message, evidence, first_step=before.step, immediate=True)
+    if grew:
+        evidence |= {"kl_before": float(f"{grew[0]:.4g}"), "kl_after": float(f"{grew[1]:.4g}")}
+    return Reading(
+        Verdict.BREACH, SAVED, 0.0, None, message, evidence, first_step=since, immediate=True, hint=WRONG_MODEL
+    )
 
 
 def optimizer_still(before: CheckpointDigest, after: CheckpointDigest) -> tuple[Reading, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grpo_watch.engine.likely_causes import ON, LikelyCause
 
 OFFLOAD_3 = LikelyCause(
@@ -42,9 +44,16 @@ ROUNDED = LikelyCause(
 NO_PARAMETERS = LikelyCause(
     "The optimizer does not hold the model's parameters: count those in optimizer.param_groups."
 )
+OTHER_COPY = LikelyCause(
+    "The weights that are saved are not those that are trained: another copy, an inactive adapter, an old wrapper."
+)
+EXACT = "exactly 0"
+SAME_OBJECT = LikelyCause(
+    "The reference is the policy itself, and moves with it: the next two checkpoints tell.", shows=EXACT
+)
 
 GRADIENTS = (OFFLOAD_3, OFFLOAD_2, CHECKPOINTED, STAGE_3, ANY_STAGE, FROZEN)
-UPDATES = (NOT_TRAINABLE, OFFLOAD_3, OFFLOAD_2, ROUNDED, NO_PARAMETERS)
-NO_MOVEMENT = (*UPDATES[:-1], CHECKPOINTED, STAGE_3, NO_PARAMETERS)
+UPDATES = (NOT_TRAINABLE, OFFLOAD_3, OFFLOAD_2, ROUNDED, NO_PARAMETERS, OTHER_COPY)
+NO_MOVEMENT = (*UPDATES[:-2], CHECKPOINTED, STAGE_3, replace(NO_PARAMETERS, shows=EXACT), SAME_OBJECT)
 ADAPTER_UPDATES = (NOT_TRAINABLE, CHECKPOINTED, OFFLOAD_3, OFFLOAD_2, NO_PARAMETERS)
 """Each in rank order, from issues of the frameworks (numbers in the texts)."""

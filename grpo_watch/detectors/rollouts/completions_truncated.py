@@ -127,6 +127,8 @@ class CompletionsTruncated(Detector):
         silent = trend.silent.mean
         if silent is not None and silent >= self.silent and not (trend.reward.gained() or trend.reward.solved):
             return ", and the groups have no reward spread"
+        if run.masked.whole and not run.newest("grad_norm"):
+            return ", and none of them is in the loss: the gradient is 0 and nothing is learned"
         if run.setting("mask_truncated_completions") is True:
             return ", and cut ones are left out of the loss (mask_truncated_completions)"
         return ""
