@@ -57,7 +57,7 @@ def gradient_lost(signals: Signals, rng: Generator, start: int, strength: float)
 def hardly_moves(signals: Signals, rng: Generator, start: int, strength: float) -> None:
     """A clip below Adam's epsilon, or an optimizer that holds a few parameters: KL is thousands of times too small."""
     steps = np.arange(signals.shape.steps)
-    signals.kl[:] = 10 ** (-10.0 - strength) * steps * np.exp(rng.normal(0.0, 0.3, len(steps)))
+    signals.kl[:] = (4e-9 - 2e-9 * strength) * steps * np.exp(rng.normal(0.0, 0.3, len(steps)))
 
 
 @fault("gradient-lost", from_start=True, frozen=True, prompts=4, configured=True)
