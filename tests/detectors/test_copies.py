@@ -76,7 +76,8 @@ def test_a_redumped_table_has_the_same_digest_under_another_step() -> None:
 def test_groups_that_can_not_tell_are_not_judged(changes: dict[str, object]) -> None:
     """Short answers, empty completions and mixed prompts; half of the texts must have 12 characters."""
     mute = a_group((0, 0, 1, 1), **changes)
-    assert copies_in(CompletionSummary("c", 1, (mute,)), 12) is None
+    judged = copies_in(CompletionSummary("c", 1, (mute,)), 12)
+    assert judged is None or judged.short
 
 
 def test_a_group_of_one_completion_is_not_judged() -> None:
@@ -91,7 +92,9 @@ def test_half_long_texts_suffice() -> None:
 def test_a_batch_of_mostly_short_answers_is_not_judged() -> None:
     long, short = a_group((0, 0)), a_group((0, 0), lengths=(2, 2))
     assert copies_in(CompletionSummary("c", 1, (long, short)), 12) is not None
-    assert copies_in(CompletionSummary("c", 1, (long, short, short)), 12) is None
+    judged = copies_in(CompletionSummary("c", 1, (long, short, short)), 12)
+    assert judged is not None
+    assert judged.short
 
 
 def test_evaluation_and_unordered_tables_are_not_judged() -> None:

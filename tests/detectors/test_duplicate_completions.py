@@ -312,6 +312,34 @@ def test_two_likely_tool_calls_are_no_fault_of_the_sampler(size: int, groups: in
     assert {severity for _, _, severity in run.changes} <= {"info"}
 
 
+@pytest.mark.parametrize(("entropy", "fires"), [(3.0, True), (0.6, False), (None, False)])
+def test_short_texts_can_not_be_one_by_chance_at_a_high_entropy(entropy: float | None, *, fires: bool) -> None:
+    """top_k 1 from step 25 on (TRL 1.16.0): texts of 11 characters, each earning the best reward that the run has seen.
+
+    Some batches hold longer ones. It fires with the first one and neither resolves nor fires again.
+    """
+    before = [scored(sized(a_batch(s, *[DISTINCT] * 4), 25), 0.0, 1.0) for s in range(1, 25)]
+    greedy = [scored(sized(a_batch(s, *[ONE] * 4), 14 if s % 4 == 3 else 11), 1.0) for s in range(25, 60)]
+    run = Watched(RULE).feed_all(steps(*before, *greedy, entropy=entropy))
+    assert (run.changes == [("firing", 25, "critical")]) == fires
+
+
+def test_batches_that_come_before_their_rows_give_the_same_alert() -> None:
+    before = [sized(a_batch(s, *[DISTINCT] * 4), 25) for s in range(1, 25)]
+    greedy = [sized(a_batch(s, *[ONE] * 4), 11) for s in range(25, 40)]
+    batches = [*before, *greedy]
+    early = Watched(RULE).feed_all(steps(batches[0])).feed(*batches[1:6]).feed_all(steps(*batches[6:], entropy=3.0))
+    late = Watched(RULE).feed_all(row(s, entropy=3.0) for s in range(1, 40)).feed(*batches)
+    assert early.changes == late.changes == [("firing", 25, "critical")]
+
+
+@pytest.mark.parametrize(("settings", "blames"), [({"temperature": 0.9}, "share a seed, or"), ({}, "is greedy")])
+def test_a_known_temperature_is_not_greedy(settings: dict[str, float], blames: str) -> None:
+    run = Watched(RULE, **settings).feed_all(steps(a_batch(1, DISTINCT, DISTINCT), a_batch(2, ONE, ONE)))
+    run.feed_all(steps(a_batch(3, ONE, ONE), a_batch(4, ONE, ONE)))
+    assert blames in run.said[-1].reading.message
+
+
 LATE = [("firing", 3, "critical")]
 
 
@@ -334,12 +362,12 @@ def test_short_texts_that_repeat_in_one_pattern_are_reported_once_chance_is_excl
 
 @pytest.mark.parametrize(
     ("characters", "mixed", "step"),
-    [(20, (ONE, DISTINCT, DISTINCT), 24), (80, ((0, 0, 1, 2, 3, 4), DISTINCT, DISTINCT), 23)],
+    [(20, (ONE, DISTINCT, DISTINCT), 24), (80, ((0, 0, 1, 2, 3, 4), DISTINCT, DISTINCT), 21)],
 )
 def test_greedy_decoding_that_comes_late_takes_several_batches(
     characters: int, mixed: tuple[tuple[int, ...], ...], step: int
 ) -> None:
-    """Long texts: three batches. Short: 20 of 60 groups held one text, 12 more so by chance is 10^-5.6, 16 10^-7.4."""
+    """Long texts at 2 nats a token: at once. Short: 20 of 60 groups held one text, 12 more by chance is 10^-5.6."""
     before = [sized(a_batch(s, *mixed), characters) for s in range(1, 21)]
     greedy = [sized(a_batch(s, *[ONE] * 4), characters) for s in range(21, 31)]
     assert Watched(RULE).feed_all(steps(*before, *greedy)).changes == [("firing", step, "critical")]

@@ -38,6 +38,12 @@ def test_a_resume_that_restarts_the_data() -> None:
     assert "same order" in run.said[-1].reading.message
 
 
+def test_it_lasts_as_long_as_the_data_repeat() -> None:
+    """Fifteen of the first twenty batches come again, then new ones: five steps later it is over."""
+    run = run_of([*range(20), *range(15), *range(40, 60)])
+    assert run.changes == [("firing", 23, "warning"), ("resolved", 40, "warning")]
+
+
 def test_another_attempt_is_the_same_run() -> None:
     """The windows survive the resume."""
     run = run_of(list(range(20)))
@@ -76,11 +82,14 @@ def test_a_sampler_that_got_stuck() -> None:
     assert run.said[0].first_step == 25
 
 
-def test_one_prompt_by_design_is_an_info() -> None:
-    """Games and environments."""
+def test_one_prompt_all_the_time() -> None:
+    """The dataset's column is constant, or a sampler stands still; in games and environments it is by design."""
     run = Watched(RULE).feed_all(batch(step, "play") for step in range(1, 30))
+    assert run.changes == [("firing", 12, "warning")]
+    assert run.said[-1].reading.message == "the last 10 prompts drawn are one and the same"
+    game = row(1, loss=0.1)._replace(raw={"tools/call_frequency": 1.0})
+    run = Watched(RULE).feed(game).feed_all(batch(step, "play") for step in range(1, 30))
     assert run.changes == [("firing", 12, "info")]
-    assert run.said[-1].reading.message == "the last 10 prompts drawn hold only 1 different ones"
 
 
 def test_a_dataset_smaller_than_the_window() -> None:

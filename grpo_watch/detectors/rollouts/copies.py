@@ -16,6 +16,13 @@ from grpo_watch.engine.window import plain_sum
 
 GROUPS_FOR_IRREGULAR = 3
 """Two groups of a collapsed policy were seen to share an irregular pattern by chance (TRL 1.16.0); three were not."""
+CHARACTERS = 4.0
+"""Characters of a token, rather more than usual: fewer tokens are less proof."""
+SURPRISE = 30.0
+"""Nats from which copies are no chance (1e-13), in two groups at least. Half of the mean entropy counts."""
+
+PAIR = 2
+"""Groups from which they are more than one odd prompt."""
 
 
 class CopyLayout(str, Enum):
@@ -61,7 +68,8 @@ class BatchCopies:
     the median length of the judged texts; ``counts_alike`` is the share of groups whose texts come as often as in most
     (``counts``), in any places; the rewards are totals over the reward functions, None where none was dumped.
     ``one_text`` counts groups of one text; ``earned`` has the different rewards, and ``patterns`` the pattern, of each
-    group judged. ``doubtful``: these rewards are not what the trainer's advantages were made of.
+    group judged. ``doubtful``: these rewards are not what the trainer's advantages were made of. ``short``: half of the
+    texts are so short that they may be equal by chance, unless the entropy says otherwise.
     """
 
     step: int
@@ -80,6 +88,7 @@ class BatchCopies:
     earned: tuple[frozenset[float], ...] = ()
     patterns: tuple[tuple[int, ...], ...] = ()
     doubtful: bool = False
+    short: bool = False
     example: Mapping[str, Scalar] = field(default_factory=dict)
 
     def regular(self, alike: float) -> bool:
@@ -90,6 +99,13 @@ class BatchCopies:
         """Whether nearly all groups repeat as many of their texts, in other places: some dumps keep no order."""
         orderless = self.counts_alike >= alike > self.alike and self.groups >= GROUPS_FOR_IRREGULAR
         return orderless and self.repeated > 0 and self.characters >= template
+
+    def impossible(self, entropy: float, alike: float) -> bool:
+        """Whether tokens of such an entropy can't have given one text per group, however short the texts are."""
+        if self.layout is not CopyLayout.ONE_TEXT or not self.regular(alike) or self.groups < PAIR:
+            return False
+        tokens = self.repeated * self.groups * len(self.pattern) * self.characters / CHARACTERS
+        return tokens * entropy / 2 >= SURPRISE
 
     @property
     def distinct(self) -> int:
@@ -126,12 +142,15 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
     """The copies of a train batch, or None where its texts can't tell.
 
     Judged are groups of one prompt without empty completions, at least half of whose texts have ``min_characters``;
-    a batch of which these are less than half is a short-answer task.
+    a batch of which these are less than half is a short-answer task, of which all such groups are judged.
     """
     if summary.stream is not Stream.TRAIN or not summary.complete:
         return None
     groups = [group for group in summary.groups if _telling(group, min_characters)]
-    if not groups or len(groups) * 2 < len(summary.groups):
+    short = len(groups) * 2 < max(1, len(summary.groups))
+    if short:
+        groups = [group for group in summary.groups if _telling(group, 1)]
+    if len(groups) * 2 < max(1, len(summary.groups)):
         return None
     patterns = tuple(group.pattern for group in groups)
     seen = Counter(patterns)
@@ -160,6 +179,7 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
         counts_alike=as_often / len(groups),
         patterns=patterns,
         doubtful=contradicted(groups),
+        short=short,
     )
 
 

@@ -15,6 +15,7 @@ from grpo_watch.detectors.rollouts.copy_chance import (
     one_text_each,
 )
 from grpo_watch.detectors.rollouts.copy_history import CopyHistory
+from grpo_watch.engine.detector import RunView
 from grpo_watch.engine.records import Severity
 
 
@@ -68,6 +69,23 @@ COLLAPSE = CopyCause(
 )
 
 
+def sampled(cause: CopyCause, run: RunView) -> CopyCause:
+    """The cause in words that the run's own sampling settings don't refute."""
+    heat = run.number("temperature")
+    if cause not in {GREEDY, GREEDY_FROM_START} or heat is None or heat <= COLD or run.number("top_k") == 1:
+        return cause
+    says = (
+        f"one text per group at temperature {heat:g}, so all requests of a prompt share a seed, or the engine samples "
+    )
+    return replace(cause, says=says + "by other settings (top_k, generation_config)", hint=SEEDED)
+
+
+COLD = 0.05
+"""Temperature up to which decoding is greedy."""
+SEEDED = (
+    "Set no per-request seed (with n samples per prompt each repeats the same text), and print the engine's resolved "
+    "SamplingParams: temperature 1.0, top_p 1.0, no top_k."
+)
 SIGNAL = 0.5
 """Share of unsolved groups with different rewards from which copies do not keep the run from learning."""
 
@@ -87,7 +105,7 @@ class CopyLimits(NamedTuple):
 
 
 def cause_of(
-    batch: BatchCopies, history: CopyHistory, limits: CopyLimits, *, low: bool | None, fallen: bool
+    batch: BatchCopies, history: CopyHistory, limits: CopyLimits, *, low: bool | None, fallen: bool, certain: bool
 ) -> CopyCause | None:
     """The cause of a batch's copies; None for solved prompts and for short answers in tags.
 
@@ -97,12 +115,13 @@ def cause_of(
         limits: when what is seen counts.
         low: whether the entropy is low; None where none is logged.
         fallen: whether it is, for this run: a policy may have been sure of its answers from the start.
+        certain: whether the entropy excludes that the texts are equal by themselves, as those of solved prompts are.
     """
     if (seed := _seed(batch, history, limits, low=low)) is not None:
         return seed
     if low:
         return COLLAPSE if fallen else _without_rule(batch, history, limits)
-    if history.was_diverse and _solved(batch, history):
+    if history.was_diverse and not certain and _solved(batch, history):
         return None
     if not batch.regular(limits.alike) or batch.layout is not CopyLayout.ONE_TEXT:
         return _without_rule(batch, history, limits)

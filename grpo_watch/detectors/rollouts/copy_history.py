@@ -12,6 +12,8 @@ from grpo_watch.engine.window import plain_sum
 
 BEFORE = 64
 """Streaks and batches before the newest streak that say how texts usually repeat."""
+MANY = 10
+"""Groups from which it is known that this run's groups hold several texts."""
 NEWEST = 5
 """Batches over which it is judged whether groups teach: a batch holds few groups."""
 
@@ -85,6 +87,12 @@ class CopyHistory:
     def one_text_before(self) -> tuple[int, int]:
         """Groups of one text, and groups, before the batches of the newest pattern."""
         return sum(ones for ones, _, _ in self._before), sum(groups for _, groups, _ in self._before)
+
+    @property
+    def never_one_text(self) -> bool:
+        """Whether many groups came before the newest pattern, none of them of one text."""
+        ones, groups = self.one_text_before
+        return ones == 0 and groups >= MANY
 
     @property
     def few_texts(self) -> bool:

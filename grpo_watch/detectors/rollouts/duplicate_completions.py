@@ -9,13 +9,17 @@ from math import inf
 from types import MappingProxyType
 
 from grpo_watch.detectors.rollouts.copies import BatchCopies, copies_in
-from grpo_watch.detectors.rollouts.copy_causes import CopyCause, CopyLimits, cause_of, proven
+from grpo_watch.detectors.rollouts.copy_causes import CopyCause, CopyLimits, cause_of, proven, sampled
 from grpo_watch.detectors.rollouts.copy_history import CopyHistory
 from grpo_watch.detectors.rollouts.sampling_causes import COPIES
 from grpo_watch.engine.detector import SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Tick, Verdict
 from grpo_watch.engine.traits import WasteKind
-from grpo_watch.engine.window import BATCHES_AHEAD, StepHistory
+from grpo_watch.engine.window import BATCHES_AHEAD
+
+UNSURE = 1.0
+"""Entropy (nats per token) from which a policy does not write one text again and again."""
+SHORT = "the dumped texts are too short, empty, or not in groups"
 
 
 class DuplicateCompletions(Detector):
@@ -62,37 +66,41 @@ class DuplicateCompletions(Detector):
             record = replace(record, groups=run.functions.weighed(record.groups))
             batch = copies_in(record, self.min_characters)
             if batch is None:
-                return no_data("the dumped texts are too short, empty, or not in groups")
+                return no_data(SHORT)
             self.waiting.append(batch)
         if not self.waiting:
             return SILENT
         reached = inf if isinstance(record, Tick) and not run.step else run.step
-        return [self._judge(batch, run.trend.entropy_by_step) for batch in self._ready(reached)]
+        return [self._judge(batch, run) for batch in self._ready(reached)]
 
     def _ready(self, reached: float) -> Iterator[BatchCopies]:
         while self.waiting and self.waiting[0].step <= reached:
             yield self.waiting.popleft()
 
-    def _judge(self, batch: BatchCopies, entropies: StepHistory) -> Reading:
-        limits = CopyLimits(self.alike, self.batches, self.template, self.many)
+    def _judge(self, batch: BatchCopies, run: RunView) -> Reading:
+        limits, entropies = CopyLimits(self.alike, self.batches, self.template, self.many), run.trend.entropy_by_step
         entropy = entropies.at(batch.step)
         fallen = entropy is not None and entropy < self.fallen_entropy * entropies.highest(batch.step)
         low = None if entropy is None else fallen or entropy < self.low_entropy
+        unsure = entropy is not None and entropy >= UNSURE and not low
+        certain = unsure and self.history.never_one_text and batch.impossible(entropy or 0.0, self.alike)
+        if batch.short and not certain:
+            return Reading(Verdict.NO_DATA, message=SHORT, step=batch.step)
         scattered = not low and batch.scattered(self.alike, self.template)
         if not (batch.regular(self.alike) or scattered or batch.repeated >= self.many):
             self.history.take_diverse(batch)
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
         self.history.extend(batch, self.alike)
-        cause = cause_of(batch, self.history, limits, low=low, fallen=fallen)
+        cause = cause_of(batch, self.history, limits, low=low, fallen=fallen, certain=certain)
         if cause is None:
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
-        if not proven(cause, batch, self.history, limits, low=low):
+        if not certain and not proven(cause, batch, self.history, limits, low=low):
             if self.history.alike >= self.batches:
                 return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
             return Reading(
                 Verdict.NO_DATA, message=NotYet("repeated texts in too few distinct batches yet"), step=batch.step
             )
-        return self._breach(batch, cause, entropy)
+        return self._breach(batch, sampled(cause, run), entropy)
 
     def _breach(self, batch: BatchCopies, cause: CopyCause, entropy: float | None) -> Reading:
         return Reading(

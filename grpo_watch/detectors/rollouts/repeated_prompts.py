@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
+from zlib import crc32
 
 from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
@@ -34,16 +37,33 @@ class FirstPrompts:
         return long and (len(prompts) >= DISTINCT or len(self.batches) >= MOST)
 
 
+LONGEST = 4096
+"""Batches of a run whose prompts are remembered in order."""
+
+
+class _Drawn(NamedTuple):
+    """A batch: the checksum of its prompts, the epoch of the newest row then, its step."""
+
+    mark: int
+    epoch: float | None
+    step: int
+
+
+def _mark(prompts: tuple[str, ...]) -> int:
+    return crc32("\x1f".join(prompts).encode())
+
+
 class PromptOrder:
     """Follows the prompts of a run's train batches."""
 
     def __init__(self, window: int) -> None:
         self.opening = FirstPrompts((), None)
+        self._all: list[_Drawn] = []
         self.recent: deque[tuple[str, ...]] = deque(maxlen=window)
         self._matched = 0
         self._drawn: Counter[str] = Counter()
 
-    def take(self, prompts: tuple[str, ...], epoch: float | None) -> None:
+    def take(self, prompts: tuple[str, ...], epoch: float | None, step: int) -> None:
         """Add the prompts of a new batch, one per group."""
         if len(self.recent) == self.recent.maxlen:
             self._drawn.subtract(self.recent[0])
@@ -53,19 +73,25 @@ class PromptOrder:
         if not self.opening.telling and len(self.opening.batches) < MOST:
             self.opening = FirstPrompts((*self.opening.batches, prompts), epoch)
         else:
-            self._follow(prompts)
+            self._follow(_mark(prompts))
+        if len(self._all) < LONGEST:
+            self._all.append(_Drawn(_mark(prompts), epoch, step))
 
-    def _follow(self, prompts: tuple[str, ...]) -> None:
-        first = self.opening.batches
-        if self._matched < len(first) and prompts == first[self._matched]:
+    def _follow(self, mark: int) -> None:
+        """Go on along all batches of the run while the newest ones repeat them."""
+        if self._matched < len(self._all) and mark == self._all[self._matched].mark:
             self._matched += 1
         else:
-            self._matched = 1 if prompts == first[0] else 0
+            self._matched = int(mark == self._all[0].mark)
 
     @property
-    def started_over(self) -> bool:
-        """Whether the newest batches repeat the run's first ones in order."""
-        return self.opening.telling and self._matched == len(self.opening.batches)
+    def repeats(self) -> _Drawn | None:
+        """The earlier batch that the newest one repeats, where those before it repeat the run's first ones in order."""
+        return (
+            self._all[self._matched - 1]
+            if self.opening.telling and self._matched >= len(self.opening.batches)
+            else None
+        )
 
     @property
     def full(self) -> bool:
@@ -83,6 +109,8 @@ class PromptOrder:
         return self._drawn.total()
 
 
+PLAYS = re.compile(r"tool|turn|\benv|episode", re.IGNORECASE)
+"""Keys of runs in an environment, whose prompt is the same by design while what happens in it differs."""
 WHOLE = 0.02
 """Distance from a whole number of epochs within which an unshuffled dataset repeats its own order …"""
 STEPS = 2.0
@@ -112,7 +140,7 @@ class RepeatedPrompts(Detector):
         """Nothing drawn."""
         self.new = NewBatches()
         self.order = PromptOrder(self.batches)
-        self.was_fresh = False
+        self.was_fresh = self.plays = False
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge a batch, at the epoch of the newest row."""
@@ -120,14 +148,17 @@ class RepeatedPrompts(Detector):
         if not groups:
             return SILENT
         epoch = run.newest("epoch")
-        self.order.take(tuple(group.prompt_id for group in groups), epoch)
-        return self._judge(epoch, max(1, run.step))
+        self.order.take(tuple(group.prompt_id for group in groups), epoch, record.step)
+        self.plays = self.plays or (len(run.recent) > 0 and any(map(PLAYS.search, run.recent[-1].raw)))
+        return self._judge(epoch, record.step, max(1, run.step))
 
-    def _judge(self, epoch: float | None, step: int) -> Iterable[Reading]:
-        order, first = self.order, self.order.opening.epoch
-        if order.started_over and epoch is not None and first is not None:
-            passed = epoch - first
-            if abs(passed - round(passed)) > max(WHOLE, STEPS * epoch / step):
+    def _judge(self, epoch: float | None, batch: int, step: int) -> Iterable[Reading]:
+        order = self.order
+        before = order.repeats
+        if before is not None and epoch is not None and before.epoch is not None and batch != before.step:
+            passed = epoch - before.epoch
+            whole = round(passed) >= 1 and abs(passed - round(passed)) <= max(WHOLE, STEPS * epoch / step)
+            if not whole:
                 many = len(order.opening.batches)
                 message = f"the last {many} batches hold the prompts of the run's first {many}, in the same order"
                 evidence = {"epoch": epoch, "batches": many}
@@ -143,8 +174,10 @@ class RepeatedPrompts(Detector):
                 Verdict.BREACH,
                 value=repeated,
                 threshold=self.repeated,
-                message=f"the last {order.draws} prompts drawn hold only {order.distinct} different ones",
+                message=f"the last {order.draws} prompts drawn hold only {order.distinct} different ones"
+                if order.distinct > 1
+                else f"the last {order.draws} prompts drawn are one and the same",
                 evidence={"distinct_prompts": order.distinct, "draws": order.draws, "epoch": epoch},
-                severity=None if self.was_fresh else Severity.INFO,
+                severity=None if self.was_fresh or (order.distinct == 1 and not self.plays) else Severity.INFO,
             ),
         )
