@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
-from zlib import crc32
 
 from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
@@ -50,7 +50,7 @@ class _Drawn(NamedTuple):
 
 
 def _mark(prompts: tuple[str, ...]) -> int:
-    return crc32("\x1f".join(prompts).encode())
+    return int.from_bytes(hashlib.blake2b("\x1f".join(prompts).encode(), digest_size=8).digest(), "big")
 
 
 class PromptOrder:
