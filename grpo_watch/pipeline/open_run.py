@@ -31,6 +31,7 @@ from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.rows.document import DocumentSource
 from grpo_watch.sources.rows.jsonl import JsonlSource
 from grpo_watch.sources.rows.jsonl_pieces import JsonlPiecesSource
+from grpo_watch.sources.rows.pieces import PiecesSource
 from grpo_watch.sources.rows.trainer_state import TrainerStateSource
 from grpo_watch.sources.settings.run_config import RunConfigSource, from_user
 from grpo_watch.sources.tables.html_table import table_source
@@ -75,6 +76,7 @@ KINDS: Mapping[ChannelContent, ChannelKind] = {
     ChannelContent.TABLE: ChannelKind.JSONL,
     ChannelContent.NOTEBOOK: ChannelKind.CONSOLE,
     ChannelContent.JSON_DOCUMENT: ChannelKind.TRAINER_STATE,
+    ChannelContent.ROW_PIECES: ChannelKind.TRAINER_STATE,
     ChannelContent.JSONL_PIECES: ChannelKind.JSONL,
 }
 """The channels that give metric rows."""
@@ -87,6 +89,7 @@ SIMPLE: Mapping[ChannelContent, Callable[[str, Path, Sequence[Path], int, Cursor
     ChannelContent.PROBE: ProbeSource,
     ChannelContent.NOTEBOOK: NotebookSource,
     ChannelContent.JSON_DOCUMENT: DocumentSource,
+    ChannelContent.ROW_PIECES: PiecesSource,
 }
 """Sources that need nothing but their file."""
 MAPPED: Mapping[

@@ -128,6 +128,23 @@ FORMS: Mapping[str, Files] = {
     "structured logging": {"train.jsonl": by_line(lambda row: json.dumps({"level": "info", "message": pairs(row)}))},
     "events with a payload": {"train.jsonl": by_line(lambda row: json.dumps({"event": "train", "payload": row}))},
     "UTF-16 without a mark": {"train.log": by_line(pairs).encode("utf-16-le")},
+    "a file per step": {f"step_{row['step']:05}.json": json.dumps(rest(row)) for row in ROWS},
+    "a text per step": {f"logs/step_{row['step']}.txt": pairs(rest(row), ": ", "\n") for row in ROWS},
+    "a folder per step": {f"step_{row['step']}/metrics.json": json.dumps(rest(row)) for row in ROWS},
+    "a chart export per metric": {
+        f"wandb_export_{key}.csv": f'"Step","run1 - train/{key}","run1 - train/{key}__MIN"\n'
+        + by_line(lambda row, key=key: f'"{row["step"]}","{row[key]}","{row[key]}"')
+        for key in rest(ROWS[0])
+    },
+    "a download of TensorBoard per metric": {
+        f"run1-tag-train_{key}.csv": "Wall time,Step,Value\n"
+        + by_line(lambda row, key=key: f"1.5,{row['step']},{row[key]}")
+        for key in rest(ROWS[0])
+    },
+    "a file of mlflow per metric": {
+        f"mlruns/0/run/metrics/{key}": by_line(lambda row, key=key: f"1772000000000 {row[key]} {row['step']}")
+        for key in rest(ROWS[0])
+    },
     "bzip2": {"metrics.csv.bz2": bz2.compress(table(",").encode())},
 }
 

@@ -261,12 +261,13 @@ def _channel(part: FoundPart, draft: RunDraft, segment: int) -> FoundChannel:
         ChannelContent.COMPLETIONS_PARQUET: "completions_*.parquet",
         ChannelContent.COMPLETION_DUMPS: "*.jsonl",
         ChannelContent.WANDB_TABLES: "*.table.json",
+        ChannelContent.ROW_PIECES: "*",
         ChannelContent.PROBE: "grpo-watch-probe-*.jsonl",
     }.get(part.what, "")
     name = _relative(part.path if part.path != part.folder else part.folder / suffix, draft.root)
     if part.what is ChannelContent.TRACKIO:
         name = channel_name(name, part)
-    elif part.what in {ChannelContent.TABLE, ChannelContent.JSON_DOCUMENT}:
+    elif part.what in {ChannelContent.TABLE, ChannelContent.JSON_DOCUMENT, ChannelContent.ROW_PIECES}:
         name = table_runs.channel_name(name, part)
     return FoundChannel(name, part.what, part.path, segment, own_end or metrics_end, in_folder=not draft.lone)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.sources.completions.completion_table import holds_tables
 from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile
+from grpo_watch.sources.rows.pieces import step_in_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -86,7 +87,9 @@ def drafts(folder: WalkedFolder, sniff: Callable[[Path], SniffedFile]) -> list[R
 
 
 def _only_dumps(draft: RunDraft, parent: RunDraft) -> bool:
-    """A folder of any name that holds only rollouts belongs to the one run next to it."""
+    """A folder of any name that holds only rollouts belongs to the one run next to it; so do the rows of one step."""
+    if all(part.what is ChannelContent.ROW_PIECES for part in draft.parts):
+        return step_in_name(draft.root / "rows") is not None
     return all(part.what is ChannelContent.COMPLETION_DUMPS for part in draft.parts) and len(parent.consoles()) <= 1
 
 

@@ -37,6 +37,7 @@ from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.own_loops.rows import holds_own_rows
 from grpo_watch.sources.rows.decoded import YAML, holds_rows
 from grpo_watch.sources.rows.document import nests_rows, whole_text
+from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece
 from grpo_watch.sources.tables.table_kinds import HEADER_NEEDED, TABLES, holds_table
 from grpo_watch.sources.trackers.trackio import is_database
 
@@ -67,6 +68,7 @@ class ChannelContent(str, Enum):
     WANDB_TABLES = "wandb completion tables"
     NOTEBOOK = "notebook"
     JSON_DOCUMENT = "metrics json"
+    ROW_PIECES = "metrics, a file per step or metric"
     PROBE = "checksums of weights in memory"
 
 
@@ -187,11 +189,7 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
     name = unpacked_name(path)
     if (by_name := _by_name(name)) is not None:
         return by_name
-    if not (
-        named
-        or name.endswith((".jsonl", ".json", ".ipynb", ".db", ".md", *YAML, *TABLES))
-        or CONSOLE_NAME.fullmatch(name)
-    ):
+    if not (named or name.endswith(MAY_HOLD) or CONSOLE_NAME.fullmatch(name) or path.parent.name == OF_METRICS):
         return SniffedFile(None)
     try:
         return _by_content(path, roots, named=named)
@@ -305,13 +303,14 @@ def _by_content(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFil
     if name.endswith(".ipynb"):
         return _notebook(path, roots, named=named)
     head, tail = _ends(path, roots)
-    if name.endswith(".jsonl"):
-        return _jsonl(path, head, named=named)
-    if name.endswith(".json"):
-        return _json(path, roots, head)
-    if name.endswith((".db", *TABLES)):
-        trackio = SniffedFile(ChannelContent.TRACKIO if is_database(path, head, roots) else None)
-        return trackio if name.endswith(".db") else _table(path, roots, head, named=named)
+    if not tail and holds_piece(path, head):
+        return SniffedFile(ChannelContent.ROW_PIECES)
+    if name.endswith((".jsonl", ".json")):
+        return _jsonl(path, head, named=named) if name.endswith(".jsonl") else _json(path, roots, head)
+    if name.endswith(".db"):
+        return SniffedFile(ChannelContent.TRACKIO if is_database(path, head, roots) else None)
+    if name.endswith(TABLES):
+        return _table(path, roots, head, named=named)
     return _text(path, roots, (head, tail), named=named)
 
 

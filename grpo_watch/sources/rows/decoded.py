@@ -14,7 +14,7 @@ from typing import Any
 
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.python_literal import atom
-from grpo_watch.sources.rows.layouts import METRIC_NAMES, Rows, is_number, parts_of, shows_reward, triples
+from grpo_watch.sources.rows.layouts import METRIC_NAMES, Rows, is_number, parts_of, shows_reward
 from grpo_watch.sources.settings.plain_yaml import plain_yaml
 from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of, table_lines
 
@@ -57,16 +57,6 @@ def parts_in(text: str, name: str) -> dict[str, Rows]:
 def holds_rows(text: str, name: str) -> bool:
     """Whether the text has rows with a reward."""
     return any(map(shows_reward, parts_in(text, name).values()))
-
-
-def series_in(text: str, name: str) -> Rows:
-    """The rows of a file that holds one metric, which its name gives; none of any other."""
-    stem = PurePath(name).stem
-    tag = re.sub(r"^.*?tag[-_]", "", stem)
-    try:
-        return triples(json.loads(text), tag)
-    except (ValueError, RecursionError):
-        return []
 
 
 def _documents(text: str, suffix: str) -> Iterator[object]:
@@ -209,11 +199,3 @@ def _closed(kind: str, items: list[object]) -> object:
 
 def _key(key: object) -> str:
     return str(int(key)) if isinstance(key, float) and key.is_integer() else str(key)
-
-
-def step_in_name(path: PurePath) -> int | None:
-    """The step that the name of a file gives, or that of its folder; None where neither ends with a number."""
-    found = re.search(r"(?:^|[^\d.])(\d{1,9})$", path.stem)
-    if found is None and path.stem.lower() in {"metrics", "log", "stats", "train", "results", "summary"}:
-        found = re.search(r"(?:^|[^\d.])(\d{1,9})$", path.parent.name)
-    return int(found[1]) if found is not None else None

@@ -1,0 +1,199 @@
+"""Joins the rows of a folder in which each file holds one step, or one metric, into raw rows by step."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
+
+from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow
+from grpo_watch.errors import SourceError
+from grpo_watch.frameworks import row_numbers
+from grpo_watch.frameworks.guessing import guess, names_updates
+from grpo_watch.sources.base import Source, SourceStats
+from grpo_watch.sources.own_loops.fields import fields_of
+from grpo_watch.sources.rows.decoded import YAML
+from grpo_watch.sources.rows.document import MARK, whole_text
+from grpo_watch.sources.rows.layouts import Rows, joined, triples
+from grpo_watch.sources.settings.plain_yaml import plain_yaml
+from grpo_watch.sources.tables.runs_in_table import arms_of
+from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of, table_lines
+from grpo_watch.sources.tables.table_rows import EXPORTED, named_columns, step_key
+
+LARGEST = 4 << 20
+"""Bytes of a file with one metric: 100,000 steps."""
+LARGEST_STEP = 64 << 10
+MOST_FILES = 20_000
+STEP_IN_NAME = re.compile(r"(?:^|.*[^\d.])(\d{1,9})")
+STEP_NAMED = re.compile(r"(?:.*[_.-])?(?:step|iter|iteration|update|epoch)[_-]?\d{1,9}", re.IGNORECASE)
+"""What a text of one step is called; a log that has one row so far may be numbered too."""
+TEXTS = (".txt", ".log", ".out")
+OF_MLFLOW = re.compile(r"\d{13} (\S{1,30}) (\d{1,9})")
+"""A line of mlflow's file of one metric: milliseconds, value, step."""
+OF_METRICS = "metrics"
+TAGGED = re.compile(r"(?P<run>.*?)[-_]?tag[-_](?P<tag>.+)", re.DOTALL)
+"""The name of one of TensorBoard's charts, as it is downloaded."""
+
+
+def pieces_in(path: PurePath, text: str) -> Mapping[str, Rows]:
+    """The rows of a file with one step or one metric, by the name of their run (empty: not named); none of others."""
+    stem = TAGGED.fullmatch(path.stem)
+    run, tag = (stem["run"], stem["tag"]) if stem is not None else ("", path.stem)
+    if path.suffix in {".csv", ".tsv"}:
+        return _of_table(text, run, tag)
+    if path.suffix == ".json" and text.lstrip()[:1] == "[":
+        rows = triples(_json(text), tag)
+        return {run: rows} if rows else {}
+    if path.parent.name == OF_METRICS and not path.suffix:
+        lines = [OF_MLFLOW.fullmatch(line) for line in text.splitlines()]
+        rows = [{"step": int(line[2]), path.name: line[1]} for line in lines if line is not None]
+        return {"": rows} if rows and None not in lines else {}
+    row = _of_step(path, text) if len(text) <= LARGEST_STEP else None
+    return {"": [row]} if row is not None else {}
+
+
+def holds_piece(path: Path, head: bytes) -> bool:
+    """Whether a file that begins so is one of many that each hold one step or metric; tables are told by others."""
+    other = path.suffix in {".json", *YAML, *TEXTS} or path.parent.name == OF_METRICS
+    return other and bool(pieces_in(path, head.decode("utf-8", "replace")))
+
+
+def step_in_name(path: PurePath) -> int | None:
+    """The step that the name of a file gives, or that of its folder; None where neither ends with a number."""
+    found = STEP_IN_NAME.fullmatch(path.stem) or STEP_IN_NAME.fullmatch(path.parent.name)
+    return int(found[1]) if found is not None else None
+
+
+def _of_step(path: PurePath, text: str) -> Mapping[str, object] | None:
+    """The row of a file that holds one, and whose name has the step."""
+    step = step_in_name(path)
+    if step is None:
+        return None
+    if path.suffix in TEXTS:
+        if not (STEP_NAMED.fullmatch(path.stem) or STEP_NAMED.fullmatch(path.parent.name)):
+            return None
+        fields = [one for line in text.splitlines() for one in fields_of(line)]
+        row: Mapping[str, object] = {one.name: one.value for one in fields}
+        row = row if len(row) == len(fields) else {}
+    else:
+        document = _json(text) if path.suffix == ".json" else _yaml(text)
+        row = row_numbers.flat(document) if isinstance(document, dict) else {}
+    values = row_numbers.numbers(row)
+    if not names_updates(values):
+        return None
+    return {**values, "step": row.get(key) if (key := step_key(row)) is not None else step}
+
+
+def _of_table(text: str, run: str, tag: str) -> Mapping[str, Rows]:
+    """A table with a step and one metric, or one of each run."""
+    lines = table_lines(text)
+    if not lines:
+        return {}
+    delimiter = delimiter_of(lines[0])
+    header = named_columns(cells_of(lines[0], delimiter), tag)
+    rows = [cells for line in lines[1:] if len(cells := cells_of(line, delimiter)) == len(header)]
+    exported = tuple(cell.lower() for cell in header[:2]) == EXPORTED[:2]
+    columns: Mapping[str, Mapping[int, str]] = {run: dict(enumerate(header))} if exported else arms_of(text).keys
+    if not columns and len(header) == 2:  # noqa: PLR2004 (a step and a metric)
+        columns = {run: dict(enumerate(header))}
+    found: dict[str, Rows] = {}
+    for name, places in columns.items():
+        step = step_key(places.values())
+        metrics = [(place, key) for place, key in places.items() if key != step and guess(key) is not None]
+        if step is None or len(metrics) != 1:
+            return {}
+        at = next(place for place, key in places.items() if key == step)
+        found[name] = [{"step": cells[at], metrics[0][1]: cells[metrics[0][0]]} for cells in rows]
+    return found
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _yaml(text: str) -> object:
+    try:
+        return plain_yaml(text)
+    except ValueError:
+        return None
+
+
+class PiecesSource(Source):
+    """Reads a folder whose files hold one step or one metric each; only files that changed are read again.
+
+    The newest step is held back until a later one comes: a file of it may be missing yet. ``name`` ends with the run
+    behind a ``#`` where the files hold several.
+    """
+
+    def __init__(
+        self, name: str, path: Path, roots: Sequence[Path], segment: int = 0, cursor: Cursor | None = None
+    ) -> None:
+        self.name, self.segment, self.stats = name, segment, SourceStats()
+        self._folder, self._roots, self._run = path, tuple(roots), name.partition(MARK)[2]
+        self._given = cursor.position if cursor is not None else -1
+        self._read: dict[Path, tuple[tuple[int, int], Rows]] = {}
+
+    def poll(self, seen: float | None) -> Iterator[Item]:
+        """Yield the rows of steps that are complete."""
+        self._look()
+        yield from self._rows(seen, whole=False)
+
+    def finish(self) -> Iterator[Item]:
+        """Yield the newest step too."""
+        yield from self._rows(None, whole=True)
+
+    def cursor(self) -> Cursor:
+        """Up to which step rows were given."""
+        return Cursor(self.name, "", self._given, {})
+
+    def close(self) -> None:
+        """No handle stays open."""
+
+    def _look(self) -> None:
+        try:
+            for path in self._files():
+                info = path.stat()
+                stamp = info.st_size, info.st_mtime_ns
+                if path not in self._read or self._read[path][0] != stamp:
+                    text = whole_text(path, self._roots, LARGEST)
+                    found = pieces_in(path, text) if text is not None else {}
+                    rows = found.get(self._run) if self._run else next(iter(found.values()), None)
+                    self._read[path] = stamp, rows or []
+                    self.stats.bytes += info.st_size
+        except (SourceError, OSError) as error:  # one that is gone or can't be read: the others at the next look
+            self.stats.problem = str(error)
+
+    def _files(self) -> Iterator[Path]:
+        """The files of the folder, and those of its numbered folders."""
+        try:
+            names = sorted(entry.name for entry in os.scandir(self._folder))[:MOST_FILES]
+        except OSError as error:
+            self.stats.problem = f"{self._folder}: can't be listed: {error.strerror or error}"
+            return
+        for path in (self._folder / name for name in names):
+            if path.is_file():
+                yield path
+            elif STEP_IN_NAME.fullmatch(path.name) and path.is_dir():
+                yield from sorted(inner for inner in path.iterdir() if inner.is_file())
+
+    def _rows(self, seen: float | None, *, whole: bool) -> Iterator[Item]:
+        rows = joined([row for _, found in self._read.values() for row in found])
+        for row in rows if whole else rows[:-1]:
+            step, values = row_numbers.place(row).step, row_numbers.numbers(row)
+            if step is not None and step > self._given and values:
+                self._given = step
+                self.stats.records += 1
+                yield RawRow(
+                    channel=self.name,
+                    kind=ChannelKind.TRAINER_STATE,
+                    step=step,
+                    values=values,
+                    stream=row_numbers.stream(values),
+                    segment=self.segment,
+                    seen=seen,
+                )
