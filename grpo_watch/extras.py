@@ -1,11 +1,26 @@
-"""Says what an optional package is for and how it is installed, where it is missing."""
+"""Says how an optional package is installed beside this installation, where it is missing."""
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 PARQUET = "pip install 'grpo-watch[parquet]'"
-"""Installs pyarrow beside an installed grpo-watch."""
+"""Names the setting that shows more where pyarrow is missing; ``install`` says how to get it here."""
+
+
+def install(extra: str) -> str:
+    """The command that adds an extra here: from a checkout, with uv's tools, with pipx, or with pip."""
+    root = Path(__file__).resolve().parents[1]
+    if (root / "pyproject.toml").is_file():
+        return f"pip install -e '{root}[{extra}]'"
+    prefix = Path(sys.prefix).as_posix()
+    if "/uv/tools/" in prefix or "/uv/archive-" in prefix or "/.cache/uv/" in prefix:
+        return f"uvx 'grpo-watch[{extra}]' …, or uv tool install 'grpo-watch[{extra}]'"
+    if "/pipx/venvs/" in prefix:
+        return f"pipx install --force 'grpo-watch[{extra}]'"
+    return f"pip install 'grpo-watch[{extra}]'"
 
 
 def without_parquet() -> str:

@@ -29,9 +29,11 @@ HOMES = {
     "h11": ("web/*",),
     "httpx": ("notify/*",),
     "markdown_it": ("web/runbooks.py",),
+    "matplotlib": ("report/frames.py", "report/check_document.py"),
     "msgspec": ("archive/*", "sources/*", "store/*", "cli/*", "frameworks/*", "notify/codec.py"),
     "fsspec": ("archive/remote_folder.py",),
     "ray": ("archive/on_ray.py",),
+    "pandas": ("report/frames.py", "report/check_document.py"),
     "prometheus_client": ("metrics/*",),
     "pyarrow": ("sources/completions/parquet.py",),
     "pydantic": ("config/*", "rules/example_grammar.py", "rules/packs.py"),
@@ -56,7 +58,7 @@ PURE = {"__future__", "abc", "ast", "bisect", "collections", "dataclasses", "dif
 PURE |= {"grpo_watch", "hashlib", "itertools", "math", "numpy", "operator", "re", "shlex", "statistics", "types"}
 PURE |= {"array", "copy", "typing", "warnings"}
 """What ``engine`` and ``detectors`` may import: nothing that reads a clock, draws a number or touches a file."""
-EDGES = ("cli/*", "probe/*", "web/app.py", "sources/files/throttle.py")
+EDGES = ("api.py", "cli/*", "probe/*", "web/app.py", "sources/files/throttle.py")
 """Where a clock may be named: commands hand it down, a job's own callback stamps its lines, and a brake on reading
 slows without changing what is read."""
 CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time"}

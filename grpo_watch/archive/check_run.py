@@ -18,7 +18,7 @@ from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import FoundRun
 
 if TYPE_CHECKING:
-    from grpo_watch.report.series import Series
+    from grpo_watch.report.frames import RecordedRun
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class CheckSetup:
 
 def check_run(setup: CheckSetup, found: FoundRun, readers: Submit | None = None) -> RunReport:
     """Replay a run and report on it. ``readers``: see ``children.pool.crew``."""
-    series = _series() if setup.recording else None
-    observe = series.observe if series is not None else None
+    recorded = _recorded() if setup.recording else None
+    observe = recorded.observe if recorded is not None else None
     read = read_run(
         found, setup.rules, catalogue(), setup.tick, setup.settings, setup.overrides, crew=readers, observe=observe
     )
@@ -56,7 +56,7 @@ def check_run(setup: CheckSetup, found: FoundRun, readers: Submit | None = None)
     )
     notes = (read.pipeline.channels.contradiction, *read.unused_columns)
     report = RunReport(joined(read.pipeline.snapshot()), channels, found.problems, tuple(filter(None, notes)))
-    return replace(report, series=series)
+    return report if recorded is None else replace(report, series=recorded.series, batches=tuple(recorded.batches))
 
 
 def failed_run(setup: CheckSetup, name: str, message: str) -> RunReport:
@@ -65,7 +65,7 @@ def failed_run(setup: CheckSetup, name: str, message: str) -> RunReport:
     return RunReport(snapshot, problems=(f"could not be checked: {message}",))
 
 
-def _series() -> Series:
-    from grpo_watch.report.series import Series  # noqa: PLC0415  numpy, which only charts need
+def _recorded() -> RecordedRun:
+    from grpo_watch.report.frames import RecordedRun  # noqa: PLC0415  numpy, which only charts need
 
-    return Series()
+    return RecordedRun()

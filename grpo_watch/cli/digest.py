@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import StringIO
@@ -137,9 +137,7 @@ def digest_command(  # noqa: PLR0917  one per option, in their order
         UsageError: a path does not exist, or the limit is no rate.
     """
     paths = [Path(path) for path in (a, b) if path is not None]
-    for path in paths:
-        if not os.path.lexists(path):
-            raise UsageError(f"{path}: no such file or folder")
+    _demand(paths)
     throttle = Throttle(parse_rate(io_limit)) if io_limit else None
     cache = DigestCache.of_user(os.environ) if cached else None
     how = WeightReading(threads=threads, throttle=throttle, cache=cache)
@@ -150,6 +148,23 @@ def digest_command(  # noqa: PLR0917  one per option, in their order
     else:
         sys.stdout.write(as_text(answer, sides[0].tensors, color=color))
     return exit_code(answer)
+
+
+def compare_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
+    """The document of one checkpoint, or of two.
+
+    Raises:
+        UsageError: a path does not exist.
+    """
+    _demand(paths)
+    how = WeightReading(cache=DigestCache.of_user(os.environ))
+    return document(*(_read(path, how, alone=len(paths) == 1) for path in paths))
+
+
+def _demand(paths: Sequence[Path]) -> None:
+    for path in paths:
+        if not os.path.lexists(path):
+            raise UsageError(f"{path}: no such file or folder")
 
 
 def parse_rate(text: str) -> float:

@@ -27,9 +27,10 @@ from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.daemon.service import Service
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.daemon.waker import Waker
-from grpo_watch.engine.records import Severity
+from grpo_watch.engine.records import Scalar, Severity
 from grpo_watch.engine.snapshot import UNJUDGED, RunVerdict
 from grpo_watch.errors import GrpoWatchError, UsageError
+from grpo_watch.metrics.daemon_snapshot import RunOverview
 from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.store.state import Store
 from grpo_watch.web.documents import run_document
@@ -156,17 +157,22 @@ def _first(firing: Sequence[RunDocument]) -> RunDocument | None:
 
 
 def wait_for(
-    path: str, awaited: Awaited, limit: float | None, chosen: Settings, overrides: Mapping[str, Any]
+    path: str, awaited: Awaited, limit: float | None, chosen: Settings, overrides: Mapping[str, Scalar]
 ) -> tuple[int, RunDocument | None]:
     """The exit code and the run that decides it, through the running daemon where it watches the run."""
     until = None if limit is None else time.monotonic() + limit
     try:
-        look = _asked(path, DaemonClient(chosen))
-        if look().runs:
-            return _watched(look, awaited, until, ASK_SECONDS)
+        asked = _asked(path, DaemonClient(chosen))
+        if asked().runs:
+            return _watched(asked, awaited, until, ASK_SECONDS)
     except (OSError, ValueError, KeyError, GrpoWatchError):
         pass  # no daemon responds, or not any more: the files are read here
-    with _reading(path, chosen, overrides) as look:
+    with reading(path, chosen, overrides) as own:
+
+        def look() -> Seen:
+            over = own.over()
+            return Seen([run_document(run) for run in own.runs()], over)
+
         return _watched(look, awaited, until, LOOK_SECONDS)
 
 
@@ -205,9 +211,31 @@ def _below(folder: Path, place: Path) -> bool:
     return folder == place or place in folder.parents or (folder == place.parent and place.is_file())
 
 
+@dataclass(frozen=True, slots=True)
+class OwnDaemon:
+    """A daemon inside this process."""
+
+    daemon: Daemon
+    service: Service
+
+    def runs(self) -> Sequence[RunOverview]:
+        """The runs that it found.
+
+        Raises:
+            GrpoWatchError: a part of it died.
+        """
+        if self.service.failed:
+            raise GrpoWatchError("the watcher ended because one of its threads died")
+        return self.daemon.snapshot().shown
+
+    def over(self) -> bool:
+        """Whether all runs have ended and were read; ask before ``runs``, which then shows what they ended with."""
+        return self.daemon.done
+
+
 @contextmanager
-def _reading(path: str, chosen: Settings, overrides: Mapping[str, Any]) -> Iterator[Look]:
-    """Looks at a daemon inside this process: it serves nothing, sends nothing, and keeps its state while it waits."""
+def reading(path: str, chosen: Settings, overrides: Mapping[str, Scalar]) -> Iterator[OwnDaemon]:
+    """A daemon that serves nothing, sends nothing, and keeps its state while it is needed."""
     with TemporaryDirectory(prefix="grpo-watch-wait-") as folder:
         state, bell = Path(folder), Waker()
         worker = Worker(bell.ring, time.monotonic)
@@ -224,14 +252,7 @@ def _reading(path: str, chosen: Settings, overrides: Mapping[str, Any]) -> Itera
         clocks = (time.monotonic, time.thread_time)
         service = Service(daemon, worker, bell, paths=[Path(path)], discoverer=discoverer, clocks=clocks)
         service.start()
-
-        def look() -> Seen:
-            if service.failed:
-                raise GrpoWatchError("the watcher ended because one of its threads died")
-            over = daemon.done  # asked first: what it ended with is in the snapshot after it
-            return Seen([run_document(run) for run in daemon.snapshot().shown], over)
-
         try:
-            yield look
+            yield OwnDaemon(daemon, service)
         finally:
             service.close()

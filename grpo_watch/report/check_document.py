@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from grpo_watch.engine.diagnosis import Finding, first_sign
-from grpo_watch.engine.records import Scalar, Severity
+from grpo_watch.engine.records import CompletionSummary, Scalar, Severity
 from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import UNJUDGED, RunSnapshot, RunVerdict, caveats
 from grpo_watch.engine.snapshot import judged as judged  # noqa: PLC0414  reports take it from here
@@ -17,6 +18,9 @@ from grpo_watch.report.blindness import headline
 from grpo_watch.safe_text import strict
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
     from grpo_watch.report.series import Series
 
 SCHEMA = "grpo-watch/check/1"
@@ -38,7 +42,7 @@ class ChannelReport:
 class RunReport:
     """One run's snapshot, the channels it came from, files that could not be read, and notes.
 
-    ``series`` are its rows, kept only for what draws or compares them.
+    ``series`` are its rows and ``batches`` its dumped completions, kept only for what draws or compares them.
     """
 
     snapshot: RunSnapshot
@@ -46,6 +50,49 @@ class RunReport:
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     series: Series | None = None
+    batches: tuple[CompletionSummary, ...] = ()
+
+    @property
+    def verdict(self) -> RunVerdict:
+        """The verdict on the run."""
+        return self.snapshot.verdict
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings, the one to look at first first."""
+        return self.snapshot.findings
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """The logged rows by attempt and step, with canonical names (needs pandas)."""
+        from grpo_watch.report.frames import metrics_frame  # noqa: PLC0415  numpy, which only this needs
+
+        return metrics_frame(self.series)
+
+    @property
+    def completions(self) -> pd.DataFrame:
+        """The dumped completions, one row each, as numbers (needs pandas)."""
+        from grpo_watch.report.frames import completions_frame  # noqa: PLC0415  numpy, which only this needs
+
+        return completions_frame(self.batches)
+
+    def plot(self, *metrics: str) -> Figure:
+        """The metrics over the steps, with the findings (needs matplotlib)."""
+        from grpo_watch.report.frames import plot  # noqa: PLC0415  numpy, which only this needs
+
+        return plot(self.snapshot, self.series, metrics)
+
+    def to_json(self) -> str:
+        """What ``check --format json`` says of the run."""
+        return json.dumps(_run(self))
+
+    def _repr_html_(self) -> str:
+        from grpo_watch.report.frames import as_html  # noqa: PLC0415  numpy, which only its module needs
+
+        return as_html(self.snapshot)
+
+    def __repr__(self) -> str:
+        return f"<RunReport {self.snapshot.run!r}: {headline(self.snapshot)}, step {self.snapshot.step}>"
 
 
 @dataclass(frozen=True, slots=True)
