@@ -85,7 +85,7 @@ def _shipped(rule: Rule) -> Mapping[str, Any]:
     notes = {
         "summary": _Text(f"{{{{ $labels.run }}}}{_ended()}: {sentence}"),
         "evidence": _Text(_evidence(rule)),
-        "fix": _Text(general(rule.hint)),
+        "fix": _Text(_fix(rule)),
         "runbook": f"grpo-watch explain {rule.name}",
         "page": _Text(PAGE),
     }
@@ -117,6 +117,17 @@ def _evidence(rule: Rule) -> str:
     detector = catalogue()[rule.detector or rule.name]
     judged = dict.fromkeys(name for way in detector.needs for name in way if name in METRICS and name not in LABELLED)
     return "".join([_first_step(f'"{rule.name}"'), *(_value(prometheus_name(name), name) for name in judged)])
+
+
+def _fix(rule: Rule) -> str:
+    """What to do, in the settings of the run's framework where the rule has words for it."""
+    if not rule.hints:
+        return general(rule.hint)
+    asked = f'printf "max by (framework) ({INFO})" $labels.run $labels.namespace | query'
+    taken = '{{ $framework = . | first | label "framework" }}'
+    found = f'{{{{ $framework := "" }}}}{{{{ with {asked} }}}}{taken}{{{{ end }}}}'
+    ways = [f'if eq $framework "{name}" }}}}{general(hint)}' for name, hint in sorted(rule.hints.items())]
+    return f"{found}{{{{ {'{{ else '.join(ways)}{{{{ else }}}}{general(rule.hint)}{{{{ end }}}}"
 
 
 def _ended() -> str:

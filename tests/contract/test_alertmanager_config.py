@@ -103,7 +103,8 @@ def test_a_message_says_what_is_known(rendered: Callable[..., str]) -> None:
     bare = alert("firing", {"alertname": "GrpoRunGone", "run": "a", "severity": "warning"}, summary="a: vanished")
     over = alert("resolved", {**RUN, "rule": "entropy-collapse", "severity": "warning"}, summary="Low.")
     common = {"commonLabels": {"run": "a"}, "commonAnnotations": {"page": "http://gpu7:9853/"}}
-    assert rendered("grpo.title", firing, bare, over, **common) == "2 firing: a"
+    assert rendered("grpo.title", firing, bare, over, **common) == "2 firing · a"
+    assert rendered("grpo.title", firing, over, **common) == "CRITICAL run-crashed · a"
     assert rendered("grpo.text", firing, bare, over, **common).splitlines() == [
         "*critical* `run-crashed` It ended.",
         ">evidence: step 5",
@@ -117,7 +118,8 @@ def test_a_message_says_what_is_known(rendered: Callable[..., str]) -> None:
     assert rendered("grpo.text", linked).splitlines()[1] == ">more: https://wiki.example.org/r?a=1&amp;b"
     assert rendered("grpo.page", firing, **common) == "http://gpu7:9853/"
     assert rendered("grpo.page", firing) == "http://am"
-    assert rendered("grpo.title", over, **common) == "Resolved: a"
+    assert rendered("grpo.title", over, **common) == "RESOLVED entropy-collapse · a"
+    assert rendered("grpo.title", over, over, **common) == "RESOLVED · a"
 
 
 @pytest.mark.system("amtool")
@@ -134,7 +136,8 @@ def test_a_model_can_mention_nobody(rendered: Callable[..., str]) -> None:
     """In every annotation, and in the name of the run."""
     hostile = dict.fromkeys(("summary", "evidence", "cause", "fix", "runbook"), HOSTILE)
     named = {"commonLabels": {"run": HOSTILE}}
-    alerts = (alert("firing", CRASHED, **hostile), alert("resolved", CRASHED, **hostile))
+    crashed = {**CRASHED, "run": HOSTILE}
+    alerts = (alert("firing", crashed, **hostile), alert("resolved", crashed, **hostile))
     made = rendered("grpo.text", *alerts, **named) + rendered("grpo.title", *alerts, **named)
     assert "<" not in made
     assert made.count("&lt;!channel&gt; *a* &amp; &lt;http://evil|click&gt;") == 7
@@ -172,7 +175,7 @@ def test_slack_gets_the_text(alertmanager: Served, people: Receiving) -> None:
     post(alertmanager, warning, summary=HOSTILE, fix="Raise it.")
     (message,) = until(lambda: [json.loads(sent.body) for sent in people.sent if sent.path == "/slack"])
     (shown,) = message["attachments"]
-    assert shown["title"] == "1 firing: a"
+    assert shown["title"] == "WARNING entropy-collapse · a"
     assert shown["color"] == "warning"
     assert shown["text"].splitlines() == [
         "*warning* `entropy-collapse` &lt;!channel&gt; *a* &amp; &lt;http://evil|click&gt;",

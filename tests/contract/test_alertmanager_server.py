@@ -196,6 +196,18 @@ def test_a_frozen_policy_inhibits_what_follows_from_it(start: Start) -> None:
         until(lambda: states(server)["v1-run kl-stuck-at-zero"] == "active")
 
 
+def test_the_root_cause_calls_at_once_after_another_finding_of_the_run(start: Start, people: Receiving) -> None:
+    """Each critical rule is a group of its own: the second one waits for no group_interval."""
+    with start() as server:
+        sink = receiver(server)
+        delivered(sink.send(firing()))
+        until(lambda: got(people, "/on-call"))
+        delivered(sink.send(firing(id="beef", rule="parameters-unchanged")))
+        calls = until(lambda: len(calls := got(people, "/on-call")) > 1 and calls)
+        reported = [[each["labels"]["rule"] for each in call["alerts"]] for call in calls]
+        assert reported == [["kl-stuck-at-zero"], ["parameters-unchanged"]]
+
+
 def test_alertmanager_restarts(start: Start) -> None:
     """It forgets alerts; the next repeat gives them back. Meanwhile sending is to be tried again."""
     alert = firing()
