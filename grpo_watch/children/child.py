@@ -26,8 +26,8 @@ def isolate() -> bool:
     """Bound the process's descriptors, forbid core dumps, and leave the network; whether it could leave.
 
     It leaves by moving into an empty network namespace, which takes Python 3.12, and as a user other than root a kernel
-    that permits user namespaces and a process that has no thread yet. One that holds capabilities keeps them and stays:
-    it may read files by them that it could not read from a user namespace.
+    that permits user namespaces and a process that has no thread yet. A process with capabilities
+    stays in its namespace, because leaving would lose file access.
     """
     _bound(resource.RLIMIT_CORE, 0)
     _bound(resource.RLIMIT_NOFILE, FILES)

@@ -23,7 +23,7 @@ WIDTH = 100
 
 
 def explain_command(name: str, output_format: str, files: list[Path], config: Path | None, color: bool) -> int:
-    """Print what is known of a rule, shipped or of the user's files, as it is in force; returns 0.
+    """Print the runbook and active settings of a rule, shipped or the user's; returns 0.
 
     Raises:
         UsageError: there is no such rule (the nearest names are given).

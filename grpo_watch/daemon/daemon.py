@@ -298,7 +298,7 @@ class Daemon:
 
 
 def first_in_line(watches: Sequence[WatchedRun]) -> Sequence[WatchedRun]:
-    """The runs that have a turn now: those that are read, and of the others one that is urgent, or all if none is.
+    """Runs due now: all that are ready, plus one urgent unread run, or every unread run if none is urgent.
 
     So a daemon that soon dies again has sent the news of some runs, where it would have begun to read all of them.
     """

@@ -9,7 +9,7 @@ YOUNG, MIDDLE, NEVER = 10_000, 50, 1_000_000
 """Thresholds of Python's collector. By default (700, 10, 10) collections took 11 % of the processor time of a daemon
 with 1,000 runs that grow, and full ones up to 2.1 s each, in which no row was read."""
 FULL_SECONDS = 600.0
-"""Between two full collections; what they free is little, for all but cycles is freed at once."""
+"""Between two full collections; they free little, because only cycles wait for them."""
 
 
 class PacedCollections:

@@ -149,7 +149,7 @@ class RunPipeline:
 
     @property
     def has_rows_only(self) -> bool:
-        """Whether there is nothing to store but items, none of which changed an alert."""
+        """Whether there are only items to store, and no alert changed."""
         batch = self._batch
         return not (batch.transitions or batch.alerts or batch.backlog or batch.fingerprints is not None)
 

@@ -26,7 +26,7 @@ SETTLE_SECONDS = 60.0
 SHOWN_GONE = 10
 """Runs that are not there any more and that are named; a share that is unmounted takes all with it."""
 WHOLE_LOOKS = 10
-"""One look in so many asks for the settings of all runs again, the others for those of runs that changed."""
+"""Every so many looks, the settings of all runs are read again; in between, only those of runs that changed."""
 QUIET_LOOKS = 2
 """All is over when discovery looked so many times without finding anything new."""
 

@@ -73,7 +73,7 @@ class TrackedRun:
         return (self.found.home or self.found.root) if self.found is not None and self.is_local else None
 
     def is_as(self, run: FoundRun) -> bool:
-        """Whether discovery found what it had found before, all of which is open."""
+        """Whether the run is unchanged since the last discovery and all its channels are open."""
         return self.watch is not None and self.watch.reader.has_all(run)
 
     def counted(self) -> tuple[Counter[str], Counter[tuple[str, str]]] | None:
@@ -126,7 +126,7 @@ def _sees_as(snapshot: RunSnapshot, last: RunSnapshot) -> bool:
 
 
 def newest_past(runs: Iterable[TrackedRun]) -> list[TrackedRun]:
-    """The past runs that people are still shown, the newest end first; the others let go of what they hold."""
+    """The past runs that people are still shown, the newest end first; the others free their data."""
     past = sorted((run for run in runs if run.past), key=lambda run: run.noted or 0.0, reverse=True)
     for run in past[PAST:]:
         run.snapshot = run.history = None

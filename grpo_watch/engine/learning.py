@@ -40,7 +40,7 @@ OWN_PRECISION = frozenset({"learning_rate", "loss", "step_seconds"})
 class LearningSoFar:
     """Sums the applied learning rate over optimizer steps, each weighted by the share of groups with a signal.
 
-    ``total`` is what the policy may have moved by before the newest row: a row's own update comes after its metrics.
+    ``total`` bounds the policy's movement before the newest row: a row's own update comes after its metrics.
     ``signal`` is the newest known share of groups that had one (rows without a generation keep it); None: unknown.
     ``floor`` is the KL below which an exact zero proves nothing, ``highest_norm`` the largest gradient norm so far.
     """

@@ -115,7 +115,7 @@ def moved_by_time(state: RunState) -> tuple[int, float | None]:
 def verdict_of(
     findings: tuple[Finding, ...], rules: tuple[RuleView, ...], state: RunState
 ) -> tuple[RunVerdict, Judgement]:
-    """The verdict that findings, rule statuses and what was read add up to, and what it rests on."""
+    """The verdict by findings, rule statuses and rows read, with its reasons."""
     worst = max((counted_severity(finding, state.attempt) for finding in findings), default=-1)
     if worst >= Severity.WARNING.rank:
         verdict = RunVerdict.CRITICAL if worst == Severity.CRITICAL.rank else RunVerdict.WARNING

@@ -45,7 +45,7 @@ class Traits:
     """Whether it is a symptom of one collapse, in any order: the symptom that began first (and is no milder) explains
     the others."""
     seen_in_checkpoints: ClassVar[bool] = False
-    """Whether it is seen only when the run saves, so that what it causes is seen long before."""
+    """Whether it is seen only when the run saves, long after its consequences."""
     begins_when_seen: ClassVar[bool] = False
     """Whether its fault begins in the row that shows it, without the delay of a window: it explains nothing that an
     earlier row shows."""

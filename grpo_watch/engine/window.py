@@ -50,7 +50,7 @@ class StepHistory:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Forget what is too old, once that is enough to be worth it."""
+        """Drop old entries in batches."""
         old = len(self.steps) - self.size
         if old > self.size // 8:
             self._older = max(self._older, *self.values[:old])

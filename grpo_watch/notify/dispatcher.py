@@ -154,8 +154,8 @@ class NotificationDispatcher:
     def arrive(self, watch: AlertingRun, now: float) -> None:
         """Once a run is restored or was read: send what fires and was not sent, and resolve what no longer fires.
 
-        Receivers miss a resolve while they are not configured, and where the state was damaged. What they missed is
-        queued before what is read later, so that they get it in order.
+        Receivers miss a resolve while they are not configured, and where the state was damaged. Missed
+        notifications are queued first, to keep the order.
         """
         arrived = self._arrived.get(watch, -1)
         if not self.outboxes or not (watch.restored or watch.ready) or arrived == self._round:

@@ -1,4 +1,4 @@
-"""Turns values that two channels of one run logged for the same step into a count of those that contradict."""
+"""Counts the steps at which two channels of one run logged different values."""
 
 from __future__ import annotations
 

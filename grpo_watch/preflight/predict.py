@@ -13,7 +13,7 @@ from grpo_watch.frameworks.launch_rules import Prediction
 from grpo_watch.frameworks.launches import LaunchSettings
 
 LARGEST_GROUP = 1024
-"""Beyond this no group is proposed: the pass rate is what has to change."""
+"""Beyond this no group is proposed: the pass rate has to change."""
 
 
 def predict(settings: LaunchSettings) -> Prediction | None:

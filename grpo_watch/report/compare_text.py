@@ -81,7 +81,7 @@ def _metrics(comparison: Comparison) -> Table:
 
 
 def _others(comparison: Comparison) -> Iterator[Text]:
-    """The metrics that do not part, by what is known of them."""
+    """Metrics that don't diverge, grouped by reason."""
     titles = {
         "differs": "differ within noise",
         "same": "the same",

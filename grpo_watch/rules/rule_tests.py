@@ -42,7 +42,7 @@ def examples_of(runbook: Runbook) -> tuple[Example, ...]:
 
 
 def failure(example: Example, rule: Rule, detectors: Mapping[str, type[Detector]]) -> str | None:
-    """Run one example under one rule; None when it does what is expected, else one line that says what it did."""
+    """Run one example under one rule; None when it passes, else one line with the difference."""
     transitions, monitor = transitions_of(example, rule, detectors)
     if monitor is None:
         return f"{example.place}: the rule is switched off"

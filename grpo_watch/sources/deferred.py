@@ -60,7 +60,7 @@ class Deferred(Generic[K]):
     def submit(
         self, key: K, function: Callable[..., Any], *arguments: Any, first: bool = False, here: bool = False
     ) -> None:
-        """Start a piece of work; ``first``: its result comes before those of what was submitted earlier.
+        """Start a piece of work; ``first``: its result comes before results of earlier submissions.
 
         ``here``: in place, as it is too small to be worth sending.
         """

@@ -17,8 +17,8 @@ FILE = "state.db"
 OWNER_READS = 0o600
 VERSION = 2
 MARK = 0x67_77_00_00
-"""The application's id in SQLite's header is this (``gw``) plus the format: its number a second time, so that a damaged
-number is not taken for that of a newer program, nor for that of an older one, whose upgrade would drop tables."""
+"""The application's id in SQLite's header is this (``gw``) plus the format: the version a second time, so that a
+damaged version is not taken for a newer program's, nor for an older one's, whose upgrade would drop tables."""
 CHECKED_BYTES = 64 * 1024 * 1024
 """Larger databases are not checked page by page at the start (0.3 s for these); damage then shows when it is met …"""
 SUSPECT = "state.suspect"

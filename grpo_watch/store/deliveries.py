@@ -147,7 +147,7 @@ def prune(database: sqlite3.Connection, before: float) -> None:
 def abandon(database: sqlite3.Connection, names: Iterable[str], before: float, begins: Begins) -> dict[str, int]:
     """Forget what was queued before that time (Unix seconds) for none of these receivers; how much, by name.
 
-    An episode whose beginning is among it was never sent to its receiver, which gets it if it is back in time.
+    If a dropped message was the first of an episode, the receiver is notified again when it is back in time.
     """
     query = "SELECT sink, id, data FROM deliveries WHERE outcome = 'waiting' AND at < ?"
     known = frozenset(names)

@@ -74,7 +74,7 @@ class SlowClientLimit(H11Protocol):
         self._look_again = self.loop.call_later(self.patience, self._look)
 
     def _takes_stream(self) -> bool:
-        """Whether the answer is one that lasts, and the client takes what it is sent."""
+        """Whether the answer is a stream, and the client keeps up with it."""
         return self.streams() and self.transport.get_write_buffer_size() == 0
 
 

@@ -126,7 +126,7 @@ class _Clock:
 
 
 def _bands_in_time(findings: tuple[Finding, ...], clock: _Clock) -> list[dict[str, Any]]:
-    """The bands with moments for steps. One that ended in a later attempt ends where that one's step is."""
+    """The bands with moments for steps. A band resolved in a later attempt ends at that attempt's step."""
     by_place = {(f.rule, f.first_step, f.fired_step): f for f in findings}
     timed = []
     for band in bands(findings):

@@ -30,8 +30,8 @@ DIFFERENT = 3
 class RepeatedTexts:
     """Of ``completions`` of prompts that came again, ``repeated`` have a text that the prompt had at an earlier step.
 
-    Solved groups, of which each text earns the best reward of the run, are left out, but no more than half of all: what
-    is left of a batch when nearly all is solved are the few prompts of which a policy is sure and wrong.
+    Solved groups, of which each text earns the best reward of the run, are left out, but no more than half of all: when
+    nearly all is solved, the rest of a batch is the few prompts on which a policy is sure and wrong.
 
     Both count groups of long texts only; the rest counts those of short answers too. ``whole`` groups of ``DIFFERENT``
     texts or more, no two equal, come again in their order: a sampler that begins with the same random numbers, or a

@@ -8,10 +8,7 @@ from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow
 
 
 class LoggingInterval:
-    """Follows the steps of the rows: the least distance between two of them is what one stands for.
-
-    The least, because rows may be missing.
-    """
+    """How many steps one row covers: the smallest gap between two rows, because rows may be missing."""
 
     __slots__ = ("_last", "_least")
 

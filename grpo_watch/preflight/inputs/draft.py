@@ -74,7 +74,7 @@ class LaunchDraft:
             self.settings[name] = Setting(value, origin)
 
     def missing(self, name: str, origin: str, why: str) -> None:
-        """A setting that was given, but not so that it can be read."""
+        """Record a setting whose value can't be determined."""
         if not is_secret(name):
             self.settings[name] = Setting(None, origin)
         if not is_secret(name) and not UNIMPORTANT.fullmatch(name):

@@ -30,7 +30,7 @@ class _Release(NamedTuple):
 def find_version(draft: LaunchDraft) -> None:
     """Set the version that the launch will run with, unless it is known already.
 
-    Of what is installed and what is pinned, the installed one counts where the launch would take it: a command that is
+    The installed version counts before the pinned one where the launch would use it: a command that is
     started from here, and not through a runner with an environment of its own. A script or a configuration may be for
     another machine: there the pin next to it says more.
     """

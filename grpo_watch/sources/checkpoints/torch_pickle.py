@@ -41,7 +41,7 @@ PARAMETERS = frozenset({"torch._utils._rebuild_parameter", "torch._utils._rebuil
 OF_TYPE = "torch._tensor._rebuild_from_type_v2"
 WRAPPER = "torch._utils._rebuild_wrapper_subclass"
 WRAPPERS = PARAMETERS | {OF_TYPE, WRAPPER}
-"""What surrounds a tensor: where it is not understood, neither is what it holds."""
+"""Containers of tensors: an unknown one makes its content unknown too."""
 ORDERED = "collections.OrderedDict"
 SIZE = "torch.Size"
 

@@ -57,7 +57,7 @@ class CheckpointWeights:
 
 @dataclass(frozen=True, slots=True)
 class WeightReading:
-    """How weight files are read: what is reported of it, by how many threads, how fast, and what is known already.
+    """How weight files are read: progress reports, number of threads, speed, and digests known already.
 
     ``expendable``: this process may be lost (see ``tensor_hash.digest_file``).
     """

@@ -37,7 +37,7 @@ def holds_dump(path: Path, head: bytes) -> tuple[bool, str | None]:
 
 
 def _first_row(head: bytes) -> Mapping[str, object] | None:
-    """The first line decoded, or the keys that can be seen of one that is longer than what was read."""
+    """The first line decoded; of a line longer than the part read, its visible keys."""
     line = head.split(b"\n", 1)[0]
     try:
         row: object = json.loads(line)

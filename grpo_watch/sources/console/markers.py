@@ -75,7 +75,7 @@ ORIGIN = "command line in the log"
 NUMBERS: Mapping[MarkKind, str] = MappingProxyType(
     {MarkKind.RESUMED: "resumed", MarkKind.TOTAL: "total", MarkKind.EPOCH: "epoch"}
 )
-"""Marks of which all is a number, and what it is."""
+"""Marks that consist of one number, and its meaning."""
 
 
 class ConsoleMarkers(NamedTuple):

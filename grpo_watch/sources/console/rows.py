@@ -106,7 +106,7 @@ class ConsoleRows:
         self._out.append(row)
 
     def _release(self) -> None:
-        """Give out all rows that are held, by what is known now."""
+        """Give out all held rows as far as their steps are known now."""
         steps = self.steps
         while self._held:
             if self._held[0].stream is not None:

@@ -37,10 +37,10 @@ class ConsoleSource(Source):
 
     With ``tables`` the tables of completions that a trainer prints are read too.
 
-    Its cursor stands before the oldest row that is held back, with the parser's state there and the number of items
-    that were given since (``again``): a source that continues from it makes those once more and passes them over. When
-    another file follows (rotation), what the old one held back is given out first, and the cursor stays in the old one
-    until that is done. Where the old one is gone (truncated in place) a kill between these few items loses the rest.
+    The cursor points at the oldest held-back row, with the parser's state there and the number of items emitted since
+    (``again``): after a restart these are rebuilt and skipped. When another file follows (rotation), the old file's
+    held-back rows come first, and the cursor stays in the old file until then. Where the old file is gone (truncated in
+    place), a kill between these few items loses the rest.
     """
 
     def __init__(

@@ -164,7 +164,7 @@ class Tracebacks:
         return self._bare(data)
 
     def flush(self) -> Sign | None:
-        """The log ends: inside a traceback the frame that was printed last is what is known."""
+        """The log ends: a traceback without its last line is reported with the frame printed last."""
         inside, ignored, frame, last = self.inside, self._ignored, self._frame, self._last
         self.clear()
         if not inside or ignored:

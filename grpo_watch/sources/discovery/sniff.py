@@ -181,7 +181,7 @@ def _is_settled(held: tuple[tuple[int, int, int], SniffedFile], state: tuple[int
 
 
 def _only_grew(before: tuple[int, int, int], after: tuple[int, int, int]) -> bool:
-    """The same file, longer: what it was recognised by may have left the window, yet it is what it was."""
+    """The file only grew, so its kind is unchanged even if the telling lines left the window."""
     return before[0] == after[0] and before[1] <= after[1]
 
 

@@ -10,7 +10,7 @@ from grpo_watch.engine.records import Cursor, Scalar
 
 
 class SweepEntry(NamedTuple):
-    """A numbered entry as it is now: its newest modification time in ns, and what differs in a rewrite."""
+    """The current state of a numbered entry: its newest modification time in ns, and a mark of rewrites."""
 
     stamp: int
     signature: Hashable

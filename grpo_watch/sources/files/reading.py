@@ -38,7 +38,7 @@ def open_regular(path: Path, roots: Sequence[Path]) -> int:
     """A read-only file descriptor of a regular file under ``roots``.
 
     Opened non-blocking, so that a FIFO named ``train.log`` can't hang the watcher. A job may swap a
-    file or a folder for a link at any moment: what was looked at is what is opened, or nothing.
+    file or a folder for a link at any moment: the file that was checked is opened, or none.
 
     Raises:
         SourceError: a link leads out of the roots, or the path is no regular file.

@@ -208,7 +208,7 @@ class Tail:
         return text
 
     def _unpack(self) -> None:
-        """Unpack a file that grew; what was read of it stays what it was."""
+        """Unpack a file that grew; the part read before is unchanged."""
         try:
             size = self.path.stat().st_size
         except OSError:

@@ -24,7 +24,7 @@ EPOCH = re.compile(r"epoch\D{0,3}(\d{1,6})", re.IGNORECASE)
 
 
 class BarRows:
-    """Gives a row when the bar moves on: what it showed last at a count is that of the iteration.
+    """Gives a row when the bar moves on: the last metrics shown at a count are those of the iteration.
 
     A bar that is redrawn with the same metrics, or counts on without new ones, gives none. One that begins again goes
     on from the steps before if its label names a later epoch.

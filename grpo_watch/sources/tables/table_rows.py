@@ -57,7 +57,7 @@ def keys_of(header: Sequence[str], columns: Mapping[str, str]) -> tuple[str, ...
 
 
 def step_key(keys: Iterable[str]) -> str | None:
-    """The key that holds a row's step: one that logs agree on, else what comes nearest to it; None where none does."""
+    """The key that holds a row's step: a usual name, else the most similar one; None where there is none."""
     names = list(keys)
     plain = next((name for name in row_numbers.STEPS if name in names), None)
     if plain is not None:
