@@ -105,7 +105,7 @@ class Watch:
         self._stopping, self._chosen = threading.Event(), load_settings().settings
         self.over = threading.Event()
         """Set once all runs have ended and were read."""
-        self._told: set[tuple[object, ...]] = set()
+        self._reported: set[tuple[object, ...]] = set()
         self._thread = threading.Thread(target=self._watch, name="grpo-watch", daemon=True)
         self._thread.start()
 
@@ -137,9 +137,9 @@ class Watch:
 
     def _tell(self, run: str, finding: Finding) -> None:
         known = (run, finding.rule, finding.key, finding.attempt, finding.fired_step)
-        if known in self._told or finding.caused_by is not None:
+        if known in self._reported or finding.caused_by is not None:
             return
-        self._told.add(known)
+        self._reported.add(known)
         try:
             self._on_finding(run, finding)
         except Exception:

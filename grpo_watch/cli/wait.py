@@ -114,7 +114,9 @@ def wait_command(
     awaited, limit = Awaited.parse(until), seconds(timeout)
     chosen = load_settings({"rules": list(rules)}, config=config).settings
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # the temporary state goes, whoever ends the wait
+        signal.signal(
+            signal.SIGTERM, signal.default_int_handler
+        )  # the temporary state is removed however the wait ends
     code, run = wait_for(path, awaited, limit, chosen, parse_assignments(settings))
     sys.stdout.write(json.dumps(document(path, until, code, run)) + "\n")
     return code

@@ -37,7 +37,7 @@ class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         refers_to_settings: whether values may be ``${references}`` to others.
         devices: names of the devices per node and of the nodes, where it starts its own workers.
         torchrun_by_variables: whether it starts torchrun where ``NPROC_PER_NODE`` or ``NNODES`` is set.
-        trains_adapter: whether it trains an adapter unless told otherwise.
+        trains_adapter: whether it trains an adapter unless a setting says otherwise.
         loads_dtype_of_arguments, loads_models_dtype: whether weights have the type that the model's arguments name, and
             else the model's own.
         whole_batch_dumped_since, checkpointing_loses_gradients_before: versions.

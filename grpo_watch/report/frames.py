@@ -108,7 +108,7 @@ def plot(snapshot: RunSnapshot, series: Series | None, metrics: Sequence[str] = 
                 axis.axvline(finding.first_step, color=COLOURS[finding.severity.value], linestyle="--", linewidth=1)
     axes[-1, 0].set_xlabel("optimizer step")
     figure.suptitle(f"{visible(snapshot.run)}: {headline(snapshot)}".replace("$", r"\$"))
-    return figure  # type: ignore[no-any-return]  # matplotlib is imported when it is asked for
+    return figure  # type: ignore[no-any-return,unused-ignore]  # matplotlib is imported when it is asked for
 
 
 def as_html(snapshot: RunSnapshot) -> str:

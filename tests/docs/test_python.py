@@ -114,7 +114,7 @@ def test_importing_it_imports_nothing_else() -> None:
         _ = grpo_watch.checks
 
 
-def test_preflight_is_a_function_whoever_imported_its_package() -> None:
+def test_preflight_is_a_function_after_any_import_of_its_package() -> None:
     code = "import grpo_watch, grpo_watch.preflight.assess; print(grpo_watch.preflight(['swift', 'rlhf']).framework)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "ms-swift\n"

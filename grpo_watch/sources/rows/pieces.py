@@ -55,7 +55,7 @@ def pieces_in(path: PurePath, text: str) -> Mapping[str, Rows]:
 
 
 def holds_piece(path: Path, head: bytes) -> bool:
-    """Whether a file that begins so is one of many that each hold one step or metric; tables are told by others."""
+    """Whether a file that begins so is one of many that each hold one step or metric; other checks find tables."""
     other = path.suffix in {".json", *YAML, *TEXTS} or path.parent.name == OF_METRICS
     return other and bool(pieces_in(path, head.decode("utf-8", "replace")))
 
