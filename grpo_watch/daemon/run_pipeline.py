@@ -47,19 +47,29 @@ class RunEnd:
     def __init__(self) -> None:
         self.finished = False
         self.written: float | None = None
+        self._marked: RunEvent | None = None
+        self._step = -1
         self._logged: float | None = None
 
     def take(self, item: Item) -> None:
         """Account for one item."""
         if isinstance(item, RunEvent):
             if item.kind is EventKind.FINISHED:
-                self.finished = True
+                self.finished, self._marked = True, item
             elif item.kind is EventKind.STARTED:
-                self.finished = False
+                self.finished, self._step = False, -1
         elif isinstance(item, RawRow) and item.stream is not Stream.EVAL:
-            self.finished = False
+            self.finished = self.finished and not self._goes_on(item)
+            self._step = max(self._step, -1 if item.step is None else item.step)
             if item.time is not None:
                 self._logged = max(item.time, self._logged or item.time)
+
+    def _goes_on(self, row: RawRow) -> bool:
+        """Whether a row after the end marker is of a job that goes on; a slower channel may still bring what was."""
+        mark = self._marked
+        if mark is None or row.channel == mark.channel or row.segment > mark.segment:
+            return True
+        return row.step is not None and row.step > self._step
 
     def touch(self, moment: float) -> None:
         """Something was written at ``moment`` (Unix seconds)."""

@@ -281,6 +281,40 @@ def test_an_end_marker_ends_a_run_and_a_row_after_it_does_not() -> None:
     assert not over(life, 1.0)
 
 
+MARK = RunEvent("c", EventKind.FINISHED)
+
+
+@pytest.mark.parametrize(
+    ("items", "ended"),
+    [
+        ([MARK], True),
+        ([MARK, ("t", 8)], True),
+        ([MARK, ("t", 10)], True),
+        ([MARK, ("t", None)], True),
+        ([MARK, ("t", 9), ("t", 10)], True),
+        ([("t", 9), MARK, ("t", 10)], True),
+        ([MARK, ("c", 10)], False),
+        ([MARK, ("t", 11)], False),
+        ([MARK, ("t", 11), MARK], True),
+        ([MARK, RunEvent("c", EventKind.STARTED)], False),
+        ([MARK, RunEvent("c", EventKind.STARTED), ("t", 3)], False),
+        ([MARK, RunEvent("c", EventKind.STARTED), ("c", 3), MARK, ("t", 3)], True),
+    ],
+    ids=str,
+)
+def test_rows_of_a_slower_channel_continue_no_finished_run(
+    items: list[RunEvent | tuple[str, int | None]],
+    ended: bool,  # noqa: FBT001
+) -> None:
+    """``c`` is the console with the end marker at step 10, ``t`` a tracker that is flushed later."""
+    life = RunEnd()
+    life.touch(0.0)
+    life.take(row("c", ChannelKind.CONSOLE, 10))
+    for item in items:
+        life.take(item if isinstance(item, RunEvent) else RawRow(item[0], ChannelKind.TFEVENTS, item[1], {"loss": 1.0}))
+    assert over(life, 1.0) is ended
+
+
 @pytest.mark.parametrize(
     ("said", "limit"),
     [

@@ -7,10 +7,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from grpo_watch.sources.discovery.grouping import VERSION_FOLDER
 from grpo_watch.sources.discovery.sniff import WINDOW, ChannelContent, SniffedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 MOST_CHEAP = 10
 """One look in so many is a whole one: what a look rests on besides (links, times of rotated logs) changes seldom."""
@@ -52,6 +53,11 @@ class Look:
     def end(self) -> None:
         """It ended. A time stamp may be as coarse as the time between two changes: two looks must agree."""
         folders, files, places = self._before
+        apart = _with_versions(self._files)
+        if apart:
+            self._files = {
+                path: (state, grows and apart.isdisjoint(path.parents)) for path, (state, grows) in self._files.items()
+            }
         same = (folders, places, files.keys()) == (self._folders, self._places, self._files.keys())
         self._confirmed = same and all(_is_as(self._files[path][0], *known) for path, known in files.items())
         self._growing = frozenset(path for path, (_, grows) in self._files.items() if grows)
@@ -89,6 +95,16 @@ class Look:
             and all(_state(folder) == state for folder, state in self._folders.items())
             and all(_is_as(_state(path), *known) for path, known in self._files.items())
         )
+
+
+def _with_versions(files: Iterable[Path]) -> set[Path]:
+    """Folders with several version folders: which jobs these belong to shows by which of them grow."""
+    versions: dict[Path, set[Path]] = {}
+    for path in files:
+        for folder in path.parents:
+            if VERSION_FOLDER.fullmatch(folder.name):
+                versions.setdefault(folder.parent, set()).add(folder)
+    return {parent for parent, found in versions.items() if len(found) > 1}
 
 
 def expand(path: Path) -> list[Path]:
