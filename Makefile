@@ -28,7 +28,7 @@ writers-live: ## read checkpoints that real DeepSpeed and Megatron save on the C
 	@scripts/writers-live
 preflight-envs: ## make an environment for each version of TRL that preflight is held against
 	@scripts/preflight-envs
-bench: ## measure, beside mtail and xxhsum, with a fleet and archives (an hour)
+bench: ## measure, beside xxhsum, with a fleet and archives (an hour)
 	@scripts/bench
 robustness: ## measure false alarms and detection over 3,500 synthetic runs, write docs/robustness.md
 	@scripts/robustness

@@ -1,6 +1,6 @@
 """Measures grpo-watch beside a baseline in the same run and prints one table: ``benchmarks/run.py [--only NAME…]``.
 
-Peers are Debian packages (``make system-deps``): mtail for logs and the live exporter, xxh128sum for hashing.
+The peer for hashing is a Debian package (``make system-deps``): xxh128sum.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +21,9 @@ from tempfile import TemporaryDirectory
 from alert_latency import direct, percentile, scraped
 from hash_rate import best_rates, cold_rates
 from make_run import rows as healthy_rows
-from make_run import swift_line, write_console, write_jsonl, write_safetensors
+from make_run import swift_line, write_jsonl, write_safetensors
 from measure import Live, machine, resident_mib, running, side_by_side, write_between
+from writers import FORMATS
 
 HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
@@ -32,6 +32,8 @@ OURS = str(Path(sys.executable).with_name("grpo-watch"))
 FRAMEWORKS = HERE.parent / ".venv-frameworks" / "bin" / "python"
 GB_OF_7B, SECONDS_BETWEEN_PROBES = 15.2, 300.0
 DIRECT_TRIALS, SCRAPED_TRIALS = 40, 8
+USUAL_ROWS = 200
+"""Nine of ten recorded runs are no longer."""
 LAUNCH = "swift rlhf --rlhf_type grpo --num_generations 8 --per_device_train_batch_size 3 --dataset data#8000"
 
 
@@ -60,36 +62,28 @@ class Options:
 
 
 def bench_check(options: Options) -> list[Line]:
-    """``check`` of a long ms-swift log, beside mtail that extracts the same metrics and judges nothing."""
+    """``check`` of a run of usual length in each format, and of a long ms-swift log, also with an alert firing."""
+    usual = []
+    for what, write in FORMATS.items():
+        folder = options.folder / f"usual-{what.replace(' ', '-')}"
+        write(folder, USUAL_ROWS)
+        usual += _check(f"check, {what}, {USUAL_ROWS} rows", folder)
     folder, faulty = options.folder / "jsonl", options.folder / "firing"
-    logs = write_jsonl(folder, options.rows), write_jsonl(faulty, options.rows, dead_from=options.rows // 50)
+    write_jsonl(folder, options.rows)
+    write_jsonl(faulty, options.rows, dead_from=options.rows // 50)
     return [
-        *_over_log("check, ms-swift JSONL", folder, logs[0], "grpo_jsonl.mtail", options),
-        *_over_log("check, the same with one alert firing", faulty, logs[1], "grpo_jsonl.mtail", options),
+        *usual,
+        *_check(f"check, ms-swift JSONL, {options.rows:,} rows", folder),
+        *_check("check, the same with one alert firing", faulty),
     ]
 
 
-def bench_console(options: Options) -> list[Line]:
-    """``check`` of a long TRL console log, beside mtail."""
-    folder = options.folder / "console"
-    return _over_log("check, TRL console", folder, write_console(folder, options.rows), "grpo_console.mtail", options)
-
-
-def _over_log(what: str, folder: Path, log: Path, program: str, options: Options) -> list[Line]:
-    mtail = ["mtail", "--one_shot", "--one_shot_format=prometheus", "--logs", str(log), "--progs", str(HERE / program)]
-    check = [OURS, "check", str(folder), "--format", "json", "--fail-on", "never", "--ended"]
-    ours, peer = side_by_side([check, mtail])
-    speed = [options.rows / cost.seconds for cost in (ours, peer)]
+def _check(what: str, folder: Path) -> list[Line]:
+    command = [OURS, "check", str(folder), "--format", "json", "--fail-on", "never", "--ended"]
+    (cost,) = side_by_side([command])
     return [
-        Line(f"{what}: rows/s", f"{speed[0]:,.0f}", f"mtail {speed[1]:,.0f}", speed[0] / speed[1]),
-        Line(f"{what}: seconds for {options.rows:,} rows", f"{ours.seconds:.2f}", f"mtail {peer.seconds:.2f}"),
-        Line(
-            f"{what}: seconds of processor time",
-            f"{ours.cpu_seconds:.2f}",
-            f"mtail {peer.cpu_seconds:.2f}",
-            peer.cpu_seconds / ours.cpu_seconds,
-        ),
-        Line(f"{what}: peak MiB", f"{ours.peak_mib:.0f}", f"mtail {peer.peak_mib:.0f}"),
+        Line(f"{what}: seconds of processor time", f"{cost.cpu_seconds:.2f}", ""),
+        Line(f"{what}: peak MiB", f"{cost.peak_mib:.0f}", ""),
     ]
 
 
@@ -99,13 +93,13 @@ def bench_pipeline(options: Options) -> list[Line]:
     command = [sys.executable, str(HERE / "pipeline_rows.py"), str(log)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     ours, peer = map(float, done.stdout.split())
-    flat = [command[0], command[1], "--rows", str(10 * options.rows), "--tenths"]
+    flat = [command[0], command[1], "--rows", str(options.rows), "--tenths"]
     rules, *tenths = map(float, subprocess.run(flat, capture_output=True, text=True, check=True).stdout.split())
     return [
         Line("pipeline alone: µs per row", f"{ours:.1f}", f"json.loads only {peer:.1f}", peer / ours),
-        Line("all rules alone: µs per row (aim 15)", f"{rules:.1f}", ""),
+        Line("all rules alone: µs per row", f"{rules:.1f}", ""),
         Line(
-            f"normalise and rules over {10 * options.rows:,} rows: µs per row, by tenth of the run",
+            f"normalise and rules over {options.rows:,} rows: µs per row, by tenth of the run",
             " ".join(f"{cost:.0f}" for cost in tenths),
             "",
         ),
@@ -124,22 +118,15 @@ def bench_start(_options: Options) -> list[Line]:
 
 
 def bench_daemon(options: Options) -> list[Line]:
-    """Memory with one run, and the time from a row's write until /metrics shows it, beside mtail on the same file."""
+    """Memory with one run, and the time from a row's write until /metrics shows it."""
     folder = options.folder / "live"
     output = options.folder / "daemon.log"
     command = [OURS, "run", str(folder), "--listen", "127.0.0.1:0", "--state-dir", str(options.folder / "state")]
     ours = _live(folder, command, _printed_address, output)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    peer_folder = options.folder / "live-mtail"
-    logs = str(peer_folder / "v0-20260101-000000" / "logging.jsonl")
-    mtail = ["mtail", "--address", "127.0.0.1", "--port", str(port), "--logs", logs]
-    mtail += ["--progs", str(HERE / "grpo_jsonl.mtail"), "--log_dir", str(options.folder)]
-    peer = _live(peer_folder, mtail, lambda _: _answering(port), options.folder / "mtail.log")
     return [
-        Line("daemon, one run: resident MiB", f"{ours[0]:.0f}", f"mtail {peer[0]:.0f}"),
-        Line("write to /metrics: p50 ms", f"{ours[1]:.0f}", f"mtail {peer[1]:.0f}"),
-        Line("write to /metrics: p99 ms", f"{ours[2]:.0f}", f"mtail {peer[2]:.0f}"),
+        Line("daemon, one run: resident MiB", f"{ours[0]:.0f}", ""),
+        Line("write to /metrics: p50 ms", f"{ours[1]:.0f}", ""),
+        Line("write to /metrics: p99 ms", f"{ours[2]:.0f}", ""),
     ]
 
 
@@ -152,9 +139,7 @@ def _live(
     log = write_jsonl(folder, start)
     log.write_text("".join(lines[:start]))
     with running(command, address, output) as live:
-        if live.step() < start:  # mtail starts at the end of a file
-            _append(log, lines[start - 1])
-            live.wait_for(start)
+        live.wait_for(start)
         delays = sorted(_delay(live, log, line, step) for step, line in enumerate(lines[start:], start + 1))
         return resident_mib(live.pid), 1000 * median(delays), 1000 * delays[98]
 
@@ -172,14 +157,6 @@ def _delay(live: Live, log: Path, line: str, step: int) -> float:
 def _printed_address(output: Path) -> str | None:
     found = re.search(r"http://127\.0\.0\.1:[0-9]+", output.read_text(errors="replace"))
     return f"{found[0]}/metrics" if found else None
-
-
-def _answering(port: int) -> str | None:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return None
-    return f"http://127.0.0.1:{port}/metrics"
 
 
 def bench_hash(options: Options) -> list[Line]:
@@ -256,7 +233,6 @@ def bench_callback(_options: Options) -> list[Line]:
 
 BENCHMARKS: Mapping[str, Callable[[Options], list[Line]]] = {
     "check": bench_check,
-    "console": bench_console,
     "pipeline": bench_pipeline,
     "start": bench_start,
     "daemon": bench_daemon,
@@ -281,7 +257,7 @@ def main() -> None:
     parser.add_argument("--hash-mib", type=int, default=1024)
     parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
     chosen = parser.parse_args()
-    peers = () if chosen.only == ["callback"] else ("mtail", "xxh128sum", "prometheus")
+    peers = () if chosen.only == ["callback"] else ("xxh128sum", "prometheus")
     missing = [name for name in peers if shutil.which(name) is None]
     if missing:
         raise SystemExit(f"not installed: {', '.join(missing)} (make system-deps)")

@@ -125,7 +125,8 @@ class MetricTrend:
         newest = self.newest
         newest.append(value)
         if len(newest) == WIDTH:
-            self.mean = mean = plain_sum(newest) / WIDTH
+            a, b, c, d, e = newest  # as ``plain_sum`` adds them, in a third of the time
+            self.mean = mean = (0.0 + a + b + c + d + e) / WIDTH
             if mean > self.highest:  # noqa: PLR1730 - max() takes three times as long, on every row
                 self.highest = mean
             if mean < self.lowest:  # noqa: PLR1730

@@ -111,18 +111,18 @@ class Trend:
 
     def signs(self) -> frozenset[TrendSign]:
         """Everything that looks wrong at the newest row."""
-        found = {
-            TrendSign.REWARD_FELL: self.reward.fell(MOST),
-            TrendSign.SPREAD_LOST: self._spread_lost(),
-            TrendSign.CUT_OFF: self.cut_off(),
-            TrendSign.TEXTS_REPEAT: _risen_to(self.repeated, level=REPEATED, rise=0.3),
-            TrendSign.ENTROPY_FELL: self.entropy.ratio(self.entropy.start) <= ENTROPY_LOW,
-            TrendSign.ENTROPY_ROSE: self.entropy.ratio(self.entropy.start) >= ENTROPY_HIGH,
-            TrendSign.LENGTH_FELL: self.length.ratio(self.length.highest) <= LENGTH_LOW,
-            TrendSign.LENGTH_ROSE: grown(self.length, LENGTH_HIGH),
-            TrendSign.KL_HIGH: self.kl.mean is not None and abs(self.kl.mean) >= KL_HIGH,
-        }
-        return frozenset(sign for sign, shows in found.items() if shows)
+        found = (
+            (TrendSign.REWARD_FELL, self.reward.fell(MOST)),
+            (TrendSign.SPREAD_LOST, self._spread_lost()),
+            (TrendSign.CUT_OFF, self.cut_off()),
+            (TrendSign.TEXTS_REPEAT, _risen_to(self.repeated, level=REPEATED, rise=0.3)),
+            (TrendSign.ENTROPY_FELL, self.entropy.ratio(self.entropy.start) <= ENTROPY_LOW),
+            (TrendSign.ENTROPY_ROSE, self.entropy.ratio(self.entropy.start) >= ENTROPY_HIGH),
+            (TrendSign.LENGTH_FELL, self.length.ratio(self.length.highest) <= LENGTH_LOW),
+            (TrendSign.LENGTH_ROSE, grown(self.length, LENGTH_HIGH)),
+            (TrendSign.KL_HIGH, self.kl.mean is not None and abs(self.kl.mean) >= KL_HIGH),
+        )
+        return frozenset(sign for sign, shows in found if shows)
 
 
 LENGTH_ERRORS = 3.0

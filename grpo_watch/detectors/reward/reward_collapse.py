@@ -63,10 +63,6 @@ class RewardCollapse(Detector):
             return self._breach(run, long.mean or 0.0, long.highest, ROWS - int((1 - self.share) * (ROWS - 1)))
         return QUIET
 
-    def _falls(self, reward: RewardTrend, long: LongMean) -> bool:
-        """Whether the reward has fallen, in means of few rows or of many, or has been stuck for long."""
-        return reward.fell(self.share) or self._stuck(reward) or self._fell_for_long(reward, long)
-
     def _fell_for_long(self, reward: RewardTrend, long: LongMean) -> bool:
         return long.fell(self.share, reward.noise, reward.mean or 0.0, reward.spread.highest)
 

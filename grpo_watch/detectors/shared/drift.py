@@ -58,7 +58,7 @@ def drift(trend: Trend) -> frozenset[DriftSign]:
     reward = trend.reward
     if reward.mean is None or reward.start is None:
         return frozenset()
-    signs = frozenset(sign for sign, shows in _others(trend).items() if shows)
+    signs = frozenset(sign for sign, shows in _others(trend) if shows)
     if not signs:
         return signs
     if reward_lost(trend):
@@ -123,18 +123,18 @@ def described(signs: frozenset[DriftSign]) -> str:
     return ", ".join(sign.value for sign in DriftSign if sign in signs)
 
 
-def _others(trend: Trend) -> dict[DriftSign, bool]:
+def _others(trend: Trend) -> tuple[tuple[DriftSign, bool], ...]:
     length, entropy, kl = trend.length, trend.entropy, trend.kl
     hidden = more_cut_off(trend) and (trend.truncated.mean or 0.0) >= CUT_HALF
     judged = entropy.start is not None and entropy.start >= LEAST_ENTROPY
-    return {
-        DriftSign.CUT_OFF: more_cut_off(trend),
-        DriftSign.LENGTH_ROSE: moved(length, GREW_CUT if hidden else GREW),
-        DriftSign.LENGTH_FELL: moved(length, SHRANK),
-        DriftSign.ENTROPY_FELL: judged and moved(entropy, ENTROPY_LOW),
-        DriftSign.ENTROPY_ROSE: judged and moved(entropy, ENTROPY_HIGH),
-        DriftSign.KL_ROSE: kl.mean is not None and kl.mean >= max(KL_FLOOR, KL_TIMES * kl.lowest),
-    }
+    return (
+        (DriftSign.CUT_OFF, more_cut_off(trend)),
+        (DriftSign.LENGTH_ROSE, moved(length, GREW_CUT if hidden else GREW)),
+        (DriftSign.LENGTH_FELL, moved(length, SHRANK)),
+        (DriftSign.ENTROPY_FELL, judged and moved(entropy, ENTROPY_LOW)),
+        (DriftSign.ENTROPY_ROSE, judged and moved(entropy, ENTROPY_HIGH)),
+        (DriftSign.KL_ROSE, kl.mean is not None and kl.mean >= max(KL_FLOOR, KL_TIMES * kl.lowest)),
+    )
 
 
 def moved(track: MetricTrend, times: float) -> bool:

@@ -87,13 +87,14 @@ class NonFiniteMetric(Detector):
                 return (self._breach(Severity.CRITICAL, "the job crashed right after"),)
             return SILENT
         values = record.values
-        broken = {name: value for name in CORE if not _finite(value := values.get(name, 0.0), at=record.step)}
+        logged = [name for name in CORE if name in values]
+        broken = {name: values[name] for name in logged if not _finite(values[name], at=record.step)}
         if broken.keys() <= MEANS and run.masked.left_out:
             broken = {}
         broken = broken or other_nans(record, masked=run.masked.left_out)
         self.searching = self.searching and ("grad_norm" not in values or "grad_norm" in broken)
         if not (broken or self.streak):
-            return SILENT if values.keys().isdisjoint(CORE) else QUIET
+            return QUIET if logged else SILENT
         if not self.streak:
             self.first_step = record.step
         kept = {name: rows for name, rows in self.streak.items() if name not in values and name not in record.raw}
