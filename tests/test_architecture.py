@@ -44,11 +44,11 @@ HOMES = {
     "uvicorn": ("web/*",),
     "wandb": ("sources/trackers/*",),
     "xxhash": ("sources/*",),
-    "yaml": ("config/*", "frameworks/*", "sources/settings/plain_yaml.py", "preflight/*"),
+    "yaml": ("config/*", "frameworks/*", "sources/settings/config_files.py", "preflight/*"),
 }
 """Where each library may be imported; one that is not listed here and not in the standard library is refused.
 
-``example_grammar`` checks the YAML inside runbooks, ``plain_yaml`` reads the YAML that launchers leave beside a run.
+``example_grammar`` checks the YAML inside runbooks, ``config_files`` reads the YAML that launchers leave beside a run.
 """
 
 EVERYWHERE = {"numpy", "grpo_watch", *sys.stdlib_module_names} - {"sqlite3"}

@@ -12,7 +12,7 @@ STEP, SAMPLED = 512, 64
 TAIL, HEAD, WORDS = 1_000, 1_000, 128
 COMPRESSED = 0.15
 ALIKE = 0.8
-"""The thresholds of grpo-watch (``grpo_watch.sources.completions.text_quality`` and ``alike``)."""
+"""The thresholds of grpo-watch (``grpo_watch.sources.completions.text_reduction`` and ``alike``)."""
 
 Triple = tuple[str, str, str]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from grpo_watch.archive.backtests import backtest_all
+from grpo_watch.archive.check_run import backtest_all
 from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.check import find_runs, processes_for
 from grpo_watch.cli.rules_list import table

@@ -16,7 +16,7 @@ from grpo_watch.children import pool as module
 from grpo_watch.children.child import MEMORY
 from grpo_watch.children.pool import LARGE, crew, size_of
 from grpo_watch.cli.main import run_cli
-from grpo_watch.sources.completions.completion_line import read_piece
+from grpo_watch.sources.completions.jsonl_source import read_piece
 
 
 @pytest.fixture

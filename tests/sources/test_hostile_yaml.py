@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from grpo_watch.sources.settings import plain_yaml as safe_yaml
-from grpo_watch.sources.settings.plain_yaml import MAX_DEPTH, RefusedYamlError, plain_yaml
+from grpo_watch.sources.settings import config_files
+from grpo_watch.sources.settings.config_files import MAX_DEPTH, RefusedYamlError, plain_yaml
 from grpo_watch.sources.settings.run_config import MAX_YAML_BYTES, RunConfigSource
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
@@ -69,4 +69,4 @@ def test_one_line_names_the_file(name: str, content: str, tmp_path: Path) -> Non
 
 
 def test_only_the_safe_loader_is_used() -> None:
-    assert issubclass(safe_yaml._SAFE, yaml.constructor.SafeConstructor)
+    assert issubclass(config_files._SAFE, yaml.constructor.SafeConstructor)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_watch.engine.records import Item, RawRow, RunConfig
 from grpo_watch.sources.console.source import ConsoleSource
-from grpo_watch.sources.settings.printed_sizes import PrintedSizes, printed_sizes
+from grpo_watch.sources.settings.printed_config import PrintedSizes, printed_sizes
 
 SWIFT = """[INFO:swift] train_dataset: Dataset({
     features: ['messages', 'solution', 'dataset'],

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from grpo_watch.preflight.inputs.draft import LaunchDraft
+from grpo_watch.preflight.inputs.draft import LaunchDraft, typed
 from grpo_watch.preflight.inputs.shell_expand import Argument
-from grpo_watch.preflight.inputs.values import typed
 
 FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
 

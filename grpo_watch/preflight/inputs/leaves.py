@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import yaml
 
 from grpo_watch.engine.records import Scalar
-from grpo_watch.preflight.inputs.values import typed
+from grpo_watch.preflight.inputs.draft import typed
 
 MAX_LEAVES = 20_000
 """Aliases can repeat a few lines into millions; no launch file has more settings than this."""

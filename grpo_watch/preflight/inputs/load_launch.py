@@ -9,10 +9,9 @@ from pathlib import Path
 from grpo_watch.engine.records import Setting
 from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.launches import Launch, launch_facts
-from grpo_watch.preflight.inputs.configurations import read_document, resolve_auto
+from grpo_watch.preflight.inputs.configurations import read_document, resolve_auto, resolve_references
 from grpo_watch.preflight.inputs.draft import LaunchDraft
 from grpo_watch.preflight.inputs.framework_version import find_version, runs_here
-from grpo_watch.preflight.inputs.hydra import resolve_references
 from grpo_watch.preflight.inputs.program import Program
 from grpo_watch.preflight.inputs.python_file import read_python
 from grpo_watch.preflight.inputs.training_command import read_command, read_script

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from grpo_watch.engine.records import Setting
 from grpo_watch.errors import UsageError
-from grpo_watch.preflight.inputs.configurations import put_named_deepspeed, read_beside, read_document
+from grpo_watch.preflight.inputs.configurations import put_named_deepspeed, put_overrides, read_beside, read_document
 from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, LaunchDraft
 from grpo_watch.preflight.inputs.flags import Flag, Flags, parse_flags, put_flags
-from grpo_watch.preflight.inputs.hydra import put_overrides
 from grpo_watch.preflight.inputs.leaves import Leaf
 from grpo_watch.preflight.inputs.program import Program
 from grpo_watch.preflight.inputs.python_file import read_python

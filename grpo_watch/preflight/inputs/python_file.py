@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.launches import launch_facts
-from grpo_watch.preflight.inputs.draft import LaunchDraft, read_text
+from grpo_watch.preflight.inputs.draft import LaunchDraft, read_text, typed
 from grpo_watch.preflight.inputs.flags import Flag
 from grpo_watch.preflight.inputs.python_values import PythonValue, Scope, called, evaluate, keywords
-from grpo_watch.preflight.inputs.values import typed
 
 SURE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.With, ast.AsyncWith)
 """Statements whose body is taken to run once."""

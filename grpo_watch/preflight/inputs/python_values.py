@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from grpo_watch.engine.records import Scalar
-from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES
+from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, typed
 from grpo_watch.preflight.inputs.shell_expand import compute
-from grpo_watch.preflight.inputs.values import typed
 
 MAX_DEPTH = 12
 Plain: TypeAlias = Scalar | tuple[Scalar, ...]

@@ -10,13 +10,12 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from grpo_watch.errors import SourceError, UsageError
-from grpo_watch.preflight.inputs.draft import LaunchDraft, read_text
+from grpo_watch.preflight.inputs.draft import LaunchDraft, hidden, read_text
 from grpo_watch.preflight.inputs.program import INLINE, SHELLS, Program, recognise
 from grpo_watch.preflight.inputs.program_settings import read_program
 from grpo_watch.preflight.inputs.shell import Command, Script
 from grpo_watch.preflight.inputs.shell_expand import Argument, Variables
 from grpo_watch.preflight.inputs.shell_lexer import ASSIGNMENT
-from grpo_watch.preflight.inputs.values import hidden
 
 ORIGIN = "command line"
 MAX_SCRIPTS = 4

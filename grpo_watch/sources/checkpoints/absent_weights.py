@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from grpo_watch.errors import SourceError
-from grpo_watch.sources.checkpoints.open_weights import opened
+from grpo_watch.sources.checkpoints.extents import opened
 
 LARGEST_POINTER = 1024
 """Bytes; the specification of Git LFS allows fewer than that, and an annex key is shorter."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_watch.engine.records import CheckpointKind, TensorDigest
 from grpo_watch.errors import SourceError
-from grpo_watch.sources.checkpoints.open_weights import read_small
+from grpo_watch.sources.checkpoints.extents import read_small
 from grpo_watch.sources.checkpoints.weights import CheckpointWeights, WeightReading, digest_checkpoint
 from grpo_watch.sources.files.reading import inside
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.checkpoint_layouts import STATE, CheckpointLayout, layout_of, layouts
 from grpo_watch.sources.checkpoints.absent_weights import why_absent
-from grpo_watch.sources.checkpoints.open_weights import opened
+from grpo_watch.sources.checkpoints.extents import opened
 from grpo_watch.sources.checkpoints.weight_files import choose, names_in
 from grpo_watch.sources.files.reading import inside
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_watch.engine.movement import FRACTION, Movement
 from grpo_watch.engine.records import TensorDigest
 from grpo_watch.errors import ChangedWhileReadError, SourceError, TensorFileError
-from grpo_watch.sources.checkpoints.open_weights import opened
+from grpo_watch.sources.checkpoints.extents import opened
 from grpo_watch.sources.checkpoints.tensor_layout import read_layout
 from grpo_watch.sources.checkpoints.weight_files import WHOLE, WeightFile, choose, names_in
 from grpo_watch.sources.checkpoints.weights import files_of_index

@@ -13,11 +13,9 @@ from typing import Any, TypeAlias
 
 from grpo_watch.engine.records import CheckpointKind, Scalar, TensorDigest
 from grpo_watch.errors import ChangedWhileReadError, SourceError, TensorFileError
-from grpo_watch.sources.checkpoints.adapter_config import read_adapter_config
+from grpo_watch.sources.checkpoints.beside_weights import optimizer_state, read_adapter_config
 from grpo_watch.sources.checkpoints.digest_cache import DigestCache
-from grpo_watch.sources.checkpoints.extents import WHOLE_FILE
-from grpo_watch.sources.checkpoints.open_weights import opened, read_small
-from grpo_watch.sources.checkpoints.optimizer_state import optimizer_state
+from grpo_watch.sources.checkpoints.extents import WHOLE_FILE, opened, read_small
 from grpo_watch.sources.checkpoints.tensor_layout import read_layout, whole_file
 from grpo_watch.sources.checkpoints.weight_files import (
     RANKED,

@@ -10,8 +10,8 @@ from typing import BinaryIO
 
 from grpo_watch.frameworks.dump_formats import DumpRow, RolloutDumps, rollout_dumps
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.completions.completion_line import decode
 from grpo_watch.sources.completions.dump_result import BadDumpError, DumpResult, read_unchanged
+from grpo_watch.sources.completions.jsonl_source import decode
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.rollout_dumps import format_of
 from grpo_watch.sources.completions.summarise import Grouping, digests, group, summaries

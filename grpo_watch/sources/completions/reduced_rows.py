@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from grpo_watch.sources.completions.text_quality import FAR, HEAD
-from grpo_watch.sources.completions.text_reduction import as_text, digests, plain, token_ids
+from grpo_watch.sources.completions.text_reduction import FAR, HEAD, as_text, digests, plain, token_ids
 
 OPENING = 64
 """Characters at the start of a text that count as its opening …"""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
-from grpo_watch.sources.completions.text_quality import TextQuality, quality
+from grpo_watch.sources.completions.text_reduction import TextQuality, quality
 
 if TYPE_CHECKING:
     from grpo_watch.sources.completions.near_copies import NearCopies

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_watch.sources.completions.text_quality import HEAD
+from grpo_watch.sources.completions.text_reduction import HEAD
 
 MAX_TOKENS = 128
 """Words that are looked at, of the ``HEAD`` of a text."""

@@ -14,7 +14,7 @@ from grpo_watch.frameworks.line_reader import ConsoleMark, MarkKind, marks
 from grpo_watch.frameworks.python_literal import atom
 from grpo_watch.frameworks.setting_names import canonical_settings
 from grpo_watch.sources.console.progress_bar import title_step
-from grpo_watch.sources.settings.printed_sizes import begins, printed_sizes
+from grpo_watch.sources.settings.printed_config import begins, printed_sizes
 
 TRACEBACK = b"Traceback (most recent call last)"
 PREFIX = re.compile(

@@ -29,8 +29,7 @@ from grpo_watch.sources.own_loops.fields import step_before
 from grpo_watch.sources.own_loops.lines import begins_own_row
 from grpo_watch.sources.own_loops.rows import OwnRows
 from grpo_watch.sources.settings.config_files import arguments
-from grpo_watch.sources.settings.printed_config import PrintedArguments, PrintedConfig
-from grpo_watch.sources.settings.printed_sizes import PRINTED
+from grpo_watch.sources.settings.printed_config import PRINTED, PrintedArguments, PrintedConfig
 from grpo_watch.sources.settings.run_config import FROM_ARGUMENTS
 from grpo_watch.sources.tables.text_tables import TextTables
 

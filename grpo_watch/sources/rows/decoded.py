@@ -15,7 +15,7 @@ from typing import Any
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.python_literal import atom
 from grpo_watch.sources.rows.layouts import METRIC_NAMES, Rows, is_number, parts_of, shows_reward
-from grpo_watch.sources.settings.plain_yaml import plain_yaml
+from grpo_watch.sources.settings.config_files import plain_yaml
 from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of, table_lines
 
 YAML = (".yaml", ".yml")

@@ -17,7 +17,7 @@ from grpo_watch.sources.own_loops.fields import fields_of
 from grpo_watch.sources.rows.decoded import YAML
 from grpo_watch.sources.rows.document import MARK, whole_text
 from grpo_watch.sources.rows.layouts import Rows, joined, triples
-from grpo_watch.sources.settings.plain_yaml import plain_yaml
+from grpo_watch.sources.settings.config_files import plain_yaml
 from grpo_watch.sources.tables.runs_in_table import arms_of
 from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of, table_lines
 from grpo_watch.sources.tables.table_rows import EXPORTED, named_columns, step_key

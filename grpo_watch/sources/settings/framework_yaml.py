@@ -10,8 +10,7 @@ from grpo_watch.engine.reward_functions import spelled
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.python_literal import atom
 from grpo_watch.frameworks.setting_names import canonical_settings, flatten, framework_of_settings
-from grpo_watch.sources.settings.config_files import ConfigFile
-from grpo_watch.sources.settings.plain_yaml import RefusedYamlError, plain_yaml
+from grpo_watch.sources.settings.config_files import ConfigFile, RefusedYamlError, plain_yaml
 
 HYDRA = ".hydra"
 HYDRA_OUTPUTS = "outputs"

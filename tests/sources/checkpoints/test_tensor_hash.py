@@ -22,8 +22,8 @@ from grpo_watch.errors import ChangedWhileReadError, TensorFileError
 from grpo_watch.sources.checkpoints import file_reader
 from grpo_watch.sources.checkpoints.extents import human
 from grpo_watch.sources.checkpoints.file_reader import CHUNK, MAPPED
-from grpo_watch.sources.checkpoints.safetensors import read_header
 from grpo_watch.sources.checkpoints.tensor_hash import digest_file
+from grpo_watch.sources.checkpoints.tensor_layout import read_header
 from tests.support.tensors import digest, refusal
 
 NAN_BF16, INF_BF16, ONE_BF16 = 0x7FC0, 0xFF80, 0x3F80

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.sources.completions.near_copies import ALIKE, MAX_COMPARED, NearCopies, likenesses
-from grpo_watch.sources.completions.text_quality import HEAD
+from grpo_watch.sources.completions.text_reduction import HEAD
 from grpo_watch.sources.completions.word_hashes import MAX_TOKENS, Hashes, triples
 
 PROSE = (

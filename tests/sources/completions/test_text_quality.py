@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.sources.completions.summarise import summarise_groups
-from grpo_watch.sources.completions.text_quality import TextQuality, quality
+from grpo_watch.sources.completions.text_reduction import TextQuality, quality
 
 PROSE = (
     "First the train leaves at noon and rides three hours to the coast, where the second one is waiting. Since both "

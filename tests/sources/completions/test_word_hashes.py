@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.sources.completions.text_quality import HEAD
+from grpo_watch.sources.completions.text_reduction import HEAD
 from grpo_watch.sources.completions.word_hashes import MAX_TOKENS, MIN_TOKENS, triples
 
 ALONE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00010000-\U0010ffff"

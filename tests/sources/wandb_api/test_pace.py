@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_watch.engine.records import EventKind, RunEvent
+from grpo_watch.sources.trackers.wandb_api.feed import BURST, LONGEST_PAUSE, RequestBackoff, RequestBudget
 from grpo_watch.sources.trackers.wandb_api.hub import Hub
 from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
 from grpo_watch.sources.trackers.wandb_api.remote import (
@@ -21,7 +22,6 @@ from grpo_watch.sources.trackers.wandb_api.remote import (
     RunInfo,
     ServerTrouble,
 )
-from grpo_watch.sources.trackers.wandb_api.request_budget import BURST, LONGEST_PAUSE, RequestBackoff, RequestBudget
 from tests.support.process import PATIENCE
 from tests.support.wandb_runs import PLACE, Reading
 

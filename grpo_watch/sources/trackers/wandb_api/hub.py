@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.trackers.wandb_api.client import WandbClient
-from grpo_watch.sources.trackers.wandb_api.feed import Feed, Polled
+from grpo_watch.sources.trackers.wandb_api.feed import PER_MINUTE, Feed, Polled, RequestBudget
 from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
 from grpo_watch.sources.trackers.wandb_api.remote import RemoteError, RemotePlace, RunInfo, ServerTrouble
-from grpo_watch.sources.trackers.wandb_api.request_budget import PER_MINUTE, RequestBudget
 
 LIST_EVERY = 60.0
 """Seconds between two looks for new runs of a project, and at the state of a run."""
