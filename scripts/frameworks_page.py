@@ -81,7 +81,7 @@ def summary(pages: Mapping[str, str]) -> str:
         seen = what_is_read("completions", dumps)
         lines.append((f"[{title}](frameworks/{page_of(name)}.md)", best, str(least), others, seen))
     head = ("framework", "best channels", "blind rules", "other channels (blind rules)", "completions")
-    return table(head, lines)
+    return f"{table(head, lines)}\n### Blind rules\n\n{by_lack()}"
 
 
 def metric_channels(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -98,12 +98,14 @@ def channels(name: str, document: Mapping[str, Any]) -> str:
     alike: dict[tuple[str, str], list[str]] = {}
     for channel, entry in document["channels"].items():
         more = {rule: lack for rule, lack in blind.get(channel, {}).items() if rule not in everywhere}
-        alike.setdefault((what_is_read(channel, entry), by_lack(more)), []).append(channel)
+        alike.setdefault((what_is_read(channel, entry), lacks(more)), []).append(channel)
     rows = [(", ".join(shown), scope, more) for (scope, more), shown in alike.items()]
     width = 3 if any(more for *_, more in rows) else 2
-    head = ("channel", "keys read", "also blind (missing metric)")[:width]
+    head = ("channel", "keys read", "also not logged")[:width]
     shared = (
-        f"\n[Blind](../frameworks.md) in every channel (missing metric): {by_lack(everywhere)}.\n" if everywhere else ""
+        f"\nNot logged in any channel ([which rules are blind](../frameworks.md#blind-rules)): {lacks(everywhere)}.\n"
+        if everywhere
+        else ""
     )
     return table(head, (row[:width] for row in rows)) + shared
 
@@ -120,12 +122,22 @@ def what_is_read(channel: str, entry: Mapping[str, Any]) -> str:
     return f"{scope}; {entry['note']}" if "note" in entry else scope
 
 
-def by_lack(rules: Mapping[str, str]) -> str:
-    """Blind rules, linked and grouped by the metric they lack."""
-    grouped: dict[str, list[str]] = {}
-    for rule, lack in sorted(rules.items()):
-        grouped.setdefault(lack, []).append(f"[`{rule}`](../rules.md#{rule})")
-    return "; ".join(f"{', '.join(linked)} ({lack})" for lack, linked in grouped.items())
+def lacks(rules: Mapping[str, str]) -> str:
+    """The metrics that these blind rules lack."""
+    return "; ".join(sorted(set(rules.values())))
+
+
+def by_lack() -> str:
+    """Each lack that blinds a rule somewhere, with the rules: a new rule changes this table and no framework's page."""
+    grouped: dict[str, set[str]] = {}
+    for name in sorted(set(frameworks()) - {"grpo-watch"}):
+        for _, entry in metric_channels(read(name)):
+            for rule, lack in blind_rules(name, entry).items():
+                grouped.setdefault(lack, set()).add(rule)
+    lines = (
+        (lack, ", ".join(f"[`{rule}`](rules.md#{rule})" for rule in sorted(grouped[lack]))) for lack in sorted(grouped)
+    )
+    return table(("not logged", "blind rules"), lines)
 
 
 def blind_rules(name: str, entry: Mapping[str, Any]) -> dict[str, str]:
