@@ -8,12 +8,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grpo_watch.cli.kept_runs import compared, reported
 from grpo_watch.config.schema import Settings, Web, split_listen
 from grpo_watch.errors import UsageError
 from grpo_watch.web.access import AccessKeys, is_loopback
 from grpo_watch.web.app import DaemonView, make_app, make_metrics_app
-from grpo_watch.web.report_pages import RunReports
 from grpo_watch.web.server import Server, address, bind
 from grpo_watch.web.tls import Certificates
 
@@ -115,7 +113,7 @@ class HttpListener:
     def serve(self, watch: DaemonView) -> HttpServers:
         """The servers over a daemon, not started yet; they close the sockets when they stop."""
         stopping, hosts = threading.Event(), [*hosts_of(self._host), *self._allowed]
-        keys, loopback, reports = self._protection.keys, is_loopback(self._host), RunReports(compared, reported)
+        keys, loopback = self._protection.keys, is_loopback(self._host)
         app = make_app(
             watch,
             time.time,
@@ -123,7 +121,6 @@ class HttpListener:
             keys,
             stopping.is_set,
             loopback=loopback,
-            reports=reports,
             metrics=self._metrics_listener is None,
         )
         servers = [Server(app, self._listener, self._protection.tls, stopping)]

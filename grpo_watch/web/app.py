@@ -27,7 +27,7 @@ from grpo_watch.web.documents import alert_documents, answer, run_document
 from grpo_watch.web.events import Events
 from grpo_watch.web.limits import BodyLimit
 from grpo_watch.web.overview import overview, query_of
-from grpo_watch.web.report_pages import ReportPages, RunReports
+from grpo_watch.web.report_pages import ReportPages
 from grpo_watch.web.run_pages import RunPages
 from grpo_watch.web.runbooks import runbook_document
 
@@ -66,7 +66,6 @@ def make_app(  # noqa: PLR0913  what it is connected to
     stopping: Callable[[], bool] = lambda: False,
     *,
     loopback: bool = False,
-    reports: RunReports | None = None,
     metrics: bool = True,
 ) -> ASGIApp:
     """The application over a daemon.
@@ -79,13 +78,12 @@ def make_app(  # noqa: PLR0913  what it is connected to
         stopping: whether the server is about to stop: what lasts long ends then.
         loopback: it listens on a loopback address: a browser on this machine is all that a page of another site could
             reach it by, so ``/metrics`` looks at the name that is asked for too.
-        reports: makes reports of runs; None: this daemon does not.
         metrics: whether it serves ``/metrics``; else they are served elsewhere.
     """
     guard = Guard(keys or AccessKeys(), allowed_hosts)
     register_url_convertor("run", _RunName())
     site, runs = _Site(watch, clock), RunPages(watch, clock)
-    reported = ReportPages(watch, reports, clock)
+    reported = ReportPages(watch, clock)
     events = Events(ChangeCounter(watch.snapshot), time.monotonic, stopping)
     machines = _for_machines(watch, Exporter(watch.snapshot, clock) if metrics else None, guard if loopback else None)
     for_people = {

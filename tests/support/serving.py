@@ -7,10 +7,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from grpo_watch.cli.kept_runs import compared, reported
 from grpo_watch.web.access import AccessKeys
 from grpo_watch.web.app import DaemonView, make_app
-from grpo_watch.web.report_pages import RunReports
 from grpo_watch.web.server import Server, address, bind
 
 
@@ -26,7 +24,7 @@ def web(
     """A server, on a free port unless one is given; gives ``HOST:PORT``."""
     listener = bind(listen, port)
     stopping = threading.Event()
-    app = make_app(watch, lambda: 1000.0, hosts, keys, stopping.is_set, reports=RunReports(compared, reported))
+    app = make_app(watch, lambda: 1000.0, hosts, keys, stopping.is_set)
     server = Server(app, listener, tls, stopping)
     server.start()
     try:

@@ -13,7 +13,6 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from grpo_watch.cli.kept_runs import compared, reported
 from grpo_watch.cli.main import run_cli
 from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.engine.diagnosis import Finding
@@ -29,7 +28,6 @@ from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.store.state import slug
 from grpo_watch.web.app import make_app
 from grpo_watch.web.documents import brief_document
-from grpo_watch.web.report_pages import RunReports
 from grpo_watch.web.server import SECURITY_HEADERS, Server, address, bind
 from tests.support.live import SHIPPED
 
@@ -103,7 +101,7 @@ class Fake:
 
 
 def get(path: str, watch: Fake | None = None, peer: str = "127.0.0.1", host: str = "localhost:9853") -> httpx.Response:
-    app = make_app(watch or Fake(), lambda: 1000.0, ["gpu7"], reports=RunReports(compared, reported))
+    app = make_app(watch or Fake(), lambda: 1000.0, ["gpu7"])
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(app, client=(peer, 40_000))
