@@ -30,7 +30,7 @@ HOMES = {
     "httpx": ("notify/*",),
     "markdown_it": ("web/runbooks.py",),
     "matplotlib": ("report/frames.py", "report/check_document.py"),
-    "msgspec": ("archive/*", "sources/*", "store/*", "cli/*", "frameworks/*", "notify/codec.py"),
+    "msgspec": ("archive/*", "sources/*", "store/*", "cli/*", "frameworks/*", "notify/queue.py"),
     "fsspec": ("archive/remote_folder.py",),
     "ray": ("archive/on_ray.py",),
     "pandas": ("report/frames.py", "report/check_document.py"),

@@ -11,8 +11,7 @@ from grpo_watch.cli.settings_in_force import SettingsInForce
 from grpo_watch.config.schema import Mute, Settings
 from grpo_watch.config.sinks import Sink
 from grpo_watch.daemon.daemon import Daemon
-from grpo_watch.notify.delivery_worker import WorkerContext
-from grpo_watch.notify.delivery_workers import DeliveryWorkers
+from grpo_watch.notify.delivery_worker import DeliveryWorkers, WorkerContext
 from grpo_watch.notify.dispatcher import DeliverySettings, NotificationDispatcher
 from grpo_watch.notify.receiver_context import ReceiverContext as Given
 from grpo_watch.notify.receiver_factory import build, names_of

@@ -16,8 +16,8 @@ from grpo_watch.daemon.watch_options import WatchOptions
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, Histogram, RunOverview
-from grpo_watch.notify.codec import begins
 from grpo_watch.notify.dispatcher import ABANDON_SECONDS, NotificationDispatcher
+from grpo_watch.notify.queue import begins
 from grpo_watch.notify.routing import RoutedReceiver
 from grpo_watch.report.sparklines import Sparkline
 from grpo_watch.rules.rule_changes import RuleSet, RulesInForce

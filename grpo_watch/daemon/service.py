@@ -14,7 +14,7 @@ from grpo_watch.children.pool import Worker
 from grpo_watch.config.shard import Shard
 from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.daemon.waker import Waker
-from grpo_watch.notify.delivery_workers import DeliveryWorkers
+from grpo_watch.notify.delivery_worker import DeliveryWorkers
 from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.notify.codec import pack, unpack
 from grpo_watch.notify.notification import FIRING, OWN_RULE, RESOLVED, Notification
-from grpo_watch.notify.queue import Episode, episode_of
+from grpo_watch.notify.queue import episode_of, pack, unpack
 from grpo_watch.notify.routing import Route
-from grpo_watch.store.deliveries import DeliveredAlert
+from grpo_watch.store.deliveries import DeliveredAlert, Episode
 
 DELIVERED, MUTED, PASSED = "told", "muted", "passed"
 """What a receiver got of an open episode: the firing notification, nothing because of a mute, nothing as it was old."""

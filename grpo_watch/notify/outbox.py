@@ -7,17 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from grpo_watch.notify.backoff import wait_before
-from grpo_watch.notify.codec import unpack
-from grpo_watch.notify.digests import Digests
 from grpo_watch.notify.episodes import Mute, OpenEpisodes
 from grpo_watch.notify.notification import DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.notifications import digest
-from grpo_watch.notify.queue import Episode, MessageQueue, WaitingMessage, episode_of
-from grpo_watch.notify.queue_ledger import QueueLedger
-from grpo_watch.notify.receiver_trouble import ReceiverTrouble, TroubleReport
+from grpo_watch.notify.queue import Digests, MessageQueue, QueueLedger, WaitingMessage, episode_of, unpack
+from grpo_watch.notify.receiver_trouble import ReceiverTrouble, TroubleReport, wait_before
 from grpo_watch.notify.routing import RoutedReceiver
-from grpo_watch.store.deliveries import DeliveryChanges, StoredDeliveries
+from grpo_watch.store.deliveries import DeliveryChanges, Episode, StoredDeliveries
 
 MOST_WAITING = 10_000
 """Messages that wait for one receiver; beyond that the oldest is dropped, counted and reported."""

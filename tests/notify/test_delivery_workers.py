@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
-from grpo_watch.notify.delivery_worker import WorkerContext
-from grpo_watch.notify.delivery_workers import DeliveryWorkers
+from grpo_watch.notify.delivery_worker import DeliveryWorkers, WorkerContext
 from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.notification import DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.routing import RoutedReceiver

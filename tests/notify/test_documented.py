@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.config.settings import load_settings
-from grpo_watch.notify.backoff import FIRST_SECONDS, LONGEST_ASKED_SECONDS, LONGEST_SECONDS, wait_before
 from grpo_watch.notify.notification import DeliveryOutcome, DeliveryResult
 from grpo_watch.notify.outbox import GIVE_UP_TRIES, MOST_WAITING, SPLIT_TRIES
-from grpo_watch.notify.receiver_trouble import TROUBLE_TRIES
+from grpo_watch.notify.receiver_trouble import (
+    FIRST_SECONDS,
+    LONGEST_ASKED_SECONDS,
+    LONGEST_SECONDS,
+    TROUBLE_TRIES,
+    wait_before,
+)
 from grpo_watch.notify.receivers.http import FIXABLE_TRIES, MAX_RETRY_AFTER, HttpAccess, HttpEndpoint, outcome_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,7 +21,7 @@ from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition import Exporter, label_value
-from grpo_watch.notify.alert_parts import annotations_of
+from grpo_watch.notify.message_text import annotations_of
 from grpo_watch.notify.receivers.apprise import AppriseReceiver, body_of
 from grpo_watch.notify.receivers.apprise_process import AppriseMessage, AppriseResult
 from grpo_watch.notify.receivers.pagerduty import event

@@ -10,7 +10,7 @@ from typing import Any
 
 from grpo_watch.config.sinks import AlertmanagerSink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
-from grpo_watch.notify.alert_parts import ALIVE, Labels, annotations_of, labels_of, moment, parts_of
+from grpo_watch.notify.message_text import ALIVE, Labels, annotations_of, labels_of, moment, parts_of
 from grpo_watch.notify.notification import FIRING, NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.receiver_context import ReceiverContext, access_of
 from grpo_watch.notify.receivers.http import HttpAccess, HttpEndpoint

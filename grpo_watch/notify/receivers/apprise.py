@@ -12,8 +12,7 @@ from types import MappingProxyType
 from grpo_watch.config.sinks import AppriseSink
 from grpo_watch.errors import ConfigError
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
-from grpo_watch.notify.digest_text import listed
-from grpo_watch.notify.message_text import evidence_line, headline, sentence, trends
+from grpo_watch.notify.message_text import evidence_line, headline, listed, sentence, trends
 from grpo_watch.notify.notification import NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.receiver_context import ReceiverContext
 from grpo_watch.notify.receivers.apprise_process import (

@@ -10,8 +10,7 @@ from typing import Any
 from grpo_watch.config.sinks import PagerDutySink
 from grpo_watch.errors import ConfigError
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
-from grpo_watch.notify.alert_parts import moment, parts_of
-from grpo_watch.notify.message_text import evidence_line, headline, sentence
+from grpo_watch.notify.message_text import evidence_line, headline, moment, parts_of, sentence
 from grpo_watch.notify.notification import NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.receiver_context import ReceiverContext, authorities, readable
 from grpo_watch.notify.receivers.http import HeaderSecret, HttpAccess, HttpEndpoint

@@ -9,8 +9,7 @@ from typing import Any
 from grpo_watch.config.sinks import SlackSink
 from grpo_watch.errors import ConfigError
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
-from grpo_watch.notify.digest_text import listed, ranked
-from grpo_watch.notify.message_text import evidence_line, headline, sentence, trends
+from grpo_watch.notify.message_text import evidence_line, headline, listed, ranked, sentence, trends
 from grpo_watch.notify.notification import NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.receiver_context import ReceiverContext, address, authorities
 from grpo_watch.notify.receivers.http import HttpAccess, HttpEndpoint

@@ -11,8 +11,7 @@ from typing import Any
 from grpo_watch.config.sinks import WebhookSink
 from grpo_watch.errors import ConfigError
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
-from grpo_watch.notify.alert_parts import annotations_of, labels_of, moment, parts_of
-from grpo_watch.notify.message_text import sentence
+from grpo_watch.notify.message_text import annotations_of, labels_of, moment, parts_of, sentence
 from grpo_watch.notify.notification import NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.receiver_context import ReceiverContext, access_of, address, readable
 from grpo_watch.notify.receivers.http import HeaderSecret, HttpAccess, HttpEndpoint
