@@ -20,6 +20,7 @@ from grpo_watch.sources.base import Skip, Source, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.own_loops.html_metric_tables import PrintedTable, TableParser, attempts_of
+from grpo_watch.sources.rows.layouts import parts_of
 from grpo_watch.sources.tables.table_rows import keys_of, row_of, table_owner
 
 LARGEST = 64 << 20
@@ -28,6 +29,7 @@ TRAINS = re.compile(r"(?<!model)\.train\(|\btrain_\w*\(|\bGRPOTrainer\b")
 """Source of a cell whose error is the run's."""
 
 
+CHART = "application/vnd.plotly.v1+json"
 STOPPED = "KeyboardInterrupt"
 """Somebody pressed the stop button, which is no crash."""
 
@@ -287,6 +289,10 @@ def _add(found: Notebook, number: int, output: Mapping[str, Any]) -> None:
         found.errors.append((number, f"{output.get('ename')}: {output.get('evalue')}".split("\n", 1)[0]))
     elif isinstance(data := output.get("data"), dict):
         html = _joined(data.get("text/html"))
+        for rows in parts_of(data.get(CHART)).values():
+            found.texts[number] = found.texts.get(number, "") + "".join(f"{json.dumps(row)}\n" for row in rows)
+        if not html and (shown := _joined(data.get("text/markdown")) or _joined(data.get("text/plain"))):
+            found.texts[number] = found.texts.get(number, "") + f"{shown}\n"
         if "<th" in html:
             found.tables += _tables(number, html)
             found.frames += _tables(number, html, frames=True)

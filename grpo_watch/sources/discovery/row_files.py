@@ -12,7 +12,7 @@ from typing import Any
 from grpo_watch.frameworks.framework_tables import recognise
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.python_literal import dictionaries
-from grpo_watch.frameworks.row_numbers import flat, is_row, numbers, place
+from grpo_watch.frameworks.row_numbers import flat, is_row, numbers, place, stream
 from grpo_watch.sources.console.framework_lines import framework_of
 from grpo_watch.sources.files.decompress import SUFFIXES
 from grpo_watch.sources.own_loops.printed_columns import holds_columns
@@ -22,6 +22,7 @@ from grpo_watch.sources.rows.document import whole_text
 from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.rows.layouts import single_number
 
+LOOKED_AT = 20
 FEWEST = 4
 """Lines with rising steps; of single completions several lines have one step."""
 
@@ -57,9 +58,22 @@ def holds_log(name: str, text: bytes) -> bool:
     return not name.lower().startswith(ABOUT) and (framework_of(text) is not None or holds_own_rows(text))
 
 
-def single_numbers(head: bytes) -> bool:
+def in_pieces(head: bytes) -> bool:
+    """Whether the rows of a step stand on several lines of JSON: one number on each, or some of its metrics."""
+    lines = head.splitlines()[:LOOKED_AT]
+    if _single_numbers(lines):
+        return True
+    rows = [flat(row) for line in lines if (row := decode(line)) is not None]
+    pairs = [(first, second) for first, second in pairwise(rows) if place(first).step == place(second).step]
+    metrics = [({key for key in one if guess(key)}, {key for key in two if guess(key)}) for one, two in pairs]
+    if len(pairs) < FEWEST - 2 or any(not (one and two) or one & two for one, two in metrics):
+        return False
+    return all(stream(row) is None and place(row).step is not None for pair in pairs for row in pair)
+
+
+def _single_numbers(lines: Sequence[bytes]) -> bool:
     """Whether each line holds one number, its name and its step."""
-    rows = [decode(line) for line in head.splitlines()[:3]]
+    rows = [decode(line) for line in lines[:3]]
     singles = [single_number(row) if row is not None else None for row in rows]
     return len(singles) > 1 and all(one is not None and any(map(guess, one)) for one in singles)
 

@@ -27,9 +27,9 @@ from grpo_watch.sources.discovery.row_files import (
     MAY_HOLD_ROWS,
     holds_document,
     holds_log,
+    in_pieces,
     other_rows,
     rewards_by_step,
-    single_numbers,
     unpacked_name,
 )
 from grpo_watch.sources.files.decompress import plain
@@ -234,7 +234,7 @@ def _jsonl(path: Path, head: bytes, *, named: bool) -> SniffedFile:
     dumped, whose = holds_dump(path, head)
     if dumped:
         return SniffedFile(ChannelContent.COMPLETION_DUMPS, whose)
-    if (whose := _in_pieces(name, head)) is not None or single_numbers(head):
+    if (whose := _in_pieces(name, head)) is not None or in_pieces(head):
         return SniffedFile(ChannelContent.JSONL_PIECES, whose)
     by_name = next((table.name for table in bases_last() if table.traces.metrics_file == name), None)
     framework = by_name or _framework(head)

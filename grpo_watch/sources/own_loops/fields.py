@@ -41,6 +41,10 @@ NOTE = re.compile(r"(?<=\d)(%?)\s?\((?:[\u00b1\d]|max|min|best|prev|target|ema)[
 """``0.5 (best 0.7)``, ``45.0% (9/20)``."""
 SIGN = re.compile(r"[:=]|\.{2,}")
 SIGNED = re.compile(r"([:=])\s{2,}")
+COUNTED_BEHIND = re.compile(
+    r"\s\(((?:global[ _])?(?:step|iter|iteration|update|epoch)[ :=#]{1,3}\d{1,9})\)", re.IGNORECASE
+)
+"""``loss=0.1 (step 12)``."""
 SIGN_AFTER = re.compile(r"(?<=\w)\s{2,40}([:=])(?=\s|\d)")
 """A sign that stands under those of other lines."""
 BULLET = re.compile(r"^\s{0,20}(?:[-*+\u2022\u25aa\u2013]|\d{1,2}[.)])\s{1,4}(?=[A-Za-z*`\"'])")
@@ -194,6 +198,7 @@ def _plain(text: str) -> str:
         text = GROUP.sub(_pairs, text).replace("{", " ").replace("}", " ")
     if "[" in text:
         text = LISTED.sub(_listed, text)
+    text = COUNTED_BEHIND.sub(r", \1", text)
     text = SIGN_AFTER.sub(r"\1 ", text)
     text = SIGNED.sub(r"\1 ", MARGIN.sub(r"\1\2\3, \1 std: \4", NOTE.sub(r"\1", text)))
     return text.replace('"', "").replace("'", "").replace("`", "").replace("**", "")

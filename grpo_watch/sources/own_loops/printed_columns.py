@@ -19,7 +19,8 @@ LEAST_ROWS = 3
 MOST_COLUMNS = 64
 NAME = re.compile(r"[A-Za-z][\w./%@()-]*(?: [A-Za-z(][\w./%@()-]*){0,4}")
 RULER = re.compile(r"[\s|:+=\u2500-\u257f-]+")
-BARS = re.compile(r"[|\u2502\u2503]")
+BARS = re.compile(r"[|\u2502\u2503\u2551]")
+SIDES = "|\u2502\u2503\u2551 "
 WIDE = re.compile(r"\s{2,}|\t")
 
 
@@ -59,7 +60,7 @@ class PrintedColumns:
         return ()
 
     def _row(self, text: str) -> MetricLine | None:
-        cells = _split(text.strip("|\u2502\u2503 ")) if BARS.search(text) else text.split()
+        cells = _split(text.strip(SIDES)) if BARS.search(text) else text.split()
         if text.count(",") == len(self._header) - 1:
             cells = [cell.strip() for cell in text.split(",")]
         if len(cells) == len(self._header) + 1 and number(cells[0]) is not None:
@@ -83,7 +84,7 @@ def holds_columns(text: bytes) -> bool:
 
 def header_of(text: str) -> list[str]:
     """The keys of a line that is the header of a table of training with a step and a reward; else nothing."""
-    plain = text.strip("|\u2502\u2503 ")
+    plain = text.strip(SIDES)
     splits = (
         [_split(plain)]
         if BARS.search(plain)

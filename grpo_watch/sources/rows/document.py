@@ -11,6 +11,7 @@ from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, Source, SourceStats
+from grpo_watch.sources.files.decompress import plain
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.rows.decoded import parts_in
 from grpo_watch.sources.rows.layouts import Rows, shows_reward
@@ -104,8 +105,16 @@ def whole_text(path: Path, roots: Sequence[Path], largest: int = 2 * LARGEST) ->
         OSError: it can't be opened.
         SourceError: it is no regular file, or lies outside.
     """
-    with os.fdopen(open_regular(path, roots), "rb") as file:
-        data = file.read(largest + 1)
+    opened = open_regular(path, roots)
+    with os.fdopen(opened, "rb", closefd=False) as file:
+        descriptor = plain(file.fileno())
+    try:
+        with os.fdopen(descriptor, "rb", closefd=False) as text:
+            text.seek(0)
+            data = text.read(largest + 1)
+    finally:
+        for each in {opened, descriptor}:
+            os.close(each)
     return data.decode("utf-8", "replace") if len(data) <= largest else None
 
 

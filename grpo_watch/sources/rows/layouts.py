@@ -29,7 +29,9 @@ NUMBERS = ("value", "val", "metric_value", "scalar", "y")
 """What a number is called where each has a mapping of its own."""
 TYPED = {"f8": "d", "f4": "f", "i4": "i", "u4": "I", "i2": "h", "u2": "H", "i1": "b", "u1": "B"}
 """The types of plotly's arrays in base64, and those of Python's arrays."""
-TRIPLE = 3
+STEPS, VALUES = ("x", "steps", "step"), ("y", "values", "value")
+"""What the two arrays of a line in a chart are called."""
+PAIR, TRIPLE = 2, 3
 Rows: TypeAlias = "list[Mapping[str, object]]"
 DEPTH = 3
 """How deep below the top the rows may lie (``{"history": {"reward": [...]}}``)."""
@@ -117,8 +119,8 @@ def _by_row(part: Sequence[Any]) -> Rows:
 
 def _by_metric(part: Mapping[str, Any]) -> Rows:
     """An array for each metric; or for each a list of mappings with a step and the value."""
-    points = {key: _points(value) for key, value in part.items() if isinstance(value, list)}
-    if points and all(points.values()):
+    points = {key: found for key, value in part.items() if (found := _points(value))}
+    if points and len(points) == sum(isinstance(value, (list, dict)) for value in part.values()):
         return joined([{"step": step, key: value} for key, found in points.items() for step, value in found])
     columns = {key: value for key, value in part.items() if isinstance(value, list) and _all_numbers(value)}
     lengths = [len(value) for value in columns.values()]
@@ -128,10 +130,18 @@ def _by_metric(part: Mapping[str, Any]) -> Rows:
     return [_stepped({key: value[at] for key, value in whole.items()}) for at in range(longest)]
 
 
-def _points(values: Sequence[Any]) -> list[tuple[object, object]]:
-    """Steps and values of ``[{"step": 1, "value": 0.5}, …]``; nothing for another list."""
-    found = []
-    for one in values:
+def _points(values: Any) -> list[tuple[object, object]]:
+    """Steps and values of ``[{"step": 1, "value": 0.5}, …]``, ``[[1, 0.5], …]`` or two arrays; nothing of others."""
+    if isinstance(values, dict):
+        steps, shown = _curve(values)
+        return list(zip(steps, shown, strict=True))
+    found: list[tuple[object, object]] = []
+    for one in values if isinstance(values, list) else ():
+        if isinstance(one, list) and len(one) == PAIR and all(map(is_number, one)) and isinstance(one[0], int):
+            found.append((one[0], one[1]))
+            continue
+        if isinstance(one, dict) and any(isinstance(one.get(name), str) for name in METRIC_NAMES):
+            return []
         value = next((one[key] for key in NUMBERS if key in one), None) if isinstance(one, dict) else None
         step = step_key(map(str, one)) if value is not None else None
         if step is None or not is_number(value):
@@ -171,13 +181,22 @@ def _traces(part: Sequence[Any]) -> Rows:
     """The lines of a chart, each with a name, its steps (``x``) and its values (``y``)."""
     found: Rows = []
     for trace in part:
-        if not (isinstance(trace, dict) and isinstance(trace.get("name"), str)):
+        name = (
+            next((trace[key] for key in METRIC_NAMES if isinstance(trace.get(key), str)), None)
+            if isinstance(trace, dict)
+            else None
+        )
+        steps, values = _curve(trace) if name is not None else ((), ())
+        if not steps:
             return []
-        steps, values = _array(trace.get("x")), _array(trace.get("y"))
-        if not steps or len(steps) != len(values):
-            return []
-        found += [{"step": step, trace["name"]: value} for step, value in zip(steps, values, strict=True)]
+        found += [{"step": step, str(name): value} for step, value in zip(steps, values, strict=True)]
     return joined(found)
+
+
+def _curve(part: Mapping[str, Any]) -> tuple[Sequence[object], Sequence[object]]:
+    """The steps and the values of a line of a chart; nothing where there are not as many of both."""
+    steps, values = (next((found for key in keys if (found := _array(part.get(key)))), ()) for keys in (STEPS, VALUES))
+    return (steps, values) if len(steps) == len(values) else ((), ())
 
 
 def _array(value: Any) -> Sequence[object]:

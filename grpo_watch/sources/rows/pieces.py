@@ -32,6 +32,8 @@ STEP_NAMED = re.compile(r"(?:.*[_.-])?(?:step|iter|iteration|update|epoch)[_-]?\
 TEXTS = (".txt", ".log", ".out")
 OF_MLFLOW = re.compile(r"\d{13} (\S{1,30}) (\d{1,9})")
 """A line of mlflow's file of one metric: milliseconds, value, step."""
+STEP_AND_VALUE = re.compile(r"(\d{1,9})[ \t]+([-+\w.]{1,30})")
+FEWEST = 2
 OF_METRICS = "metrics"
 TAGGED = re.compile(r"(?P<run>.*?)[-_]?tag[-_](?P<tag>.+)", re.DOTALL)
 """The name of one of TensorBoard's charts, as it is downloaded."""
@@ -50,6 +52,10 @@ def pieces_in(path: PurePath, text: str) -> Mapping[str, Rows]:
         lines = [OF_MLFLOW.fullmatch(line) for line in text.splitlines()]
         rows = [{"step": int(line[2]), path.name: line[1]} for line in lines if line is not None]
         return {"": rows} if rows and None not in lines else {}
+    if path.suffix in TEXTS and guess(path.stem) is not None:
+        points = [STEP_AND_VALUE.fullmatch(line) for line in text.splitlines()]
+        rows = [{"step": int(line[1]), path.stem: line[2]} for line in points if line is not None]
+        return {"": rows} if len(rows) == len(points) > FEWEST else {}
     row = _of_step(path, text) if len(text) <= LARGEST_STEP else None
     return {"": [row]} if row is not None else {}
 
