@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ ROWS: Sequence[Row] = [
     }
     for n in range(1, 13)
 ]
+KEYS = ("loss", "reward", "kl", "grad_norm")
 SHOWN = ("loss", "reward_mean", "kl_reference", "grad_norm")
 
 
@@ -121,6 +123,31 @@ FORMS: Mapping[str, Files] = {
         "metrics.json": json.dumps({key: dict(enumerate(values)) for key, values in columns().items()})
     },
     "points of each metric": {"metrics.json": json.dumps({key: points(key) for key in rest(ROWS[0])})},
+    "a line of a chart for each metric": {
+        "curves.json": json.dumps(
+            [{"metric": key, "steps": columns()["step"], "values": columns()[key]} for key in KEYS]
+        )
+    },
+    "two arrays for each metric": {
+        "curves.json": json.dumps({key: {"x": columns()["step"], "y": columns()[key]} for key in KEYS})
+    },
+    "pairs of step and value": {
+        "curves.json": json.dumps({key: [[row["step"], row[key]] for row in ROWS] for key in KEYS})
+    },
+    "two lines of JSON for each step": {
+        "metrics.jsonl": by_line(
+            lambda row: "\n".join(
+                json.dumps({"step": row["step"], **{key: row[key] for key in keys}})
+                for keys in (("loss", "reward"), ("kl", "grad_norm"))
+            )
+        )
+    },
+    "the step behind its metrics": {
+        "train.log": by_line(lambda row: f"{pairs(rest(row), '=', ', ')} (step {row['step']})")
+    },
+    "a table with double lines": {"train.log": boxed("║")},
+    "packed YAML": {"metrics.yaml.gz": gzip.compress(by_line(lambda row: f"- {json.dumps(row)}").encode())},
+    "a Markdown table in a notebook": {"train.ipynb": notebook({"text/markdown": table(" | ")})},
     "a chart": {"chart.json": json.dumps({"data": traces(), "layout": {}})},
     "the page of a chart": {"chart.html": f'<script>Plotly.newPlot("x", {json.dumps(traces())}, {{}})</script>'},
     "a page with a table": {"metrics.html": html()},

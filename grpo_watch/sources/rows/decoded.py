@@ -14,6 +14,7 @@ from typing import Any
 
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.python_literal import atom
+from grpo_watch.sources.files.decompress import SUFFIXES
 from grpo_watch.sources.rows.layouts import METRIC_NAMES, Rows, is_number, parts_of, shows_reward
 from grpo_watch.sources.settings.config_files import plain_yaml
 from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of, table_lines
@@ -46,7 +47,9 @@ BROKEN = object()
 def parts_in(text: str, name: str) -> dict[str, Rows]:
     """The rows of each part of a text that was written under this name."""
     first: dict[str, Rows] = {}
-    for document in _documents(text, PurePath(name).suffix):
+    path = PurePath(name)
+    suffix = path.with_suffix("").suffix if path.suffix in SUFFIXES else path.suffix
+    for document in _documents(text, suffix):
         found = parts_of(document)
         if any(map(shows_reward, found.values())):
             return found

@@ -140,7 +140,7 @@ def _points(values: Any) -> list[tuple[object, object]]:
         if isinstance(one, list) and len(one) == PAIR and all(map(is_number, one)) and isinstance(one[0], int):
             found.append((one[0], one[1]))
             continue
-        if isinstance(one, dict) and any(isinstance(one.get(name), str) for name in METRIC_NAMES):
+        if isinstance(one, dict) and _name(one) is not None:
             return []
         value = next((one[key] for key in NUMBERS if key in one), None) if isinstance(one, dict) else None
         step = step_key(map(str, one)) if value is not None else None
@@ -181,16 +181,17 @@ def _traces(part: Sequence[Any]) -> Rows:
     """The lines of a chart, each with a name, its steps (``x``) and its values (``y``)."""
     found: Rows = []
     for trace in part:
-        name = (
-            next((trace[key] for key in METRIC_NAMES if isinstance(trace.get(key), str)), None)
-            if isinstance(trace, dict)
-            else None
-        )
+        name = _name(trace) if isinstance(trace, dict) else None
         steps, values = _curve(trace) if name is not None else ((), ())
         if not steps:
             return []
         found += [{"step": step, str(name): value} for step, value in zip(steps, values, strict=True)]
     return joined(found)
+
+
+def _name(part: Mapping[str, Any]) -> str | None:
+    """The name of the metric that a mapping is about."""
+    return next((part[key] for key in METRIC_NAMES if isinstance(part.get(key), str)), None)
 
 
 def _curve(part: Mapping[str, Any]) -> tuple[Sequence[object], Sequence[object]]:
@@ -219,10 +220,10 @@ def _one_by_one(part: Sequence[Any]) -> Rows:
 
 def single_number(row: Mapping[str, Any]) -> Mapping[str, object] | None:
     """The row of a mapping that holds one number, its name and its step; None for any other."""
-    name = next((key for key in METRIC_NAMES if isinstance(row.get(key), str)), None)
+    name = _name(row)
     value = next((key for key in NUMBERS if is_number(row.get(key))), None)
-    step = step_key(key for key in map(str, row) if key not in {name, value})
-    return None if name is None or value is None or step is None else {"step": row[step], row[name]: row[value]}
+    step = step_key(key for key in map(str, row) if key != value and row[key] != name)
+    return None if name is None or value is None or step is None else {"step": row[step], name: row[value]}
 
 
 def triples(part: object, name: str) -> Rows:
