@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from grpo_watch.daemon.guarded_source import GuardedSource
@@ -89,6 +90,8 @@ class RunReader:
         self._read_bytes: dict[str, int] = {}
         self._gave: set[str] = set()
         self._slow_at = self._gave_at = 0.0
+        self.lists_soon = False
+        """Whether a folder of the run (checkpoints, dumps) changed since it was listed."""
         self.reads = 0
         """How often channels were opened or read: what is known of them is the same until it rises."""
 
@@ -152,6 +155,11 @@ class RunReader:
         self._slow_at = 0.0
         return opened.announcements
 
+    def note_changed(self, folders: Collection[Path]) -> None:
+        """Something was written in these folders: those of this run are listed soon, however long nothing came."""
+        if any(source.kind is None and source.path in folders for source in self._opened.sources):
+            self.lists_soon = True
+
     def note_read(self, now: float) -> None:
         """All channels were read at ``now`` (Unix seconds)."""
         self.read_at |= {source.name: now for source in self._opened.sources}
@@ -166,7 +174,7 @@ class RunReader:
         self.reads += 1
         slow = abs(now - self._slow_at) >= self._pause(now, listing)  # the clock may be set back
         if slow:
-            self._slow_at = now
+            self._slow_at, self.lists_soon = now, False
         taken = [
             self._poll(source, now, feed)
             for source in self._opened.sources
@@ -211,7 +219,7 @@ class RunReader:
 
     def _pause(self, now: float, least: float) -> float:
         """Seconds between two listings of the folders."""
-        quiet = 0.0 if self.settling else abs(now - self._gave_at)
+        quiet = 0.0 if self.settling or self.lists_soon else abs(now - self._gave_at)
         return max(least, min(LONGEST_POLL_SECONDS, quiet / POLL_SHARE))
 
     def _poll(self, source: OpenedSource, now: float, feed: Callable[[Item], None]) -> int:

@@ -97,7 +97,11 @@ class WatchedRun:
         """
         if not self.ready or self._rest.due(now, ticks=ticks, least=least) or (self._awaits and self.waiting):
             return True
-        return bool(changed) and any(source.path.parent in changed for source in self.reader.channels)
+        if changed:
+            self.reader.note_changed(changed)
+        return self.reader.lists_soon or (
+            bool(changed) and any(source.path.parent in changed for source in self.reader.channels)
+        )
 
     def turn(self, now: float, listing: float = SECOND) -> bool:
         """Work for a slice; whether there is more to do at once. ``listing``: seconds between listings of folders."""

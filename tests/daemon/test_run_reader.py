@@ -9,7 +9,7 @@ import pytest
 
 from grpo_watch.daemon.run_reader import LONGEST_POLL_SECONDS, POLL_SHARE, SLICE, RunReader
 from grpo_watch.daemon.watch_options import WatchOptions
-from grpo_watch.engine.records import ChannelOpened, Item, RawRow
+from grpo_watch.engine.records import ChannelOpened, Item, RawRow, RunConfig
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.discovery.discover import Discoverer
 from tests.support.live import Done
@@ -111,4 +111,23 @@ def test_folders_of_a_quiet_run_are_listed_less_often_and_its_log_is_not(log: Pa
     reader.read(begin + LONGEST_POLL_SECONDS + 2.0, items.append)  # a row ends the rest
     reader.read(begin + LONGEST_POLL_SECONDS + 3.0, items.append)
     assert set(reader.read_at.values()) == {begin + LONGEST_POLL_SECONDS + 3.0}
+    reader.close()
+
+
+def test_a_folder_that_changed_is_listed_soon_however_long_nothing_came(log: Path) -> None:
+    """A run that logs nothing for a while is listed every 20 s; a checkpoint that comes then is seen at once."""
+    (found,) = Discoverer().discover(log.parent)
+    reader, items = RunReader("run", found, WatchOptions(), dict, Done), list[Item]()
+    reader.open(PIPELINE)
+    reader.read(10.0, items.append)
+    reader.read(1_000.0, items.append)
+    (log.parent / "args.json").write_text(json.dumps({"rlhf_type": "grpo", "beta": 0.1, "swift_version": "4.6.0"}))
+    items.clear()
+    reader.read(1_002.0, items.append)
+    assert items == []
+    reader.note_changed({log.parent})
+    assert reader.lists_soon
+    reader.read(1_002.5, items.append)
+    assert [type(item) for item in items] == [RunConfig]
+    assert not reader.lists_soon
     reader.close()

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.children.pool import Worker
-from grpo_watch.daemon.service import CPU_SHARE, LOOK_SECONDS, Service
+from grpo_watch.daemon.daemon import POLL_SECONDS
+from grpo_watch.daemon.service import CPU_SHARE, LOOK_SECONDS, REST_SECONDS, Service
 from grpo_watch.daemon.waker import Waker
 from grpo_watch.sources.discovery.discover import Discoverer
 from tests.support.bundles import RECORDED
@@ -154,6 +155,35 @@ def test_a_run_that_comes_later_is_found_at_once_on_a_loaded_machine(tmp_path: P
         began = time.monotonic()
         assert until(lambda: len(live.daemon.snapshot().runs) == 1)
         assert time.monotonic() - began < LOOK_SECONDS
+    finally:
+        service.close()
+
+
+@pytest.mark.parametrize(("most", "pause"), [(1_000, REST_SECONDS), (0, POLL_SECONDS)])
+def test_where_writes_ring_the_engine_rests_longer(tmp_path: Path, most: int, pause: float) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    live, waker, pauses = Live(runs, tmp_path / "state", now=RECORDED), Waker(most=most), list[float]()
+    service = Service(
+        live.daemon,
+        Worker(waker.ring, time.monotonic),
+        waker,
+        paths=[runs],
+        discoverer=Discoverer(),
+        clocks=(time.monotonic, time.thread_time),
+    )
+    wait = waker.wait
+
+    def noted(timeout: float) -> None:
+        pauses.append(timeout)
+        wait(timeout)
+
+    waker.wait = noted  # type: ignore[method-assign]
+    service.start()
+    try:
+        assert until(live.daemon.ready)
+        assert until(lambda: pauses[2:])
+        assert pauses[-1] == pause
     finally:
         service.close()
 

@@ -1,0 +1,250 @@
+"""Measures whether the daemon reports, while runs happen, what ``check`` finds once they are over; and how late.
+
+    python benchmarks/live.py [--runs tests/runs] [--count 60] [--at-once 10] [--seconds 20 60] [--busy 3]
+
+Recorded runs are written again below one watched folder, each line, checkpoint and completion file in its turn. For
+each root finding of ``check`` on the finished folder: did a webhook get it, and how long after the write that completed
+it? Ends with 1 where a finding was not reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
+from pathlib import Path
+from statistics import quantiles
+from tempfile import TemporaryDirectory
+
+OURS = str(Path(sys.executable).with_name("grpo-watch"))
+ROOT = Path(__file__).resolve().parents[1]
+TEXTS = {".jsonl", ".log", ".txt", ".out"}
+STEP = re.compile(r"(?:checkpoint-|completions_|global_step_|^)0*(\d+)(?:\.\w+)?$")
+ROW_STEP = re.compile(r'"(?:step|global_step)": *(\d+)|"global_step/max_steps": *"(\d+)')
+PAUSE = threading.Event()
+DRAIN_SECONDS = 45.0
+"""After the last write: a checkpoint has to keep still before it is read."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a file that is written at this share of the run, and the step that it is about."""
+
+    share: float
+    path: Path
+    data: bytes
+    step: int | None = None
+
+
+@dataclass
+class Replayed:
+    """A run that was written again; ``written`` holds the share, the step and the time of each piece."""
+
+    folder: Path
+    written: list[tuple[int | None, float]] = field(default_factory=list)
+
+    def completed(self, step: int) -> float:
+        """When everything that is about this step had been written at first."""
+        times = [at for about, at in self.written if about is not None and about <= step]
+        return max(times, default=self.written[0][1])
+
+
+@dataclass
+class Received:
+    """What the webhook got, by run and rule: when it came first."""
+
+    came: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def take(self, document: object) -> None:
+        """Note the alerts of one request."""
+        now = time.time()
+        for each in _notifications(document):
+            if each.get("status") == "firing":
+                self.came.setdefault((str(each["run"]), str(each["rule"])), now)
+
+
+def _notifications(document: object) -> Iterator[dict[str, object]]:
+    if isinstance(document, dict):
+        if "rule" in document and "run" in document:
+            yield document
+        for value in document.values():
+            yield from _notifications(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from _notifications(value)
+
+
+def parts_of(run: Path) -> list[Part]:
+    """The pieces of a recorded run in the order in which its job wrote them."""
+    files = {
+        path.relative_to(run): gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        for path in sorted(run.rglob("*"))
+        if path.is_file() and path.name != "expected.json"
+    }
+    files = {path.with_suffix("") if path.suffix == ".gz" else path: data for path, data in files.items()}
+    steps = [step for path in files if (step := _step(path)) is not None]
+    last = max(
+        [*steps, *(_row_step(line) or 0 for data in files.values() for line in data.splitlines()[-3:])], default=1
+    )
+    parts: list[Part] = []
+    for path, data in files.items():
+        step = _step(path)
+        if step is not None:
+            parts.append(Part(min(1.0, step / max(1, last)), path, data, step))
+        elif path.suffix in TEXTS:
+            lines = data.splitlines(keepends=True)
+            parts += [Part((at + 1) / len(lines), path, line, _row_step(line)) for at, line in enumerate(lines)]
+        else:
+            late = path.name in {"trainer_state.json", "README.md", "model.safetensors"} or "tfevents" in path.name
+            parts.append(Part(float(late), path, data))
+    return sorted(parts, key=lambda part: part.share)
+
+
+def _step(path: Path) -> int | None:
+    found = [STEP.search(name) for name in path.parts]
+    return next((int(match[1]) for match in found if match is not None), None)
+
+
+def _row_step(line: bytes) -> int | None:
+    found = ROW_STEP.search(line.decode(errors="replace"))
+    return int(found[1] or found[2]) if found is not None else None
+
+
+def replay(run: Path, folder: Path, seconds: float) -> Replayed:
+    """Write a recorded run below ``folder`` within so many seconds."""
+    replayed, began = Replayed(folder), time.monotonic()
+    for part in parts_of(run):
+        PAUSE.wait(max(0.0, began + part.share * seconds - time.monotonic()))
+        path = folder / part.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.write(part.data)
+        replayed.written.append((part.step, time.time()))
+    return replayed
+
+
+def usable(run: Path) -> bool:
+    """Whether one process wrote it, from one start to one end."""
+    versions = {name for path in run.rglob("v*-*") for name in path.parts if re.fullmatch(r"v\d+-\d{8}-\d{6}", name)}
+    return run.is_dir() and len(versions) < 2 and not any(word in run.name for word in ("resume", "error"))
+
+
+def findings(folder: Path) -> list[tuple[str, int]]:
+    """Rule and step of each root finding of ``check`` that is at least a warning."""
+    done = subprocess.run([OURS, "check", "--format", "json", str(folder)], capture_output=True, check=False)
+    document = json.loads(done.stdout)
+    return [
+        (found["rule"], found["fired_step"])
+        for run in document["runs"]
+        for found in run["findings"]
+        if found["caused_by"] is None and found["severity"] in {"warning", "critical"}
+    ]
+
+
+def measure(options: argparse.Namespace, place: Path) -> int:
+    """Write, watch, compare; the exit code."""
+    received, runs = Received(), place / "runs"
+    runs.mkdir()
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.take(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing is printed."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hook)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    config = place / "config.yaml"
+    config.write_text(f"sinks: [{{type: webhook, url: 'http://127.0.0.1:{server.server_port}/'}}]\n")
+    daemon = subprocess.Popen(
+        [
+            OURS,
+            "run",
+            str(runs),
+            "--config",
+            str(config),
+            "--state-dir",
+            str(place / "state"),
+            "--listen",
+            "127.0.0.1:0",
+        ],
+        stdout=(place / "daemon.log").open("wb"),
+        stderr=subprocess.STDOUT,
+    )
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(options.busy)]
+    chance = random.Random(options.seed)
+    recorded = [run for run in sorted(Path(options.runs).iterdir()) if usable(run)]
+    chosen = list(islice((run for _ in iter(int, 1) for run in recorded), options.count))
+    PAUSE.wait(3.0)
+    began = time.monotonic()
+    with ThreadPoolExecutor(options.at_once) as pool:
+        written = []
+        for number, run in enumerate(chosen):
+            PAUSE.wait(max(0.0, began + number * 60.0 / options.per_minute - time.monotonic()))
+            seconds = chance.uniform(*options.seconds)
+            written.append(pool.submit(replay, run, runs / f"{number:03}-{run.name}", seconds))
+        replayed = [each.result() for each in written]
+    PAUSE.wait(DRAIN_SECONDS)
+    for process in (daemon, *busy):
+        process.terminate()
+        process.wait()
+    return report([(one, *found) for one in replayed for found in findings(one.folder)], received)
+
+
+def report(due: list[tuple[Replayed, str, int]], received: Received) -> int:
+    """Print what was reported, and how late; the exit code."""
+    late, missed = [], []
+    for run, rule, step in due:
+        at = next(
+            (at for (name, of), at in received.came.items() if of == rule and name.startswith(run.folder.name)), None
+        )
+        if at is None:
+            missed.append(f"{run.folder.name}: {rule}, step {step}")
+        else:
+            late.append((max(0.0, at - run.completed(step)), f"{run.folder.name}: {rule}, step {step}"))
+    sys.stdout.write(f"reported {len(late)} of {len(due)} root findings\n")
+    if len(late) > 1:
+        cuts = quantiles((delay for delay, _ in late), n=100, method="inclusive")
+        sys.stdout.write(f"delay p50 {cuts[49]:.1f} s, p99 {cuts[98]:.1f} s\n")
+    sys.stdout.writelines(f"late {delay:.1f} s: {what}\n" for delay, what in sorted(late, reverse=True)[:5])
+    sys.stdout.writelines(f"missed: {what}\n" for what in missed)
+    return int(bool(missed))
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0] if __doc__ else "")
+    parser.add_argument("--runs", default=str(ROOT / "tests" / "runs"), help="folder of recorded runs")
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--at-once", type=int, default=10)
+    parser.add_argument("--per-minute", type=float, default=30.0, help="new folders a minute")
+    parser.add_argument("--seconds", type=float, nargs=2, default=(20.0, 60.0), help="shortest and longest run")
+    parser.add_argument("--busy", type=int, default=0, help="processes that use the processor beside")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, help="keep the written runs and the daemon's log here")
+    options = parser.parse_args()
+    if options.keep is not None:
+        shutil.rmtree(options.keep, ignore_errors=True)
+        options.keep.mkdir(parents=True)
+        return measure(options, options.keep)
+    with TemporaryDirectory() as place:
+        return measure(options, Path(place))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
