@@ -9,7 +9,7 @@ from math import log10, prod
 import pytest
 
 from grpo_watch.detectors.rollouts.copies import ORDERLY, layout
-from grpo_watch.detectors.rollouts.copy_chance import counted_alike, laid_alike
+from grpo_watch.detectors.rollouts.copy_history import counted_alike, laid_alike
 
 Pattern = tuple[int, ...]
 

@@ -7,7 +7,7 @@ from math import log10
 
 import pytest
 
-from grpo_watch.detectors.rollouts.copy_chance import counted_alike
+from grpo_watch.detectors.rollouts.copy_history import counted_alike
 from grpo_watch.detectors.rollouts.copy_places import CHANCE, SIZES, CopyPlaces, arrangements
 
 

@@ -9,9 +9,8 @@ from math import inf
 from types import MappingProxyType
 
 from grpo_watch.detectors.rollouts.copies import BatchCopies, copies_in
-from grpo_watch.detectors.rollouts.copy_causes import CopyCause, CopyLimits, cause_of, proven, sampled
+from grpo_watch.detectors.rollouts.copy_causes import COPIES, CopyCause, CopyLimits, cause_of, proven, sampled
 from grpo_watch.detectors.rollouts.copy_history import CopyHistory
-from grpo_watch.detectors.rollouts.sampling_causes import COPIES
 from grpo_watch.engine.detector import SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Tick, Verdict
 from grpo_watch.engine.traits import WasteKind

@@ -10,9 +10,8 @@ from math import log10
 from statistics import fmean
 from types import MappingProxyType
 
-from grpo_watch.detectors.rollouts.example_text import shown
-from grpo_watch.detectors.rollouts.group_signal import GroupSignal, barren_scores, earned_by
-from grpo_watch.detectors.rollouts.sampling_causes import NEAR_COPIES
+from grpo_watch.detectors.rollouts.copies import GroupSignal, barren_scores, earned_by, shown
+from grpo_watch.detectors.rollouts.copy_causes import NEAR_COPIES
 from grpo_watch.detectors.shared.advantages import contradicted
 from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data

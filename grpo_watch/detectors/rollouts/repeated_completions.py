@@ -9,8 +9,7 @@ from math import comb, factorial, log10
 from statistics import median
 from types import MappingProxyType
 
-from grpo_watch.detectors.rollouts.copies import totals
-from grpo_watch.detectors.rollouts.example_text import shown
+from grpo_watch.detectors.rollouts.copies import shown, totals
 from grpo_watch.detectors.shared.advantages import contradicted
 from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
