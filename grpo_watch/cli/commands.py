@@ -299,6 +299,24 @@ def config_(
     return config_command(config, output_format.value, begin(verbose, no_color, log_format))
 
 
+@app.command(epilog=example("mcp"))
+def mcp(verbose: Verbose = 0, log_format: Logs = LogFormat.LOGFMT, _version: Version = False) -> int:
+    """Serve the tools for agents over stdio (MCP)."""
+    from grpo_watch.cli.mcp_server import mcp_command
+
+    begin(verbose, True, log_format)
+    return mcp_command()
+
+
+@app.command(epilog=example("skill"))
+def skill(_version: Version = False) -> int:
+    """Print how an agent looks after a run (SKILL.md)."""
+    from importlib.resources import files
+
+    typer.echo((files("grpo_watch") / "SKILL.md").read_text(encoding="utf-8"), nl=False)
+    return 0
+
+
 @app.command(epilog=example("demo"))
 def demo(
     stay: Annotated[

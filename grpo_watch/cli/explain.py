@@ -11,8 +11,9 @@ from typing import Any
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.config.document import nearest
+from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings
-from grpo_watch.engine.detector import Param
+from grpo_watch.engine.detector import Detector, Param
 from grpo_watch.engine.rule import Rule, general
 from grpo_watch.errors import UsageError
 from grpo_watch.rules.packs import load_rules
@@ -30,21 +31,34 @@ def explain_command(name: str, output_format: str, files: list[Path], config: Pa
         ConfigError: the settings can't be used.
         RuleError: a rule file can't be used.
     """
-    detectors = catalogue()
-    chosen = load_settings({"rules": files}, config=config).settings
-    rules = {rule.name: rule for rule in load_rules(chosen.rules, detectors=detectors)}
-    if name not in rules:
-        fix = nearest(name, rules) or f"known rules: {', '.join(rules)}"
-        raise UsageError(f"unknown rule {name!r} ({fix})")
-    rule = rules[name]
-    detector = None if rule.when is not None else detectors[rule.detector or name]
-    runbook = runbook_for(rule, detectors)
+    rule, detector, runbook = _known(name, load_settings({"rules": files}, config=config).settings)
     if output_format == "json":
         params = {} if detector is None else detector.params
         sys.stdout.write(json.dumps(_as_json(rule, params, runbook), indent=2, ensure_ascii=False) + "\n")
     else:
         _print(rule, runbook, color)
     return 0
+
+
+def rule_document(name: str) -> dict[str, Any]:
+    """What is known of a rule, as the JSON document.
+
+    Raises:
+        UsageError: there is no such rule (the nearest names are given).
+    """
+    rule, detector, runbook = _known(name, load_settings().settings)
+    return _as_json(rule, {} if detector is None else detector.params, runbook)
+
+
+def _known(name: str, chosen: Settings) -> tuple[Rule, type[Detector] | None, Runbook]:
+    detectors = catalogue()
+    rules = {rule.name: rule for rule in load_rules(chosen.rules, detectors=detectors)}
+    if name not in rules:
+        fix = nearest(name, rules) or f"known rules: {', '.join(rules)}"
+        raise UsageError(f"unknown rule {name!r} ({fix})")
+    rule = rules[name]
+    detector = None if rule.when is not None else detectors[rule.detector or name]
+    return rule, detector, runbook_for(rule, detectors)
 
 
 def _as_json(rule: Rule, params: Mapping[str, Param], runbook: Runbook) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tests.web.test_app import Fake
 
 EXIT = {"check": 1, "diff": 1, "preflight": 3}
 """The demo's run is frozen, differs from a healthy one, and does not name all its settings."""
-ELSEWHERE = {"demo"}
+ELSEWHERE = {"demo", "mcp"}
 """Run by tests of its own."""
 OWN_PROCESS = {"run"}
 """Its deadline ends the process a minute after all is done."""
