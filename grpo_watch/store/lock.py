@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import hashlib
 import logging
 import os
+import socket
+import struct
+from contextlib import suppress
 from pathlib import Path
 
 from grpo_watch.errors import StateInUseError, UsageError
 
 FILE = "lock"
+CREDENTIALS = struct.Struct("3i")
 OWNER_ONLY = 0o700
 OTHERS = 0o077
 
@@ -19,6 +25,8 @@ log = logging.getLogger("grpo_watch.store")
 class StateLock:
     """The lock of one state directory, held from construction to ``release``; the file holds the holder's pid.
 
+    The file goes with a directory that is removed while it is held; then a socket without a file (Linux), named after
+    the place, still shows that there is a holder.
     A directory that is not there is made for its owner only; of one that others may enter a warning is logged.
 
     Raises:
@@ -34,8 +42,30 @@ class StateLock:
             raise UsageError(
                 f"{folder}: state can't be kept there: {error.strerror or error} (give another --state-dir)"
             ) from None
+        self._mark: socket.socket | None = None
         self._lock(folder)
+        self._mark = self._mark_place(folder)
         _warn(folder)
+
+    def _mark_place(self, folder: Path) -> socket.socket | None:
+        above = folder.absolute().parent.stat()
+        place = f"{above.st_dev}:{above.st_ino}:{folder.absolute().name}"
+        address = b"\0grpo-watch-state-" + hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest().encode()
+        mark = socket.socket(socket.AF_UNIX)
+        try:
+            mark.bind(address)
+            mark.listen(1)
+        except OSError as error:
+            mark.close()
+            holder = _holder(address) if error.errno == errno.EADDRINUSE else None
+            if holder is None:
+                return None  # no such sockets here, or a stranger's
+            os.close(self._descriptor)
+            raise StateInUseError(
+                f"{folder}: in use by another grpo-watch (pid {holder}), which goes on although the directory was "
+                "removed; stop it or give this one its own --state-dir"
+            ) from None
+        return mark
 
     def _lock(self, folder: Path) -> None:
         try:
@@ -57,7 +87,20 @@ class StateLock:
 
     def release(self) -> None:
         """Free the directory."""
+        if self._mark is not None:
+            self._mark.close()
         os.close(self._descriptor)
+
+
+def _holder(address: bytes) -> int | None:
+    """The process that listens at this address; None where it is another user's."""
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(1.0)
+        asking.connect(address)
+        found = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        pid, user, _ = CREDENTIALS.unpack(found)
+        return int(pid) if user in {os.geteuid(), 0} else None
+    return None
 
 
 def _warn(folder: Path) -> None:

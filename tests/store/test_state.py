@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -435,3 +436,18 @@ def test_a_network_file_system_gets_a_rollback_journal(
     assert store._database.execute("PRAGMA journal_mode").fetchone() == (journal,)
     assert bool(caplog.records) is (journal == "delete")
     store.close()
+
+
+def test_a_state_folder_that_is_removed_still_has_its_holder(tmp_path: Path) -> None:
+    """The lock's file went with it, and a second daemon began beside the first."""
+    folder = tmp_path / "state"
+    first = Store(folder, 0.0)
+    other = Store(tmp_path / "other", 0.0)
+    shutil.rmtree(folder)
+    with pytest.raises(
+        StateInUseError, match=rf"pid {os.getpid()}\), which goes on although the directory was removed"
+    ):
+        Store(folder, 0.0)
+    first.close()
+    Store(folder, 0.0).close()
+    other.close()
