@@ -9,7 +9,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from grpo_watch.engine.metric_names import split_label
-from grpo_watch.engine.records import AlertState, Scalar
+from grpo_watch.engine.records import AlertState, Scalar, Severity
 from grpo_watch.engine.run_state import RunState
 
 
@@ -41,6 +41,11 @@ LEAST_ROWS = 3
 FEW_ROWS = 5
 """Rows below which a sign that a rule waits for more of keeps a run from being called healthy: `dead_rows` of
 ``reward-variance-collapse``, the last rule whose sign one row shows."""
+SOON = 20
+"""Rows by which every rule judges whose sign one row shows: such a sign stands beside no "healthy"."""
+WAITS = "a rule that waits for more rows sees an early sign"
+AGAIN = 2
+"""Breaches of a rule of severity critical that are a sign once others judge already."""
 REWARDS = "reward"
 """How the names of all metrics of rewards begin, totals and components."""
 AREAS: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -108,9 +113,10 @@ NOT_JUDGED = Judgement()
 def judge(state: RunState, *, blind: bool) -> tuple[RunVerdict, Judgement]:
     """The verdict on a run without a warning, and what it rests on; ``blind``: no rule could judge anything."""
     guessed = state.guesses.names()
-    signs = early_signs(state) if 0 < state.rows < FEW_ROWS else ()
+    signs = early_signs(state) if 0 < state.rows < SOON else ()
     if 0 < state.rows < LEAST_ROWS or signs:
-        return RunVerdict.TOO_SHORT, Judgement(_too_short(state.rows), unread(state), signs, guessed)
+        why = _too_short(state.rows) if state.rows < FEW_ROWS else WAITS
+        return RunVerdict.TOO_SHORT, Judgement(why, unread(state), signs, guessed)
     reason = why_not(state, blind=blind)
     if reason is None:
         return RunVerdict.HEALTHY, Judgement(guessed=guessed)
@@ -139,14 +145,16 @@ def early_signs(state: RunState) -> tuple[EarlySign, ...]:
 def _pending(state: RunState) -> Iterator[EarlySign]:
     for monitor in state.monitors:
         for alert in monitor.alerts.values():
-            if alert.state is AlertState.PENDING:
+            again = alert.severity is Severity.CRITICAL and alert.observations >= AGAIN
+            if alert.state is AlertState.PENDING and (state.rows < FEW_ROWS or again):
                 text = alert.reading.message or monitor.rule.summary
                 yield EarlySign(monitor.rule.name, text, dict(alert.reading.evidence))
 
 
 def _values(state: RunState) -> Iterator[EarlySign]:
     for monitor in state.monitors:
-        sign = monitor.detector.early_sign(state)
+        waits = state.rows < FEW_ROWS or not monitor.evaluated
+        sign = monitor.detector.early_sign(state) if waits else None
         if sign is not None:
             yield EarlySign(monitor.rule.name, sign.message, dict(sign.evidence))
 

@@ -19,6 +19,7 @@ from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.waste import with_waste
 
 SEE_FROZEN = "nothing would show a frozen policy in this run: set save_steps, or beta above 0"
+SEEN_LATER = "nothing shows a frozen policy in this run before its second checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,9 @@ def judged(snapshot: RunSnapshot) -> int:
 
 def caveats(snapshot: RunSnapshot) -> tuple[str, ...]:
     """What the verdict must not be read without: whole sentences that begin small and lack their full stop."""
-    found = [SEE_FROZEN] if blind_to_frozen_policy(snapshot) else []
+    saves = snapshot.config.get("save_steps")
+    often = saves is not None and isinstance(saves.value, (int, float)) and snapshot.step < 2 * saves.value
+    found = [SEEN_LATER if often else SEE_FROZEN] if blind_to_frozen_policy(snapshot) else []
     if snapshot.judgement.reason:
         found.append(snapshot.judgement.reason)
     if snapshot.judgement.guessed:

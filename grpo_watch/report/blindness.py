@@ -9,7 +9,7 @@ from types import MappingProxyType
 from grpo_watch.engine.detector import Blindness
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule_views import NEEDS, RuleStatus, RuleView
-from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
+from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict, blind_to_frozen_policy, judged
 from grpo_watch.extras import PARQUET
 from grpo_watch.frameworks.framework_tables import frameworks
 
@@ -45,6 +45,11 @@ GIVEN: Mapping[str, str] = MappingProxyType(
 """Reasons that a setting given to grpo-watch resolves."""
 LINKED, LINK_SETTING = "allow_roots", "allow_roots (grpo-watch.yaml)"
 """Part of the reason where evidence lies behind a link out of the run, and the setting that opens it."""
+NOTHING = "no finding"
+SWITCHES: Mapping[str, str] = MappingProxyType({"checkpoints": "save_steps", "completions": "log_completions"})
+"""Evidence, and the setting that switches it on."""
+FIRST_STEPS = 10
+"""Steps within which the first completions of a run appear."""
 SHOWN = 2
 """Settings that one line names."""
 
@@ -92,7 +97,12 @@ def coverage(snapshot: RunSnapshot) -> Coverage:
 
 
 def headline(snapshot: RunSnapshot) -> str:
-    """The verdict in words, ``healthy as far as judged`` where a rule of severity critical lacks evidence."""
+    """The verdict in words, ``healthy as far as judged`` where a rule of severity critical lacks evidence.
+
+    Where no rule could see a frozen policy, that nothing was found is no health.
+    """
+    if snapshot.verdict is RunVerdict.HEALTHY and blind_to_frozen_policy(snapshot):
+        return f"{NOTHING}, {judged(snapshot)} of {len(snapshot.rules)} judged; frozen weights can't be seen"
     lacking = {rule for rules in coverage(snapshot).missing.values() for rule in rules}
     unseeing = any(rule.severity is Severity.CRITICAL and rule.rule in lacking for rule in snapshot.rules)
     if snapshot.verdict is RunVerdict.HEALTHY and unseeing:
@@ -130,6 +140,8 @@ def blindness(rule: RuleView, snapshot: RunSnapshot) -> Blindness:
     """Which kind of blind a blind rule is, by its detector; where metrics are lacking, whether they could be there."""
     reason = rule.reason
     if reason.startswith(NEEDS):
+        if any(_comes(need, snapshot) for needs in _needs(reason) for need in needs):
+            return Blindness.NOT_YET
         possible = any(all(_possible(need, snapshot) for need in needs) for needs in _needs(reason))
         return Blindness.MISSING if possible else Blindness.NOT_APPLICABLE
     return rule.blind or Blindness.MISSING
@@ -168,6 +180,21 @@ def _possible(need: str, snapshot: RunSnapshot) -> bool:
     return not (known and need in OPTIONAL) or bool(_setting(need, snapshot))
 
 
+def _switched_on(need: str, snapshot: RunSnapshot) -> float:
+    """The value of the setting that gives the evidence; 0 where it is off or not known."""
+    known = snapshot.config.get(SWITCHES.get(need, ""))
+    value = None if known is None else known.value
+    return float(value) if isinstance(value, (int, float)) and value > 0 else 0.0
+
+
+def _comes(need: str, snapshot: RunSnapshot) -> bool:
+    """Whether evidence that is switched on is not due yet: the second checkpoint, the first completions."""
+    every = _switched_on(need, snapshot)
+    return every > 0 and snapshot.step <= (2 * every if need == "checkpoints" else FIRST_STEPS)
+
+
 def _setting(need: str, snapshot: RunSnapshot) -> str:
+    if _switched_on(need, snapshot):
+        return ""  # it is on, and yet nothing is there: no setting would help
     known = frameworks().get(snapshot.framework or "")
     return known.reveals.get("logprob_gap_rollout" if need in GAPS else need, "") if known else ""

@@ -13,7 +13,7 @@ from grpo_watch.engine.records import Severity
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.engine.window import plain_sum
-from grpo_watch.report.blindness import headline
+from grpo_watch.report.blindness import NOTHING, headline
 from grpo_watch.report.words import evidence_words
 
 FUNCTION_MEAN = "reward_function_mean["
@@ -138,8 +138,9 @@ def facts(snapshot: RunSnapshot) -> list[str]:
 
 def shouted(snapshot: RunSnapshot) -> str:
     """The headline with the verdict in capitals."""
-    verdict = snapshot.verdict.value.replace("-", " ")
-    return headline(snapshot).replace(verdict, verdict.upper(), 1)
+    words = headline(snapshot)
+    verdict = NOTHING if words.startswith(NOTHING) else snapshot.verdict.value.replace("-", " ")
+    return words.replace(verdict, verdict.upper(), 1)
 
 
 def judgement_lines(snapshot: RunSnapshot) -> Iterator[tuple[str, str]]:

@@ -70,3 +70,16 @@ def test_a_tick_alone_ends_nothing() -> None:
     """The job is still dead."""
     run = refused("generation_batch_size (6) must be divisible by num_generations (8).").feed(Tick(9.0), Tick(99.0))
     assert run.changes == [("firing", 0, "critical")]
+
+
+@pytest.mark.parametrize(
+    ("error", "fix"),
+    [
+        ("AssertionError: only support equal chunk. Got size of DataProto 100 and chunk 8.", "data.train_batch_size"),
+        ("AssertionError: ppo_mini_batch_size 0 should be larger than 0 after normalization", "ppo_mini_batch_size"),
+    ],
+)
+def test_verls_refusals_have_their_own_fix(error: str, fix: str) -> None:
+    run = refused(error)
+    assert [(state, severity) for state, _, severity in run.changes] == [("firing", "critical")]
+    assert fix in run.said[-1].reading.hint

@@ -13,6 +13,7 @@ from grpo_watch.engine.records import ChannelKind, EventKind, RawRow, RunEvent, 
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict, caveats
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.report.blindness import headline
+from grpo_watch.report.view import shouted
 from grpo_watch.rules.packs import load_rules
 
 GRPO = {"loss": 0.01, "grad_norm": 0.5, "reward": 0.5, "reward_std": 0.2, "kl": 0.01, "completion_length": 100.0}
@@ -31,6 +32,34 @@ def test_a_reward_and_another_area_may_be_healthy() -> None:
     found = judged([GRPO] * 20)
     assert found.verdict is RunVerdict.HEALTHY
     assert headline(found) == "healthy as far as judged"
+
+
+def test_without_any_view_of_frozen_weights_nothing_is_healthy_in_words() -> None:
+    """No KL, no gradient, no checkpoint: the JSON verdict stays, the headline says what is known."""
+    found = judged([{"reward": 0.5, "completion_length": 100.0}] * 20)
+    assert found.verdict is RunVerdict.HEALTHY
+    assert headline(found).startswith("no finding, ")
+    assert headline(found).endswith("judged; frozen weights can't be seen")
+    assert shouted(found).startswith("NO FINDING, ")
+
+
+@pytest.mark.parametrize("rows", [3, 5, 7, 9])
+def test_no_healthy_stands_beside_an_early_sign(rows: int) -> None:
+    """Every completion is cut off in all rows; the rule needs ten of them."""
+    found = judged([GRPO | {"completions/clipped_ratio": 0.97}] * rows)
+    assert found.verdict is RunVerdict.TOO_SHORT
+    assert "completions-truncated" in {sign.rule for sign in found.judgement.early_signs}
+
+
+def test_a_sign_ends_where_its_rule_judges() -> None:
+    """Row 11 alone is cut off: the rule has judged ten rows, and no sign is left."""
+    rows = [GRPO | {"completions/clipped_ratio": 0.1}] * 10 + [GRPO | {"completions/clipped_ratio": 0.95}]
+    assert judged(rows).verdict is RunVerdict.HEALTHY
+
+
+def test_one_row_shows_a_rollout_gap() -> None:
+    found = judged([GRPO | {"sampling/importance_sampling_ratio/mean": 3e-7}])
+    assert "train-rollout-mismatch" in {sign.rule for sign in found.judgement.early_signs}
 
 
 def test_a_critical_rule_that_does_not_apply_takes_nothing_from_healthy() -> None:

@@ -136,6 +136,27 @@ def test_the_line_names_the_settings_that_give_most() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("need", "setting", "value", "kind"),
+    [
+        ("checkpoints", "save_steps", 20, Blindness.NOT_YET),  # step 20: the second one comes at 40
+        ("checkpoints", "save_steps", 5, Blindness.MISSING),
+        ("checkpoints", "save_steps", 0, Blindness.MISSING),
+        ("completions", "log_completions", False, Blindness.MISSING),
+    ],
+)
+def test_evidence_that_is_switched_on_comes_later(need: str, setting: str, value: float, kind: Blindness) -> None:
+    """Of a run at step 20."""
+    assert kind_of(f"needs {need}", config={setting: Setting(value=value, origin="")}) is kind
+
+
+def test_no_setting_is_named_that_is_on() -> None:
+    """save_steps is 5 and no checkpoint is there at step 20: another value would not help."""
+    config = {"save_steps": Setting(value=5, origin="args.json")}
+    snapshot = snapshot_of({"parameters-unchanged": "needs checkpoints, or probe"}, framework="trl", config=config)
+    assert coverage_line(snapshot) == "0 of 1 applicable rules judged · 1 blind"
+
+
 def test_without_a_row_no_setting_is_blamed() -> None:
     assert coverage_line(snapshot_of({"r": "needs completions"}, rows=0)) == "0 rules judged, the others had no row"
 

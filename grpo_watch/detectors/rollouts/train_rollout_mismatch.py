@@ -50,6 +50,14 @@ class TrainRolloutMismatch(Detector):
         self.windows = {metric: Window(self.rows) for metric in ALL}
         self.entropy = Window(self.rows)
 
+    def early_sign(self, run: RunView) -> Reading | None:
+        """Next to no token keeps its weight."""
+        ratio = run.newest("importance_ratio_rollout")
+        if ratio is None or ratio >= self.ratio_low:
+            return None
+        text = f"the mean importance ratio is {ratio:.2g}: trainer and rollout engine see different policies"
+        return Reading(Verdict.BREACH, message=text, evidence={"importance_ratio_rollout": ratio})
+
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one row that carries a metric."""
         if LOGGED.isdisjoint(record.values):

@@ -7,10 +7,24 @@ from collections.abc import Iterable
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView
 from grpo_watch.engine.records import EventKind, Reading, RunEvent, Tick, Verdict
 
-SIGNS = ("divisible by", "can not be both configured at the same time", "must equal per_device_train_batch_size")
-"""Fragments of the errors of TRL 0.15 to 1.16 and ms-swift 3.1 to 4.6."""
+SIGNS = (
+    "divisible by",
+    "can not be both configured at the same time",
+    "must equal per_device_train_batch_size",
+    "only support equal chunk",
+    "should be larger than 0 after normalization",
+)
+"""Fragments of the errors of TRL 0.15 to 1.16, ms-swift 3.1 to 4.6 and verl (whose workers split batches evenly)."""
 
 FIXES = (
+    (
+        "only support equal chunk",
+        "Make data.train_batch_size x rollout.n (and data.val_batch_size) a multiple of the data-parallel processes.",
+    ),
+    (
+        "after normalization",
+        "Raise actor_rollout_ref.actor.ppo_mini_batch_size: times rollout.n it must reach the data-parallel processes.",
+    ),
     ("can not be both configured", "Set only one of generation_batch_size and steps_per_generation."),
     ("must equal per_device", "Remove generation_batch_size or steps_per_generation; one follows from the other."),
     (

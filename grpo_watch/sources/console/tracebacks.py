@@ -197,7 +197,7 @@ class Tracebacks:
         text = readable(rest)
         if CORE.match(rest):
             return Sign(EventKind.KILLED, text)
-        refused = text.startswith("ValueError: ") and REFUSED.search(text)
+        refused = text.startswith(("ValueError: ", "AssertionError: ")) and REFUSED.search(text)
         if refused or FATAL.match(rest):
             return Sign(EventKind.TRACEBACK, text)
         if CODE.search(rest, 0, FAR):
