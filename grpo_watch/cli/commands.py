@@ -286,6 +286,10 @@ def explain(
 
 @app.command("config", epilog=example("config"))
 def config_(
+    what: Annotated[
+        str | None,
+        typer.Argument(metavar="[schema]", help="`schema`: the JSON schema of grpo-watch.yaml, for editors."),
+    ] = None,
     config: Config = None,
     output_format: Format = OutputFormat.TEXT,
     verbose: Verbose = 0,
@@ -294,6 +298,12 @@ def config_(
     _version: Version = False,
 ) -> int:
     """Show the settings in effect and where each comes from. Secrets are masked."""
+    if what == "schema":
+        from grpo_watch.cli.config import schema_command
+
+        return schema_command()
+    if what is not None:
+        raise UsageError(f"config {what}: use `config` or `config schema`")
     from grpo_watch.cli.config import config_command
 
     return config_command(config, output_format.value, begin(verbose, no_color, log_format))

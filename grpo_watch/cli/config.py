@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import DEFAULT, EffectiveSetting, effective, load_settings
 
 if TYPE_CHECKING:
@@ -27,6 +28,13 @@ def config_command(config: Path | None, output_format: str, color: bool) -> int:
     width = max(len(item.name) for item in settings)
     for item in settings:
         sys.stdout.write(_lines(item, width, color))
+    return 0
+
+
+def schema_command() -> int:
+    """Print the JSON schema of grpo-watch.yaml; returns 0."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Settings.model_json_schema()}
+    sys.stdout.write(json.dumps(schema, indent=2) + "\n")
     return 0
 
 
