@@ -11,7 +11,7 @@ import typer
 
 from grpo_watch.cli.commands import app
 from grpo_watch.cli.preflight_options import run_preflight, split_launch
-from grpo_watch.daemon.gc_pacing import YOUNG
+from grpo_watch.daemon.schedule import YOUNG
 from grpo_watch.errors import GrpoWatchError, StateInUseError, UsageError
 from grpo_watch.safe_text import visible
 

@@ -28,15 +28,13 @@ from grpo_watch.config.rate import bytes_per_second
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import default_state_dir, load_settings, parse_assignments
 from grpo_watch.config.shard import Shard
-from grpo_watch.daemon.clock import SteadyClock
 from grpo_watch.daemon.daemon import Daemon, DaemonOptions
-from grpo_watch.daemon.deadline import DONE_SECONDS, STOP_SECONDS, Deadline, signal_inbox
-from grpo_watch.daemon.gc_pacing import PacedCollections
+from grpo_watch.daemon.lifetime import DONE_SECONDS, STOP_SECONDS, Deadline, SystemdNotifier, signal_inbox
+from grpo_watch.daemon.run_reader import WatchOptions
+from grpo_watch.daemon.schedule import PacedCollections, SteadyClock
 from grpo_watch.daemon.service import Service
 from grpo_watch.daemon.state_writer import StateWriter
-from grpo_watch.daemon.systemd_notify import SystemdNotifier
 from grpo_watch.daemon.waker import Waker
-from grpo_watch.daemon.watch_options import WatchOptions
 from grpo_watch.descriptors import raise_limit
 from grpo_watch.engine.records import Scalar
 from grpo_watch.engine.snapshot import RunSnapshot

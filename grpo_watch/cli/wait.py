@@ -22,8 +22,8 @@ from grpo_watch.cli.run import options_for, plan_of
 from grpo_watch.cli.settings_in_force import rules_in_force
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
-from grpo_watch.daemon.clock import SteadyClock
 from grpo_watch.daemon.daemon import Daemon
+from grpo_watch.daemon.schedule import SteadyClock
 from grpo_watch.daemon.service import Service
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.daemon.waker import Waker

@@ -7,12 +7,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_watch.daemon.clock import Jumps
-from grpo_watch.daemon.intervals import FEW_RUNS, intervals
 from grpo_watch.daemon.run_detail import RunDetail
+from grpo_watch.daemon.run_reader import WatchOptions
 from grpo_watch.daemon.run_registry import RunRegistry
+from grpo_watch.daemon.schedule import FEW_RUNS, Jumps, intervals
 from grpo_watch.daemon.state_writer import StateWriter
-from grpo_watch.daemon.watch_options import WatchOptions
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, Histogram, RunOverview

@@ -10,10 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from grpo_watch.daemon.run_detail import pack
-from grpo_watch.daemon.run_reader import newest_write
+from grpo_watch.daemon.run_reader import WatchOptions, newest_write
 from grpo_watch.daemon.run_status import TrackedRun, count, identity_of, newest_past, statuses, swallowed
 from grpo_watch.daemon.state_writer import StateWriter
-from grpo_watch.daemon.watch_options import WatchOptions
 from grpo_watch.daemon.watched_run import RunDependencies, WatchedRun
 from grpo_watch.engine.snapshot import WORST_FIRST, RunSnapshot, RunVerdict
 from grpo_watch.rules.rule_changes import RuleSet

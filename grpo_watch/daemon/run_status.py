@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grpo_watch.daemon.run_detail import RunDetail, unpack, unpack_sparks
-from grpo_watch.daemon.run_reader import RunReader
-from grpo_watch.daemon.watch_options import WatchOptions
+from grpo_watch.daemon.run_reader import RunReader, WatchOptions
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import ChannelStatus, RunOverview

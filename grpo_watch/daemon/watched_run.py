@@ -8,13 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_watch.daemon.intervals import SECOND
-from grpo_watch.daemon.poll_schedule import Rest
 from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.daemon.run_pipeline import RunPipeline
-from grpo_watch.daemon.run_reader import SLICE, RunReader, newest_write
+from grpo_watch.daemon.run_reader import SLICE, RunReader, WatchOptions, newest_write
+from grpo_watch.daemon.schedule import SECOND, Rest
 from grpo_watch.daemon.state_writer import StateWriter
-from grpo_watch.daemon.watch_options import WatchOptions
 from grpo_watch.detectors.watcher.rule_broken import RULE_FILES
 from grpo_watch.engine.alerts import Alert
 from grpo_watch.engine.records import Activity, AlertState, Cursor, EventKind, RunEvent, Tick, Transition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.daemon.clock import Jumps, SteadyClock
+from grpo_watch.daemon.schedule import Jumps, SteadyClock
 
 
 class Hands:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_watch.daemon.guarded_source import GuardedSource
+from grpo_watch.daemon.run_reader import GuardedSource
 from grpo_watch.engine.records import Activity, Cursor, EventKind, Item, RunEvent
 from grpo_watch.sources.base import SourceStats
 

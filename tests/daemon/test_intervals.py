@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.daemon import daemon
-from grpo_watch.daemon.intervals import FEW_RUNS, Intervals, intervals
-from grpo_watch.daemon.poll_schedule import Rest
+from grpo_watch.daemon.schedule import FEW_RUNS, Intervals, Rest, intervals
 from grpo_watch.engine.records import AlertState
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import rule_set

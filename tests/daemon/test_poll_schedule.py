@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.daemon.poll_schedule import LONGEST_SECONDS, SHARE, Rest
+from grpo_watch.daemon.schedule import LONGEST_SECONDS, SHARE, Rest
 
 TURN = 0.2
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.daemon.run_reader import LONGEST_POLL_SECONDS, POLL_SHARE, SLICE, RunReader
-from grpo_watch.daemon.watch_options import WatchOptions
+from grpo_watch.daemon.run_reader import LONGEST_POLL_SECONDS, POLL_SHARE, SLICE, RunReader, WatchOptions
 from grpo_watch.engine.records import ChannelOpened, Item, RawRow, RunConfig
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.discovery.discover import Discoverer

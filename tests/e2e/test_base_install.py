@@ -17,8 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from grpo_watch.cli.main import run_cli
-from grpo_watch.daemon.run_reader import RunReader
-from grpo_watch.daemon.watch_options import WatchOptions
+from grpo_watch.daemon.run_reader import RunReader, WatchOptions
 from grpo_watch.extras import PARQUET
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.completions.parquet import CompletionsParquetSource

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from grpo_watch.daemon import daemon
-from grpo_watch.daemon.clock import SteadyClock
 from grpo_watch.daemon.daemon import Daemon
-from grpo_watch.daemon.intervals import Intervals
+from grpo_watch.daemon.schedule import Intervals, SteadyClock
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.errors import RuleError
 from grpo_watch.notify import outbox as queue

@@ -1,0 +1,140 @@
+"""When runs get their turns, the clock that they are given, and when memory is collected."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+CATCHING_UP = 0.5
+"""Speed of the clock while it is ahead of one that was set back."""
+JUMP_SECONDS = 60.0
+"""A clock that advances this much more than time was set, or the machine slept; silences that count are longer."""
+
+log = logging.getLogger("grpo_watch.clock")
+
+
+class SteadyClock:
+    """The wall clock, but it never goes back: it runs at half speed until one that was set back has caught up.
+
+    Args:
+        wall: Unix seconds.
+        timer: monotonic seconds.
+    """
+
+    def __init__(self, wall: Callable[[], float], timer: Callable[[], float]) -> None:
+        self._wall, self._timer = wall, timer
+        self._now, self._then = wall(), timer()
+
+    def __call__(self) -> float:
+        """Unix seconds."""
+        timer = self._timer()
+        self._now = max(self._wall(), self._now + CATCHING_UP * (timer - self._then))
+        self._then = timer
+        return self._now
+
+
+class Jumps:
+    """Notices where the clock went on by much more than time did: a run's silence can't be measured across it."""
+
+    def __init__(self) -> None:
+        self._last: tuple[float, float] | None = None
+
+    def seen(self, now: float, timer: float) -> bool:
+        """Whether it did so since the last call; ``now`` is in Unix seconds, ``timer`` in monotonic ones."""
+        before, self._last = self._last, (now, timer)
+        jump = 0.0 if before is None else now - before[0] - (timer - before[1])
+        if jump < JUMP_SECONDS:
+            return False
+        log.warning("the clock jumped; silence is counted from here on", extra={"fields": {"seconds": f"{jump:.0f}"}})
+        return True
+
+
+LONGEST_SECONDS = 10.0
+"""Longest rest; where inotify watches the folder of the log, a write ends it at once."""
+SHARE = 15.0
+"""A run rests for this part of the time that it has given nothing: one step a minute is seen within 4 seconds."""
+WHOLE_SECONDS = 1.0
+"""Longer rests end with a tick, so that a run is read and ticked in the same turn."""
+
+
+class Rest:
+    """When a run is due.
+
+    Args:
+        now: Unix seconds.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._gave_at = self._read_at = now
+
+    def due(self, now: float, *, ticks: bool, least: float = 0.0) -> bool:
+        """Whether to read the run in this turn; ``ticks``: it is one in which runs get the time. A clock may jump.
+
+        ``least`` are seconds to rest in any case.
+        """
+        pause = max(least, min(LONGEST_SECONDS, (self._read_at - self._gave_at) / SHARE))
+        if pause < WHOLE_SECONDS:
+            return abs(now - self._read_at) >= pause
+        return ticks and abs(now - self._read_at) >= pause - WHOLE_SECONDS / 2  # ticks are a little off
+
+    def read(self, now: float, *, gave: bool) -> None:
+        """The run was read, and gave something or nothing."""
+        if gave or now < self._gave_at:
+            self._gave_at = now
+        self._read_at = now
+
+
+FEW_RUNS = 100
+"""So many runs are read whenever there may be something new, and stored as soon as they were read."""
+READ_SECONDS, TICK_SECONDS, LIST_SECONDS, STORE_SECONDS = 0.0005, 0.002, 0.004, 0.004
+"""Added for each run beyond these; ``python benchmarks/fleet.py`` shows what 1,000 runs cost."""
+SECOND = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Seconds between two reads of a run's logs, two ticks, two listings of its folders, and two times it is stored.
+
+    A write in a watched folder is read at once, and a transition is stored at once.
+    """
+
+    read: float = 0.0
+    tick: float = SECOND
+    listing: float = SECOND
+    store: float = 0.0
+
+
+def intervals(runs: int) -> Intervals:
+    """The shortest intervals while so many runs are watched."""
+    many = max(0, runs - FEW_RUNS)
+    return Intervals(
+        READ_SECONDS * many, SECOND + TICK_SECONDS * many, SECOND + LIST_SECONDS * many, STORE_SECONDS * many
+    )
+
+
+YOUNG, MIDDLE, NEVER = 10_000, 50, 1_000_000
+"""Thresholds of Python's collector. By default (700, 10, 10) collections took 11 % of the processor time of a daemon
+with 1,000 runs that grow, and full ones up to 2.1 s each, in which no row was read."""
+FULL_SECONDS = 600.0
+"""Between two full collections; they free little, because only cycles wait for them."""
+
+
+class PacedCollections:
+    """Leaves full collections to ``turn``; young objects are collected as before, a little later.
+
+    Args:
+        timer: monotonic seconds.
+    """
+
+    def __init__(self, timer: Callable[[], float]) -> None:
+        gc.set_threshold(YOUNG, MIDDLE, NEVER)
+        self._timer = timer
+        self._collected_at = timer()
+
+    def turn(self) -> None:
+        """Collect everything if that is due."""
+        if self._timer() - self._collected_at >= FULL_SECONDS:
+            gc.collect()
+            self._collected_at = self._timer()
