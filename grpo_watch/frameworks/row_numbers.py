@@ -22,6 +22,9 @@ TEXTS = frozenset({*PAIRS, "elapsed_time", "remaining_time", "percentage"})
 OWN_OF_TRAINING = frozenset({"loss", "grad_norm", "reward", "train/loss", "train/reward", "train/grad_norm"})
 EVALUATION = ("eval_", "eval/", "val-core/", "val-aux/")
 """How keys of an evaluation begin in any framework. verl's ``val/`` is not among them: elsewhere it is of training."""
+DISCRIMINATORS = ("type", "phase", "split", "mode", "event", "stage", "kind")
+"""Fields in which writers say whose row it is."""
+EVALUATIONS = frozenset({"eval", "evaluation", "evaluate", "val", "valid", "validation", "validate", "test", "dev"})
 METRICS = OWN_OF_TRAINING | {"kl", "reward_std", "reward_mean", "learning_rate", "lr", "entropy", "completion_length"}
 LONGEST_NUMBER = 40
 WRAPPERS = frozenset({"data", "payload", "metrics", "values", "fields", "scalars", "stats", "logs", "extra", "body"})
@@ -127,6 +130,12 @@ def stream(keys: Iterable[str]) -> Stream | None:
     if names & OWN_OF_TRAINING or not any(name.startswith(EVALUATION) for name in names):
         return None
     return Stream.EVAL
+
+
+def stream_of(row: Mapping[str, object], values: Iterable[str]) -> Stream | None:
+    """The stream that a row names in a field of its own (``"split": "eval"``), else the one that its keys show."""
+    named = (row[key] for key in DISCRIMINATORS if isinstance(row.get(key), str))
+    return Stream.EVAL if any(str(text).strip().lower() in EVALUATIONS for text in named) else stream(values)
 
 
 def is_row(values: Mapping[str, float | None]) -> bool:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pytest
 
-from grpo_watch.engine.records import RawRow
+from grpo_watch.engine.records import RawRow, Stream
 from grpo_watch.frameworks.guessing import guess
 from tests.support.feeding import a_pipeline, opened
 
@@ -196,3 +196,23 @@ def test_a_container_changes_no_number(form: str, tmp_path: Path) -> None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     expected = {int(row["step"]): dict(zip(SHOWN, rest(row).values(), strict=True)) for row in ROWS}
     assert numbers(tmp_path) == expected
+
+
+@pytest.mark.parametrize("field", ["type", "phase", "split", "mode", "stage"])
+@pytest.mark.parametrize("form", ["json", "csv", "log"])
+def test_a_row_that_names_another_stream_is_none_of_training(field: str, form: str, tmp_path: Path) -> None:
+    rows = [{field: "train", **row} for row in ROWS]
+    for at in (12, 8, 4):
+        rows.insert(at, {field: "val", "step": at, "loss": 9.0, "reward": 1.0, "kl": 0.5, "grad_norm": 0.0})
+    texts = {
+        "json": "".join(json.dumps(row) + "\n" for row in rows),
+        "csv": "\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]) + "\n",
+        "log": "".join(f"{row}\n" for row in rows),
+    }
+    (tmp_path / {"json": "metrics.jsonl", "csv": "metrics.csv", "log": "train.log"}[form]).write_text(texts[form])
+
+    run = opened(tmp_path, a_pipeline())
+    items = [item for one in run.sources for item in [*one.source.poll(None), *one.source.finish()]]
+    found = [(item.step, item.values["kl"]) for item in items if isinstance(item, RawRow) and item.stream is None]
+    assert found == [(row["step"], row["kl"]) for row in ROWS]
+    assert sum(isinstance(item, RawRow) and item.stream is Stream.EVAL for item in items) == 3

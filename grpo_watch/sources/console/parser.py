@@ -318,7 +318,7 @@ class ConsoleParser(ConsoleRows):
             step = place.step if place.step is not None else self.steps.bar or self.steps.last
             self._event(EventKind.FINISHED, step=step)
             return
-        held = PendingRow(values, row_numbers.stream(values), self._seen)
+        held = PendingRow(values, row_numbers.stream_of(row, values), self._seen)
         if place.step is not None:
             self._named(place.step, held._replace(total=place.max_steps, resolution=place.resolution))
         else:

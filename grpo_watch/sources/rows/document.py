@@ -81,7 +81,7 @@ class DocumentSource(Source):
             kind=ChannelKind.TRAINER_STATE,
             step=number if step is None else step,
             values=values,
-            stream=row_numbers.stream(values),
+            stream=row_numbers.stream_of(row, values),
             segment=self.segment,
             seen=seen,
         )

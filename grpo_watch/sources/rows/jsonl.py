@@ -106,7 +106,7 @@ class JsonlSource(LineSource):
             kind=ChannelKind.JSONL,
             step=place.step,
             values=values,
-            stream=row_numbers.stream(values),
+            stream=row_numbers.stream_of(row, values),
             segment=self.segment,
             max_steps=place.max_steps,
             seen=seen,

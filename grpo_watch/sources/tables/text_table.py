@@ -111,7 +111,7 @@ class TableSource(LineSource):
             kind=ChannelKind.JSONL,
             step=row.step,
             values=row.values,
-            stream=row_numbers.stream(row.values),
+            stream=row_numbers.stream_of(dict(zip(self._keys, cells, strict=False)), row.values),
             segment=self.segment,
             seen=seen,
             resolution=row.resolution,
