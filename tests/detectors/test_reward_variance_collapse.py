@@ -250,3 +250,25 @@ def test_a_run_that_is_mostly_dead_gets_no_allowance_for_chance() -> None:
     run = Watched(RULE).feed_all(row(n, reward_zero_std_ratio=share) for n, share in enumerate(shares, 1))
 
     assert [change[0] for change in run.changes] == ["firing"]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "fired"),
+    [
+        ([0.0] * 60, 50),
+        ([0.5 * (step % 12 == 1) for step in range(60)], 51),  # 5 of the last 50 rows scored, the 51st did not
+        ([0.5 * (step % 5 == 1) for step in range(60)], None),  # one in five
+        ([-0.1, *[0.0] * 60], None),  # a penalty: 0 may be a mean of +1 and -1
+        ([0.0] * 45, None),
+    ],
+)
+def test_a_mean_of_exactly_zero_where_nothing_else_is_logged(rewards: list[float], fired: int | None) -> None:
+    """An own loop that prints loss and reward: a reward of 0 or more that is 0 on the mean is 0 for all."""
+    run = Watched(RULE).feed_all(row(step, loss=0.0, reward_mean=value) for step, value in enumerate(rewards, 1))
+    assert run.changes == ([] if fired is None else [("firing", fired, "warning")])
+
+
+def test_a_run_that_begins_to_score_is_cleared() -> None:
+    rewards = [*[0.0] * 60, *[0.3] * 20]
+    run = Watched(RULE).feed_all(row(step, loss=0.0, reward_mean=value) for step, value in enumerate(rewards, 1))
+    assert [state for state, _, _ in run.changes] == ["firing", "resolved"]

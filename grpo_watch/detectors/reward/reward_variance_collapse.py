@@ -6,13 +6,24 @@ from collections.abc import Iterable
 from dataclasses import replace
 from types import MappingProxyType
 
-from grpo_watch.detectors.reward.zero_std import COPIES, DeadRowWindow, SpreadOfBatches, ZeroStdKind, ZeroStdShare, why
+from grpo_watch.detectors.reward.zero_std import (
+    COPIES,
+    FLOOR_ROWS,
+    FLOOR_SHARE,
+    NEVER_SCORED,
+    DeadRowWindow,
+    RowsAtZero,
+    SpreadOfBatches,
+    ZeroStdKind,
+    ZeroStdShare,
+    why,
+)
 from grpo_watch.detectors.shared.generations import BatchesPerRow
 from grpo_watch.detectors.shared.setting_causes import NARROW
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import FLOAT_NOISE, NO_SPREAD, no_signal_ratio, number
 from grpo_watch.engine.likely_causes import LikelyCause
-from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Severity, Tick, Verdict
+from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Scalar, Severity, Tick, Verdict
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.trend import TrendSign, named
 from grpo_watch.engine.window import Window
@@ -35,6 +46,26 @@ SMALL_GROUPS = LikelyCause(
     "Groups of {num_generations}: few samples are often all right or all wrong; 8 or more give a signal.",
     bounds={"num_generations": (2, 4)},
 )
+
+
+def _never_scores(zeros: int, since: int) -> Reading:
+    """A breach of a log that shows nothing but mean rewards."""
+    message = f"no completion scored above 0 on {zeros} of the last {FLOOR_ROWS} rows: nothing is learned from them"
+    evidence: dict[str, Scalar] = {
+        "reward_mean": 0.0,
+        "rows_at_zero": zeros,
+        "rows": FLOOR_ROWS,
+        "kind": ZeroStdKind.NEVER_SCORED.value,
+    }
+    return Reading(
+        Verdict.BREACH,
+        value=zeros / FLOOR_ROWS,
+        threshold=FLOOR_SHARE,
+        message=message,
+        evidence=evidence,
+        hint=NEVER_SCORED.hint,
+        first_step=since,
+    )
 
 
 class RewardVarianceCollapse(Detector):
@@ -74,6 +105,7 @@ class RewardVarianceCollapse(Detector):
     def setup(self) -> None:
         """Empty windows."""
         self.silent, self.rewards = DeadRowWindow(self.rows, self.dead_rows), Window(self.rows)
+        self.at_zero, self.never_scored = RowsAtZero(), False
         self.zero_std_share, self.batches, self.per_row = ZeroStdShare(), SpreadOfBatches(), BatchesPerRow()
         self.lowest, self.highest = float("inf"), float("-inf")
 
@@ -85,6 +117,11 @@ class RewardVarianceCollapse(Detector):
             if ratio is not None:
                 self.silent.alive |= self.zero_std_share.spread
                 return self._judge(record, ratio, run)
+            if run.trend.silent.first is None and (zeros := self.at_zero.take(record)):
+                self.never_scored = True
+                return (_never_scores(zeros, self.at_zero.steps[0]),)
+            if self.never_scored:
+                return QUIET
         if run.trend.silent.first is not None or (isinstance(record, MetricRow) and not self.batches.any_waits):
             return SILENT
         rows = [(row, no_signal_ratio(row) or 0.0) for row in self.batches.take(record, run)]

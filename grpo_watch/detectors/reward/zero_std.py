@@ -10,6 +10,7 @@ from statistics import median
 from typing import NamedTuple
 
 from grpo_watch.detectors.shared.generations import NewBatches
+from grpo_watch.detectors.shared.printed_zero import is_zero
 from grpo_watch.engine.detector import RunView
 from grpo_watch.engine.evidence import FLOAT_NOISE, no_signal_ratio, number
 from grpo_watch.engine.metric_names import split_label
@@ -78,6 +79,8 @@ PAST = 10
 CHANCE = 0.001
 """Windows of that many dead groups that chance would give in the whole run. The usual share drifts, which this leaves
 room for: a public run had 9 of 10 dead groups in a row (0.0017 by its first 47 rows), and then learned."""
+FLOOR_ROWS, FLOOR_SHARE = 50, 0.9
+"""Rows, and the share of them at a reward of exactly 0, from which a run without any other evidence learns nothing."""
 MOSTLY = 0.75
 """Usual share of dead groups that indicates a fault: three of four rows teach nothing."""
 
@@ -102,6 +105,29 @@ class ZeroStdShare:
             return ratio
         self.spread = True
         return None if run.trend.silent.first is None else 0.0
+
+
+class RowsAtZero:
+    """Rows of a log without any spread: a mean of exactly 0, where none is ever below 0, is 0 for every completion."""
+
+    __slots__ = ("_negative", "_zeros", "steps")
+
+    def __init__(self) -> None:
+        self._zeros: deque[bool] = deque(maxlen=FLOOR_ROWS)
+        self.steps: deque[int] = deque(maxlen=FLOOR_ROWS)
+        self._negative = False
+
+    def take(self, row: MetricRow) -> int:
+        """Account for a row; how many of the newest ``FLOOR_ROWS`` are at 0 if nearly all of them are, else 0."""
+        reward = number(row, "reward_mean")
+        if reward is None:
+            return 0
+        self._negative = self._negative or reward < 0.0
+        self._zeros.append(is_zero(reward, row.resolution))
+        self.steps.append(row.step)
+        zeros = sum(self._zeros)
+        enough = len(self._zeros) == FLOOR_ROWS and zeros >= FLOOR_SHARE * FLOOR_ROWS
+        return zeros if enough and not self._negative and self._zeros[-1] else 0
 
 
 class DeadRowWindow:
