@@ -124,14 +124,14 @@ class ParametersUnchanged(Detector):
 
     def setup(self) -> None:
         """No checkpoint yet."""
-        self.history, self.movers, self.constant = CheckpointHistory(), ChangedTensors(), ProbeHistory()
+        self.history, self.movers, self.probes = CheckpointHistory(), ChangedTensors(), ProbeHistory()
         self.open: set[str] = set()  # keys that breach
         self.same_since: int | None = None  # step of the first of the identical checkpoints
 
     def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
         """Compare a complete checkpoint, or a probe, with the one before it."""
         if record.kind is CheckpointKind.PROBE:
-            return self.constant.probe(record, self.probe_steps, run.recent)
+            return self.probes.probe(record, self.probe_steps, run.recent)
         if record.kind not in SAVED:
             return SILENT  # other rules judge the engine's weights and frozen ones
         if not record.complete or record.problems:
@@ -164,7 +164,7 @@ class ParametersUnchanged(Detector):
         self.same_since = None
         stopped = layers_at_rest(self.movers, record, self.stopped_layers)
         partial = (*optimizer_still(before, record), *stopped, *rounding(before, record, run))
-        return (*self.constant.acquitted(before.step), *self._with_known_keys(partial))
+        return (*self.probes.acquitted(before.step), *self._with_known_keys(partial))
 
     def _same(
         self, before: CheckpointDigest, record: CheckpointDigest, tensors: int, run: RunView
@@ -172,7 +172,7 @@ class ParametersUnchanged(Detector):
         since = self.same_since if self.same_since is not None and self.same_since < before.step else before.step
         self.same_since = since
         grew = kl_grew(since, record.step, run.recent)
-        if grew or self.constant.moved_between(before.step, record.step):
+        if grew or self.probes.moved_between(before.step, record.step):
             return (not_saved(before, record, tensors, since if grew else before.step, grew), Reading(Verdict.OK))
         if too_few_without_signal(since, record.step, run.recent):
             return no_data(IDLE)
