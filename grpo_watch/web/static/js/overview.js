@@ -16,7 +16,7 @@ const SPARKS = [
   ["entropy", "entropy", "Entropy"],
   ["truncated", "truncated", "Share of completions truncated at the length limit"],
 ];
-const VERDICTS = ["critical", "warning", "not-evaluable", "too-short", "healthy"];
+const VERDICTS = ["critical", "warning", "lost", "not-evaluable", "too-short", "healthy"];
 const ORDERS = { verdict: "worst first", name: "by name", newest: "newest step first", progress: "furthest first" };
 
 export function overviewPage(main, route, tell) {
