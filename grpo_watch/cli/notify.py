@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from grpo_watch.config.schema import Settings
 
 FAILED = 1
-ONLY_METRICS = frozenset({"pushgateway", "textfile", "stop"})
+ONLY_METRICS = frozenset({"pushgateway", "textfile"})
 """Kinds that get no messages: a sample would overwrite a running watch's metrics, or stop a run."""
 
 app = group("Test the configured receivers.")
