@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 ONLY_METRICS = frozenset({"pushgateway", "textfile"})
-"""Kinds that get no messages: a sample would overwrite a running watch's metrics, or stop a run."""
+"""Kinds that get no messages: a sample would overwrite the metrics of a running watch."""
 
 app = group("Test the configured receivers.")
 

@@ -57,6 +57,7 @@ GIVES: Mapping[ChannelContent, str] = {
     ChannelContent.NOTEBOOK: "metric rows, settings, errors",
     ChannelContent.JSON_DOCUMENT: "metric rows",
     ChannelContent.JSONL_PIECES: "metric rows",
+    ChannelContent.ROW_PIECES: "metric rows",
     ChannelContent.COMPLETION_DUMPS: "completions by group",
     ChannelContent.WANDB_TABLES: "completions by group",
     ChannelContent.PROBE: "checksums of the weights in memory, settings",

@@ -42,12 +42,12 @@ class StateLock:
             raise UsageError(
                 f"{folder}: state can't be kept there: {error.strerror or error} (give another --state-dir)"
             ) from None
-        self._mark: socket.socket | None = None
+        self._mark: int | None = None
         self._lock(folder)
         self._mark = self._mark_place(folder)
         _warn(folder)
 
-    def _mark_place(self, folder: Path) -> socket.socket | None:
+    def _mark_place(self, folder: Path) -> int | None:
         above = folder.absolute().parent.stat()
         place = f"{above.st_dev}:{above.st_ino}:{folder.absolute().name}"
         address = b"\0grpo-watch-state-" + hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest().encode()
@@ -65,7 +65,7 @@ class StateLock:
                 f"{folder}: in use by another grpo-watch (pid {holder}), which goes on although the directory was "
                 "removed; stop it or give this one its own --state-dir"
             ) from None
-        return mark
+        return mark.detach()
 
     def _lock(self, folder: Path) -> None:
         try:
@@ -88,7 +88,7 @@ class StateLock:
     def release(self) -> None:
         """Free the directory."""
         if self._mark is not None:
-            self._mark.close()
+            os.close(self._mark)
         os.close(self._descriptor)
 
 

@@ -45,7 +45,6 @@ def play(history: Sequence[Step], *, overflows: bool = False) -> PipelineMachine
         for name, arguments in history:
             getattr(machine, name)(**arguments)
             machine.nothing_but_what_is_owed()
-            machine.nights_are_quiet()
             machine.queues_are_bounded()
     finally:
         machine.teardown()
