@@ -188,7 +188,10 @@ class Daemon:
         self._state_writer.close(now)
 
     def _reload(self, now: float) -> None:
+        asked = self._rules.wanted
         changed, routed = self._rules.reload(), self._receivers()
+        if asked:
+            self._registry.ask_settings()
         if changed or routed is not None:
             self._all_due = True
             self._store(now, self._registry.watches())

@@ -67,6 +67,7 @@ class RunRegistry:
         self._by_identity: dict[str, TrackedRun] = {}
         self._found: Sequence[FoundRun] | None = None
         self._looks = self._busy_look = 0
+        self._settings_asked = False
         self.taken: Sequence[FoundRun] | None = None
         """What discovery found when it was taken last."""
         self._past: Counter[str] = Counter()
@@ -149,17 +150,22 @@ class RunRegistry:
         self._unread = tuple(problems)
         self._found = found
 
+    def ask_settings(self) -> None:
+        """Ask for the settings of each run again, with what discovery finds next."""
+        self._settings_asked = True
+
     def take_found(self, now: float) -> None:
         """Take what discovery found last, if that is news."""
         if self._found is None:
             return
         self.taken = found = self._found
         self._found = None
+        whole, self._settings_asked = self._settings_asked or self._looks % WHOLE_LOOKS == 0, False
         names: set[str] = set()
         for run in found:
             identity = identity_of(run)
             same = self._by_identity.get(identity)
-            if self._looks % WHOLE_LOOKS and same is not None and same.is_as(run):
+            if not whole and same is not None and same.is_as(run):
                 names.add(same.name)
                 continue
             options = self._options(run)

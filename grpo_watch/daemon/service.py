@@ -91,6 +91,7 @@ class Service:
                 number = self.inbox.get(timeout=0.5)
                 if number == signal.SIGHUP:
                     self._daemon.reload()
+                    self._waker.structure.set()
                     self._waker.ring()
                 else:
                     return

@@ -28,20 +28,21 @@ class RulesInForce:
 
     def __init__(self, load: Callable[[], RuleSet]) -> None:
         self._load = load
-        self._wanted = False
+        self.wanted = False
+        """Whether the next ``reload`` loads."""
         self.now = load()
         self.problem = ""
         """Why the files do not load; empty while they do."""
 
     def want(self) -> None:
         """Load them at the next ``reload``; any thread may ask."""
-        self._wanted = True
+        self.wanted = True
 
     def reload(self) -> bool:
         """Load them if that is wanted; whether other rules are in force now."""
-        if not self._wanted:
+        if not self.wanted:
             return False
-        self._wanted = False
+        self.wanted = False
         try:
             rules = self._load()
         except GrpoWatchError as error:
