@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from grpo_watch.frameworks.framework_tables import frameworks
+from grpo_watch.frameworks.launches import launch_facts
 from tests.support.backtracking import CAP, LENGTH, Matcher, TooManyError, attacks, tree
 
 ROOT = Path(__file__).parents[1]
@@ -105,6 +106,7 @@ COMPUTED = {
     "each.encode()": b"|".join(counter.pattern for each in TRACES for counter in each.counters),
     "entry['card_version']": "|".join(each.card_version.pattern for each in TRACES if each.card_version),
     "pieces['holds'].encode()": b"|".join(each.pieces_file[1].pattern for each in TRACES if each.pieces_file),
+    "self.file_name": "|".join(launch.file_name for launch in launch_facts().values() if launch.file_name),
     "'|'.join(['grpo', *words]).encode()": b"grpo|trl|verl|swift",
     "b'|'.join((re.escape(mark) for reader in self._readers for mark in reader.marks))": rb"step:|Global step ",
 }
