@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 WANTED = 65_536
 """As many as the soft limit is raised to, where the hard limit allows: 20 for each of a few thousand runs."""
 KEPT = 256
-"""Descriptors that open logs leave free: 128 for the status page's connections (``web.listener``), 48 for inotify
+"""Descriptors that open logs leave free: 128 for the status page's connections (``web.limits``), 48 for inotify
 (``daemon.service``), the rest for receivers, the state and what is opened and closed at once. Of a low limit, half."""
 LOOK = 16
 """Descriptors that a look for runs takes at once: one a level of the folder tree (``sources.walk``), and a few more."""

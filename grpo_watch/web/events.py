@@ -43,7 +43,7 @@ class Events:
             return PlainTextResponse("only the status page may subscribe to events\n", 403)
         if self._open >= STREAMS:
             return PlainTextResponse("too many open status pages; try again later\n", 503, {"Retry-After": "10"})
-        request.state.stream = True  # see ``limits.Impatient``
+        request.state.stream = True  # see ``limits.SlowClientLimit``
         stream = self._stream(request.headers.get("last-event-id", ""))
         return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from typing import Any
 
 import h11
@@ -10,9 +11,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_CONNECTIONS = 128
-"""At once. A further one takes the place of the oldest."""
+"""At once, where descriptors are plenty. A further one takes the place of the oldest."""
 BACKLOG = 64
-"""Connections that the kernel completes before they are accepted; they cost no descriptor."""
+"""Connections that are completed before they are accepted; asyncio accepts so many of them in one turn."""
+_SHARE = 16
+"""Of the descriptors of the process, one in so many is for connections, and as many for those just accepted."""
 PATIENCE = 10.0
 """Seconds in which a connection must have asked something new and taken the answer."""
 MAX_HEAD = 16_384
@@ -20,6 +23,12 @@ MAX_HEAD = 16_384
 _REFUSED = b"requests have no body here\n"
 _TOO_LONG = b"the request's line and headers are too long\n"
 _PLAIN = ((b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close"))
+
+
+def room(most: int) -> int:
+    """``most``, or fewer where the process may open few descriptors: logs and receivers need theirs."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most if soft == resource.RLIM_INFINITY else max(1, min(most, soft // _SHARE))
 
 
 class SlowClientLimit(H11Protocol):
@@ -35,12 +44,13 @@ class SlowClientLimit(H11Protocol):
     def __init__(self, connections: dict[SlowClientLimit, None], **options: Any) -> None:
         super().__init__(**options)
         self._open = connections
+        self._room = room(MAX_CONNECTIONS)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Start to look; where there are too many connections, end the oldest, so that silent ones keep nobody out."""
         super().connection_made(transport)
         self._open[self] = None
-        if len(self._open) > MAX_CONNECTIONS:
+        if len(self._open) > self._room:
             oldest = next((each for each in self._open if not each.streams()), self)
             del self._open[oldest]
             oldest.transport.abort()

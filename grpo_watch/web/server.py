@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 
 from grpo_watch.errors import UsageError
-from grpo_watch.web.limits import BACKLOG, MAX_HEAD, SlowClientLimit
+from grpo_watch.web.limits import BACKLOG, MAX_HEAD, SlowClientLimit, room
 
 STOP_SECONDS = 2
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -40,7 +40,7 @@ def bind(host: str, port: int, option: str = "--listen") -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(BACKLOG)
+        listener.listen(room(BACKLOG))
     except OSError as error:
         listener.close()
         raise UsageError(f"{option} {host}:{port}: {error.strerror or error} (use `:0` for a free port)") from None
@@ -84,7 +84,7 @@ class Server:
             server_header=False,
             headers=list(SECURITY_HEADERS.items()),
             proxy_headers=False,  # a peer may not state its own address
-            backlog=BACKLOG,
+            backlog=room(BACKLOG),
             h11_max_incomplete_event_size=MAX_HEAD,
             timeout_graceful_shutdown=STOP_SECONDS,
         )

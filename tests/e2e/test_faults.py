@@ -168,6 +168,7 @@ def test_silent_connections_keep_no_alert_back(tmp_path: Path) -> None:
                     until(lambda: len(reported(hook)) == sum(range(1, wanted + 1)) + wanted, daemon.child)  # noqa: B023
             until(lambda: 'run="new-2"' in daemon.get("/metrics"), daemon.child)
             assert "not found any more" not in daemon.said()
+            assert "Traceback" not in daemon.said()
 
 
 @pytest.mark.slow
