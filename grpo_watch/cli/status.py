@@ -49,6 +49,7 @@ def _lines(runs: Sequence[Mapping[str, Any]], *, verbose: bool) -> Iterator[str]
         yield f"{run['run']}: {run['headline']}, {going_on}, step {run['step']}{goal} · {run['coverage']['text']}"
         for found in run["firing"]:
             yield f"  {found['severity']}: {found['rule']} since step {found['first_step']}: {found['summary']}"
+        yield from (f"  early sign: {sign['rule']}: {sign['text']}" for sign in run["early_signs"])
         yield from (f"  {caveat}" for caveat in run["caveats"])
         yield from _unable(run["rules"], verbose=verbose)
 

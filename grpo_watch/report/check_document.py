@@ -129,14 +129,7 @@ def _run(report: RunReport) -> dict[str, Any]:
         "reason": snapshot.judgement.reason or None,
         "unread": dict(snapshot.judgement.unread),
         "guessed": dict(snapshot.judgement.guessed),
-        "early_signs": [
-            {
-                "rule": sign.rule,
-                "text": sign.text,
-                "evidence": {name: strict(value) for name, value in sign.evidence.items()},
-            }
-            for sign in snapshot.judgement.early_signs
-        ],
+        "early_signs": early_sign_documents(snapshot),
         "caveats": list(caveats(snapshot)),
         "findings": [in_full(finding, snapshot.findings) for finding in snapshot.findings],
         "rules": [
@@ -145,6 +138,18 @@ def _run(report: RunReport) -> dict[str, Any]:
         "channels": [_channel(channel) for channel in report.channels],
         "problems": [*report.problems, *report.notes],
     }
+
+
+def early_sign_documents(snapshot: RunSnapshot) -> list[dict[str, Any]]:
+    """What single values show of a run that is too short to judge."""
+    return [
+        {
+            "rule": sign.rule,
+            "text": sign.text,
+            "evidence": {name: strict(value) for name, value in sign.evidence.items()},
+        }
+        for sign in snapshot.judgement.early_signs
+    ]
 
 
 def brief(snapshot: RunSnapshot) -> dict[str, Any]:

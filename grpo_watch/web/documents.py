@@ -18,8 +18,8 @@ from grpo_watch.engine.snapshot import RunSnapshot, caveats
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.metrics.daemon_snapshot import RunOverview
 from grpo_watch.report.blindness import blindness, coverage, coverage_line, headline
-from grpo_watch.report.check_document import in_full
-from grpo_watch.report.view import FindingView, course, top_view, views
+from grpo_watch.report.check_document import early_sign_documents, in_full
+from grpo_watch.report.view import FindingView, course, judgement_lines, top_view, views
 from grpo_watch.safe_text import plain
 from grpo_watch.web.assets import PACKED, SMALL, takes_gzip
 
@@ -56,6 +56,8 @@ def run_document(run: RunOverview) -> dict[str, Any]:
         "verdict": snapshot.verdict.value,
         "headline": headline(snapshot),
         "coverage": coverage_document(snapshot),
+        "reason": snapshot.judgement.reason or None,
+        "early_signs": early_sign_documents(snapshot),
         "firing": [shown_document(view) for view in views(snapshot) if view.fires],
         "caveats": list(caveats(snapshot)),
         "labels": dict(run.labels),
@@ -152,6 +154,7 @@ def detail_document(run: RunOverview) -> dict[str, Any]:
         **brief_document(run),
         "rows": snapshot.rows,
         "findings": findings,
+        "notes": [list(line) for line in judgement_lines(snapshot)],
         "cards": [card_document(view, snapshot) for view in views(snapshot)],
         "sources": [
             {"source": channel.source, "up": channel.up, "read_at": channel.read_at, "problem": channel.problem}

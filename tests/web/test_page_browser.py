@@ -13,7 +13,9 @@ from playwright.sync_api import Browser
 
 from grpo_watch.config.secrets import SecretFile
 from grpo_watch.demo.replayer import replay_run
+from grpo_watch.engine.judgement import EarlySign, Judgement
 from grpo_watch.engine.snapshot import RunVerdict
+from grpo_watch.report.view import judgement_lines
 from grpo_watch.web import events
 from grpo_watch.web.access import AccessKeys
 from tests.conftest import find_program
@@ -137,7 +139,7 @@ def test_it_follows_a_run_that_is_written(browser: Browser, tmp_path: Path) -> N
         write(4, 8)
         seen.sees(re.compile(r"step 8 of 60"))
         seen.page.get_by_role("link", name=FROZEN).click()
-        seen.sees("Nothing could be judged yet")  # an early sign stands, its rule waits for ten rows
+        seen.sees("early sign: kl-stuck-at-zero: ")  # its rule waits for ten rows
         write(8, 40)
         seen.sees(re.compile(r"step 40 of 60"))
         seen.sees("What is wrong")
@@ -179,6 +181,23 @@ def test_the_overview_says_what_changed_since_it_was_looked_at(opened: Callable[
     assert seen.page.locator(".news li").all_inner_texts() == ["my run: healthy → critical", "my run: new, healthy"]
     seen.page.reload()
     seen.sees("no change since you last looked")
+
+
+def test_an_early_sign_is_shown_as_check_says_it(opened: Callable[..., Visit]) -> None:
+    """On the overview and on the run's own page, with why the run is not judged yet."""
+    sign = EarlySign("gradient-lost", "the gradient norm is exactly 0 although rewards differ", {"grad_norm": 0.0})
+    judgement = Judgement(
+        "2 rows are too little to judge a run", early_signs=(sign,), guessed={"kl_div": "kl_reference"}
+    )
+    report = a_report(verdict="too-short", rows=2, judgement=judgement)
+    lines = [f"{label}: {line}" for label, line in judgement_lines(report.snapshot)]
+    seen = opened(Shown(a_picture(report.snapshot)))
+    seen.sees(lines[0])
+    seen.page.locator("a.name").click()
+    seen.page.locator("#part-cause p").first.wait_for()
+    said = seen.page.locator("#part-cause p").all_inner_texts()
+    assert said[1:] == lines
+    assert said[0].startswith("Warning: 2 rows are too little to judge a run")
 
 
 def test_an_address_names_a_step(opened: Callable[..., Visit]) -> None:

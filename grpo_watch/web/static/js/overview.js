@@ -214,6 +214,7 @@ function finding(run) {
       el("div", { class: "says" }, run.top.summary),
     );
   } else received.push(el("span", { class: "dim" }, run.headline));
+  for (const sign of run.early_signs) received.push(el("div", { class: "note" }, el("b", {}, "early sign"), `: ${sign.rule}: ${sign.text}`));
   if (run.unseen) received.push(el("div", { class: "note" }, run.unseen));
   if (run.sources_down.length) received.push(el("div", { class: "note" }, `can't read: ${run.sources_down.join(", ")}`));
   const broken = run.broken ? ` · ${count(run.broken, "rule")} broken` : "";

@@ -82,9 +82,9 @@ export function runPage(main, route, tell) {
     document.title = `${run.verdict.replace("-", " ")}: ${run.run} · grpo-watch`;
     const { now, version, ...lasting } = run; // the clock moves on, which is no reason to redraw
     draw.head(lasting);
-    const { cards, verdict, coverage, unseen, attempt } = run;
+    const { cards, verdict, notes, unseen, attempt } = run;
     evidenceFirst(topOf(run));
-    draw.cause({ cards, verdict, coverage, unseen, attempt, run: run.run });
+    draw.cause({ cards, verdict, notes, unseen });
     show("when", run.findings.length > 0);
     draw.when({ findings: run.findings, step: run.step });
     show("others", rest(run).length > 0);
@@ -92,7 +92,7 @@ export function runPage(main, route, tell) {
     show("sources", true);
     draw.sources({ sources: run.sources.map((each) => ({ ...each })), settings: run.settings });
     show("rules", true);
-    draw.rules({ rules: run.rules, coverage });
+    draw.rules({ rules: run.rules, coverage: run.coverage });
   }
 
   // What proves the top finding stands next to it: the texts, the weights, else the charts.
@@ -156,13 +156,16 @@ function cause(run) {
   const received = run.unseen && el("p", { class: "note" }, `Warning: ${run.unseen}.`);
   if (top) {
     const title = top.resolved_step === null ? "What is wrong" : "What was wrong";
-    return [el("h2", {}, title), received, finding(top, "top")];
+    return [el("h2", {}, title), received, finding(top, "top"), notes(run)];
   }
-  const words =
-    run.verdict === "healthy"
-      ? "No problems detected."
-      : "Nothing could be judged yet; see below what the rules need.";
-  return [received, el("p", {}, words)];
+  const words = run.verdict === "healthy" ? "No problems detected." : "Nothing could be judged yet; see below what the rules need.";
+  const sign = run.notes.some(([label]) => label === "early sign");
+  return [received, notes(run), !sign && el("p", {}, words)];
+}
+
+// Early signs, keys that were not read, guessed names: as every report says them.
+function notes(run) {
+  return run.notes.map(([label, line]) => el("p", { class: label === "early sign" ? "seen note" : "dim" }, el("b", {}, label), `: ${line}`));
 }
 
 // The first few; the others on demand.
