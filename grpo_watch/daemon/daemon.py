@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from grpo_watch.daemon.run_registry import RunRegistry
 from grpo_watch.daemon.schedule import FEW_RUNS, Jumps, intervals
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.daemon.watched_run import WatchedRun
+from grpo_watch.engine.records import AlertState, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, Histogram, RunOverview
 from grpo_watch.notify.dispatcher import ABANDON_SECONDS, NotificationDispatcher
@@ -234,6 +235,8 @@ class Daemon:
         for watch in watches:
             batch = watch.batch(now, apart)
             if batch is not None:
+                if not batch.backlog:
+                    _log_alerts(watch.name, batch.transitions)
                 self._dispatcher.take(watch, batch, now)
                 batches.append(batch)
             self._dispatcher.arrive(watch, now)
@@ -306,3 +309,17 @@ def first_in_line(watches: Sequence[WatchedRun]) -> Sequence[WatchedRun]:
     """
     urgent = next((watch for watch in watches if watch.urgent and not watch.ready), None)
     return watches if urgent is None else [watch for watch in watches if watch.ready or watch is urgent]
+
+
+def _log_alerts(run: str, transitions: Iterable[Transition]) -> None:
+    """One warning per alert that fires, gets worse or resolves; a pending one is no news yet."""
+    for transition in transitions:
+        if transition.to_state in {AlertState.FIRING, AlertState.RESOLVED}:
+            fields = {
+                "run": run,
+                "rule": transition.rule,
+                "severity": transition.severity.value,
+                "step": transition.step,
+                "summary": transition.reading.message,
+            }
+            log.warning("alert %s", transition.to_state.value, extra={"fields": fields})

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from grpo_watch.daemon.schedule import SECOND
-from grpo_watch.engine.records import Cursor, EventKind, Item, RunEvent, Scalar
-from grpo_watch.pipeline.channel_merge import ChannelMerge, ReadSoFar
+from grpo_watch.engine.records import Cursor, Item, Scalar
+from grpo_watch.pipeline.channel_merge import ChannelMerge, ReadSoFar, guarded
 from grpo_watch.pipeline.open_run import OpenedRun, OpenedSource, open_run, unread_evidence
 from grpo_watch.pipeline.pipeline import Pipeline
-from grpo_watch.sources.base import Source
 from grpo_watch.sources.checkpoints.weights import UNHURRIED, ReadLimits
 from grpo_watch.sources.deferred import Future, Submit
 from grpo_watch.sources.discovery.discover import FoundChannel, FoundRun
@@ -35,65 +34,6 @@ class WatchOptions:
     columns: Mapping[str, str] = field(default_factory=dict)
     ended: Callable[[], bool] = lambda: False
     care: ReadLimits = UNHURRIED
-
-
-log = logging.getLogger("grpo_watch.source")
-
-
-class GuardedSource(Source):
-    """A source that stops and reports it where the one inside raises."""
-
-    def __init__(self, source: Source) -> None:
-        self.name, self.stats = source.name, source.stats
-        self._source = source
-        self._failed = False
-
-    @property
-    def behind(self) -> bool:
-        """Whether what a server holds of the run is still being fetched for the first time."""
-        return self._source.behind and not self._failed
-
-    @property
-    def unread(self) -> bool:
-        """Whether the last poll ended at its budget."""
-        return self._source.unread and not self._failed
-
-    @property
-    def held(self) -> int:
-        """The inode of the file that is open, while that has a name somewhere."""
-        return 0 if self._failed else self._source.held
-
-    @property
-    def settling(self) -> bool:
-        """Whether something is there that is read once it has kept still for a while."""
-        return self._source.settling and not self._failed
-
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield everything new."""
-        return self._guard(lambda: self._source.poll(seen))
-
-    def finish(self) -> Iterator[Item]:
-        """Yield what was held back."""
-        return self._guard(self._source.finish)
-
-    def cursor(self) -> Cursor:
-        """Where reading would continue."""
-        return self._source.cursor()
-
-    def close(self) -> None:
-        """Free file handles."""
-        self._source.close()
-
-    def _guard(self, items: Callable[[], Iterator[Item]]) -> Iterator[Item]:
-        if self._failed:
-            return
-        try:
-            yield from items()
-        except Exception as error:
-            self._failed = True
-            self.stats.problem = f"{self.name}: the reader failed ({type(error).__name__}: {error}); please report it"
-            log.exception("a source failed and is no longer read", extra={"fields": {"source": self.name}})
-            yield RunEvent(self.name, EventKind.SOURCE_PROBLEM, text=self.stats.problem)
 
 
 SLICE = 2_000
@@ -224,8 +164,6 @@ class RunReader:
             care=self._options.care,
         )
         pipeline.state.refused = unread_evidence(self.found)  # of all channels, not of the fresh ones only
-        for source in opened.sources:
-            source.source = GuardedSource(source.source)
         self._opened.sources = sorted([*self._opened.sources, *opened.sources], key=_reading_order)
         self._slow_at = 0.0
         return opened.announcements
@@ -262,7 +200,7 @@ class RunReader:
     def finish(self, feed: Callable[[Item], None]) -> None:
         """The input has ended: feed what the channels held back."""
         for source in self._opened.sources:
-            for item in source.source.finish():
+            for item in guarded(source, source.source.finish):
                 feed(item)
 
     def written(self) -> float | None:
@@ -299,7 +237,7 @@ class RunReader:
 
     def _poll(self, source: OpenedSource, now: float, feed: Callable[[Item], None]) -> int:
         """Feed a slice of one channel; how many items that were."""
-        items = self._iterators.pop(source.name, None) or source.source.poll(now)
+        items = self._iterators.pop(source.name, None) or guarded(source, partial(source.source.poll, now))
         taken = 0
         for item in islice(items, SLICE):
             feed(item)

@@ -13,7 +13,7 @@ from grpo_watch.daemon.run_detail import pack
 from grpo_watch.daemon.run_reader import WatchOptions, newest_write
 from grpo_watch.daemon.run_status import TrackedRun, count, identity_of, newest_past, statuses, swallowed
 from grpo_watch.daemon.state_writer import StateWriter
-from grpo_watch.daemon.watched_run import RunDependencies, WatchedRun
+from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.snapshot import WORST_FIRST, RunSnapshot, RunVerdict
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.sources.deferred import Submit
@@ -212,8 +212,16 @@ class RunRegistry:
             self._report_once(tracked)
 
     def _wake(self, tracked: TrackedRun, run: FoundRun, now: float, *, grown: bool = False) -> None:
-        dependencies = RunDependencies(self._rules, self._state_writer, self._submit)
-        tracked.watch = WatchedRun(tracked.name, run, dependencies, tracked.options, now, grown=grown)
+        tracked.watch = WatchedRun(
+            tracked.name,
+            run,
+            tracked.options,
+            now,
+            rules=self._rules,
+            state_writer=self._state_writer,
+            submit=self._submit,
+            grown=grown,
+        )
 
     def _begin_again(self, tracked: TrackedRun, run: FoundRun, now: float) -> None:
         """Rebuild a run that is being read from the state, and read on from there."""
@@ -221,7 +229,7 @@ class RunRegistry:
             left = tracked.watch.remainder(now)
             self._state_writer.commit([left] if left is not None else [], now)
             count(tracked.watch, self._past, self._past_errors)
-            tracked.watch.close()
+            tracked.watch.reader.close()
             self._wake(tracked, run, now)
 
     def _report_once(self, tracked: TrackedRun) -> None:
@@ -252,7 +260,7 @@ class RunRegistry:
     def close(self) -> None:
         """Free all file handles."""
         for watch in self.watches():
-            watch.close()
+            watch.reader.close()
 
     def _lingers(self, tracked: TrackedRun, now: float) -> bool:
         return tracked.noted is None or now - tracked.noted <= self._linger
@@ -290,7 +298,7 @@ class RunRegistry:
             self._state_writer.commit([StoredBatch(tracked.name, now, snapshot=tracked.snapshot)], now)
 
     def _end(self, tracked: TrackedRun, watch: WatchedRun, now: float) -> None:
-        written = min(watch.written or now, now)
+        written = min(watch.end.written or now, now)
         if tracked.ended is None:
             tracked.ended, tracked.noted = written, now
             self._keep_end(tracked, watch, now)
@@ -314,7 +322,7 @@ class RunRegistry:
             count(watch, self._past, self._past_errors)
             tracked.channels = tuple(replace(status, read_at=None) for status in statuses(watch.reader))
             self._keep_end(tracked, watch, now)
-            watch.close()
+            watch.reader.close()
 
     def _keep_end(self, tracked: TrackedRun, watch: WatchedRun, now: float) -> None:
         tracked.history = pack(watch.detail)

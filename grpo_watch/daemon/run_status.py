@@ -59,7 +59,7 @@ class TrackedRun:
     def sparks(self) -> Mapping[str, Sparkline]:
         """Its sparklines."""
         watch = self.watch
-        return unpack_sparks(self.history) if watch is None else watch.sparks
+        return unpack_sparks(self.history) if watch is None else watch.recorder.sparks()
 
     @property
     def is_local(self) -> bool:
@@ -165,7 +165,7 @@ def statuses(reader: RunReader) -> tuple[ChannelStatus, ...]:
 
 def count(watch: WatchedRun, records: Counter[str], errors: Counter[tuple[str, str]]) -> None:
     """Add what a run's sources counted."""
-    conflicts = watch.conflicts
+    conflicts = watch.pipeline.channels.conflicts
     for source in watch.reader.channels:
         kind, stats = label(source.what), source.stats
         records[kind] += stats.records

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
-from grpo_watch.daemon.run_detail import RunDetail
-from grpo_watch.daemon.run_pipeline import RunPipeline
+from grpo_watch.daemon.run_detail import RunDetail, RunDetailRecorder
+from grpo_watch.daemon.run_end import RunEnd
 from grpo_watch.daemon.run_reader import SLICE, RunReader, WatchOptions, newest_write
 from grpo_watch.daemon.schedule import SECOND, Rest
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.detectors.watcher.rule_broken import RULE_FILES
 from grpo_watch.engine.alerts import Alert
-from grpo_watch.engine.records import Activity, AlertState, Cursor, EventKind, RunEvent, Tick, Transition
-from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.engine.groups import without_texts
+from grpo_watch.engine.records import (
+    Activity,
+    AlertState,
+    ChannelOpened,
+    CompletionSummary,
+    EventKind,
+    Item,
+    RunConfig,
+    RunEvent,
+    Tick,
+    Transition,
+)
+from grpo_watch.engine.rule_views import RuleViews
+from grpo_watch.engine.snapshot import RunSnapshot, moved_by_time
 from grpo_watch.notify.notifications import NotificationContext
-from grpo_watch.report.sparklines import Sparkline
-from grpo_watch.rules.rule_changes import Key, RuleSet
+from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.rules.rule_changes import Key, RuleSet, reconcile
 from grpo_watch.sources.deferred import Submit
-from grpo_watch.sources.discovery.discover import FoundChannel, FoundRun
+from grpo_watch.sources.discovery.discover import FoundRun
+from grpo_watch.store.codec import encode_item
 from grpo_watch.store.state import StoredBatch, StoreError
 
 CURSOR_SECONDS = 5.0
@@ -32,51 +46,46 @@ ACTIVITY_SECONDS = 15.0
 log = logging.getLogger("grpo_watch.run")
 
 
-@dataclass(frozen=True, slots=True)
-class RunDependencies:
-    """What a watch works with: the rules in force, what is stored, and where heavy work is done."""
-
-    rules: RuleSet
-    state_writer: StateWriter
-    submit: Submit
-
-
 class WatchedRun:
-    """One run that is being read.
+    """One run that is being read: its channels, its pipeline, and what of it is to be stored and shown.
 
     ``turn`` works for a slice and is called again at once while it answers True; ``batch`` hands over what is to be
     stored. The first turns rebuild the run from the store and read what its files hold by then (``ready`` after that).
+    ``failures`` counts items that could not be judged.
 
     Args:
         name: the run's name, which never changes.
         found: what discovery found.
-        dependencies: what it works with.
         options: the user's settings of the run.
         now: Unix seconds.
+        rules: the rules in force.
+        state_writer: what is stored.
+        submit: runs heavy work elsewhere.
         grown: whether its files were seen to grow since it was read before: then their times count, not those of its
             steps.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what it is connected to
         self,
         name: str,
         found: FoundRun,
-        dependencies: RunDependencies,
         options: WatchOptions,
         now: float,
         *,
+        rules: RuleSet,
+        state_writer: StateWriter,
+        submit: Submit,
         grown: bool = False,
     ) -> None:
         self.name, self.options = name, options
         self.ready, self._grown = False, grown
         self.restored = False
         """Whether it is as it was stored, with nothing new read, and does not look ended."""
-        self._rules, self._state_writer = dependencies.rules, dependencies.state_writer
-        self._looked = self._known = dependencies.state_writer.looked(name)
-        self._run_pipeline = self._new_pipeline(now)
-        self.reader = RunReader(
-            name, found, options, lambda: dependencies.state_writer.cursors(name), dependencies.submit
-        )
+        self.failures = 0
+        self._rules, self._state_writer = rules, state_writer
+        self._looked = self._known = state_writer.looked(name)
+        self._begin_anew(now)
+        self.reader = RunReader(name, found, options, lambda: state_writer.cursors(name), submit)
         self.urgent = self._has_news(found)
         """Whether an alert of it fired when the watch began and something was written since; not while it waits."""
         self._cursors_at = self._active_at = now
@@ -85,6 +94,17 @@ class WatchedRun:
         self._awaits = True  # only reading begins what is awaited
         self._rules_problem = ""
         self._work: Iterator[bool] | None = self._begin(now)
+
+    def _begin_anew(self, now: float) -> None:
+        """Know nothing of the run."""
+        self.recorder, self.end = RunDetailRecorder(), RunEnd()
+        labels = self.options.labels
+        self.pipeline = Pipeline(self.name, self._rules.rules, self._rules.detectors, labels, self.recorder.observe)
+        self._announced: list[Item] = []
+        self._batch = StoredBatch(self.name, now, backlog=not self._looked)
+        self._snapshot: RunSnapshot | None = None
+        self._views, self._changes = RuleViews(), 0
+        self._shown: tuple[int, Mapping[str, str]] | None = None
 
     # turns
 
@@ -110,9 +130,9 @@ class WatchedRun:
                 return more
             self._work, self.ready, self._awaits = None, True, True
             return True
-        taken = self.reader.read(now, self._run_pipeline.feed, listing)
+        taken = self.reader.read(now, self.feed, listing)
         if taken.items:
-            self._run_pipeline.touch(now)
+            self.end.touch(now)
         self._rest.read(now, gave=taken.items > 0)
         self._awaits = self.waiting
         return taken.more
@@ -121,19 +141,38 @@ class WatchedRun:
         """Give the pipeline the time (Unix seconds); ``jumped``: the clock jumped to it."""
         if self.ready:
             self._note_growth(now, jumped=jumped)
-            self._run_pipeline.tick(Tick(now))
+            self._elect(now)
+            self.feed(Tick(now))
 
     def set_problem(self, problem: str, now: float) -> None:
         """Set the problem of the rule files (empty: they load). Not stored: a replay ends it."""
         if self.ready and problem != self._rules_problem and not (problem and self._over(now)):
             self._rules_problem = problem
+            self._changes += 1
             kind = EventKind.RULE_BROKEN if problem else EventKind.RULE_LOADED
-            self._run_pipeline.feed_event(RunEvent(RULE_FILES, kind, text=problem))
+            self._collect(self.pipeline.feed(RunEvent(RULE_FILES, kind, text=problem)))
+
+    def feed(self, item: Item) -> None:
+        """Take an item; one that raises is passed over."""
+        state = self.pipeline.state
+        before = moved_by_time(state) if isinstance(item, Tick) else None
+        try:
+            transitions = self.pipeline.feed(item)
+        except Exception:  # one odd item must not end the watch of all runs
+            self.failures += 1
+            self._changes += 1
+            log.exception("skipped an item that could not be judged", extra={"fields": {"run": self.name}})
+            return
+        self._note(item)
+        self._changes += before is None or moved_by_time(state) != before
+        if transitions or not isinstance(item, Tick):
+            self._batch.items.append(encode_item(_as_stored(item)))
+        self._collect(transitions)
 
     def feed_event(self, event: RunEvent) -> None:
         """Take an event of the watcher itself."""
         if self.ready:
-            self._run_pipeline.feed(event)
+            self.feed(event)
 
     def update(self, found: FoundRun) -> None:
         """Discovery looked again: open the channels that are new."""
@@ -146,29 +185,37 @@ class WatchedRun:
 
         Rows that change no alert may wait for ``apart`` seconds: after a crash they would be read again.
         """
-        if self._looked and self._run_pipeline.has_rows_only and 0.0 <= now - self._cursors_at < apart:
+        if self._looked and self._rows_only and 0.0 <= now - self._cursors_at < apart:
             return None
         moved = any(self.reader.touched()) and now - self._cursors_at >= CURSOR_SECONDS
-        looks = self.ready and not self._looked
-        if not self._safe or not (self._run_pipeline.has_news or moved or looks):
+        news = self._batch.items or self._batch.transitions or (self.ready and not self._looked)
+        if not self._safe or not (news or moved):
             return None
-        batch = self._run_pipeline.hand_over(now, first_pass=not self.ready)
+        batch = self._batch
+        self._batch = StoredBatch(self.name, now, backlog=not self.ready and batch.backlog)
+        batch.at, batch.snapshot = now, self.snapshot()
         if self.ready:
             batch.looked = self._looked = True
             batch.cursors |= self.reader.cursors()
-        if not batch.backlog:
-            _log_alerts(self.name, batch.transitions)
         self._cursors_at = now
         self.reader.stored()
         return batch
 
     def remainder(self, now: float) -> StoredBatch | None:
         """The rows that wait to be stored, when the run is let go; None where there is anything else as well."""
-        return self.batch(now) if self._looked and self._run_pipeline.has_rows_only else None
+        return self.batch(now) if self._looked and self._rows_only else None
 
     def snapshot(self) -> RunSnapshot:
-        """A snapshot of the run now; the same object as before when nothing changed."""
-        return self._run_pipeline.snapshot()
+        """A snapshot of the run now; the same object as before when nothing changed.
+
+        It is made only after something may have changed: at most turns, most of hundreds of runs are as they were.
+        """
+        now = (self._changes, self.pipeline.state.refused)
+        if self._snapshot is None or now != self._shown:
+            self._shown, snapshot = now, self.pipeline.snapshot(self._views)
+            if snapshot != self._snapshot:
+                self._snapshot = snapshot
+        return self._snapshot
 
     def over(self, now: float) -> bool:
         """Whether the run has ended."""
@@ -176,7 +223,7 @@ class WatchedRun:
 
     def was_live(self, since: float, now: float) -> bool:
         """Whether it continues, or is new to us and was written to after ``since`` (Unix seconds)."""
-        return not self._over(now) or (not self._known and (self.written or now) >= since)
+        return not self._over(now) or (not self._known and (self.end.written or now) >= since)
 
     @property
     def waiting(self) -> bool:
@@ -186,62 +233,65 @@ class WatchedRun:
     @property
     def step(self) -> int:
         """The newest step."""
-        return self._run_pipeline.state.step
-
-    @property
-    def written(self) -> float | None:
-        """When the run was last written to, as far as is known (Unix seconds)."""
-        return self._run_pipeline.written
-
-    @property
-    def conflicts(self) -> Mapping[str, int]:
-        """How many values of each channel contradict a better channel's."""
-        return self._run_pipeline.conflicts
-
-    @property
-    def failures(self) -> int:
-        """How many items could not be judged."""
-        return self._run_pipeline.failures
+        return self.pipeline.state.step
 
     @property
     def detail(self) -> RunDetail:
         """What the run's page shows beyond the snapshot; any thread may ask."""
-        return self._run_pipeline.detail
+        return replace(self.recorder.detail(), keys=self.pipeline.own_keys)
 
-    @property
-    def sparks(self) -> Mapping[str, Sparkline]:
-        """The run's sparklines; any thread may ask."""
-        return self._run_pipeline.sparks
-
-    def alerts(self, rule: str | None = None) -> Mapping[Key, Alert]:
+    def alerts(self, rule: str | None = None) -> dict[Key, Alert]:
         """The run's alerts (of one rule) by rule and key."""
-        return self._run_pipeline.alerts(rule)
+        monitors = (each for each in self.pipeline.state.monitors if rule is None or each.rule.name == rule)
+        return {(monitor.rule.name, key): alert for monitor in monitors for key, alert in monitor.alerts.items()}
 
     def context(self, at: float, page: str, runbook: str) -> NotificationContext:
         """The context of notifications about this run, see there."""
-        return self._run_pipeline.context(at, page, runbook)
+        summaries = {rule.name: rule.summary for rule in self.pipeline.rules}
+        history, labels = self.recorder.history, self.options.labels
+        return NotificationContext(self.snapshot(), history, at, labels, page, summaries, runbook)
 
     def finish(self, now: float) -> None:
         """The input has ended: take what sources held back, and steps that only worse channels have."""
-        self.reader.finish(self._run_pipeline.feed)
-        self._run_pipeline.elect(now, ended=True)
+        self.reader.finish(self.feed)
+        self._elect(now, ended=True)
 
-    def close(self) -> None:
-        """Free all file handles."""
-        self.reader.close()
+    def _elect(self, now: float, *, ended: bool = False) -> None:
+        """Elect other channels as long as that is due at ``now`` (Unix seconds), or as the run has ended."""
+        for election in self.pipeline.elections(now, ended=ended):
+            self.feed(election)
 
     def _over(self, now: float) -> bool:
-        return self.options.ended() or self._run_pipeline.over(now)
+        return self.options.ended() or self.end.over(now, self.pipeline.state)
+
+    @property
+    def _rows_only(self) -> bool:
+        """Whether there are only items to store, and no alert changed."""
+        batch = self._batch
+        return not (batch.transitions or batch.alerts or batch.backlog or batch.fingerprints is not None)
+
+    def _collect(self, transitions: Sequence[Transition]) -> None:
+        """Collect changes of alerts to be stored."""
+        if transitions:
+            alerts = self.alerts()
+            self._batch.alerts |= {(each.rule, each.key): alerts[each.rule, each.key] for each in transitions}
+            self._batch.transitions += transitions
+
+    def _note(self, item: Item) -> None:
+        """Note what a fed item says of the run's channels and its end."""
+        self.end.take(item)
+        if isinstance(item, (ChannelOpened, RunConfig)):
+            self._announced.append(item)
 
     def _note_growth(self, now: float, *, jumped: bool) -> None:
         """A log that grows without giving an item (an evaluation, a download) lives, and every log after a jump."""
-        if not jumped and (now - self._active_at < ACTIVITY_SECONDS or self._run_pipeline.has_items):
+        if not jumped and (now - self._active_at < ACTIVITY_SECONDS or self._batch.items):
             return
         for source in self.reader.channels if jumped else self.reader.touched():
             if source.kind is not None:
                 self._active_at = now
-                self._run_pipeline.touch(now)
-                self._run_pipeline.feed(Activity(source.name, now))
+                self.end.touch(now)
+                self.feed(Activity(source.name, now))
 
     # the first turns
 
@@ -251,27 +301,31 @@ class WatchedRun:
         if not any(alert.state is AlertState.FIRING for alert in alerts):
             return False
         cursors = self._state_writer.cursors(self.name)
-        return any(_grew(channel, cursors.get(channel.name)) for channel in found.channels if channel.path.is_file())
-
-    def _new_pipeline(self, now: float) -> RunPipeline:
-        return RunPipeline(self.name, self._rules, self.options.labels, now, backlog=not self._looked)
+        for channel in found.channels:
+            cursor = cursors.get(channel.name)
+            with suppress(OSError):
+                if channel.path.is_file() and (cursor is None or channel.path.stat().st_size != cursor.position):
+                    return True
+        return False
 
     def _begin(self, now: float) -> Iterator[bool]:
         try:
             for number, item in enumerate(self._state_writer.items(self.name), 1):
-                self._run_pipeline.rebuild(item)
+                self._changes += 1
+                self.pipeline.feed(item)  # the transitions that it causes are stored, too
+                self._note(item)
                 if number % SLICE == 0:
                     yield True
         except StoreError:
             log.exception("a stored run is damaged and read again", extra={"fields": {"run": self.name}})
             self._state_writer.forget(self.name)
-            self._run_pipeline = self._new_pipeline(now)
-        if not self._run_pipeline.announced and self._state_writer.alerts(self.name):
+            self._begin_anew(now)
+        if not self._announced and self._state_writer.alerts(self.name):
             yield from self._read_again(now)
             return
         self._settle()
         if self._looked and self._state_writer.alerts(self.name):
-            self._run_pipeline.touch(newest_write(self.reader.found))
+            self.end.touch(newest_write(self.reader.found))
             self.restored = not self._over(now)
             yield True  # what a receiver missed is queued before anything new is read
         self._open()
@@ -284,55 +338,55 @@ class WatchedRun:
             self._safe = False
             yield more
         self._safe = True
-        self._run_pipeline.discard_transitions()
+        self._batch.transitions.clear()  # the stored alerts already hold them
+        self._batch.alerts.clear()
         self._settle()
 
     def _settle(self) -> None:
-        self._run_pipeline.settle(self._state_writer.alerts(self.name), self._state_writer.fingerprints(self.name))
+        """Continue from the stored alerts; rules that changed since may make transitions."""
+        loaded, fingerprints = self._state_writer.alerts(self.name), self._state_writer.fingerprints(self.name)
+        monitors = {monitor.rule.name: monitor for monitor in self.pipeline.state.monitors}
+        settled = reconcile(self.name, loaded, self.alerts(), self._rules, self.step)
+        for (rule, key), alert in settled.alerts.items():
+            if rule in monitors:
+                monitors[rule].load(key, alert)
+        self._changes += 1
+        if fingerprints != self._rules.fingerprints:
+            self._batch.fingerprints = self._rules.fingerprints
+        self._batch.alerts |= {key: alert for key, alert in settled.alerts.items() if alert != loaded.get(key)}
+        self._batch.transitions += settled.transitions
 
     def _open(self) -> None:
-        """Open the channels that are not open yet, and announce them."""
-        self._run_pipeline.announce(self.reader.open)
+        """Open the channels that are not open yet, and announce those that are news."""
+        for item in self.reader.open(self.pipeline):
+            if item not in self._announced:
+                self.feed(item)
 
     def _first_pass(self, now: float) -> Iterator[bool]:
         """Read what is there by now. It was written by the time of the newest file, and is taken as seen then."""
         written = self.reader.written()
-        self._run_pipeline.touch(now if written is None else written)
-        merge = self.reader.merge(min(now, self.written or now), now, self._run_pipeline.trusts)
+        self.end.touch(now if written is None else written)
+        merge = self.reader.merge(min(now, self.end.written or now), now, self.pipeline.trusts)
         taken = 0
         for item in merge.items():
             self._safe = merge.safe
             if item is not None:
-                self._run_pipeline.feed(item)
+                self.feed(item)
                 taken += 1
             if item is None or (taken >= SLICE and merge.safe):
-                self._run_pipeline.set_cursors(merge.cursors() if merge.safe else {})
+                self._batch.cursors = merge.cursors() if merge.safe else {}  # of exactly the items fed so far
                 taken = 0
                 yield item is not None or self.reader.unread
         self._safe = True
-        self._run_pipeline.set_cursors(merge.cursors())
+        self._batch.cursors = merge.cursors()
         self.reader.note_read(now)
         if not self._grown:
-            self._run_pipeline.date_by_steps()
+            self.end.date_by_steps()
         over = self._over(now)
-        self._run_pipeline.tick(Tick(now, live=not over), ended=over)
+        self._elect(now, ended=over)
+        self.feed(Tick(now, live=not over))
 
 
-def _grew(channel: FoundChannel, cursor: Cursor | None) -> bool:
-    with suppress(OSError):
-        return cursor is None or channel.path.stat().st_size != cursor.position
-    return False
-
-
-def _log_alerts(run: str, transitions: Iterable[Transition]) -> None:
-    """One warning per alert that fires, gets worse or resolves; a pending one is no news yet."""
-    for transition in transitions:
-        if transition.to_state in {AlertState.FIRING, AlertState.RESOLVED}:
-            fields = {
-                "run": run,
-                "rule": transition.rule,
-                "severity": transition.severity.value,
-                "step": transition.step,
-                "summary": transition.reading.message,
-            }
-            log.warning("alert %s", transition.to_state.value, extra={"fields": fields})
+def _as_stored(item: Item) -> Item:
+    """Texts that the page may show are not stored with the rows."""
+    return replace(item, groups=without_texts(item.groups)) if isinstance(item, CompletionSummary) else item

@@ -5,8 +5,10 @@ Both drivers use it: ``check`` over files that are complete, the daemon over wha
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Protocol, TypeGuard
 
@@ -15,6 +17,7 @@ from grpo_watch.engine.records import (
     CheckpointDigest,
     CompletionSummary,
     Cursor,
+    EventKind,
     Item,
     Progress,
     RawRow,
@@ -22,6 +25,7 @@ from grpo_watch.engine.records import (
     Stream,
 )
 from grpo_watch.pipeline.open_run import OpenedSource
+from grpo_watch.sources.base import Source
 
 QUIET_POLLS = 2
 """A source has nothing more when so many polls in a row gave nothing (a checkpoint is looked at twice)."""
@@ -32,6 +36,46 @@ MOST_POLLS = 20
 ENDED_SECONDS = 600.0
 """While other channels continue, one with a file unchanged for this long no longer gives the run's rows: TensorBoard's
 writer flushes every two minutes, and a step of GRPO may take several."""
+
+
+log = logging.getLogger("grpo_watch.source")
+
+
+class StoppedSource(Source):
+    """Takes the place of a source that raised: gives nothing more, and keeps its place and what it counted."""
+
+    def __init__(self, source: Source) -> None:
+        self.name, self.stats = source.name, source.stats
+        self._cursor = source.cursor()
+        source.close()
+
+    def poll(self, seen: float | None) -> Iterator[Item]:  # noqa: ARG002  the contract of a source
+        """Nothing."""
+        yield from ()
+
+    def finish(self) -> Iterator[Item]:
+        """Nothing."""
+        yield from ()
+
+    def cursor(self) -> Cursor:
+        """Where it stopped."""
+        return self._cursor
+
+    def close(self) -> None:
+        """It is closed."""
+        return
+
+
+def guarded(opened: OpenedSource, items: Callable[[], Iterator[Item]]) -> Iterator[Item]:
+    """The items of a source; where it raises, it is stopped and that is reported, and other sources go on."""
+    try:
+        yield from items()
+    except Exception as error:
+        name = opened.name
+        opened.stats.problem = f"{name}: the reader failed ({type(error).__name__}: {error}); please report it"
+        opened.source = StoppedSource(opened.source)
+        log.exception("a source failed and is no longer read", extra={"fields": {"source": name}})
+        yield RunEvent(name, EventKind.SOURCE_PROBLEM, text=opened.stats.problem)
 
 
 class SourceReading(Protocol):
@@ -84,7 +128,7 @@ class ReadSoFar:
         ):
             polls += not waits
             quiet += 1
-            for item in source.source.poll(self._seen):
+            for item in guarded(source, partial(source.source.poll, self._seen)):
                 quiet = 0
                 yield item
             if source.source.unread or (quiet and not source.early and self._waiting(source.name)):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from grpo_watch.children.child import MEMORY
 from grpo_watch.children.pool import Worker
-from grpo_watch.daemon.run_pipeline import QUIET_ENDED, QUIET_STALLED, RunEnd
+from grpo_watch.daemon.run_end import QUIET_ENDED, QUIET_STALLED, RunEnd
 from grpo_watch.daemon.service import Service
 from grpo_watch.daemon.waker import Waker
 from grpo_watch.engine.records import (
@@ -32,6 +32,7 @@ from grpo_watch.engine.records import (
     RunEvent,
     Stream,
 )
+from grpo_watch.engine.run_state import RunState
 from grpo_watch.pipeline.channel_merge import MOST_AHEAD, ChannelMerge, ReadSoFar
 from grpo_watch.pipeline.open_run import OpenedSource
 from grpo_watch.sources.base import SourceStats
@@ -265,8 +266,10 @@ def test_a_log_that_never_stops_growing_is_read_to_some_point() -> None:
 # the end of a run
 
 
-def over(life: RunEnd, now: float, *, crashed: bool = False, short: bool = True, shows_end: bool = True) -> bool:
-    return life.over(now, crashed=crashed, short=short, shows_end=shows_end)
+def over(life: RunEnd, now: float, *, short: bool = True, shows_end: bool = True) -> bool:
+    state = RunState("run", ())
+    state.step, state.max_steps, state.shows_end = 10, 20 if short else 10, shows_end
+    return life.over(now, state)
 
 
 def test_an_end_marker_ends_a_run_and_a_row_after_it_does_not() -> None:
@@ -329,7 +332,6 @@ def test_silence_ends_a_run(said: dict[str, bool], limit: float) -> None:
     life.touch(100.0)
     assert not over(life, 100.0 + limit, **said)
     assert over(life, 101.0 + limit, **said)
-    assert over(life, 101.0, crashed=True)
 
 
 # threads

@@ -8,8 +8,10 @@ from typing import Any
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.daemon.daemon import Daemon, DaemonOptions
+from grpo_watch.daemon.run_reader import WatchOptions
 from grpo_watch.daemon.run_registry import LOST_LOOKS, LOST_SECONDS
 from grpo_watch.daemon.state_writer import StateWriter
+from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import Transition
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import GrpoWatchError
@@ -17,8 +19,10 @@ from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.routing import RoutedReceiver
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
-from grpo_watch.sources.discovery.discover import Discoverer
+from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
 from grpo_watch.store.state import Store
+from tests.support.bundles import RECORDED
+from tests.support.feeding import RUN
 
 SHIPPED = rule_set(load_rules(), catalogue())
 
@@ -126,3 +130,19 @@ class Live:
     def close(self) -> None:
         """The clean end."""
         self.daemon.close()
+
+
+def watched(folder: Path, rules: RuleSet = SHIPPED, now: float = RECORDED) -> WatchedRun:
+    """A run without files, begun; a test feeds it. The state is kept in ``folder``."""
+    store = Store(folder / "state", now)
+    store.register("/runs/run", RUN, now)
+    return watched_from(store, rules, now)
+
+
+def watched_from(store: Store, rules: RuleSet = SHIPPED, now: float = RECORDED) -> WatchedRun:
+    """The same of what is stored."""
+    found = FoundRun(store.folder / "run", RUN, None, ())
+    run = WatchedRun(RUN, found, WatchOptions(), now, rules=rules, state_writer=StateWriter(store), submit=Done)
+    while not run.ready:
+        run.turn(now)
+    return run

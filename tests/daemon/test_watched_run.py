@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from grpo_watch.daemon.run_pipeline import RunEnd, RunPipeline
+from grpo_watch.daemon.run_end import RunEnd
+from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.detector import QUIET, Detector, RunView
 from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.records import EndState, EventKind, Item, MetricRow, RawRow, Reading, RunEvent, Stream, Tick
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.rule_views import RuleStatus, RuleViews
-from grpo_watch.engine.snapshot import moved_by_time, take_snapshot
+from grpo_watch.engine.run_state import RunState
+from grpo_watch.engine.snapshot import RunSnapshot, moved_by_time, take_snapshot
 from grpo_watch.rules.rule_changes import rule_set
+from grpo_watch.store.state import Store, StoredBatch
 from tests.support.bundles import RECORDED, bundled_runs
 from tests.support.feeding import DETECTORS, RULES, RUN, recorded
-from tests.support.live import SHIPPED
+from tests.support.live import watched, watched_from
 from tests.support.wandering import wander
 
 RUNS = [name for name in bundled_runs() if "config-errors" not in name][::3]  # that one is several runs
@@ -27,8 +31,9 @@ PAUSES = (0.2, 1.0, 30.0, 4_000.0)
 """Seconds between two ticks; the last one is a stall."""
 
 
-def run_pipeline() -> RunPipeline:
-    return RunPipeline(RUN, SHIPPED, {}, RECORDED, backlog=False)
+@pytest.fixture
+def one(tmp_path: Path) -> WatchedRun:
+    return watched(tmp_path)
 
 
 def test_a_copy_ended_with_its_last_step() -> None:
@@ -37,13 +42,14 @@ def test_a_copy_ended_with_its_last_step() -> None:
     end.touch(today)
     for stream, moment in ((Stream.TRAIN, RECORDED), (Stream.TRAIN, RECORDED - 60), (Stream.EVAL, RECORDED + 60)):
         end.take(RawRow("tb", "tfevents", 1, {"reward": 0.5}, stream, time=moment))
-    state = {"crashed": False, "short": True, "shows_end": True}
-    assert not end.over(today, **state)
+    state = RunState(RUN, ())
+    state.max_steps, state.shows_end = 9, True
+    assert not end.over(today, state)
     end.date_by_steps()
     assert end.written == RECORDED
-    assert end.over(today, **state)
+    assert end.over(today, state)
     end.touch(today + 1)  # seen to grow
-    assert not end.over(today + 1, **state)
+    assert not end.over(today + 1, state)
 
 
 def test_without_times_of_steps_those_of_files_count() -> None:
@@ -68,12 +74,12 @@ def in_time(items: list[Item], rng: random.Random) -> Iterator[Item]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
-def test_what_is_shown_is_what_is(name: str) -> None:
-    rng, one = random.Random(name), run_pipeline()
+def test_what_is_shown_is_what_is(name: str, one: WatchedRun) -> None:
+    rng = random.Random(name)
     for number, item in enumerate(in_time(recorded(name).in_turn(), rng)):
         one.feed(item)
         if isinstance(item, Tick) or number % 7 == 0:
-            assert one.snapshot() == take_snapshot(one.state), item
+            assert one.snapshot() == take_snapshot(one.pipeline.state), item
 
 
 @pytest.mark.slow
@@ -93,32 +99,31 @@ def test_what_a_tick_changes_is_known(seed: int) -> None:
     assert same > 0
 
 
-def test_what_is_rebuilt_settled_reported_or_not_readable_is_shown() -> None:
-    one, items = run_pipeline(), recorded(FROZEN).in_turn()
-    for item in items:
-        one.rebuild(item)
-        one.snapshot()
-    assert one.snapshot() == take_snapshot(one.state)
-    fired = {key: alert for key, alert in _alerts(one).items() if alert.fired_step is not None}
-    again = run_pipeline()
-    again.settle(fired, {})
+def test_what_is_settled_or_not_readable_is_shown(one: WatchedRun, tmp_path: Path) -> None:
+    for item in recorded(FROZEN).in_turn():
+        one.feed(item)
+    fired = {key: alert for key, alert in one.alerts().items() if alert.fired_step is not None}
+    store = Store(tmp_path / "again", RECORDED)
+    store.register("/runs/run", RUN, RECORDED)
+    store.commit([StoredBatch(RUN, RECORDED, alerts=fired)])
+    again = watched_from(store)
+    assert fired
     assert fired.keys() <= {(view.rule, view.key) for view in again.snapshot().alerts}
-    one.state.refused = {"completions": "a link that leads out of the folder"}
-    assert one.snapshot() == take_snapshot(one.state)
-    one.feed_event(RunEvent("mine.yaml", EventKind.RULE_BROKEN, text="mine.yaml:3:5: no"))
-    assert one.snapshot() == take_snapshot(one.state)
+    one.pipeline.state.refused = {"completions": "a link that leads out of the folder"}
+    assert one.snapshot() == take_snapshot(one.pipeline.state)
+    one.set_problem("mine.yaml:3:5: no", RECORDED)
+    assert one.snapshot() == take_snapshot(one.pipeline.state)
 
 
-def test_where_nothing_happens_no_snapshot_is_made() -> None:
-    one, made = run_pipeline(), 0
-    take = one._pipeline.snapshot
+def test_where_nothing_happens_no_snapshot_is_made(one: WatchedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, take = 0, one.pipeline.snapshot
 
-    def counted(views: RuleViews) -> object:
+    def counted(views: RuleViews) -> RunSnapshot:
         nonlocal made
         made += 1
         return take(views)
 
-    one._pipeline.snapshot = counted  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(one.pipeline, "snapshot", counted)
     for item in recorded(FROZEN).in_turn():
         one.feed(item)
     one.feed(Tick(RECORDED))
@@ -138,17 +143,17 @@ class RaisesAtNight(Detector):
         return QUIET if record.now < RECORDED else (QUIET[7],)
 
 
-def test_a_rule_that_breaks_at_a_tick_is_shown() -> None:
+def test_a_rule_that_breaks_at_a_tick_is_shown(tmp_path: Path) -> None:
     rules = rule_set([Rule("raises-at-night")], {"raises-at-night": RaisesAtNight})
-    one = RunPipeline(RUN, rules, {}, RECORDED, backlog=False)
+    one = watched(tmp_path, rules, RECORDED - 10.0)
     for now in (RECORDED - 1.0, RECORDED):
         one.feed(Tick(now))
         (shown,) = one.snapshot().rules
         assert shown.status is (RuleStatus.OK if now < RECORDED else RuleStatus.BROKEN)
 
 
-def test_an_alert_that_fires_at_a_tick_is_shown() -> None:
-    one, seen = run_pipeline(), RECORDED
+def test_an_alert_that_fires_at_a_tick_is_shown(one: WatchedRun) -> None:
+    seen = RECORDED
     for item in recorded(HUNG).in_turn():
         one.feed(item)
     one.feed(Tick(seen))
@@ -171,7 +176,3 @@ def test_what_a_stall_costs_grows_while_its_rule_says_nothing() -> None:
         (finding,) = (each for each in take_snapshot(engine.state).findings if each.rule == "run-stalled")
         seen |= {(finding.wasted, moved_by_time(engine.state))}
     assert len({wasted for wasted, _ in seen}) == len({moved for _, moved in seen}) == 3
-
-
-def _alerts(one: RunPipeline) -> dict[tuple[str, str], object]:
-    return {(m.rule.name, key): alert for m in one.state.monitors for key, alert in m.alerts.items()}
