@@ -22,7 +22,6 @@ PACKAGE = ROOT / "grpo_watch"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_rules" not in path.parts)
 
 HOMES = {
-    "anyio": ("web/events.py",),
     "apprise": ("notify/*",),
     "certifi": ("notify/receivers/http_client.py",),
     "google_crc32c": ("sources/trackers/tfrecord.py",),

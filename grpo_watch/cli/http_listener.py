@@ -112,18 +112,17 @@ class HttpListener:
 
     def serve(self, watch: DaemonView) -> HttpServers:
         """The servers over a daemon, not started yet; they close the sockets when they stop."""
-        stopping, hosts = threading.Event(), [*hosts_of(self._host), *self._allowed]
+        hosts = [*hosts_of(self._host), *self._allowed]
         keys, loopback = self._protection.keys, is_loopback(self._host)
         app = make_app(
             watch,
             time.time,
             hosts,
             keys,
-            stopping.is_set,
             loopback=loopback,
             metrics=self._metrics_listener is None,
         )
-        servers = [Server(app, self._listener, self._protection.tls, stopping)]
+        servers = [Server(app, self._listener, self._protection.tls)]
         if self._metrics_listener is not None:
             names = [*hosts_of(self._metrics_host), *self._allowed]
             metrics = make_metrics_app(watch, time.time, names, loopback=is_loopback(self._metrics_host))

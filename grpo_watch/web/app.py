@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Protocol
+from http import HTTPStatus
+from typing import Any, Protocol
 
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
@@ -21,13 +21,10 @@ from grpo_watch.metrics.exposition import Exporter
 from grpo_watch.report.sparklines import Sparkline
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.web.access import AccessKeys, Guard
-from grpo_watch.web.assets import INDEX, Assets
-from grpo_watch.web.change_counter import ChangeCounter
-from grpo_watch.web.documents import alert_documents, answer, run_document
-from grpo_watch.web.events import Events
+from grpo_watch.web.answers import INDEX, Answers, Assets, Basis, basis_of, problem, same
+from grpo_watch.web.documents import alert_documents, run_document
 from grpo_watch.web.limits import BodyLimit
 from grpo_watch.web.overview import overview, query_of
-from grpo_watch.web.report_pages import ReportPages
 from grpo_watch.web.run_pages import RunPages
 from grpo_watch.web.runbooks import runbook_document
 
@@ -58,12 +55,11 @@ class DaemonView(Protocol):
         """Whether the sources were opened and read once."""
 
 
-def make_app(  # noqa: PLR0913  what it is connected to
+def make_app(
     watch: DaemonView,
     clock: Callable[[], float],
     allowed_hosts: Iterable[str] = (),
     keys: AccessKeys | None = None,
-    stopping: Callable[[], bool] = lambda: False,
     *,
     loopback: bool = False,
     metrics: bool = True,
@@ -75,16 +71,14 @@ def make_app(  # noqa: PLR0913  what it is connected to
         clock: Unix seconds, for lags.
         allowed_hosts: names under which people may open the page, besides those of the loopback address.
         keys: what opens the page to peers that are not on this machine; None: nothing does.
-        stopping: whether the server is about to stop: what lasts long ends then.
         loopback: it listens on a loopback address: a browser on this machine is all that a page of another site could
             reach it by, so ``/metrics`` looks at the name that is asked for too.
         metrics: whether it serves ``/metrics``; else they are served elsewhere.
     """
     guard = Guard(keys or AccessKeys(), allowed_hosts)
     register_url_convertor("run", _RunName())
-    site, runs = _Site(watch, clock), RunPages(watch, clock)
-    reported = ReportPages(watch, clock)
-    events = Events(ChangeCounter(watch.snapshot), time.monotonic, stopping)
+    answers = Answers()
+    site, runs = _Site(watch, answers), RunPages(watch, clock, answers)
     machines = _for_machines(watch, Exporter(watch.snapshot, clock) if metrics else None, guard if loopback else None)
     for_people = {
         "/": site.index,
@@ -92,15 +86,14 @@ def make_app(  # noqa: PLR0913  what it is connected to
         "/api/v1/runs": site.runs,
         "/api/v1/overview": site.overview,
         "/api/v1/alerts": site.alerts,
-        "/api/v1/compare": reported.compared,
-        "/api/v1/events": events.endpoint,
+        "/api/v1/compare": runs.compared,
         "/api/v1/runbooks": site.runbooks,
         "/api/v1/runbooks/{rule}": site.runbook,
         "/api/v1/runs/{slug:run}/series": runs.series,
         "/api/v1/runs/{slug:run}/charts": runs.charts,
         "/api/v1/runs/{slug:run}/batches": runs.batches,
         "/api/v1/runs/{slug:run}/weights": runs.weights,
-        "/api/v1/runs/{slug:run}/report": reported.report,
+        "/api/v1/runs/{slug:run}/report": runs.report,
         "/api/v1/runs/{slug:run}": runs.detail,
     }
     guarded = {path: _guarded(endpoint, guard) for path, endpoint in for_people.items()}
@@ -163,8 +156,9 @@ class _Health:
 class _Site:
     """The answers that are not about one run."""
 
-    def __init__(self, watch: DaemonView, clock: Callable[[], float]) -> None:
-        self.watch, self.clock, self.assets = watch, clock, Assets()
+    def __init__(self, watch: DaemonView, answers: Answers) -> None:
+        self.watch, self.answers, self.assets = watch, answers, Assets()
+        self._all: Basis = ()
 
     async def index(self, request: Request) -> Response:
         return self._asset(INDEX, request)
@@ -178,29 +172,57 @@ class _Site:
 
     async def runs(self, request: Request) -> Response:
         picture = self.watch.snapshot()
-        runs = [run_document(run) for run in picture.runs]
-        return answer({"runs": runs, "problems": picture.problems}, request=request)
+
+        def document() -> dict[str, Any]:
+            return {"runs": [run_document(run) for run in picture.runs], "problems": picture.problems}
+
+        return self._answer(request, self._basis(picture), document)
 
     async def overview(self, request: Request) -> Response:
-        page = overview(self.watch.snapshot(), query_of(request.query_params), self.watch.sparks)
-        late = self.watch.late()
-        return answer(
-            {**page, "now": self.clock(), "late": late, "ready": self.watch.ready(), "version": __version__},
-            request=request,
-        )
+        picture, late, ready = self.watch.snapshot(), self.watch.late(), self.watch.ready()
+
+        def document() -> dict[str, Any]:
+            page = overview(picture, query_of(request.query_params), self.watch.sparks)
+            return {**page, "late": late, "ready": ready, "version": __version__}
+
+        return self._answer(request, [self._basis(picture), late, ready], document)
 
     async def alerts(self, request: Request) -> Response:
-        alerts = [each for run in self.watch.snapshot().runs for each in alert_documents(run.snapshot)]
-        return answer({"alerts": alerts}, request=request)
+        picture = self.watch.snapshot()
+
+        def document() -> dict[str, Any]:
+            return {"alerts": [each for run in picture.runs for each in alert_documents(run.snapshot)]}
+
+        return self._answer(request, self._basis(picture), document)
 
     async def runbooks(self, request: Request) -> Response:
-        rules = ({"rule": r.name, "severity": r.severity.value, "summary": r.summary} for r in self.watch.rules().rules)
-        return answer({"rules": list(rules)}, request=request)
+        rules = self.watch.rules()
+
+        def document() -> dict[str, Any]:
+            return {
+                "rules": [{"rule": r.name, "severity": r.severity.value, "summary": r.summary} for r in rules.rules]
+            }
+
+        return self._answer(request, [rules], document)
 
     async def runbook(self, request: Request) -> Response:
-        rule = request.path_params["rule"]
-        document = runbook_document(rule, self.watch.rules())
-        return answer({"error": f"unknown rule {rule}"}, 404) if document is None else answer(document, request=request)
+        rule, rules = request.path_params["rule"], self.watch.rules()
+        document = runbook_document(rule, rules)
+        return (
+            problem(404, f"unknown rule {rule}")
+            if document is None
+            else self._answer(request, [rules], lambda: document)
+        )
+
+    def _basis(self, picture: DaemonSnapshot) -> Basis:
+        """What answers about all runs rest on; one object for all of them, as long as it is the same."""
+        fresh = [*basis_of(*picture.shown), picture.problems]
+        if not same(self._all, fresh):
+            self._all = fresh
+        return self._all
+
+    def _answer(self, request: Request, basis: Basis, document: Callable[[], Any]) -> Response:
+        return self.answers.kept(request, basis) or self.answers.made(request, basis, document())
 
 
 def _guarded(endpoint: Endpoint, guard: Guard) -> Endpoint:
@@ -214,7 +236,12 @@ def _guarded(endpoint: Endpoint, guard: Guard) -> Endpoint:
 
 
 def _note(request: Request, response: Response) -> None:
-    """Say at info level who opened the page or the API; a query may hold what somebody looks for, and is left out."""
+    """Say at info level who opened the page or the API; a query may hold what somebody looks for, and is left out.
+
+    So is each question of an open page to which there is nothing new.
+    """
+    if response.status_code == HTTPStatus.NOT_MODIFIED:
+        return
     fields = {"peer": request.client.host if request.client else "", "method": request.method}
     fields |= {"path": request.url.path, "status": str(response.status_code)}
     log.info("request", extra={"fields": fields})

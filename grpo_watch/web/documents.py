@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
-
-from starlette.requests import Request
-from starlette.responses import Response
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.rule_views import RuleStatus, RuleView
@@ -20,8 +14,6 @@ from grpo_watch.metrics.daemon_snapshot import RunOverview
 from grpo_watch.report.blindness import blindness, coverage, coverage_line, headline
 from grpo_watch.report.check_document import early_sign_documents, in_full
 from grpo_watch.report.view import FindingView, course, judgement_lines, top_view, views
-from grpo_watch.safe_text import plain
-from grpo_watch.web.assets import PACKED, SMALL, takes_gzip
 
 TOP = (
     "rule",
@@ -108,7 +100,7 @@ def alert_documents(snapshot: RunSnapshot) -> list[dict[str, Any]]:
 
 
 def finding_document(finding: Finding, findings: Sequence[Finding]) -> dict[str, Any]:
-    """One of the findings of a run; numbers that are not finite stay so for ``answer``."""
+    """One of the findings of a run; numbers that are not finite stay so for ``answers.strict``."""
     status = "firing" if finding.resolved_step is None else "resolved"
     return {**in_full(finding, findings), "key": finding.key, "status": status, "evidence": dict(finding.evidence)}
 
@@ -197,24 +189,3 @@ def _top(snapshot: RunSnapshot) -> dict[str, Any] | None:
         return None
     document = finding_document(shown.finding, snapshot.findings)
     return {**{name: document[name] for name in TOP}, "since": shown.since}
-
-
-def answer(value: Any, status: int = 200, request: Request | None = None) -> Response:
-    """A JSON answer; NaN and infinities are the strings that JavaScript's ``Number()`` understands.
-
-    Compressed where the client accepts it.
-    """
-    content = _strict(value).encode()
-    packed = len(content) >= SMALL and request is not None and takes_gzip(request.headers.get("accept-encoding", ""))
-    if not packed:
-        return Response(content, status, media_type="application/json")
-    return Response(gzip.compress(content, 5, mtime=0), status, headers=PACKED, media_type="application/json")
-
-
-def _strict(value: Any) -> str:
-    """Strict JSON. Most values are strict as they are, and looking at each of thousands of numbers takes a while."""
-    with suppress(ValueError):  # NaN or an infinity
-        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-        if "\\ud" not in text:  # half of a pair, perhaps
-            return text
-    return json.dumps(plain(value), separators=(",", ":"))

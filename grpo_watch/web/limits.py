@@ -51,7 +51,7 @@ class SlowClientLimit(H11Protocol):
         super().connection_made(transport)
         self._open[self] = None
         if len(self._open) > self._room:
-            oldest = next((each for each in self._open if not each.streams()), self)
+            oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.transport.abort()
         self._seen: Any = None
@@ -70,22 +70,13 @@ class SlowClientLimit(H11Protocol):
             self.transport.write(self.conn.send(event))
         self.transport.close()
 
-    def streams(self) -> bool:
-        """Whether the answer under way is one that lasts (``web/events.py`` bounds their number and time)."""
-        scope = getattr(self.cycle, "scope", {})
-        return bool(scope.get("state", {}).get("stream")) and not self.cycle.response_complete
-
     def _look(self) -> None:
         """The same request as the last time, or still none: idle connections are closed earlier by uvicorn itself."""
-        if self.cycle is self._seen and not self._takes_stream():
+        if self.cycle is self._seen:
             self.transport.abort()
             return
         self._seen = self.cycle
         self._look_again = self.loop.call_later(self.patience, self._look)
-
-    def _takes_stream(self) -> bool:
-        """Whether the answer is a stream, and the client keeps up with it."""
-        return self.streams() and self.transport.get_write_buffer_size() == 0
 
 
 class BodyLimit:

@@ -1,21 +1,35 @@
-"""The answers about one run, which the path names by its slug, or as metrics do by its name."""
+"""The answers about one run or two, which are named by slug, or as metrics do by name."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from grpo_watch import __version__
 from grpo_watch.daemon.run_detail import RunDetail
+from grpo_watch.engine.records import MetricRow, Stream
+from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition import label_value
+from grpo_watch.report.blindness import headline
+from grpo_watch.report.charts import ThinnedColumns
 from grpo_watch.rules.rule_changes import RuleSet
-from grpo_watch.web.documents import answer, detail_document, rule_document
+from grpo_watch.web.answers import Answers, basis_of, problem
+from grpo_watch.web.documents import detail_document, rule_document
 from grpo_watch.web.run_detail_pages import batches_document, charts_document, weights_document
 from grpo_watch.web.runbooks import effective
+
+if TYPE_CHECKING:
+    from grpo_watch.report.check_document import RunReport
+
+WatchedRows: TypeAlias = tuple[RunSnapshot, ThinnedColumns]
+"""A run as the daemon has it: its snapshot and its rows, thinned where it is long."""
+DocumentOf: TypeAlias = Callable[[RunOverview], dict[str, Any]]
 
 
 class RunDetailView(Protocol):
@@ -37,26 +51,23 @@ class RunPages:
     Args:
         watch: the daemon.
         clock: Unix seconds.
+        answers: keeps what was made.
     """
 
-    def __init__(self, watch: RunDetailView, clock: Callable[[], float]) -> None:
-        self._watch, self._clock = watch, clock
+    def __init__(self, watch: RunDetailView, clock: Callable[[], float], answers: Answers) -> None:
+        self._watch, self._clock, self._answers = watch, clock, answers
 
     async def detail(self, request: Request) -> Response:
         """Verdict, findings, sources, settings, and the rules as they are for the run."""
-
-        def document(run: RunOverview) -> dict[str, Any]:
-            return {**detail_document(run), "rules": self._rules(run), **self._now()}
-
-        return self._about(request, document)
+        return self._about(
+            request, lambda run: {**detail_document(run), "rules": self._rules(run), "version": __version__}
+        )
 
     async def series(self, request: Request) -> Response:
         """Thinned history: ``step`` and each metric, lists of one length, None where there is no value."""
-
-        def document(run: RunOverview) -> dict[str, Any]:
-            return {"run": run.snapshot.run, "series": self._run_detail(run).thinned.series()}
-
-        return self._about(request, document)
+        return self._about(
+            request, lambda run: {"run": run.snapshot.run, "series": self._run_detail(run).thinned.series()}
+        )
 
     async def charts(self, request: Request) -> Response:
         """What its charts draw; ``?axis=time`` over time."""
@@ -76,17 +87,48 @@ class RunPages:
         """Which tensors changed between its newest checkpoints."""
         return self._about(request, lambda run: weights_document(self._run_detail(run)))
 
-    def _about(self, request: Request, document_of: Callable[[RunOverview], dict[str, Any]]) -> Response:
-        slug = request.path_params["slug"]
+    async def compared(self, request: Request) -> Response:
+        """The runs to choose from; with ``a`` and ``b`` their comparison."""
         shown = self._watch.snapshot().shown
-        run = next((run for run in shown if run.slug == slug), None)
-        named = (
-            run for run in shown if slug in {run.snapshot.run, label_value(run.snapshot.run)}
-        )  # as it is, or as a label
-        run = run or next(named, None)
+        names = [request.query_params.get(side, "") for side in "ab"]
+        chosen = [self._named(name) for name in names if all(names)]
+        if None in chosen:
+            return problem(404, f"unknown run {names[chosen.index(None)]}")
+        two = [run for run in chosen if run is not None]
+        basis = [*basis_of(*two), *(_choice(run) for run in shown)]
+        if (known := self._answers.kept(request, basis)) is not None:
+            return known
+        document: dict[str, Any] = {"runs": [_choice(run) for run in shown], "comparison": None}
+        if two:
+            pair = [(run.snapshot, self._run_detail(run).thinned) for run in two]
+            document["comparison"], document["whole"] = await run_in_threadpool(compared, *pair)
+        return self._answers.made(request, basis, document)
+
+    async def report(self, request: Request) -> Response:
+        """The report of one run as Markdown, with ``?format=html`` as a file that a browser saves."""
+        name, form = request.path_params["slug"], request.query_params.get("format", "markdown")
+        run = self._named(name)
         if run is None:
-            return answer({"error": f"unknown run {slug}"}, 404)
-        return answer(document_of(run), request=request)
+            return problem(404, f"unknown run {name}")
+        watched = run.snapshot, self._run_detail(run).thinned
+        text = await run_in_threadpool(reported, watched, form, self._clock())
+        if form != "html":
+            return Response(text.encode("utf-8", "replace"), media_type="text/markdown; charset=utf-8")
+        saved = {"Content-Disposition": f'attachment; filename="{run.slug}.html"'}
+        return Response(text.encode("utf-8", "replace"), headers=saved, media_type="text/html; charset=utf-8")
+
+    def _about(self, request: Request, document_of: DocumentOf) -> Response:
+        run = self._named(request.path_params["slug"])
+        if run is None:
+            return problem(404, f"unknown run {request.path_params['slug']}")
+        basis = [*basis_of(run), self._watch.rules()]
+        return self._answers.kept(request, basis) or self._answers.made(request, basis, document_of(run))
+
+    def _named(self, name: str) -> RunOverview | None:
+        """The run with this slug, else with this name, as it is or as a label."""
+        shown = self._watch.snapshot().shown
+        named = (run for run in shown if name in {run.snapshot.run, label_value(run.snapshot.run)})
+        return next((run for run in shown if run.slug == name), None) or next(named, None)
 
     def _run_detail(self, run: RunOverview) -> RunDetail:
         return self._watch.detail(run.snapshot.run)
@@ -96,9 +138,6 @@ class RunPages:
         rules = self._watch.rules()
         detectors = {rule.name: rules.detectors.get(rule.detector or rule.name) for rule in rules.rules}
         return {name: [need for way in found.needs for need in way] for name, found in detectors.items() if found}
-
-    def _now(self) -> dict[str, Any]:
-        return {"now": self._clock(), "version": __version__}
 
     def _rules(self, run: RunOverview) -> list[dict[str, Any]]:
         """Each rule of the run with its status and, where it is still in force, how it is set."""
@@ -110,3 +149,43 @@ class RunPages:
             in_force = rule.on(snapshot.run, snapshot.framework, run.labels) if rule else None
             views.append({**rule_document(view, snapshot), **(effective(in_force, rules) if in_force else {})})
         return views
+
+
+def _choice(run: RunOverview) -> dict[str, Any]:
+    snapshot = run.snapshot
+    words = {"verdict": snapshot.verdict.value, "headline": headline(snapshot), "step": snapshot.step}
+    return {"run": snapshot.run, "slug": run.slug, **words}
+
+
+def compared(a: WatchedRows, b: WatchedRows) -> tuple[dict[str, Any], bool]:
+    """The document of ``diff``, and whether it rests on all rows.
+
+    Of a long run the daemon has the extremes of each stretch, which belong to no step in particular. Then metrics are
+    not compared.
+    """
+    from grpo_watch.report.compare import compare, document  # noqa: PLC0415  numpy: 10 MB that few daemons need
+
+    whole = a[1].stride == b[1].stride == 1
+    reports = [_report(snapshot, rows if whole else ThinnedColumns()) for snapshot, rows in (a, b)]
+    return document(compare(*reports)), whole
+
+
+def reported(run: WatchedRows, form: str, now: float) -> str:
+    """The report of ``check`` in this format (``markdown``, ``html``), as of now (Unix seconds)."""
+    from grpo_watch.report.check_document import Provenance  # noqa: PLC0415
+    from grpo_watch.report.markdown import markdown  # noqa: PLC0415
+    from grpo_watch.report.page import page  # noqa: PLC0415
+
+    provenance = Provenance(shlex.join(["grpo-watch", "check", run[0].run]), __version__, now)
+    return (page if form == "html" else markdown)([_report(*run)], [], provenance)
+
+
+def _report(snapshot: RunSnapshot, rows: ThinnedColumns) -> RunReport:
+    from grpo_watch.report.check_document import RunReport  # noqa: PLC0415
+    from grpo_watch.report.series import Series  # noqa: PLC0415
+
+    series = Series()
+    for at, (attempt, step) in enumerate(zip(rows.attempts, rows.steps, strict=True)):
+        values = {name: column[at] for name, column in rows.columns.items()}
+        series.take(MetricRow(snapshot.run, Stream.TRAIN, attempt, step, values))
+    return RunReport(snapshot, series=series)

@@ -60,7 +60,6 @@ class Server:
         app: the ASGI application.
         listener: a bound socket; closed by ``stop``.
         tls: what the connections are encrypted with; None: they are not.
-        stopping: set when it is about to stop, for answers that would continue.
         name: of its thread.
     """
 
@@ -69,7 +68,6 @@ class Server:
         app: Any,
         listener: socket.socket,
         tls: ssl.SSLContext | None = None,
-        stopping: threading.Event | None = None,
         name: str = "http",
     ) -> None:
         config = uvicorn.Config(
@@ -90,7 +88,7 @@ class Server:
         )
         config.load()
         config.ssl = tls  # one whose certificate can change, which uvicorn can't make itself
-        self._listener, self._stopping = listener, stopping or threading.Event()
+        self._listener = listener
         self._server = uvicorn.Server(config)
         self._server.server_state.default_headers = config.encoded_headers  # also before its first second
         self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
@@ -101,7 +99,6 @@ class Server:
 
     def stop(self) -> None:
         """Stop answering; waits for answers under way, not for idle connections."""
-        self._stopping.set()
         self._server.should_exit = True
         self.thread.join(STOP_SECONDS + 1)
         self._listener.close()

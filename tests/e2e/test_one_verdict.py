@@ -29,7 +29,7 @@ from grpo_watch.report.view import top_view
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import rule_set
 from grpo_watch.web.documents import alert_documents, brief_document, detail_document, run_document
-from grpo_watch.web.report_pages import compared, reported
+from grpo_watch.web.run_pages import compared, reported
 from tests.support.bundles import bundled_runs, unpack
 from tests.support.live import Live
 from tests.support.reports import PROVENANCE, a_report

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -23,9 +22,8 @@ def web(
 ) -> Iterator[str]:
     """A server, on a free port unless one is given; gives ``HOST:PORT``."""
     listener = bind(listen, port)
-    stopping = threading.Event()
-    app = make_app(watch, lambda: 1000.0, hosts, keys, stopping.is_set)
-    server = Server(app, listener, tls, stopping)
+    app = make_app(watch, lambda: 1000.0, hosts, keys)
+    server = Server(app, listener, tls)
     server.start()
     try:
         yield address(listener)

@@ -68,7 +68,7 @@ PEOPLE = [
     "/api/v1/runs/v0-run/weights",
     "/api/v1/runs/v0-run/report",
 ]
-"""All that is for people and ends; ``/api/v1/events`` is for them too (test_events)."""
+"""All that is for people."""
 
 
 class Fake:

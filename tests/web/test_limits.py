@@ -14,7 +14,6 @@ from grpo_watch.web.limits import MAX_CONNECTIONS, SlowClientLimit
 from tests.support.process import PATIENCE as LONG
 from tests.support.serving import web
 from tests.web.test_app import Fake
-from tests.web.test_events import EVENTS
 
 MANY = 200
 FOR_MACHINES = ("/healthz", "/readyz", "/metrics")
@@ -60,8 +59,8 @@ def ended(connection: socket.socket) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
-    [b"", b"GET / HTTP/1.1\r\nHost: local", f"GET {EVENTS} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()],
-    ids=["silent", "half a request", "server-sent events"],
+    [b"", b"GET / HTTP/1.1\r\nHost: local"],
+    ids=["silent", "half a request"],
 )
 def test_slow_clients_keep_no_machine_from_being_answered(first: bytes) -> None:
     """Twice as many as there are places, from the same address as those who are to be answered."""

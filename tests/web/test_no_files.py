@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from grpo_watch.cli.run import running
 from grpo_watch.config.schema import Settings
-from grpo_watch.web.assets import FOLDER, Assets
+from grpo_watch.web.answers import FOLDER, Assets
 from tests.support.bundles import unpack
 from tests.support.process import PATIENCE, until
 

@@ -16,7 +16,6 @@ from grpo_watch.demo.replayer import replay_run
 from grpo_watch.engine.judgement import EarlySign, Judgement
 from grpo_watch.engine.snapshot import RunVerdict
 from grpo_watch.report.view import judgement_lines
-from grpo_watch.web import events
 from grpo_watch.web.access import AccessKeys
 from tests.conftest import find_program
 from tests.support.browser import PHONE, Visit, chromium, visit
@@ -172,15 +171,15 @@ def test_the_overview_says_what_changed_since_it_was_looked_at(opened: Callable[
     calm = replace(a_report(verdict="healthy").snapshot, verdict=RunVerdict.HEALTHY)
     watch = Shown(a_picture(calm, "first"))
     seen = opened(watch)
-    seen.sees("updated ")
     seen.page.locator("li.run").wait_for()
-    assert "you last looked" not in seen.page.locator(".news").inner_text()
+    assert seen.page.locator(".news").inner_text() == ""
+    seen.page.goto("about:blank")  # an open page would see the change, and remember it
     watch.now = replace(watch.now, runs=(a_picture(a_report(a_finding()).snapshot, "first"), a_picture(calm, "second")))
-    seen.page.reload()
+    seen.open()
     seen.sees("2 runs changed since you last looked")
     assert seen.page.locator(".news li").all_inner_texts() == ["my run: healthy → critical", "my run: new, healthy"]
     seen.page.reload()
-    seen.sees("no change since you last looked")
+    seen.sees("No change since you last looked")
 
 
 def test_an_early_sign_is_shown_as_check_says_it(opened: Callable[..., Visit]) -> None:
@@ -380,11 +379,26 @@ def test_a_long_run_is_a_light_page(browser: Browser, place: str) -> None:
         assert 20_000 < seen.received <= BUDGET
 
 
-def test_pages_that_find_no_place_ask_instead(opened: Callable[..., Visit], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "STREAMS", 0)
-    seen = opened(a_critical_run())
-    seen.sees("polling every 5 s")
-    seen.complaints = [line for line in seen.complaints if "503" not in line]
+def test_a_page_that_nobody_looks_at_asks_nothing(opened: Callable[..., Visit]) -> None:
+    """It asks at once when it is looked at again; what has not changed is not sent again."""
+    watch = a_critical_run()
+    seen = opened(watch)
+    seen.sees("since step")
+    hidden = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true})"
+    turned = "document.dispatchEvent(new Event('visibilitychange'))"
+    answers: list[int] = []
+    seen.page.on("response", lambda answer: answers.append(answer.status) if "overview" in answer.url else None)
+    seen.until("document.getElementById('link').textContent === 'live'")
+    seen.page.evaluate(f"{hidden % 'true'}; {turned}")
+    assert seen.page.locator("#link").inner_text() == "paused"
+    seen.page.wait_for_load_state("networkidle")
+    before = len(answers)
+    seen.page.evaluate(f"{hidden % 'false'}; {turned}")
+    seen.until("document.getElementById('link').textContent === 'live'")
+    assert set(answers[before:]) == {304}
+    watch.now = replace(watch.now, problems=("a new problem",))
+    seen.sees("a new problem")
+    assert answers[-1] == 200
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.web.assets import Assets, takes_gzip
+from grpo_watch.web.answers import Assets, takes_gzip
 from grpo_watch.web.server import SECURITY_HEADERS
 
 STATIC = Path(__file__).parents[2] / "grpo_watch" / "web" / "static"

@@ -1,29 +1,42 @@
 // Asks the daemon; the answer of an older question never overtakes that of a newer one.
+import { setClock } from "./format.js";
 
-export async function ask(path) {
-  const answer = await fetch(`api/v1/${path}`, { headers: { Accept: "application/json" } });
+// What is received, null where it is still what `tag` names, and its own tag.
+async function asked(path, tag) {
+  const headers = { Accept: "application/json", ...(tag && { "If-None-Match": tag }) };
+  const answer = await fetch(`api/v1/${path}`, { headers });
+  setClock(Date.parse(answer.headers.get("date")) / 1000);
+  if (answer.status === 304) return { received: null, tag };
   const received = await answer.json().catch(() => ({}));
-  if (!answer.ok)
-    throw Object.assign(new Error(received.error || `the daemon answers ${answer.status}`), { status: answer.status });
-  return received;
+  if (answer.ok) return { received, tag: answer.headers.get("etag") };
+  const words = answer.status === 401 ? "open the link that it printed at its start" : `it answers ${answer.status}`;
+  throw Object.assign(new Error(received.error || words), { status: answer.status });
 }
 
-// A question that is asked again and again; `take` gets the newest answer only. It is never asked twice at once: what
-// changes meanwhile is asked for afterwards.
+export const ask = async (path) => (await asked(path)).received;
+
+// A question that is asked again and again; `take` gets an answer only where it differs from the one before. It is
+// never asked twice at once: what changes meanwhile is asked for afterwards. `now` says whether the daemon answered.
 export function asking(path, take, failed) {
   let busy = false;
   let again = false;
   let over = false;
+  let known = {};
   async function now() {
     if (busy) {
       again = true;
-      return;
+      return true;
     }
     busy = true;
+    let answered = true;
     try {
-      const received = await ask(path());
-      if (!over) take(received);
+      const place = path();
+      const { received, tag } = await asked(place, known.place === place ? known.tag : null);
+      known = { place, tag };
+      if (!over && received) take(received);
     } catch (problem) {
+      known = {};
+      answered = problem.status !== undefined;
       if (!over) failed(problem);
     } finally {
       busy = false;
@@ -32,6 +45,7 @@ export function asking(path, take, failed) {
         now();
       }
     }
+    return answered;
   }
   return { now, stop: () => (over = true) };
 }

@@ -49,9 +49,8 @@ export function comparePage(main, route, tell) {
 
   const fit = () => plots.forEach((plot) => plot.setSize({ width: plot.root.parentElement.clientWidth, height: plot.height }));
   addEventListener("resize", fit);
-  asked.now();
   return {
-    changed: (slugs) => (slugs === null || slugs.has(first) || slugs.has(second)) && asked.now(),
+    now: asked.now,
     stop: () => (asked.stop(), removeEventListener("resize", fit), plots.forEach((plot) => plot.destroy())),
     rerouted: (next) => (next.query.get("with") || "") !== second && dispatchEvent(new Event("reopen")),
   };

@@ -5,8 +5,11 @@ import { el } from "./dom.js";
 let ahead = 0; // seconds by which the server's clock is ahead of the browser's
 
 export function setClock(now) {
-  ahead = now - Date.now() / 1000;
+  if (Number.isFinite(now)) ahead = now - Date.now() / 1000;
 }
+
+// Unix seconds by the server's clock.
+export const clock = () => Date.now() / 1000 + ahead;
 
 export function duration(seconds) {
   for (const [unit, size] of [
@@ -20,7 +23,7 @@ export function duration(seconds) {
 }
 
 function age(at) {
-  const seconds = Date.now() / 1000 + ahead - at;
+  const seconds = clock() - at;
   return seconds < 2 ? "just now" : `${duration(seconds)} ago`;
 }
 

@@ -3,7 +3,7 @@ import { comparePage } from "./compare.js";
 import { el, part } from "./dom.js";
 import { duration } from "./format.js";
 import { keyboard } from "./keys.js";
-import { onChange, start } from "./live.js";
+import { live } from "./live.js";
 import { overviewPage } from "./overview.js";
 import { current } from "./router.js";
 import { rulePage, rulesPage } from "./runbook.js";
@@ -59,12 +59,15 @@ document.getElementById("skip").addEventListener("click", (event) => {
 });
 dark.addEventListener("change", () => dispatchEvent(new Event("themechange")));
 keyboard(theme);
-addEventListener("hashchange", route);
 route();
-onChange((slugs) => page.changed(slugs));
-addEventListener("reopen", () => ((shown = ""), route()));
-start((words, well) => {
-  const link = document.getElementById("link");
-  link.textContent = words;
-  link.className = well ? "dim" : "note";
-});
+const beat = live(
+  () => page.now(),
+  (words, well) => {
+    const link = document.getElementById("link");
+    link.textContent = words;
+    link.className = well ? "dim" : "note";
+  },
+);
+const rerouted = () => (route(), beat());
+addEventListener("hashchange", rerouted);
+addEventListener("reopen", () => ((shown = ""), rerouted()));

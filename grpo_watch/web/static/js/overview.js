@@ -2,7 +2,7 @@
 import { asking } from "./api.js";
 import { compareButton, firstChoice } from "./choice.js";
 import { button, el, mark, part, renew } from "./dom.js";
-import { ago, count, outlook, progress, setClock, software } from "./format.js";
+import { ago, count, outlook, progress, software } from "./format.js";
 import { footer } from "./footer.js";
 import { go, query } from "./router.js";
 import { changedSince, remember, seen } from "./seen.js";
@@ -38,17 +38,12 @@ export function overviewPage(main, route, tell) {
   );
   const drawAbout = part(about, ({ version }) => footer(version));
   const before = seen(); // as it was when this page was opened
-  const drawNews = part(news, ({ age, since }) => [
-    el("span", {}, "updated ", age),
-    since && since.changes.length === 0 && [" · no change since you last looked, ", ago(since.at)],
-    since && since.changes.length > 0 && changes(since),
-  ]);
+  const drawNews = part(news, ({ since }) => since && (since.changes.length ? changes(since) : ["No change since you last looked, ", ago(since.at)]));
   const drawFoot = part(foot, (received) => pages(received, change));
 
   const asked = asking(
     () => `overview?${wish()}`,
     (received) => {
-      setClock(received.now);
       tell(received.problems, received.late);
       const { verdicts, total, running, matching, offset, limit, runs, ready } = received;
       drawBar({ verdicts, total, running, chosen: wish() });
@@ -59,17 +54,16 @@ export function overviewPage(main, route, tell) {
       drawList({ ...latest, chosen: firstChoice() });
       drawFoot({ matching, offset, limit });
       drawAbout({ version: received.version });
-      drawNews({ at: received.now, age: ago(received.now), since: changedSince(runs, before) });
-      remember(runs, received.now);
+      drawNews({ since: changedSince(runs, before) });
+      remember(runs);
       document.title = title(verdicts, total);
     },
     (problem) => tell([`The daemon does not respond: ${problem.message}`]),
   );
   const chosen = () => latest && drawList({ ...latest, chosen: firstChoice() });
   addEventListener("comparechange", chosen);
-  asked.now();
   const stop = () => (asked.stop(), removeEventListener("comparechange", chosen));
-  return { changed: () => asked.now(), stop, rerouted: (next) => ((route = next), asked.now()) };
+  return { now: asked.now, stop, rerouted: (next) => (route = next) };
 }
 
 function changes({ at, changes: those }) {

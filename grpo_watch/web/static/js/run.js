@@ -3,7 +3,7 @@ import { asking } from "./api.js";
 import { chartsPart } from "./charts.js";
 import { button, el, mark, part, renew } from "./dom.js";
 import { consequence, finding } from "./finding.js";
-import { ago, count, outlook, progress, setClock, software } from "./format.js";
+import { ago, count, outlook, progress, software } from "./format.js";
 import { footer } from "./footer.js";
 import { matrix } from "./matrix.js";
 import { reportButtons } from "./report.js";
@@ -34,7 +34,6 @@ export function runPage(main, route, tell) {
   renew(main, [head, nav, Object.values(holders)]);
   document.title = `${route.name} · grpo-watch`;
 
-  let known = null; // the slug, where the address has the run's name
   const show = (name, there) => {
     holders[name].hidden = !there;
     nav.querySelector(`[data-part=${name}]`).hidden = !there;
@@ -75,13 +74,10 @@ export function runPage(main, route, tell) {
   ];
 
   function take(run) {
-    setClock(run.now);
     tell([]);
-    known = run.slug;
     drawAbout({ version: run.version });
     document.title = `${run.verdict.replace("-", " ")}: ${run.run} · grpo-watch`;
-    const { now, version, ...lasting } = run; // the clock moves on, which is no reason to redraw
-    draw.head(lasting);
+    draw.head(run);
     const { cards, verdict, notes, unseen, attempt } = run;
     evidenceFirst(topOf(run));
     draw.cause({ cards, verdict, notes, unseen });
@@ -101,10 +97,14 @@ export function runPage(main, route, tell) {
     if (holders.cause.nextElementSibling !== holders[place]) holders.cause.after(holders[place]);
   }
 
-  const all = () => questions.forEach((each) => each.now());
-  all();
+  // One after the other: an open page takes one connection.
+  async function now() {
+    let answered = true;
+    for (const each of questions) answered = (await each.now()) && answered;
+    return answered;
+  }
   return {
-    changed: (slugs) => (slugs === null || !known || slugs.has(known)) && all(),
+    now,
     stop: () => questions.forEach((each) => each.stop()),
     rerouted: (next) => charts.rerouted(next),
   };

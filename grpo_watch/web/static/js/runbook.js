@@ -45,6 +45,9 @@ export function runbookFold(rule, key) {
   return fold;
 }
 
+// Rules are not asked for again, only whether the daemon is there.
+const still = { now: () => fetch("healthz").then(() => true, () => false), stop: () => {}, rerouted: () => {} };
+
 // All rules in force, each with its runbook.
 export function rulesPage(main, route, tell) {
   document.title = "Rules · grpo-watch";
@@ -53,7 +56,7 @@ export function rulesPage(main, route, tell) {
     ({ rules }) => renew(main, [el("h1", { class: "title" }, "Rules and runbooks"), table(["rule", "severity", "what it means"], rules.map(row))]),
     (problem) => tell([problem.message]),
   );
-  return { changed: () => {}, stop: () => {}, rerouted: () => {} };
+  return still;
 }
 
 export function rulePage(main, route, tell) {
@@ -73,7 +76,7 @@ export function rulePage(main, route, tell) {
       ]),
     (problem) => (tell([problem.message]), renew(main, el("p", {}, el("a", { href: "#/" }, "All runs")))),
   );
-  return { changed: () => {}, stop: () => {}, rerouted: () => {} };
+  return still;
 }
 
 export function distances(rule) {

@@ -1,4 +1,6 @@
 // What changed since this browser last looked at the overview: verdict and top finding of each run, kept by the browser.
+import { clock } from "./format.js";
+
 const KEY = "grpo-watch-seen";
 const MOST = 300; // runs remembered
 
@@ -14,12 +16,12 @@ function read() {
 }
 
 // Remembers the runs as they are now, beside those that this page of the overview does not show.
-export function remember(runs, now) {
+export function remember(runs) {
   const before = read()?.runs || {};
   const fresh = Object.fromEntries(runs.map((run) => [run.slug, state(run)]));
   const all = Object.entries({ ...before, ...fresh }).slice(-MOST);
   try {
-    localStorage.setItem(KEY, JSON.stringify({ at: now, runs: Object.fromEntries(all) }));
+    localStorage.setItem(KEY, JSON.stringify({ at: clock(), runs: Object.fromEntries(all) }));
   } catch {
     // storage is switched off or full: nothing is remembered
   }
