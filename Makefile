@@ -1,6 +1,6 @@
 # Every target is one script in scripts/; without make, run the script itself.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-one test-pythons test-unprivileged check bench robustness soak channels container lock docs docs-site golden test-frameworks swift-live writers-live preflight-envs preflight-differential system-deps setup release audit
+.PHONY: help demo test test-all test-one test-pythons test-unprivileged check bench robustness soak channels container lock docs docs-site golden test-frameworks swift-live writers-live preflight-envs preflight-differential system-deps setup release wheel audit
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
@@ -42,6 +42,8 @@ container: ## do what the Dockerfile does without an engine, and start it as the
 	@scripts/container
 release: ## build, check, list and sign a release in dist/ (scripts/release FOLDER for another place)
 	@scripts/release
+wheel: ## build the wheel and try it in an empty environment, without the checkout
+	@scripts/wheel
 audit: ## known vulnerabilities of the pinned dependencies, where the index can be asked
 	@scripts/audit
 lock: ## pin what the container image installs, with hashes (needs uv)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from grpo_watch.children.pool import Answer, Work
 from grpo_watch.errors import UsageError
+from grpo_watch.extras import install
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ def _connected(address: str | None) -> Any:
     try:
         import ray  # noqa: PLC0415  an extra
     except ImportError:
-        raise UsageError("--engine ray needs Ray: pip install 'grpo-watch[ray]'") from None
+        raise UsageError(f"--engine ray needs Ray: {install('ray')}") from None
     _reach(address)
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)

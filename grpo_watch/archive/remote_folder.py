@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from grpo_watch.errors import SourceError, UsageError
+from grpo_watch.extras import install
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".distcp", ".gguf", ".npz", ".onnx", ".h5")
 """Files that are not copied: gigabytes each. Rules about weights are then blind."""
@@ -107,7 +108,7 @@ def _system(address: str) -> tuple[Any, str]:
     try:
         core = import_module("fsspec.core")
     except ImportError:
-        raise UsageError(f"{address}: needs fsspec: pip install 'grpo-watch[remote]'") from None
+        raise UsageError(f"{address}: needs fsspec: {install('remote')}") from None
     try:
         system, path = core.url_to_fs(address)
     except (ImportError, ValueError) as error:

@@ -9,8 +9,8 @@ import kubernetes_validate
 import yaml
 
 VERSION = "1.35"
-CUSTOM = "monitoring.coreos.com/v1"
-"""Of the Prometheus operator: their schemas are not among those of Kubernetes."""
+CUSTOM = frozenset({"monitoring.coreos.com/v1", "ray.io/v1"})
+"""Of the Prometheus operator and KubeRay: their schemas are not among those of Kubernetes."""
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -20,7 +20,7 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 def validate(document: Mapping[str, Any]) -> None:
     """Raises ``kubernetes_validate.ValidationError`` for an object that Kubernetes would refuse, or an unknown key."""
-    if document["apiVersion"] != CUSTOM:
+    if document["apiVersion"] not in CUSTOM:
         kubernetes_validate.validate(document, VERSION, strict=True)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from grpo_watch.children.child import Child, ChildLostError, follow_parent
 from grpo_watch.errors import ConfigError
+from grpo_watch.extras import install
 
 START_SECONDS, TOTAL_SECONDS = 120.0, 9.0
 """Until the process has read apprise and all its services, and for one message from then on."""
@@ -24,7 +25,6 @@ IDLE_SECONDS = 60.0
 """After so long without a message the process ends; the next message starts one."""
 MAX_BODY = 65_536
 """Bytes of an answer that are read."""
-INSTALL = "apprise is not installed: pip install 'apprise>=2.2'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def service_of(url: str) -> Any:
     try:
         import apprise  # noqa: PLC0415  an extra, and slow to import
     except ImportError:
-        raise ConfigError(INSTALL) from None
+        raise ConfigError(f"apprise is not installed: {install('apprise')}") from None
     asset = apprise.AppriseAsset(app_id="grpo-watch", secure_logging=True, async_mode=False, http_redirects=False)
     service = apprise.Apprise(asset=asset)
     if not service.add(url):

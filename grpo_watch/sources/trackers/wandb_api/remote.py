@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from grpo_watch.engine.records import RunConfig
 from grpo_watch.errors import UsageError
+from grpo_watch.extras import install
 from grpo_watch.sources.trackers.logged_tables import TableSummary
 
 SCHEME = "wandb://"
@@ -50,7 +51,7 @@ def parse_place(text: str) -> RemotePlace:
 class ServerTrouble(Enum):
     """Why the server gave no answer, in words for people."""
 
-    NO_CLIENT = "wandb's client is not installed: pip install 'wandb>=0.31'"
+    NO_CLIENT = f"wandb's client is not installed: {install('wandb')}"
     NO_KEY = "no API key for this server: set WANDB_API_KEY or run `wandb login`"
     REFUSED = "the server refuses the API key: it expired, was revoked, or may not read this project"
     GONE = "no such run or project, or it was deleted, or this key can't see it"
