@@ -30,7 +30,7 @@ HOMES = {
     "markdown_it": ("web/runbooks.py",),
     "matplotlib": ("report/frames.py", "report/check_document.py"),
     "mcp": ("cli/mcp_server.py",),
-    "msgspec": ("archive/*", "sources/*", "store/*", "cli/*", "frameworks/*", "notify/queue.py"),
+    "msgspec": ("archive/*", "sources/*", "store/*", "cli/*", "frameworks/*"),
     "fsspec": ("archive/remote_folder.py",),
     "ray": ("archive/on_ray.py",),
     "pandas": ("report/frames.py", "report/check_document.py"),

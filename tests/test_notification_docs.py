@@ -3,46 +3,27 @@
 from __future__ import annotations
 
 import re
-from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import yaml
 
 from grpo_watch.config.schema import Settings
-from grpo_watch.config.sinks import SINKS
 from grpo_watch.notify.receivers.webhook import signature
 from tests.contract.test_apprise_services import SERVICES
+from tests.support.every_receiver import code_blocks
 
-KINDS = {get_args(sink.model_fields["type"].annotation)[0] for sink in SINKS}
 PAGE = Path("docs/notifications.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-
-
-@pytest.mark.parametrize("text", blocks("yaml"))
+@pytest.mark.parametrize("text", code_blocks("yaml"))
 def test_settings_load(text: str) -> None:
     assert Settings.model_validate(yaml.safe_load(text)) != Settings()
 
 
-def test_every_kind_of_sink_is_shown() -> None:
-    shown = {sink.type for text in blocks("yaml") for sink in Settings.model_validate(yaml.safe_load(text)).sinks}
-    assert shown == KINDS
-    assert len(KINDS) >= 8
-
-
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_each_kind_of_sink_has_its_module(kind: str) -> None:
-    """The factory finds a receiver by its ``type``; nothing else lists them."""
-    module = import_module(f"grpo_watch.notify.receivers.{kind}")
-    assert callable(module.receiver)
-
-
 def test_the_example_of_the_signature_accepts_ours() -> None:
-    (text,) = (block for block in blocks("python") if "is_ours" in block)
+    (text,) = (block for block in code_blocks("python") if "is_ours" in block)
     names: dict[str, Any] = {}
     exec(text, names)  # noqa: S102  our own page
     headers = signature(b"geheim", b"{}", 1_795_000_000.0)

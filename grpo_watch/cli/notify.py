@@ -13,10 +13,9 @@ from grpo_watch.errors import UsageError
 
 if TYPE_CHECKING:
     from grpo_watch.config.schema import Settings
+    from grpo_watch.store.messages import Notification
 
 FAILED = 1
-ONLY_METRICS = frozenset({"pushgateway", "textfile"})
-"""Kinds that get no messages: a sample would overwrite the metrics of a running watch."""
 
 app = group("Test the configured receivers.")
 
@@ -52,20 +51,45 @@ def notify_test(config: Path | None) -> int:
 def _tried(settings: Settings) -> Iterator[tuple[str, bool, str]]:
     """For each receiver its name, whether it took the sample, and its answer."""
     from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot  # noqa: PLC0415
-    from grpo_watch.notify.notification import DeliveryResult  # noqa: PLC0415
-    from grpo_watch.notify.receiver_context import ReceiverContext  # noqa: PLC0415
-    from grpo_watch.notify.receiver_factory import build  # noqa: PLC0415
-    from grpo_watch.notify.test_notification import sample  # noqa: PLC0415
+    from grpo_watch.notify.receiver import DeliveryResult, ReceiverContext, build  # noqa: PLC0415
 
     now = time.time()
     notification = sample(now)
-    for sink, routed in zip(
-        settings.sinks, build(settings.sinks, ReceiverContext(time.time, "notify-test")), strict=True
-    ):
+    for routed in build(settings.sinks, ReceiverContext(time.time, "notify-test")):
         receiver = routed.receiver
-        if sink.type in ONLY_METRICS:
+        if receiver.metrics_only:
             yield receiver.name, True, "skipped: receives no notifications"
             continue
-        asked = sink.type == "heartbeat"
-        outcome = receiver.refresh((), DaemonSnapshot(), now) if asked else receiver.send(notification)
+        outcome = receiver.send(notification)
+        if not outcome.reached:  # it takes no messages, such as a heartbeat
+            outcome = receiver.refresh((), DaemonSnapshot(), now)
         yield receiver.name, outcome.result is DeliveryResult.DELIVERED, outcome.detail
+
+
+def sample(now: float) -> Notification:
+    """An alert of a run that does not exist, which its text explains, without a runbook; each second has its own id."""
+    from grpo_watch.notify.message_text import TEST_RULE  # noqa: PLC0415
+    from grpo_watch.store.messages import FIRING, Notification  # noqa: PLC0415
+
+    return Notification(
+        id=f"notify-test-{int(now)}",
+        status=FIRING,
+        run="notify-test",
+        attempt=1,
+        rule=TEST_RULE,
+        key="",
+        severity="info",
+        step=10,
+        first_step=2,
+        max_steps=80,
+        summary="TEST of grpo-watch: no run is affected.",
+        message="TEST of grpo-watch: no run is affected.",
+        evidence={"kl_reference": 0.0, "reward_zero_std_ratio": 0.125},
+        hint="Nothing: this receiver gets its alerts.",
+        cause="`grpo-watch notify test` sent this.",
+        caused_by=None,
+        started=now,
+        ended=None,
+        at=now,
+        series={"kl_reference": (0.0,) * 8, "reward_mean": (0.1, 0.2, 0.2, 0.4, 0.5, 0.5, 0.7, 0.8)},
+    )

@@ -46,8 +46,7 @@ def clean_command(paths: list[str], config: Path | None, state_dir: Path | None)
     from grpo_watch.cli.live_text import show
     from grpo_watch.cli.wandb_setup import watched_paths
     from grpo_watch.config.settings import default_state_dir, load_settings
-    from grpo_watch.notify.receiver_factory import pushed_groups
-    from grpo_watch.notify.receivers.pushgateway import remove
+    from grpo_watch.notify.receivers.pushgateway import pushed_groups, remove
 
     settings = load_settings({"state_dir": state_dir}, config=config).settings
     folder = settings.state_dir

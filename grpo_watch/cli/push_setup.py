@@ -13,9 +13,8 @@ from grpo_watch.config.sinks import Sink
 from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.notify.delivery_worker import DeliveryWorkers, WorkerContext
 from grpo_watch.notify.dispatcher import DeliverySettings, NotificationDispatcher
-from grpo_watch.notify.receiver_context import ReceiverContext as Given
-from grpo_watch.notify.receiver_factory import build, names_of
-from grpo_watch.notify.routing import MutedFindings, RoutedReceiver
+from grpo_watch.notify.receiver import MutedFindings, RoutedReceiver, build, names_of
+from grpo_watch.notify.receiver import ReceiverContext as Given
 
 
 class PushSetup:

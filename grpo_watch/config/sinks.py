@@ -6,15 +6,24 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
-from grpo_watch.config.fields import Address, FilePath, Secret
-from grpo_watch.config.routing import Routing
+from grpo_watch.config.fields import Address, FilePath, LabelName, Model, Secret
+from grpo_watch.engine.records import Severity
 
 HeaderName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
 
 
-class BaseSink(Routing):
-    """What every receiver has; ``name`` is what metrics and logs call it, made from the address when empty."""
+class BaseSink(Model):
+    """What every receiver has; ``name`` is what metrics and logs call it, made from the address when empty.
 
+    The rest says which alerts it gets: empty lists take all, patterns are those of a shell (``exp7*``). With ``digest``
+    many that wait become one (chat services do so by default).
+    """
+
+    min_severity: Severity = Severity.WARNING
+    only_runs: tuple[str, ...] = ()
+    only_rules: tuple[str, ...] = ()
+    only_labels: Annotated[dict[LabelName, str], Field(default_factory=dict)]
+    digest: bool | None = None
     name: str = ""
 
 
@@ -40,7 +49,6 @@ class AlertmanagerSink(HttpSink):
 class SlackSink(BaseSink):
     """A Slack incoming webhook, whose URL is a secret."""
 
-    chat = True
     type: Literal["slack"]
     webhook_url_file: Secret
     ca_file: FilePath | None = None
@@ -85,7 +93,6 @@ class TextfileSink(BaseSink):
 class AppriseSink(BaseSink):
     """Every service that apprise supports; its URL holds the credentials."""
 
-    chat = True
     type: Literal["apprise"]
     url_file: Secret
 

@@ -17,8 +17,7 @@ from grpo_watch.engine.records import AlertState, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, Histogram, RunOverview
 from grpo_watch.notify.dispatcher import ABANDON_SECONDS, NotificationDispatcher
-from grpo_watch.notify.queue import begins
-from grpo_watch.notify.routing import RoutedReceiver
+from grpo_watch.notify.receiver import RoutedReceiver
 from grpo_watch.report.sparklines import Sparkline
 from grpo_watch.rules.rule_changes import RuleSet, RulesInForce
 from grpo_watch.sources.deferred import Submit
@@ -266,9 +265,7 @@ class Daemon:
         if now - self._kept_at >= HOUSEKEEPING_SECONDS:
             self._kept_at = now
             self._state_writer.prune(now, self._plan.retention_days, self._plan.retention_bytes)
-            self._dispatcher.abandoned(
-                self._state_writer.abandon(self._dispatcher.names, now - ABANDON_SECONDS, begins, now)
-            )
+            self._dispatcher.abandoned(self._state_writer.abandon(self._dispatcher.names, now - ABANDON_SECONDS, now))
             self._state_bytes = self._state_writer.size()
 
     def _view_runs(self, *, count: bool = True) -> _RunViews:

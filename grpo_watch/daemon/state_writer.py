@@ -10,7 +10,8 @@ from grpo_watch.engine.alerts import Alert
 from grpo_watch.engine.records import Cursor, Item
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.store import codec
-from grpo_watch.store.deliveries import Begins, DeliveryChanges, StoredDeliveries
+from grpo_watch.store.deliveries import DeliveryChanges, StoredDeliveries
+from grpo_watch.store.messages import pack
 from grpo_watch.store.state import Store, StoredBatch, StoredRun, StoreError
 
 RETRY_SECONDS = 10.0
@@ -114,7 +115,7 @@ class StateWriter:
         self._bytes += sum(map(len, (item for batch in batches for item in batch.items)))
         if sent:
             self._unsent.add(sent)
-            self._bytes += sum(len(message.data) for message in sent.queued)
+            self._bytes += sum(len(pack(message.notification)) for message in sent.queued)
         if self._bytes > KEPT_BYTES:
             self._waiting.clear()
             self._unsent = DeliveryChanges()
@@ -198,10 +199,10 @@ class StateWriter:
             self._failed(error, now)
             return []
 
-    def abandon(self, names: Iterable[str], before: float, begins: Begins, now: float) -> dict[str, int]:
+    def abandon(self, names: Iterable[str], before: float, now: float) -> dict[str, int]:
         """Give up messages that wait for receivers of no such name (see ``Store.abandon``)."""
         try:
-            return self._store.abandon(names, before, begins) if self.ok else {}
+            return self._store.abandon(names, before) if self.ok else {}
         except StoreError as error:
             self._failed(error, now)
             return {}

@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.dispatcher import NotificationDispatcher
-from grpo_watch.notify.notification import DeliveryOutcome, DeliveryResult
-from grpo_watch.notify.outbox import DeliveryJob, Outbox
-from grpo_watch.notify.receiver_trouble import wait_before
+from grpo_watch.notify.outbox import Outbox, wait_before
+from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult
+from grpo_watch.store.messages import Message
 
 AFTER_ANOTHER = 0.5
 """Seconds between two checks whether a worker that waits for its predecessor is to stop."""
@@ -77,14 +77,14 @@ class DeliveryWorker:
         every = self._receiver.refresh_every
         if every is not None and context.timer() >= self._refresh_at:
             self._refresh()
-        job = self.outbox.take(context.timer(), context.clock())
-        if isinstance(job, DeliveryJob):
-            self.outbox.settle(job, self._send(job), context.timer(), context.clock())
+        taken = self.outbox.take(context.timer(), context.clock())
+        if isinstance(taken, Message):
+            self.outbox.settle(taken, self._send(taken), context.timer(), context.clock())
             return 0.0
-        if not job:
+        if not taken:
             context.ring()  # a digest must be stored before it goes
-            job = 1.0
-        return job if every is None else max(0.001, min(job, self._refresh_at - context.timer()))
+            taken = 1.0
+        return taken if every is None else max(0.001, min(taken, self._refresh_at - context.timer()))
 
     def _take_over(self) -> None:
         """Continue with the receiver that the settings have by now."""
@@ -93,21 +93,17 @@ class DeliveryWorker:
             self._receiver = self.outbox.receiver
             self._refresh_at, self._refresh_failures = self._context.timer(), 0
 
-    def _send(self, job: DeliveryJob) -> DeliveryOutcome:
+    def _send(self, message: Message) -> DeliveryOutcome:
         try:
-            outcome = self._receiver.send(job.notification)
-        except (
-            OSError,
-            MemoryError,
-            ImportError,
-        ) as error:  # the machine's trouble (no file handles), not the message's
+            outcome = self._receiver.send(message.notification)
+        except (OSError, MemoryError, ImportError) as error:  # the machine's trouble (no file handles), not its own
             log.exception("a receiver failed", extra=self._fields())
             outcome = DeliveryOutcome(DeliveryResult.RETRY, f"internal error: {type(error).__name__}")
         except Exception as error:  # a message that a receiver can't handle must not end the watch at each start
             log.exception("a receiver failed", extra=self._fields())
             outcome = DeliveryOutcome(DeliveryResult.REFUSED, f"internal error: {type(error).__name__}")
         if outcome.result is not DeliveryResult.DELIVERED:
-            fields = self._fields(outcome=outcome.result.value, answer=outcome.detail, message=job.notification.id)
+            fields = self._fields(outcome=outcome.result.value, answer=outcome.detail, message=message.id)
             log.warning("a message was not delivered", extra=fields)
         return outcome
 

@@ -11,12 +11,11 @@ from weakref import WeakKeyDictionary
 
 from grpo_watch.engine.alerts import Alert
 from grpo_watch.engine.records import AlertState, EventKind, RunEvent
-from grpo_watch.notify.notification import OWN_RULE, RESOLVED, Notification
 from grpo_watch.notify.notifications import NotificationContext, firing, notifications, over
 from grpo_watch.notify.outbox import Outbox
-from grpo_watch.notify.queue import episode_of
-from grpo_watch.notify.routing import MutedFindings, RoutedReceiver
+from grpo_watch.notify.receiver import OWN_RULE, MutedFindings, RoutedReceiver
 from grpo_watch.store.deliveries import DeliveryChanges, StoredDeliveries
+from grpo_watch.store.messages import RESOLVED, Notification
 from grpo_watch.store.state import StoredBatch
 
 log = logging.getLogger("grpo_watch.delivery")
@@ -172,7 +171,7 @@ class NotificationDispatcher:
             _log_not_sent(watch.name, len(messages))
         for outbox in self.outboxes:
             if self._since.get(outbox.name, 0) > arrived:
-                gone = (each for each in outbox.open_of(watch.name) if episode_of(each) not in places)
+                gone = (each for each in outbox.open_of(watch.name) if each.episode not in places)
                 ends = [end for each in gone if (end := over(each, alerts, now))]
                 for news in sorted((*ends, *messages), key=lambda one: one.step):
                     if news.status == RESOLVED:

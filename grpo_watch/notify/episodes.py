@@ -1,18 +1,13 @@
-"""The open alerts of one receiver: decides which firing and resolved notifications it gets."""
+"""What one receiver knows: its open alerts, which decide what it gets; and whether it gets anything."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.notify.notification import FIRING, OWN_RULE, RESOLVED, Notification
-from grpo_watch.notify.queue import episode_of, pack, unpack
-from grpo_watch.notify.routing import Route
-from grpo_watch.store.deliveries import DeliveredAlert, Episode
-
-DELIVERED, MUTED, PASSED = "told", "muted", "passed"
-"""What a receiver got of an open episode: the firing notification, nothing because of a mute, nothing as it was old."""
+from grpo_watch.notify.receiver import OWN_RULE, Route
+from grpo_watch.store.messages import FIRING, RESOLVED, Episode, Message, MessageState, Notification
 
 Mute = Callable[[Notification], bool]
 
@@ -29,16 +24,14 @@ class OpenEpisodes:
 
     def __init__(self, name: str, route: Route) -> None:
         self._name, self._route = name, route
-        self._open: dict[Episode, tuple[str, Notification]] = {}
-        self.changed: dict[tuple[str, Episode], DeliveredAlert | None] = {}
+        self._open: dict[Episode, Message] = {}
+        self.changed: dict[tuple[str, Episode], Message | None] = {}
         self._muted = 0
 
-    def load(self, stored: DeliveredAlert) -> None:
-        """Take an episode as it was stored; a damaged one is dropped, and sent again if it still fires."""
-        notification = unpack(stored.data)
-        if notification is not None:
-            self._open[episode_of(notification)] = (stored.state, notification)
-            self._muted += stored.state == MUTED
+    def load(self, stored: Message) -> None:
+        """Take an episode as it was stored."""
+        self._open[stored.notification.episode] = stored
+        self._muted += stored.state is MessageState.MUTED
 
     def follow(self, route: Route) -> None:
         """Use another route; the resolve of what the receiver got is still sent."""
@@ -50,12 +43,13 @@ class OpenEpisodes:
             return self._resolved(notification)
         if not self._wanted(notification):
             return None
-        state, before = self._open.get(episode_of(notification), (None, notification))
+        before = self._open.get(notification.episode)
         if muted(notification):
-            self._put(notification, state or MUTED)
+            self._put(notification, before.state if before else MessageState.MUTED)
             return None
-        self._put(notification, DELIVERED)
-        return replace(notification, was=before.severity) if state == DELIVERED else notification
+        self._put(notification, MessageState.TOLD)
+        told = before is not None and before.state is MessageState.TOLD
+        return replace(notification, was=before.notification.severity if before and told else "")
 
     def found(self, notification: Notification, muted: Mute, *, send: bool) -> Notification | None:
         """The same for an alert that was found firing: None where the receiver got it, or ``send`` is False.
@@ -64,54 +58,110 @@ class OpenEpisodes:
         """
         if not self._wanted(notification):
             return None
-        state, before = self._open.get(episode_of(notification), (None, notification))
-        worse = notification.id != before.id and Severity(notification.severity).rank > Severity(before.severity).rank
-        if state == DELIVERED and worse and send and not muted(notification):
-            return self.news(notification, muted)
-        if state is not None:
-            return None
+        before = self._open.get(notification.episode)
+        if before is not None:
+            known, told = before.notification, before.state is MessageState.TOLD
+            worse = notification.id != known.id and Severity(notification.severity).rank > Severity(known.severity).rank
+            return self.news(notification, muted) if told and worse and send and not muted(notification) else None
         if not send or muted(notification):
-            self._put(notification, MUTED if send else PASSED)
+            self._put(notification, MessageState.MUTED if send else MessageState.PASSED)
             return None
-        self._put(notification, DELIVERED)
+        self._put(notification, MessageState.TOLD)
         return notification
 
     def unmuted(self, muted: Mute) -> list[Notification]:
         """Alerts that still fire and that no mute keeps back any more."""
         if not self._muted:
             return []
-        kept = [notification for state, notification in self._open.values() if state == MUTED]
+        kept = [one.notification for one in self._open.values() if one.state is MessageState.MUTED]
         free = [notification for notification in kept if not muted(notification)]
         for notification in free:
-            self._put(notification, DELIVERED)
+            self._put(notification, MessageState.TOLD)
         return free
 
     def open_of(self, run: str) -> list[Notification]:
         """The open episodes of a run, whether the receiver got them or not."""
-        return [notification for (of, _, _), (_, notification) in self._open.items() if of == run]
+        return [one.notification for one in self._open.values() if one.notification.run == run]
 
     def firing(self) -> Iterator[Notification]:
         """What the receiver got as firing and not as resolved, in the order of sending."""
-        return (notification for state, notification in self._open.values() if state == DELIVERED)
+        return (one.notification for one in self._open.values() if one.state is MessageState.TOLD)
 
     def _wanted(self, notification: Notification) -> bool:
         return self._route.wants(notification) and (notification.rule, notification.key) != (OWN_RULE, self._name)
 
     def _resolved(self, notification: Notification) -> Notification | None:
-        place = episode_of(notification)
-        state, fired = self._open.pop(place, (None, notification))
-        if state is None:
+        before = self._open.pop(notification.episode, None)
+        if before is None:
             return None
-        self.changed[self._name, place] = None
-        self._muted -= state == MUTED
-        severity = fired.severity
-        return replace(notification, started=fired.started, severity=severity) if state == DELIVERED else None
+        self.changed[self._name, notification.episode] = None
+        self._muted -= before.state is MessageState.MUTED
+        if before.state is not MessageState.TOLD:
+            return None
+        fired = before.notification
+        return replace(notification, started=fired.started, severity=fired.severity)
 
-    def _put(self, notification: Notification, state: str) -> None:
-        place = episode_of(notification)
-        before, first = self._open.get(place, (None, notification))
-        if before == DELIVERED and notification.status == FIRING:
-            notification = replace(notification, started=first.started)  # it got worse
-        self._muted += (state == MUTED) - (before == MUTED)
-        self._open[place] = (state, notification)
-        self.changed[self._name, place] = DeliveredAlert(self._name, *place, state, pack(notification))
+    def _put(self, notification: Notification, state: MessageState) -> None:
+        place = notification.episode
+        before = self._open.get(place)
+        if before is not None and before.state is MessageState.TOLD and notification.status == FIRING:
+            notification = replace(notification, started=before.notification.started)  # it got worse
+        self._muted -= before is not None and before.state is MessageState.MUTED
+        self._muted += state is MessageState.MUTED
+        self._open[place] = self.changed[self._name, place] = Message(self._name, notification, state)
+
+
+TROUBLE_TRIES = 5
+"""Attempts in a row without success after which a receiver counts as failing (15 s at the shortest waits)."""
+MOST_RUNS = 20
+"""At most so many runs get the event."""
+
+
+@dataclass(frozen=True, slots=True)
+class TroubleReport:
+    """A receiver gets nothing, for the reason ``text``; ``runs`` are those whose messages waited."""
+
+    sink: str
+    text: str
+    runs: frozenset[str]
+
+
+class ReceiverTrouble:
+    """What was reported of one receiver."""
+
+    def __init__(self, sink: str) -> None:
+        self._sink = sink
+        self._tries = 0
+        self._reported = self._arrived = False
+        self._reports: list[TroubleReport] = []
+        self.now = ""
+        """What is wrong now, whether a run is concerned or not."""
+
+    def tried(self, why: str, runs: Iterable[str]) -> None:
+        """An attempt had no success."""
+        self._tries += 1
+        if self._tries >= TROUBLE_TRIES:
+            self.begins(why, runs)
+
+    def begins(self, why: str, runs: Iterable[str]) -> None:
+        """A message will not arrive, or none did for a while."""
+        self.now = why or "no answer"
+        concerned = frozenset() if self._reported else frozenset(sorted(set(runs))[:MOST_RUNS])
+        if concerned:
+            self._reported = True
+            self._reports.append(TroubleReport(self._sink, self.now, concerned))
+
+    def over(self) -> None:
+        """A message arrived."""
+        self._tries, self.now = 0, ""
+        self._reported, self._arrived = False, True
+
+    @property
+    def well(self) -> bool:
+        """Whether something arrived since the start, and nothing is wrong since then."""
+        return self._arrived and not self.now
+
+    def reports(self) -> list[TroubleReport]:
+        """The reports that are due; handed out once."""
+        reports, self._reports = self._reports, []
+        return reports

@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 
-from grpo_watch.notify.notification import RESOLVED, TEST_RULE, Notification
 from grpo_watch.report.words import evidence_words, label_of, rounded
 from grpo_watch.safe_text import about, clean
+from grpo_watch.store.messages import RESOLVED, Notification
 
 BARS = "▁▂▃▄▅▆▇█"
 _TOP = len(BARS) - 1
+TEST_RULE = "notify-test"
+"""What `grpo-watch notify test` sends is about."""
 
 
 def evidence_line(notification: Notification, limit: int = 1_000) -> str:

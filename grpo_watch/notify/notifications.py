@@ -15,7 +15,8 @@ from grpo_watch.engine.alerts import Alert, transition_id
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import AlertState, Severity, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.notify.notification import FIRING, OWN_RULE, RESOLVED, Notification
+from grpo_watch.notify.receiver import OWN_RULE
+from grpo_watch.store.messages import FIRING, RESOLVED, Notification
 from grpo_watch.store.state import slug
 
 Recent: TypeAlias = Callable[[str], tuple[float, ...]]

@@ -5,15 +5,13 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from grpo_watch.notify.episodes import Mute, OpenEpisodes
-from grpo_watch.notify.notification import DeliveryOutcome, DeliveryResult, Notification
+from grpo_watch.notify.episodes import Mute, OpenEpisodes, ReceiverTrouble, TroubleReport
 from grpo_watch.notify.notifications import digest
-from grpo_watch.notify.queue import Digests, MessageQueue, QueueLedger, WaitingMessage, episode_of, unpack
-from grpo_watch.notify.receiver_trouble import ReceiverTrouble, TroubleReport, wait_before
-from grpo_watch.notify.routing import RoutedReceiver
-from grpo_watch.store.deliveries import DeliveryChanges, Episode, StoredDeliveries
+from grpo_watch.notify.queue import MOST_IDS, ONE_BY_ONE, MessageQueue, QueueLedger
+from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, RoutedReceiver
+from grpo_watch.store.deliveries import DeliveryChanges, StoredDeliveries
+from grpo_watch.store.messages import Episode, Message, MessageState, Notification
 
 MOST_WAITING = 10_000
 """Messages that wait for one receiver; beyond that the oldest is dropped, counted and reported."""
@@ -24,14 +22,25 @@ SPLIT_TRIES = 10
 GIVE_UP_TRIES = 4_000
 """Attempts after which a message is given up: about three days at one a minute."""
 IDLE_SECONDS = 1.0
+FIRST_SECONDS = 1.0
+"""Longest wait before the first repetition; it doubles from there …"""
+LONGEST_SECONDS = 60.0
+"""… up to this."""
+LONGEST_ASKED_SECONDS = 900.0
+"""Longest wait that a receiver may ask for."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryJob:
-    """What to send now, and the rows it stands for."""
+def wait_before(tries: int, chance: Callable[[], float], asked: float | None = None) -> float:
+    """Seconds until the next attempt.
 
-    notification: Notification
-    rows: tuple[WaitingMessage, ...]
+    Args:
+        tries: how often it was tried without success, from 1.
+        chance: a number in 0…1; half of the wait is random, so that several watchers don't come back at once.
+        asked: what the receiver asked for (``Retry-After``).
+    """
+    longest = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(tries - 1, 10))
+    own = longest * (0.5 + 0.5 * chance())
+    return own if asked is None else max(own, min(asked, LONGEST_ASKED_SECONDS))
 
 
 class Outbox:
@@ -50,9 +59,7 @@ class Outbox:
         self._follow(routed)
         self._chance = chance
         self._ledger, self._queue = QueueLedger(self.name), MessageQueue()
-        self._bundles = Digests(self._queue, self._ledger.note)
-        self._gathering: list[WaitingMessage] = []
-        self._flying: tuple[WaitingMessage, ...] = ()
+        self._flying: tuple[Message, ...] = ()
         self._ended: set[Episode] = set()
         self._ending: set[Episode] = set()
         self._episodes = OpenEpisodes(self.name, self._route)
@@ -65,26 +72,22 @@ class Outbox:
 
     def __len__(self) -> int:
         with self.moved:
-            return len(self._queue) + len(self._bundles) + len(self._gathering)
+            return len(self._queue)
 
     def load(self, kept: StoredDeliveries) -> None:
         """Continue from what was stored."""
-        self._ledger.load(kept.finished)
-        for delivered in kept.delivered:
-            if delivered.sink == self.name:
-                self._episodes.load(delivered)
-        for stored in kept.queued:
-            if stored.sink != self.name:
-                continue
-            notification = unpack(stored.data)
-            self._next = max(self._next, stored.number + 1)
-            self._ledger.waits(stored.id)
-            if notification is None:
-                self._ledger.finish([stored.id], "damaged", 0.0)
-            else:
-                self._load(WaitingMessage(stored.number, notification, stored.tries, stored.bundle, stored.together))
-        if any(map(self._gathers, self._queue.runs())):
-            self.gathered()
+        self._ledger.load([name for sink, name in kept.finished if sink == self.name][-MOST_IDS:])
+        damaged = [name for sink, name in kept.damaged if sink == self.name]
+        self._ledger.load(damaged)
+        self._ledger.finish(damaged, MessageState.DAMAGED, 0.0)
+        for told in kept.told:
+            if told.sink == self.name:
+                self._episodes.load(told)
+        for message in kept.queued:
+            if message.sink == self.name:
+                self._next = max(self._next, message.number + 1)
+                self._ledger.load([message.id])
+                self._queue.add(message)
 
     # the engine
 
@@ -94,7 +97,6 @@ class Outbox:
             self._follow(routed)
             self._episodes.follow(self._route)
             self._failures, self._free_at = 0, 0.0
-            self._bundles.hurry()
             self._queue.hurry()
             self.moved.notify_all()
 
@@ -108,7 +110,7 @@ class Outbox:
         """Take alerts that were found firing; those that the receiver did not get go out as one digest."""
         with self.moved:
             for each in notifications:
-                self._take_in(self._episodes.found(each, muted, send=send), now, together=True)
+                self._take_in(self._episodes.found(each, muted, send=send), now, MessageState.GATHERING)
 
     def open_of(self, run: str) -> list[Notification]:
         """The alerts of a run that fire according to the receiver's part of the state."""
@@ -124,15 +126,14 @@ class Outbox:
     def gathered(self) -> None:
         """All runs were read: what was found firing may go."""
         with self.moved:
-            rows, self._gathering = self._gathering, []
-            self._queue.insert(rows)
+            self._queue.gathered()
 
     def changes(self) -> DeliveryChanges:
         """What to store; handed out once."""
         with self.moved:
-            delivered, self._episodes.changed = self._episodes.changed, {}
+            told, self._episodes.changed = self._episodes.changed, {}
             self._ending, self._ended = self._ending | self._ended, set()
-            return self._ledger.changes(delivered)
+            return self._ledger.changes(told)
 
     def committed(self) -> None:
         """What ``changes`` gave is stored, or can't be now."""
@@ -172,12 +173,12 @@ class Outbox:
             firing = list(self._episodes.firing())
             if not self._keyed:
                 return firing
-            changing = {row.episode for row in (*self._gathering, *self._queue, *self._bundles)}
-            return [each for each in firing if episode_of(each) not in changing]
+            changing = {row.notification.episode for row in self._queue}
+            return [each for each in firing if each.episode not in changing]
 
     # the receiver's thread
 
-    def take(self, now: float, wall: float) -> DeliveryJob | float:
+    def take(self, now: float, wall: float) -> Message | float:
         """What to send, or how many seconds to wait (monotonic and Unix seconds); 0: until something is stored.
 
         To a receiver that knows alerts by a key, news of an alert waits until what became of the news before was
@@ -189,18 +190,19 @@ class Outbox:
             if now < self._free_at:
                 return self._free_at - now
             head = self._queue.head()
-            rows = tuple(self._bundles.first)
+            rows = tuple(self._queue.digest)
             if rows and (head is None or rows[0].due <= head.due):
-                return self._fly(digest([row.notification for row in rows], wall), rows, now)
+                message = digest([row.notification for row in rows], wall)
+                return self._fly(Message(self.name, message, MessageState.BUNDLED, due=rows[0].due, parts=rows), now)
             if head is None:
                 return IDLE_SECONDS
             bundled = not rows and self._wants_digest() and self._bundle()
-            if bundled or head.episode in self._ended | self._ending:
+            if bundled or head.notification.episode in self._ended | self._ending:
                 return 0.0
-            return self._fly(head.notification, (head,), now)
+            return self._fly(head, now)
 
-    def settle(self, job: DeliveryJob, outcome: DeliveryOutcome, now: float, wall: float) -> None:
-        """Take what became of a job.
+    def settle(self, message: Message, outcome: DeliveryOutcome, now: float, wall: float) -> None:
+        """Take what became of a message.
 
         What did not arrive and is tried no more is stored before the next message goes: a kill would have it sent
         again, after later news of its run.
@@ -209,23 +211,22 @@ class Outbox:
             self._flying = ()
             self._free_at = now + self.pace
             if outcome.result is DeliveryResult.RETRY:
-                self._put_off(job.rows, outcome, now, wall)
+                self._put_off(message.rows, outcome, now, wall)
                 return
-            self._remove(job.rows)
             if self._keyed:
-                self._ended.update(row.episode for row in job.rows)
+                self._ended.update(row.notification.episode for row in message.rows)
             if outcome.result is DeliveryResult.DELIVERED:
-                self._ledger.end(job.rows, "delivered" if outcome.reached else "passed", wall)
+                self._end(message.rows, MessageState.DELIVERED if outcome.reached else MessageState.PASSED, wall)
                 if outcome.reached:
                     self._failures = 0
                     self._well()
-            elif len(job.rows) > 1:
-                self._bundles.separate(job.rows, alone=True)
+            elif message.parts:
+                self._ledger.note(self._queue.separate())
                 self._ledger.hold()
             else:
                 self._ledger.hold()
-                self._ledger.end(job.rows, "refused", wall)
-                self._trouble.begins(outcome.detail, [job.notification.run, *self._runs()])
+                self._end(message.rows, MessageState.REFUSED, wall)
+                self._trouble.begins(outcome.detail, [message.notification.run, *self._queue.runs])
 
     def refreshed(self, outcome: DeliveryOutcome) -> None:
         """Take the outcome of a refresh."""
@@ -243,47 +244,27 @@ class Outbox:
         self.receiver, self._route, self.pace = routed.receiver, routed.route, routed.receiver.pace
         self._keyed = routed.receiver.keyed
 
-    def _load(self, row: WaitingMessage) -> None:
-        if row.bundle:
-            self._bundles.load(row)
-        elif row.together:
-            self._gathering.append(row)
-        else:
-            self._queue.add(row)
-
-    def _take_in(self, notification: Notification | None, now: float, *, together: bool = False) -> None:
+    def _take_in(
+        self, notification: Notification | None, now: float, state: MessageState = MessageState.WAITING
+    ) -> None:
         if notification is None or self._ledger.known(notification.id):
             return
-        row = WaitingMessage(self._next, notification, together=together)
+        row = Message(self.name, notification, state, self._next, now)
         self._next += 1
-        self._ledger.queue(row, now)
-        if together:
-            self._gathering.append(row)
-            self._drop(now)
-            return
-        if self._gathers(notification.run):
-            self.gathered()
+        self._ledger.queue(row)
         self._queue.add(row)
         self._drop(now)
 
-    def _gathers(self, run: str) -> bool:
-        """Whether alerts of a run wait until all runs are read; news of it must not go before them."""
-        return any(row.notification.run == run for row in self._gathering)
-
     def _drop(self, now: float) -> None:
-        """Keep the queue bounded; what a gathering holds counts, and is as old as it is."""
+        """Keep the queue bounded; a digest stays whole."""
         excess = len(self) - MOST_WAITING
         if excess <= 0:
             return
-        waiting = (*self._gathering[:excess], *self._queue.oldest(excess + 1))
-        for row in sorted(set(waiting) - set(self._flying), key=lambda one: one.number)[:excess]:
-            if row in self._gathering:
-                self._gathering.remove(row)
-            else:
-                self._queue.remove(row)
-            self._ledger.end([row], "dropped", now)
+        oldest = self._queue.oldest(excess + len(self._flying), ONE_BY_ONE | {MessageState.GATHERING})
+        for row in [row for row in oldest if row not in self._flying][:excess]:
+            self._end([row], MessageState.DROPPED, now)
             self._full = True
-            concerned = [row.notification.run, *self._runs()]
+            concerned = [row.notification.run, *self._queue.runs]
             self._trouble.begins(f"more than {MOST_WAITING} messages wait; the oldest are dropped", concerned)
 
     def _well(self) -> None:
@@ -293,8 +274,8 @@ class Outbox:
             self._trouble.over()
 
     def _wants_digest(self) -> bool:
-        flood = self._route.digest and len(self._queue) >= DIGEST_FROM
-        return not self._queue.alone and (flood or self._queue.together > 0)
+        flood = self._route.digest and self._queue.count(*ONE_BY_ONE) >= DIGEST_FROM
+        return not self._queue.count(MessageState.ALONE) and (flood or self._queue.count(MessageState.TOGETHER) > 0)
 
     def _bundle(self) -> bool:
         """Make one message of all that waits; whether there was enough for that.
@@ -305,49 +286,43 @@ class Outbox:
         rows = self._first_of_each(rows) if self._keyed else rows
         if len(rows) < 2:  # noqa: PLR2004  one is no digest
             return False
-        self._bundles.make(rows)
+        self._queue.bundle(rows)
+        self._ledger.note(rows)
         self._ledger.hold()
         return True
 
-    def _first_of_each(self, rows: Sequence[WaitingMessage]) -> list[WaitingMessage]:
+    def _first_of_each(self, rows: Sequence[Message]) -> list[Message]:
         """The rows before the second one about an alert, or before one whose last news is not stored yet."""
         seen = self._ended | self._ending
         for at, row in enumerate(rows):
-            if row.episode in seen:
+            if row.notification.episode in seen:
                 return list(rows[:at])
-            seen.add(row.episode)
+            seen.add(row.notification.episode)
         return list(rows)
 
-    def _fly(self, notification: Notification, rows: tuple[WaitingMessage, ...], now: float) -> DeliveryJob | float:
-        if rows[0].due > now:
-            return min(rows[0].due - now, IDLE_SECONDS)
-        self._flying = rows
-        return DeliveryJob(notification, rows)
+    def _fly(self, message: Message, now: float) -> Message | float:
+        if message.due > now:
+            return min(message.due - now, IDLE_SECONDS)
+        self._flying = message.rows
+        return message
 
-    def _put_off(self, rows: Sequence[WaitingMessage], outcome: DeliveryOutcome, now: float, wall: float) -> None:
+    def _put_off(self, rows: Sequence[Message], outcome: DeliveryOutcome, now: float, wall: float) -> None:
         self._ledger.counts["retried"] += 1
         self._failures += 1
         self._free_at = max(self._free_at, now + wait_before(self._failures, self._chance, outcome.retry_after))
         due = now + wait_before(rows[0].tries + 1, self._chance, outcome.retry_after)
         for row in rows:
-            row.tries, row.due = row.tries + 1, due
-            self._ledger.note(row)
-        self._trouble.tried(outcome.detail, [row.notification.run for row in rows] + self._runs())
+            row.tries += 1
+        self._ledger.note(rows)
+        self._queue.put_off(rows, due)
+        self._trouble.tried(outcome.detail, [row.notification.run for row in rows] + self._queue.runs)
         if rows[0].tries >= min(GIVE_UP_TRIES, outcome.most_tries or GIVE_UP_TRIES):
-            self._remove(rows)
-            self._ledger.end(rows, "expired", wall)
+            self._end(rows, MessageState.EXPIRED, wall)
             self._ledger.hold()
-        elif not rows[0].bundle:
-            self._queue.put_off(rows[0], due)
-        elif rows[0].tries % SPLIT_TRIES == 0:
-            self._bundles.halve(rows)
+        elif rows[0].bundle and rows[0].tries % SPLIT_TRIES == 0:
+            self._ledger.note(self._queue.halve())
             self._ledger.hold()
 
-    def _remove(self, rows: Sequence[WaitingMessage]) -> None:
-        if rows[0].bundle:
-            self._bundles.remove(rows)
-        else:
-            self._queue.remove(rows[0])
-
-    def _runs(self) -> list[str]:
-        return self._queue.runs()
+    def _end(self, rows: Sequence[Message], state: MessageState, wall: float) -> None:
+        self._queue.remove(rows)
+        self._ledger.end(rows, state, wall)

@@ -1,242 +1,153 @@
-"""What waits for one receiver: messages in order within a run, digests of them, and what of both is stored."""
+"""What waits for one receiver: messages in order within a run, a digest of many, and what of both is stored."""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
-import msgspec
+from grpo_watch.store.deliveries import DeliveryChanges
+from grpo_watch.store.messages import Episode, Message, MessageState
 
-from grpo_watch.notify.notification import FIRING, Notification
-from grpo_watch.store.codec import DECODE_ERRORS, storable
-from grpo_watch.store.deliveries import DeliveredAlert, DeliveryChanges, Episode, QueuedMessage
-
-
-@dataclass(slots=True, eq=False)
-class WaitingMessage:
-    """One waiting message; ``due`` is when it may be tried (monotonic seconds, 0: at once).
-
-    ``together`` asks for a digest, ``alone`` refuses it (one with it was refused).
-    """
-
-    number: int
-    notification: Notification
-    tries: int = 0
-    bundle: int = 0
-    together: bool = False
-    due: float = 0.0
-    alone: bool = False
-
-    @property
-    def episode(self) -> Episode:
-        """The alert that it is about."""
-        return episode_of(self.notification)
-
-
-def episode_of(notification: Notification) -> Episode:
-    """Run, rule and key."""
-    return notification.run, notification.rule, notification.key
+ONE_BY_ONE = frozenset({MessageState.WAITING, MessageState.TOGETHER, MessageState.ALONE})
+"""States of messages that are tried by themselves, or from which a digest is made."""
 
 
 class MessageQueue:
-    """Rows in order of their numbers, all and each run's; the heads of all runs in order of when they are due.
+    """The messages of one receiver in order of their numbers, and each run's; some of them may be a digest.
 
-    ``together`` and ``alone`` count the rows that are marked so.
+    A run's first message is tried, whenever it is due, and its others wait behind it; behind a message that is part of
+    a digest, or that is being gathered, they wait for that.
     """
 
     def __init__(self) -> None:
-        self._rows: dict[int, WaitingMessage] = {}
-        self._runs: dict[str, deque[WaitingMessage]] = {}
+        self._rows: dict[int, Message] = {}
+        self._runs: dict[str, deque[Message]] = {}
         self._heads: list[tuple[float, int, str]] = []
-        self._held_back: frozenset[str] = frozenset()
-        self.together = self.alone = 0
+        self._digest: list[Message] = []
+        self._states = Counter[MessageState]()
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __iter__(self) -> Iterator[WaitingMessage]:
+    def __iter__(self) -> Iterator[Message]:
         return iter(self._rows.values())
 
-    def add(self, row: WaitingMessage) -> None:
-        """Append a row; its number is the highest so far."""
-        self._enter(row)
-        line = self._runs.setdefault(row.notification.run, deque())
-        line.append(row)
-        if len(line) == 1:
-            self._offer(row)
+    def count(self, *states: MessageState) -> int:
+        """How many messages are in one of these states."""
+        return sum(self._states[state] for state in states)
 
-    def insert(self, rows: Iterable[WaitingMessage]) -> None:
-        """Put rows where their numbers belong."""
-        lines: dict[str, list[WaitingMessage]] = {}
-        for row in rows:
-            self._enter(row)
-            lines.setdefault(row.notification.run, []).append(row)
-        for run, more in lines.items():
-            line = self._runs[run] = deque(sorted((*self._runs.get(run, ()), *more), key=lambda one: one.number))
-            self._offer(line[0])
-        if lines:
-            self._rows = dict(sorted(self._rows.items()))
+    @property
+    def runs(self) -> list[str]:
+        """The runs of which something waits that is neither gathered nor part of a digest."""
+        return [run for run, line in self._runs.items() if not ONE_BY_ONE.isdisjoint((line[0].state, line[-1].state))]
 
-    def head(self) -> WaitingMessage | None:
-        """The row to be tried next, which may not be due yet."""
+    @property
+    def digest(self) -> Sequence[Message]:
+        """The messages that go as one; empty where there is no digest."""
+        return self._digest
+
+    def head(self) -> Message | None:
+        """The message to be tried next by itself, which may not be due yet."""
         while self._heads:
             due, number, run = self._heads[0]
             line = self._runs.get(run)
-            if line and line[0].number == number and line[0].due == due and run not in self._held_back:
+            if line and line[0].number == number and line[0].due == due and line[0].state in ONE_BY_ONE:
                 return line[0]
             heapq.heappop(self._heads)
         return None
 
-    def hold_back(self, runs: frozenset[str]) -> None:
-        """Have no head of these runs, and of all others again."""
-        free, self._held_back = self._held_back - runs, runs
-        for run in free & self._runs.keys():
-            self._offer(self._runs[run][0])
+    def oldest(self, count: int, states: frozenset[MessageState] = ONE_BY_ONE) -> list[Message]:
+        """The messages in these states with the lowest numbers, due or not."""
+        return list(islice((row for row in self if row.state in states), max(0, count)))
 
-    def oldest(self, count: int) -> list[WaitingMessage]:
-        """The rows with the lowest numbers, whenever they were put in."""
-        return list(islice(self._rows.values(), max(0, count)))
+    def add(self, row: Message) -> None:
+        """Append a message, as it was stored or new; its number is the highest so far.
 
-    def runs(self) -> list[str]:
-        """The runs that something waits of."""
-        return list(self._runs)
-
-    def put_off(self, row: WaitingMessage, due: float) -> None:
-        """Try a run's first row later; the run's others wait behind it."""
-        row.due = due
+        News of a run whose messages are being gathered ends the gathering: it must not go before them.
+        """
+        if row.state is MessageState.BUNDLED:
+            if self._digest and self._digest[0].bundle != row.bundle:  # of a damaged state
+                row.state, row.bundle = MessageState.WAITING, 0
+            else:
+                self._digest.append(row)
+        self._rows[row.number] = row
+        self._states[row.state] += 1
+        line = self._runs.setdefault(row.notification.run, deque())
+        gathers = bool(line) and line[-1].state is MessageState.GATHERING is not row.state
+        line.append(row)
         self._offer(row)
+        if gathers:
+            self.gathered()
+
+    def remove(self, rows: Sequence[Message]) -> None:
+        """Take out a message, or all of the digest."""
+        self._digest = [] if rows[0].bundle else self._digest
+        for row in rows:
+            del self._rows[row.number]
+            self._states[row.state] -= 1
+            line = self._runs[row.notification.run]
+            line.remove(row)
+            if line:
+                self._offer(line[0])
+            else:
+                del self._runs[row.notification.run]
+
+    def gathered(self) -> None:
+        """All runs were read: what was found firing may go."""
+        if self._states[MessageState.GATHERING]:
+            self._turn([row for row in self if row.state is MessageState.GATHERING], MessageState.TOGETHER)
+
+    def bundle(self, rows: Sequence[Message]) -> None:
+        """Make one message of many, where there is no digest."""
+        for row in rows:
+            row.bundle = rows[0].number
+        self._digest = list(rows)
+        self._turn(rows, MessageState.BUNDLED)
+
+    def halve(self) -> Sequence[Message]:
+        """Keep the first half of the digest; its other messages (of two: both) are sent alone or in a later digest."""
+        half = len(self._digest) // 2
+        return self._free(half, MessageState.WAITING) if half > 1 else self.separate()
+
+    def separate(self) -> Sequence[Message]:
+        """Send each message of the digest by itself."""
+        return self._free(0, MessageState.ALONE)
+
+    def put_off(self, rows: Sequence[Message], due: float) -> None:
+        """Try a message, or a digest, later."""
+        for row in rows:
+            row.due = due
+        self._offer(rows[0])
 
     def hurry(self) -> None:
-        """Try every row at once."""
-        for row in self._rows.values():
+        """Try every message at once."""
+        for row in self:
             row.due = 0.0
         for line in self._runs.values():
             self._offer(line[0])
 
-    def remove(self, row: WaitingMessage) -> None:
-        """Take a row out."""
-        del self._rows[row.number]
-        self.together -= row.together
-        self.alone -= row.alone
-        line = self._runs[row.notification.run]
-        line.remove(row)
-        if line:
-            self._offer(line[0])
-        else:
-            del self._runs[row.notification.run]
-
-    def _enter(self, row: WaitingMessage) -> None:
-        self._rows[row.number] = row
-        self.together += row.together
-        self.alone += row.alone
-
-    def _offer(self, row: WaitingMessage) -> None:
-        heapq.heappush(self._heads, (row.due, row.number, row.notification.run))
-
-
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Notification)
-
-
-def pack(notification: Notification) -> bytes:
-    """The notification as bytes; what MessagePack can't hold is made holdable."""
-    try:
-        return _ENCODER.encode(notification)
-    except (OverflowError, UnicodeEncodeError):
-        return _ENCODER.encode(storable(notification))
-
-
-def unpack(data: bytes) -> Notification | None:
-    """The notification that ``pack`` was given; None where the bytes are damaged."""
-    try:
-        return _DECODER.decode(data)
-    except DECODE_ERRORS:
-        return None
-
-
-def begins(data: bytes) -> Episode | None:
-    """The alert that a packed notification fires; None for a resolve, for one that got worse, and for damaged bytes."""
-    notification = unpack(data)
-    return (
-        episode_of(notification)
-        if notification is not None and notification.status == FIRING and not notification.was
-        else None
-    )
-
-
-class Digests:
-    """Digests in the order of their making. The queue has no head of a run that one of them is about.
-
-    Args:
-        queue: where rows come from and go back to.
-        note: called with each row that changed.
-    """
-
-    def __init__(self, queue: MessageQueue, note: Callable[[WaitingMessage], None]) -> None:
-        self._queue, self._note = queue, note
-        self._bundles = deque[list[WaitingMessage]]()
-
-    def __len__(self) -> int:
-        return sum(map(len, self._bundles))
-
-    def __iter__(self) -> Iterator[WaitingMessage]:
-        return chain.from_iterable(self._bundles)
-
-    @property
-    def first(self) -> Sequence[WaitingMessage]:
-        """The rows of the digest that goes next; empty where there is none."""
-        return self._bundles[0] if self._bundles else ()
-
-    def load(self, row: WaitingMessage) -> None:
-        """Take a row of a digest as it was stored."""
-        if self._bundles and self._bundles[-1][0].bundle == row.bundle:
-            self._bundles[-1].append(row)
-        else:
-            self._bundles.append([row])
-        self._keep_order()
-
-    def make(self, rows: Sequence[WaitingMessage]) -> None:
-        """Make one message of rows of the queue."""
+    def _free(self, start: int, state: MessageState) -> Sequence[Message]:
+        rows = self._digest[start:]
+        del self._digest[start:]
         for row in rows:
-            self._queue.remove(row)
-            row.bundle = rows[0].number
-            self._note(row)
-        self._bundles.append(list(rows))
-        self._keep_order()
+            row.bundle = 0
+        self._turn(rows, state)
+        return rows
 
-    def remove(self, rows: Sequence[WaitingMessage]) -> None:
-        """Take the first digest out, if these are its rows."""
-        if self._bundles and self._bundles[0][0].bundle == rows[0].bundle:
-            self._bundles.popleft()
-            self._keep_order()
-
-    def halve(self, rows: Sequence[WaitingMessage]) -> None:
-        """Keep the first half of a digest; its other messages (of two: both) are sent alone or in a later digest."""
-        half = len(rows) // 2
-        self.remove(rows)
-        if half > 1:
-            self._bundles.append(list(rows[:half]))
-        self.separate(rows[half if half > 1 else 0 :], alone=half <= 1)
-
-    def separate(self, rows: Sequence[WaitingMessage], *, alone: bool) -> None:
-        """Put rows that are in no digest any more back into the queue; ``alone``: each is to go by itself."""
+    def _turn(self, rows: Sequence[Message], state: MessageState) -> None:
+        self._states.subtract(row.state for row in rows)
+        self._states[state] += len(rows)
         for row in rows:
-            row.bundle, row.together, row.alone = 0, False, alone
-            self._note(row)
-        self._queue.insert(rows)
-        self._keep_order()
+            row.state = state
+        for run in {row.notification.run for row in rows}:
+            self._offer(self._runs[run][0])
 
-    def hurry(self) -> None:
-        """Try each at once."""
-        for rows in self._bundles:
-            rows[0].due = 0.0
-
-    def _keep_order(self) -> None:
-        """A run's messages wait for a digest that holds some of it; those of other runs may pass that digest."""
-        self._queue.hold_back(frozenset(row.notification.run for row in self))
+    def _offer(self, row: Message) -> None:
+        """Have a message tried when it is due, if it is the first of its run and goes by itself."""
+        if row.state in ONE_BY_ONE and self._runs[row.notification.run][0] is row:
+            heapq.heappush(self._heads, (row.due, row.number, row.notification.run))
 
 
 MOST_IDS = 50_000
@@ -244,7 +155,9 @@ MOST_IDS = 50_000
 
 
 class QueueLedger:
-    """``counts`` counts messages by outcome. Not thread-safe: the caller locks.
+    """What is to be stored of one receiver's queue, and which ids it has had; ``counts`` counts messages by outcome.
+
+    Not thread-safe: the caller locks.
 
     Args:
         sink: the receiver's name.
@@ -257,53 +170,45 @@ class QueueLedger:
         self._version = self._handed = self._stored = 0
         self.counts: Counter[str] = Counter()
 
-    def load(self, finished: Iterable[tuple[str, str]]) -> None:
-        """Take the ids (with their receivers) of what was sent before."""
-        self._ids |= dict.fromkeys([name for sink, name in finished if sink == self._sink][-MOST_IDS:])
+    def load(self, ids: Iterable[str]) -> None:
+        """Take ids of what was sent before, or waits."""
+        self._ids |= dict.fromkeys(ids)
 
     def known(self, name: str) -> bool:
         """Whether a message of this id waits or was sent."""
         return name in self._ids
 
-    def waits(self, name: str) -> None:
-        """A message of this id waits, as was stored."""
-        self._ids[name] = None
-
-    def queue(self, row: WaitingMessage, at: float) -> None:
-        """A message begins to wait at ``at`` (Unix seconds); it must not go before it was stored."""
-        notification = row.notification
-        self.waits(notification.id)
+    def queue(self, row: Message) -> None:
+        """A message begins to wait; it must not go before it was stored."""
+        self._ids[row.id] = None
         if len(self._ids) > MOST_IDS:
             del self._ids[next(iter(self._ids))]
-        self._changes.queued.append(
-            QueuedMessage(
-                self._sink, notification.id, row.number, notification.run, at, pack(notification), together=row.together
-            )
-        )
+        self._changes.queued.append(row)
         self.hold()
 
-    def note(self, row: WaitingMessage) -> None:
-        """A row was tried, or goes into a digest or out of it."""
-        self._changes.changed[self._sink, row.notification.id] = (row.tries, row.bundle)
+    def note(self, rows: Iterable[Message]) -> None:
+        """Messages were tried, or go into a digest or out of it."""
+        self._changes.changed.update(((self._sink, row.id), (row.tries, row.bundle)) for row in rows)
 
-    def end(self, rows: Iterable[WaitingMessage], outcome: str, at: float) -> None:
-        """Messages no longer wait."""
-        names = [row.notification.id for row in rows]
-        self.counts[outcome] += len(names)
-        self.finish(names, outcome, at)
+    def end(self, rows: Sequence[Message], state: MessageState, at: float) -> None:
+        """Messages no longer wait since ``at`` (Unix seconds)."""
+        for row in rows:
+            row.state = state
+        self.counts[state.value] += len(rows)
+        self.finish([row.id for row in rows], state, at)
 
-    def finish(self, names: Iterable[str], outcome: str, at: float) -> None:
+    def finish(self, names: Iterable[str], state: MessageState, at: float) -> None:
         """The same by their ids, uncounted."""
-        self._changes.finished.update(((self._sink, name), (outcome, at)) for name in names)
+        self._changes.finished.update(((self._sink, name), (state, at)) for name in names)
 
     def hold(self) -> None:
         """Nothing must be sent before what changed by now was stored."""
         self._version += 1
 
-    def changes(self, delivered: Mapping[tuple[str, Episode], DeliveredAlert | None]) -> DeliveryChanges:
+    def changes(self, told: Mapping[tuple[str, Episode], Message | None]) -> DeliveryChanges:
         """The changes to be stored, with the alerts that the receiver got; handed out once."""
         changes, self._changes = self._changes, DeliveryChanges()
-        changes.delivered |= delivered
+        changes.told |= told
         self._handed = self._version
         return changes
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from grpo_watch.store.messages import FIRING, Episode, Message, MessageState, pack, unpack
 
 SCHEMA = """
 CREATE TABLE deliveries (
@@ -21,93 +23,66 @@ CREATE TABLE told (
     data BLOB NOT NULL, PRIMARY KEY (sink, run, rule, key));
 """
 
-Episode = tuple[str, str, str]
-"""Run, rule and key of an alert; at most one episode of it is open at a time."""
-Begins: TypeAlias = Callable[[bytes], Episode | None]
-"""The episode that a packed notification is the first news of; None where it is none."""
+Place: TypeAlias = tuple[str, str]
+"""A receiver, and the id of a message for it."""
+_WAITING_KINDS = (str, str, bytes, int, int, int, int, (int, float))
+_TOLD = frozenset(state.value for state in (MessageState.TOLD, MessageState.MUTED, MessageState.PASSED))
 _CLOSE = "DELETE FROM told WHERE sink = ? AND run = ? AND rule = ? AND key = ?"
-
-
-@dataclass(frozen=True, slots=True)
-class QueuedMessage:
-    """A message that waits (its stored outcome is ``waiting``; any other is final).
-
-    ``number`` orders a receiver's queue; messages of one ``bundle`` (0: none) go as one. ``together`` asks for a
-    digest; ``at`` is when it was queued (Unix seconds), ``data`` the packed notification.
-    """
-
-    sink: str
-    id: str
-    number: int
-    run: str
-    at: float
-    data: bytes
-    tries: int = 0
-    bundle: int = 0
-    together: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveredAlert:
-    """An open episode as a receiver knows it: ``state`` says whether it got it; ``data`` is the notification."""
-
-    sink: str
-    run: str
-    rule: str
-    key: str
-    state: str
-    data: bytes
 
 
 @dataclass(slots=True)
 class DeliveryChanges:
     """What one transaction changes, applied in the order of the fields.
 
-    ``changed`` holds sink, id, tries and bundle of waiting messages; ``finished`` sink, id, outcome and time;
-    ``delivered`` the open episodes by sink and episode, None for one that is over.
+    ``changed`` holds attempts and bundle of waiting messages by sink and id; ``finished`` what became of one, and when
+    (Unix seconds); ``told`` the open episodes by sink and episode, None for one that is over.
     """
 
-    queued: list[QueuedMessage] = field(default_factory=list)
-    changed: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    finished: dict[tuple[str, str], tuple[str, float]] = field(default_factory=dict)
-    delivered: dict[tuple[str, Episode], DeliveredAlert | None] = field(default_factory=dict)
+    queued: list[Message] = field(default_factory=list)
+    changed: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    finished: dict[Place, tuple[MessageState, float]] = field(default_factory=dict)
+    told: dict[tuple[str, Episode], Message | None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.queued or self.changed or self.finished or self.delivered)
+        return bool(self.queued or self.changed or self.finished or self.told)
 
     def add(self, later: DeliveryChanges) -> None:
         """Take over what changed after this."""
         self.queued += later.queued
         self.changed |= later.changed
         self.finished |= later.finished
-        self.delivered |= later.delivered
+        self.told |= later.told
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDeliveries:
-    """What is stored: the messages that wait, in order; the open episodes; (sink, id) of all that is final."""
+    """What is stored: the messages that wait, in order; the open episodes; (sink, id) of all that is final.
 
-    queued: tuple[QueuedMessage, ...] = ()
-    delivered: tuple[DeliveredAlert, ...] = ()
-    finished: tuple[tuple[str, str], ...] = ()
+    ``damaged`` are those that wait and can't be read.
+    """
+
+    queued: tuple[Message, ...] = ()
+    told: tuple[Message, ...] = ()
+    finished: tuple[Place, ...] = ()
+    damaged: tuple[Place, ...] = ()
 
     def after(self, changes: DeliveryChanges) -> StoredDeliveries:
         """What is kept once these are stored too."""
         if not changes:
             return self
-        queued = {(q.sink, q.id): q for q in (*changes.queued, *self.queued)}
-        queued |= {
-            place: replace(queued[place], tries=tries, bundle=bundle)
-            for place, (tries, bundle) in changes.changed.items()
-            if place in queued
-        }
+        queued = {(one.sink, one.id): one.kept(one.tries, one.bundle) for one in self.queued}
+        queued = {(one.sink, one.id): one.kept(0, 0) for one in changes.queued} | queued
+        for place, change in changes.changed.items():
+            if place in queued:
+                queued[place] = queued[place].kept(*change)
         finished = dict.fromkeys((*self.finished, *changes.finished))
         waiting = [one for place, one in queued.items() if place not in finished]
-        delivered = {(t.sink, (t.run, t.rule, t.key)): t for t in self.delivered} | changes.delivered
+        told = {(one.sink, one.notification.episode): one for one in self.told} | changes.told
         return StoredDeliveries(
             tuple(sorted(waiting, key=lambda one: (one.sink, one.number))),
-            tuple(one for one in delivered.values() if one is not None),
+            tuple(one for one in told.values() if one is not None),
             tuple(finished),
+            self.damaged,
         )
 
 
@@ -116,27 +91,42 @@ def write(database: sqlite3.Connection, changes: DeliveryChanges) -> None:
     put = database.executemany
     put(
         "INSERT OR IGNORE INTO deliveries (sink, id, number, run, outcome, tries, bundle, together, at, data) "
-        "VALUES (?, ?, ?, ?, 'waiting', ?, ?, ?, ?, ?)",
-        [(q.sink, q.id, q.number, q.run, q.tries, q.bundle, q.together, q.at, q.data) for q in changes.queued],
+        "VALUES (?, ?, ?, ?, 'waiting', 0, 0, ?, ?, ?)",
+        [
+            (one.sink, one.id, one.number, one.notification.run, one.together, one.at, pack(one.notification))
+            for one in changes.queued
+        ],
     )
     put(
         "UPDATE deliveries SET tries = ?, bundle = ? WHERE sink = ? AND id = ?",
         [(*change, *place) for place, change in changes.changed.items()],
     )
     put(
-        "UPDATE deliveries SET outcome = ?, at = ?, data = NULL WHERE sink = ? AND id = ?",
-        [(*end, *place) for place, end in changes.finished.items()],
+        "INSERT INTO deliveries (sink, id, number, run, outcome, tries, bundle, together, at) "
+        "VALUES (?, ?, 0, '', ?, 0, 0, 0, ?) "
+        "ON CONFLICT (sink, id) DO UPDATE SET outcome = excluded.outcome, at = excluded.at, data = NULL",
+        [(*place, state.value, at) for place, (state, at) in changes.finished.items()],
     )
-    put(_CLOSE, [(sink, *episode) for (sink, episode), delivered in changes.delivered.items() if delivered is None])
+    put(_CLOSE, [(sink, *episode) for (sink, episode), told in changes.told.items() if told is None])
     put(
         "INSERT OR REPLACE INTO told VALUES (?, ?, ?, ?, ?, ?)",
-        [(t.sink, t.run, t.rule, t.key, t.state, t.data) for t in changes.delivered.values() if t is not None],
+        [
+            (sink, *episode, told.state.value, pack(told.notification))
+            for (sink, episode), told in changes.told.items()
+            if told is not None
+        ],
     )
 
 
 def read(database: sqlite3.Connection) -> StoredDeliveries:
-    """All that is stored; raises ``sqlite3.Error``."""
-    return StoredDeliveries(tuple(_queued(database)), tuple(_delivered(database)), tuple(_finished(database)))
+    """All that is stored, but for damaged episodes, which are sent again if they fire; raises ``sqlite3.Error``."""
+    queued = list(_queued(database))
+    return StoredDeliveries(
+        tuple(one for one in queued if isinstance(one, Message)),
+        tuple(_told(database)),
+        tuple(_finished(database)),
+        tuple(one for one in queued if not isinstance(one, Message)),
+    )
 
 
 def prune(database: sqlite3.Connection, before: float) -> None:
@@ -144,7 +134,7 @@ def prune(database: sqlite3.Connection, before: float) -> None:
     database.execute("DELETE FROM deliveries WHERE outcome <> 'waiting' AND at < ?", (before,))
 
 
-def abandon(database: sqlite3.Connection, names: Iterable[str], before: float, begins: Begins) -> dict[str, int]:
+def abandon(database: sqlite3.Connection, names: Iterable[str], before: float) -> dict[str, int]:
     """Forget what was queued before that time (Unix seconds) for none of these receivers; how much, by name.
 
     If a dropped message was the first of an episode, the receiver is notified again when it is back in time.
@@ -152,7 +142,8 @@ def abandon(database: sqlite3.Connection, names: Iterable[str], before: float, b
     query = "SELECT sink, id, data FROM deliveries WHERE outcome = 'waiting' AND at < ?"
     known = frozenset(names)
     found = [row for row in database.execute(query, (before,)).fetchall() if row[0] not in known]
-    begun = [(sink, *episode) for sink, _, data in found if (episode := begins(data)) is not None]
+    read = [(sink, unpack(data)) for sink, _, data in found]
+    begun = [(sink, *one.episode) for sink, one in read if one is not None and one.status == FIRING and not one.was]
     database.executemany("DELETE FROM deliveries WHERE sink = ? AND id = ?", [row[:2] for row in found])
     database.executemany(_CLOSE, begun)
     return Counter(sink for sink, _, _ in found)
@@ -169,38 +160,45 @@ def salvage(path: Path, now: float) -> DeliveryChanges:
     unreadable = (sqlite3.Error, UnicodeDecodeError)
     with suppress(*unreadable), closing(sqlite3.connect(path)) as damaged:
         with suppress(*unreadable):
-            saved.delivered.update(((t.sink, (t.run, t.rule, t.key)), t) for t in _delivered(damaged) if _whole(t))
+            saved.told.update(((one.sink, one.notification.episode), one) for one in _told(damaged))
         with suppress(*unreadable):
-            saved.queued.extend(queued for queued in _queued(damaged) if _whole(queued))
+            for one in _queued(damaged):
+                if isinstance(one, Message):
+                    saved.queued.append(one)
+                    saved.changed[one.sink, one.id] = (one.tries, one.bundle)
         with suppress(*unreadable):
-            for sink, name in _finished(damaged):
-                finished = QueuedMessage(sink, name, 0, "", now, b"")
-                if _whole(finished):
-                    saved.queued.append(finished)
-                    saved.finished[sink, name] = ("delivered", now)
+            saved.finished.update((place, (MessageState.DELIVERED, now)) for place in _finished(damaged))
     return saved
 
 
-def _whole(row: QueuedMessage | DeliveredAlert) -> bool:
-    """Whether each value is of its kind: a damaged page may hold any."""
-    text, numbers = (str,), (int, float)
-    kinds = {"data": (bytes,), "at": numbers} | dict.fromkeys(("number", "tries", "bundle", "together"), (int,))
-    return all(isinstance(getattr(row, one.name), kinds.get(one.name, text)) for one in fields(row))
-
-
-def _queued(database: sqlite3.Connection) -> Iterator[QueuedMessage]:
+def _queued(database: sqlite3.Connection) -> Iterator[Message | Place]:
+    """The messages that wait, in order; of one that can't be read its place."""
     query = (
-        "SELECT sink, id, number, run, at, data, tries, bundle, together FROM deliveries "
+        "SELECT sink, id, data, number, tries, bundle, together, at FROM deliveries "
         "WHERE outcome = 'waiting' ORDER BY sink, number"
     )
-    for sink, name, number, run, at, data, tries, bundle, together in database.execute(query):
-        yield QueuedMessage(sink, name, number, run, at, data, tries, bundle, bool(together))
+    for sink, name, data, number, tries, bundle, together, at in _rows(database, query, *_WAITING_KINDS):
+        notification = unpack(data)
+        if notification is None:
+            yield sink, name
+            continue
+        state = MessageState.GATHERING if together else MessageState.WAITING
+        yield Message(sink, notification, state, number, at).kept(tries, bundle)
 
 
-def _delivered(database: sqlite3.Connection) -> Iterator[DeliveredAlert]:
-    for row in database.execute("SELECT sink, run, rule, key, state, data FROM told ORDER BY rowid"):
-        yield DeliveredAlert(*row)
+def _told(database: sqlite3.Connection) -> Iterator[Message]:
+    for sink, state, data in _rows(database, "SELECT sink, state, data FROM told ORDER BY rowid", str, str, bytes):
+        notification = unpack(data)
+        if notification is not None and state in _TOLD:
+            yield Message(sink, notification, MessageState(state))
 
 
-def _finished(database: sqlite3.Connection) -> Iterator[tuple[str, str]]:
-    yield from database.execute("SELECT sink, id FROM deliveries WHERE outcome <> 'waiting' ORDER BY at")
+def _finished(database: sqlite3.Connection) -> Iterator[Place]:
+    yield from _rows(database, "SELECT sink, id FROM deliveries WHERE outcome <> 'waiting' ORDER BY at", str, str)
+
+
+def _rows(database: sqlite3.Connection, query: str, *kinds: type | tuple[type, ...]) -> Iterator[Any]:
+    """The rows whose values are of these kinds: a damaged page may hold any."""
+    for row in database.execute(query):
+        if all(map(isinstance, row, kinds)):
+            yield row

@@ -250,10 +250,10 @@ class Store:
             archived.append(name)
         return archived
 
-    def abandon(self, names: Iterable[str], before: float, begins: deliveries.Begins) -> dict[str, int]:
+    def abandon(self, names: Iterable[str], before: float) -> dict[str, int]:
         """Give up messages that wait since before that time for receivers of other names; how many, by receiver."""
         with self._transaction():
-            return deliveries.abandon(self._database, names, before, begins)
+            return deliveries.abandon(self._database, names, before)
 
     def _drop_items(self, run: str, *, archived: bool) -> None:
         self._run("DELETE FROM items WHERE run = ?", run)

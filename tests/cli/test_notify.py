@@ -8,24 +8,10 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.cli.main import run_cli
-from grpo_watch.cli.notify import ONLY_METRICS
-from grpo_watch.config.sinks import SINKS
+from grpo_watch.config.sinks import BaseSink
+from tests.notify.test_hostile_texts import texts
+from tests.support.every_receiver import pointed, shown
 from tests.support.receiving import Answer, receiving, secret_file
-
-TITLES = {
-    "slack": ("type: slack, webhook_url_file: '{file}'", "", ("text",)),
-    "webhook": ("type: webhook, url: '{url}/hook'", "", ("summary",)),
-    "webhook as Alertmanager": (
-        "type: webhook, url: '{url}/hook', format: alertmanager",
-        "",
-        ("alerts", 0, "annotations", "summary"),
-    ),
-    "alertmanager": ("type: alertmanager, url: '{url}'", "", (0, "annotations", "summary")),
-    "pagerduty": ("type: pagerduty, url: '{url}', routing_key_file: '{file}'", "", ("payload", "summary")),
-    "apprise": ("type: apprise, url_file: '{file}'", "json", ("title",)),
-}
-"""Of each kind of receiver: its setting, the scheme of the address in its file, and where its message has the title."""
-WITHOUT_TITLE = ONLY_METRICS | {"heartbeat"}
 
 
 def settings(folder: Path, *sinks: str) -> str:
@@ -67,24 +53,18 @@ def test_each_receiver_is_tried_and_one_that_fails_is_reported(
 
 
 @pytest.mark.filterwarnings("ignore:.*imghdr.*:DeprecationWarning")  # imported by apprise itself
-@pytest.mark.parametrize("kind", TITLES)
-def test_every_title_says_that_it_is_a_test(kind: str, tmp_path: Path) -> None:
-    setting, scheme, place = TITLES[kind]
+@pytest.mark.parametrize("sink", shown(), ids=lambda sink: sink.type)
+def test_every_title_says_that_it_is_a_test(sink: BaseSink, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever a receiver is sent about alerts; a heartbeat is asked, and metrics are left alone."""
     with receiving() as service:
-        address = service.url.replace("http", scheme) if scheme else service.url
-        file = secret_file(tmp_path / "address", f"{address}/services/T0/B0/x\n")
-        sink = setting.format(url=service.url, file=file)
-        assert run_cli(["notify", "test", "--config", settings(tmp_path, sink)]) == 0
-    title = json.loads(service.sent[-1].body)  # Alertmanager is asked for its clock first
-    for step in place:
-        title = title[step]
-    assert title.startswith("TEST ")
+        given = pointed(sink, service.url, tmp_path, lambda _: "geheim")
+        (tmp_path / "grpo-watch.yaml").write_text(json.dumps({"sinks": [given]}))
+        assert run_cli(["notify", "test", "--config", str(tmp_path / "grpo-watch.yaml")]) == 0
     assert not any(b"critical" in sent.body for sent in service.sent)
-
-
-def test_the_title_of_every_kind_of_receiver_is_known() -> None:
-    kinds = {kind.model_fields["type"].annotation.__args__[0] for kind in SINKS}  # type: ignore[union-attr]
-    assert kinds == {name.partition(" ")[0] for name in TITLES} | WITHOUT_TITLE
+    bodies = [texts(json.loads(sent.body)) for sent in service.sent if sent.body not in {b"", b"[]"}]
+    assert all(any(text.startswith("TEST ") for text in body) for body in bodies)
+    asked = [sent.method for sent in service.sent if not sent.body] == ["GET"]
+    assert len(bodies) == 1 or asked or "skipped" in capsys.readouterr().out
 
 
 def test_metrics_of_a_running_watch_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

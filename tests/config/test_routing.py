@@ -11,8 +11,7 @@ from grpo_watch.cli.push_setup import muted
 from grpo_watch.config.schema import Mute
 from grpo_watch.config.settings import load_settings
 from grpo_watch.errors import ConfigError
-from grpo_watch.notify.receiver_factory import route_of
-from grpo_watch.notify.routing import Route
+from grpo_watch.notify.receiver import Route, route_of
 
 
 def route(folder: Path, delivery_settings: str) -> Route:

@@ -16,9 +16,10 @@ import httpx
 import pytest
 
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
-from grpo_watch.notify.notification import DeliveryResult, Notification
+from grpo_watch.notify.receiver import DeliveryResult
 from grpo_watch.notify.receivers.alertmanager import EXPIRES_SECONDS, AlertmanagerReceiver
 from grpo_watch.notify.receivers.http import HttpAccess
+from grpo_watch.store.messages import Notification
 from tests.support.alertmanager import SHIPPED, telling
 from tests.support.high import RULE, RULES, Run, ready
 from tests.support.process import until, watching

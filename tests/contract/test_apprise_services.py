@@ -14,9 +14,7 @@ import pytest
 
 from grpo_watch.config.schema import Settings
 from grpo_watch.errors import ConfigError
-from grpo_watch.notify.notification import DeliveryResult, Receiver
-from grpo_watch.notify.receiver_context import ReceiverContext
-from grpo_watch.notify.receiver_factory import build
+from grpo_watch.notify.receiver import DeliveryResult, Receiver, ReceiverContext, build
 from grpo_watch.notify.receivers import apprise
 from grpo_watch.notify.receivers.apprise import MAX_BODY, body_of, title_of
 from grpo_watch.notify.receivers.apprise_process import AppriseMessage, AppriseResult, posted

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
-from grpo_watch.notify.notification import DeliveryResult
+from grpo_watch.notify.receiver import DeliveryResult
 from grpo_watch.notify.receivers.http import HttpAccess
 from grpo_watch.notify.receivers.pushgateway import PushgatewayReceiver, group_url, remove
 from tests.metrics.test_exposition import EMPTY

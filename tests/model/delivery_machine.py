@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from grpo_watch.engine.records import Cursor, Severity
-from grpo_watch.notify.notification import FIRING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
-from grpo_watch.notify.outbox import DeliveryJob, Outbox
-from grpo_watch.notify.routing import Route, RoutedReceiver
+from grpo_watch.notify.outbox import Outbox
+from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Route, RoutedReceiver
 from grpo_watch.store.deliveries import DeliveryChanges
+from grpo_watch.store.messages import FIRING, RESOLVED, Message, Notification
 from grpo_watch.store.state import Store, StoredBatch
 from tests.support.receiving import a_notification
 
@@ -228,16 +228,16 @@ class DeliveryMachine(RuleBasedStateMachine):
         for outbox in self.outboxes.values():
             outbox.committed()
 
-    def _take(self, name: str) -> DeliveryJob | None:
+    def _take(self, name: str) -> Message | None:
         for _ in range(2):
             job = self.outboxes[name].take(self.now, 1.0)
-            if isinstance(job, DeliveryJob):
+            if isinstance(job, Message):
                 return job
             if job == 0:
                 self._commit()  # a digest is stored before it goes
         return None
 
-    def _answer(self, name: str, job: DeliveryJob, answer: str) -> bool:
+    def _answer(self, name: str, job: Message, answer: str) -> bool:
         """Let the receiver answer; False where that was the end of this process."""
         if self.poison and any(row.notification.id == self.poison for row in job.rows):
             answer = "retry"

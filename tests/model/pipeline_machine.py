@@ -25,7 +25,7 @@ from grpo_watch.errors import RuleError
 from grpo_watch.notify import outbox as queue
 from grpo_watch.notify.delivery_worker import DeliveryWorker, WorkerContext
 from grpo_watch.notify.dispatcher import NotificationDispatcher
-from grpo_watch.notify.routing import RoutedReceiver
+from grpo_watch.notify.receiver import RoutedReceiver
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.store.state import Store, StoreError

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule import Rule
-from grpo_watch.notify.routing import Route
+from grpo_watch.notify.receiver import Route
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
 from tests.model.contract import RULES, Row
 from tests.support.live import SHIPPED

@@ -7,9 +7,7 @@ import time
 
 from grpo_watch.config.schema import Settings
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
-from grpo_watch.notify.notification import DeliveryResult
-from grpo_watch.notify.receiver_context import ReceiverContext
-from grpo_watch.notify.receiver_factory import build
+from grpo_watch.notify.receiver import DeliveryResult, ReceiverContext, build
 from tests.support.receiving import Answer, a_notification, receiving
 
 

@@ -10,20 +10,18 @@ import pytest
 
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.delivery_worker import DeliveryWorker, WorkerContext
-from grpo_watch.notify.notification import DeliveryOutcome, DeliveryResult, Notification
 from grpo_watch.notify.outbox import Outbox
-from grpo_watch.notify.routing import RoutedReceiver
+from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Receiver, RoutedReceiver
+from grpo_watch.store.messages import Notification
 from tests.support.process import PATIENCE
 from tests.support.receiving import a_notification
 
 
 @dataclass
-class RecordingReceiver:
+class RecordingReceiver(Receiver):
     """A receiver that keeps what it is given; ``broken`` is raised."""
 
     name: str = "hook"
-    pace: float = 0.0
-    keyed: bool = False
     refresh_every: float | None = None
     broken: Exception | None = None
     result: DeliveryResult = DeliveryResult.DELIVERED

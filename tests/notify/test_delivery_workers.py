@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -11,21 +11,18 @@ import pytest
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.delivery_worker import DeliveryWorkers, WorkerContext
 from grpo_watch.notify.dispatcher import NotificationDispatcher
-from grpo_watch.notify.notification import DeliveryOutcome, DeliveryResult, Notification
-from grpo_watch.notify.routing import RoutedReceiver
+from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Receiver, RoutedReceiver
 from grpo_watch.store.deliveries import StoredDeliveries
+from grpo_watch.store.messages import Notification
 from tests.support.process import PATIENCE
 from tests.support.receiving import a_notification
 
 
 @dataclass
-class Slow:
+class Slow(Receiver):
     """A receiver that answers when ``answers`` is set."""
 
     name: str
-    pace: float = 0.0
-    keyed: bool = False
-    refresh_every: float | None = None
     asked: threading.Event = field(default_factory=threading.Event)
     answers: threading.Event = field(default_factory=threading.Event)
     closed: threading.Event = field(default_factory=threading.Event)
@@ -35,9 +32,6 @@ class Slow:
         self.sent.append(notification.id)
         self.asked.set()
         assert self.answers.wait(PATIENCE)
-        return DeliveryOutcome(DeliveryResult.DELIVERED, "well")
-
-    def refresh(self, firing: Sequence[Notification], snapshot: DaemonSnapshot, now: float) -> DeliveryOutcome:  # noqa: ARG002
         return DeliveryOutcome(DeliveryResult.DELIVERED, "well")
 
     def close(self) -> None:

@@ -13,9 +13,8 @@ import pytest
 
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.notify.dispatcher import NotificationDispatcher
-from grpo_watch.notify.notification import DeliveryOutcome, Notification
-from grpo_watch.notify.outbox import DeliveryJob
-from grpo_watch.notify.routing import MutedFindings, Route, RoutedReceiver
+from grpo_watch.notify.receiver import DeliveryOutcome, MutedFindings, Route, RoutedReceiver
+from grpo_watch.store.messages import Message, Notification
 from grpo_watch.store.state import StoreError
 from tests.support.bundles import RECORDED
 from tests.support.frozen_run import FrozenRun
@@ -45,7 +44,7 @@ def sent(
             job = outbox.take(live.timer, live.now)
             if job == 0:
                 live.daemon.turn()
-            elif isinstance(job, DeliveryJob):
+            elif isinstance(job, Message):
                 messages.append(job.notification)
                 outbox.settle(job, outcome, live.timer, live.now)
             else:
@@ -64,7 +63,7 @@ def sent_to(live: Live, dispatcher: NotificationDispatcher, name: str) -> list[N
     """What one receiver gets now."""
     (outbox,) = [each for each in dispatcher.outboxes if each.name == name]
     messages = []
-    while isinstance(job := outbox.take(live.timer, live.now), DeliveryJob):
+    while isinstance(job := outbox.take(live.timer, live.now), Message):
         messages.append(job.notification)
         outbox.settle(job, DELIVERED, live.timer, live.now)
     live.daemon.turn()
@@ -106,7 +105,7 @@ def test_killed_before_the_answer_was_stored_it_is_sent_again_under_the_same_id(
     live, dispatcher = frozen.start()
     frozen.more(live, 40)
     job = dispatcher.outboxes[0].take(0.0, live.now)
-    assert isinstance(job, DeliveryJob)
+    assert isinstance(job, Message)
     live.kill()
     live, dispatcher = frozen.start()
     assert ids(sent(live, dispatcher)[0]) == [job.notification.id]
@@ -124,7 +123,7 @@ def test_what_was_sent_is_stored_between_the_turns_of_many_runs(
     frozen.more(live, 40)
     (outbox,), turn, turns = dispatcher.outboxes, WatchedRun.turn, list[str]()
     job = outbox.take(0.0, live.now)
-    assert isinstance(job, DeliveryJob)
+    assert isinstance(job, Message)
     outbox.settle(job, DELIVERED, 0.0, live.now)
 
     def slow(watch: WatchedRun, now: float, least: float = 0.0) -> bool:
@@ -279,7 +278,7 @@ def test_the_answer_to_what_is_under_way_to_a_removed_receiver_is_stored(frozen:
     (outbox,) = dispatcher.outboxes
     with outbox.carried:
         job = outbox.take(live.timer, live.now)
-        assert isinstance(job, DeliveryJob)
+        assert isinstance(job, Message)
         live.follow()
         live.daemon.turn()
         outbox.settle(job, DELIVERED, live.timer, live.now)
@@ -457,7 +456,7 @@ def test_a_receiver_that_refuses_is_reported_through_the_other(frozen: FrozenRun
     frozen.more(live, 40)
     broken = dispatcher.outboxes[0]
     job = broken.take(0.0, live.now)
-    assert isinstance(job, DeliveryJob)
+    assert isinstance(job, Message)
     broken.settle(job, REFUSED, 0.0, live.now)
     live.settle()
     live.settle()
@@ -482,7 +481,7 @@ TWO = (("broken", Route(rules=(KL,))), ("well", Route(rules=("delivery-failing",
 def refuse(live: Live, dispatcher: NotificationDispatcher) -> Notification:
     """The first receiver refuses what waits for it."""
     job = dispatcher.outboxes[0].take(0.0, live.now)
-    assert isinstance(job, DeliveryJob)
+    assert isinstance(job, Message)
     dispatcher.outboxes[0].settle(job, REFUSED, 0.0, live.now)
     return job.notification
 

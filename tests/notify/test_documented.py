@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.config.settings import load_settings
-from grpo_watch.notify.notification import DeliveryOutcome, DeliveryResult
-from grpo_watch.notify.outbox import GIVE_UP_TRIES, MOST_WAITING, SPLIT_TRIES
-from grpo_watch.notify.receiver_trouble import (
+from grpo_watch.notify.episodes import TROUBLE_TRIES
+from grpo_watch.notify.outbox import (
     FIRST_SECONDS,
+    GIVE_UP_TRIES,
     LONGEST_ASKED_SECONDS,
     LONGEST_SECONDS,
-    TROUBLE_TRIES,
+    MOST_WAITING,
+    SPLIT_TRIES,
     wait_before,
 )
+from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult
 from grpo_watch.notify.receivers.http import FIXABLE_TRIES, MAX_RETRY_AFTER, HttpAccess, HttpEndpoint, outcome_of
 
 ROOT = Path(__file__).resolve().parents[2]

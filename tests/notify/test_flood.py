@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from grpo_watch.config.schema import Settings
-from grpo_watch.notify.notification import DeliveryResult
-from grpo_watch.notify.outbox import DeliveryJob, Outbox
-from grpo_watch.notify.receiver_context import ReceiverContext
-from grpo_watch.notify.receiver_factory import build
-from grpo_watch.notify.routing import Route
+from grpo_watch.notify.outbox import Outbox
+from grpo_watch.notify.receiver import DeliveryResult, ReceiverContext, Route, build
+from grpo_watch.store.messages import Message
 from tests.notify.test_dispatcher import KL, rules, sent
 from tests.support.frozen_run import FrozenRun
 from tests.support.receiving import Receiving, a_notification, receiving, secret_file
@@ -37,7 +35,7 @@ def flooded(sink: Callable[[Receiving], dict[str, Any]]) -> Iterator[tuple[Recei
             outbox.changes()
             outbox.committed()
             job = outbox.take(now, now)
-            if not isinstance(job, DeliveryJob):
+            if not isinstance(job, Message):
                 now += job
                 continue
             outcome = routed.receiver.send(job.notification)

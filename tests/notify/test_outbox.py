@@ -9,10 +9,9 @@ import pytest
 
 from grpo_watch.engine.records import Severity
 from grpo_watch.notify import outbox as module
-from grpo_watch.notify.notification import NOTHING, DeliveryOutcome, DeliveryResult, Notification
-from grpo_watch.notify.outbox import DeliveryJob
-from grpo_watch.notify.receiver_trouble import TroubleReport
-from grpo_watch.notify.routing import Route
+from grpo_watch.notify.episodes import TroubleReport
+from grpo_watch.notify.receiver import NOTHING, DeliveryOutcome, DeliveryResult, Route
+from grpo_watch.store.messages import Message, MessageState, Notification
 from tests.support.postbox import DELIVERED, REFUSED, RETRY, Postbox, ids
 from tests.support.receiving import a_notification
 
@@ -32,7 +31,7 @@ def end(number: int = 1, **changed: Any) -> Notification:
 def test_nothing_is_sent_before_it_is_stored() -> None:
     box = Postbox()
     box.outbox.put([fire()], 0.0, lambda _: False)
-    assert not isinstance(box.take(), DeliveryJob)
+    assert not isinstance(box.take(), Message)
     box.store()
     assert ids(box.send_all()) == ["fire-1"]
 
@@ -134,7 +133,7 @@ def test_waits_double_up_to_a_minute() -> None:
     for _ in range(8):
         assert box.send(RETRY) is not None
         before = box.now
-        while box.take() is not None and not isinstance(box.take(), DeliveryJob):
+        while box.take() is not None and not isinstance(box.take(), Message):
             box.now += 0.5
         waits.append(box.now - before)
     assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
@@ -159,7 +158,7 @@ def test_a_message_that_never_arrives_holds_up_its_own_run_only() -> None:
     assert ids([m for m in [box.send()] if m]) in (["fire-1"], ["fire-2"])
     for _ in range(5):
         job = box.take()
-        if isinstance(job, DeliveryJob):
+        if isinstance(job, Message):
             assert job.notification.id != "end-1"
             box.outbox.settle(job, RETRY if job.notification.id == "fire-1" else DELIVERED, box.now, box.now)
             box.store()
@@ -262,7 +261,7 @@ def test_a_digest_that_never_arrives_holds_up_no_other_run() -> None:
         until = box.now + 60.0
         while box.now < until:
             job = box.take()
-            if isinstance(job, DeliveryJob):
+            if isinstance(job, Message):
                 bad = any(row.notification.id == "fire-7" for row in job.rows)
                 if not bad:
                     arrived.update((row.notification.id, box.now) for row in job.rows)
@@ -292,11 +291,11 @@ def test_what_was_refused_is_stored_before_the_next_message_goes(route: Route, a
     box.take()
     box.store()  # a digest is stored before it goes
     job = box.take()
-    assert isinstance(job, DeliveryJob)
+    assert isinstance(job, Message)
     box.outbox.settle(job, REFUSED, box.now, box.now)
     assert box.take() == 0.0
     box.store()
-    assert isinstance(box.take(), DeliveryJob)
+    assert isinstance(box.take(), Message)
 
 
 def test_what_was_given_up_is_stored_before_the_next_message_goes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,12 +304,12 @@ def test_what_was_given_up_is_stored_before_the_next_message_goes(monkeypatch: p
     box = Postbox()
     box.put(fire(), end())
     job = box.take()
-    assert isinstance(job, DeliveryJob)
+    assert isinstance(job, Message)
     box.outbox.settle(job, RETRY, box.now, box.now)
     box.now += 60.0
     assert box.take() == 0.0
     box.store()
-    assert isinstance(box.take(), DeliveryJob)
+    assert isinstance(box.take(), Message)
 
 
 def test_an_outage_of_minutes_does_not_scatter_a_digest() -> None:
@@ -522,17 +521,20 @@ def test_a_clock_that_steps_changes_nothing() -> None:
     box = Postbox()
     box.put(fire())
     assert box.send(RETRY) is not None
-    assert not isinstance(box.outbox.take(0.5, 4e9), DeliveryJob)
-    assert isinstance(box.outbox.take(1.0, -1e9), DeliveryJob)
+    assert not isinstance(box.outbox.take(0.5, 4e9), Message)
+    assert isinstance(box.outbox.take(1.0, -1e9), Message)
 
 
 def test_a_damaged_message_is_passed_over() -> None:
     box = Postbox()
     box.put(fire(), fire(2))
     kept = box.kept()
-    damaged = replace(kept.queued[0], data=b"\xc1nothing")
-    again = Postbox(kept=replace(kept, queued=(damaged, kept.queued[1])))
+    damaged = kept.queued[0]
+    again = Postbox(kept=replace(kept, queued=kept.queued[1:], damaged=((damaged.sink, damaged.id),)))
+    assert again.stored.finished == {}
+    again.put(fire())
     assert ids(again.send_all()) == ["fire-2"]
+    assert again.stored.finished[damaged.sink, damaged.id] == (MessageState.DAMAGED, 0.0)
 
 
 def test_a_receiver_with_keys_gets_no_news_of_an_alert_before_the_last_is_stored() -> None:
@@ -540,7 +542,7 @@ def test_a_receiver_with_keys_gets_no_news_of_an_alert_before_the_last_is_stored
     box = Postbox(keyed=True)
     box.put(fire(), end(), fire(2))
     job = box.take()
-    assert isinstance(job, DeliveryJob)
+    assert isinstance(job, Message)
     box.outbox.settle(job, DELIVERED, 0.0, 0.0)
     assert box.take() == 0
     changes = box.outbox.changes()
@@ -566,7 +568,7 @@ def test_a_kill_repeats_the_last_news_of_an_alert_only() -> None:
             if (job := box.take()) == 0:
                 box.store()
                 job = box.take()
-            if not isinstance(job, DeliveryJob):
+            if not isinstance(job, Message):
                 break
             sent += ids(job.notification.parts or [job.notification])
             if number == killed_at:

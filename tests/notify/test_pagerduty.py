@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.config.schema import Settings
-from grpo_watch.notify.notification import DeliveryResult, Notification, Receiver
-from grpo_watch.notify.receiver_context import ReceiverContext
-from grpo_watch.notify.receiver_factory import build
+from grpo_watch.notify.receiver import DeliveryResult, Receiver, ReceiverContext, build
 from grpo_watch.notify.receivers.pagerduty import MAX_SUMMARY, event
+from grpo_watch.store.messages import Notification
 from tests.support.postbox import Postbox
 from tests.support.receiving import Answer, Receiving, a_notification, receiving, secret_file
 

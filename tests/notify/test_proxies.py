@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from grpo_watch.notify.notification import DeliveryResult
+from grpo_watch.notify.receiver import DeliveryResult
 from grpo_watch.notify.receivers.http import HttpAccess, HttpEndpoint
 from tests.support.receiving import Answer, receiving
 

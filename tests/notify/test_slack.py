@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from grpo_watch.config.schema import Settings
 from grpo_watch.notify.message_text import sparkline
-from grpo_watch.notify.notification import DeliveryResult
-from grpo_watch.notify.receiver_context import ReceiverContext
-from grpo_watch.notify.receiver_factory import build
+from grpo_watch.notify.receiver import DeliveryResult, ReceiverContext, build
 from grpo_watch.notify.receivers.slack import MAX_TEXT, escaped, message
 from tests.support.receiving import Answer, a_notification, receiving, secret_file
 

@@ -14,9 +14,7 @@ import pytest
 
 from grpo_watch.config.schema import Settings
 from grpo_watch.errors import ConfigError
-from grpo_watch.notify.notification import DeliveryResult, Receiver
-from grpo_watch.notify.receiver_context import ReceiverContext
-from grpo_watch.notify.receiver_factory import build
+from grpo_watch.notify.receiver import DeliveryResult, Receiver, ReceiverContext, build
 from tests.support.receiving import Answer, a_notification, receiving, secret_file
 
 NOW = 1_795_000_002.7

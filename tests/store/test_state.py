@@ -13,16 +13,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from grpo_watch.engine.alerts import Alert
 from grpo_watch.engine.records import AlertState, ChannelKind, Cursor, RawRow, Reading, Severity, Transition, Verdict
 from grpo_watch.errors import StateInUseError, UsageError
 from grpo_watch.store import codec, database
-from grpo_watch.store.deliveries import DeliveredAlert, DeliveryChanges, QueuedMessage
+from grpo_watch.store.deliveries import DeliveryChanges
+from grpo_watch.store.messages import Message, MessageState
 from grpo_watch.store.state import BLOCK_ITEMS, Store, StoredBatch, StoreError, slug
+from tests.support.receiving import a_notification
 
 DAY = 86_400.0
 
@@ -194,6 +198,7 @@ def test_kill_minus_nine_frees_the_state(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
+from tests.support.receiving import a_notification
 from grpo_watch.store.state import Store
 store = Store(Path({str(tmp_path)!r}), 0.0)
 store.register("/x", "x", 1.0)
@@ -262,6 +267,36 @@ def spoilt(whole: bytes, chance: random.Random) -> bytes:
     return bytes(data)
 
 
+def queued(name: str, number: int, run: str) -> Message:
+    return Message("hook", a_notification(id=name, run=run), number=number, at=1.0)
+
+
+def test_the_queue_of_a_former_version_is_taken_up(store: Store) -> None:
+    """Rows as 0.1.0 wrote them: alone, found at the start, in a digest, done, damaged; and what a receiver was told."""
+    rows = [("a", 1, "waiting", 3, 0, 0), ("b", 2, "waiting", 0, 0, 1), ("c", 3, "waiting", 0, 3, 1)]
+    for name, number, outcome, tries, bundle, together in [*rows, ("d", 0, "delivered", 0, 0, 0)]:
+        data = msgspec.msgpack.encode(asdict(a_notification(id=name))) if outcome == "waiting" else None
+        values = (name, number, outcome, tries, bundle, together, data)
+        store._database.execute("INSERT INTO deliveries VALUES ('hook', ?, ?, 'v0-run', ?, ?, ?, ?, 5.0, ?)", values)
+    told = [("hook", "v0-run", rule, "", state) for rule, state in (("x", "told"), ("y", "muted"), ("z", "passed"))]
+    for row in told:
+        data = msgspec.msgpack.encode(asdict(a_notification(rule=row[2])))
+        store._database.execute("INSERT INTO told VALUES (?, ?, ?, ?, ?, ?)", (*row, data))
+    store._database.execute("INSERT INTO deliveries VALUES ('hook', 'e', 9, 'r', 'waiting', 0, 0, 0, 5.0, x'c1')")
+    kept = store.messages()
+    assert [(one.id, one.number, one.state.value, one.tries, one.bundle, one.at) for one in kept.queued] == [
+        ("a", 1, "waiting", 3, 0, 5.0),
+        ("b", 2, "gathering", 0, 0, 5.0),
+        ("c", 3, "bundled", 0, 3, 5.0),
+    ]
+    assert [(one.notification.rule, one.state.value) for one in kept.told] == [
+        ("x", "told"),
+        ("y", "muted"),
+        ("z", "passed"),
+    ]
+    assert (kept.finished, kept.damaged) == ((("hook", "d"),), (("hook", "e"),))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_is_damaged_the_watch_begins(tmp_path: Path, seed: int) -> None:
@@ -269,14 +304,14 @@ def test_whatever_is_damaged_the_watch_begins(tmp_path: Path, seed: int) -> None
     store = Store(tmp_path / "whole", 0.0)
     for number in range(3):
         store.register(f"/runs/{number}", f"r{number}", 1.0)
-        news = [QueuedMessage("hook", f"{number}-{n}", n, f"r{number}", 1.0, b"x" * 300) for n in range(30)]
+        news = [queued(f"{number}-{n}", n, f"r{number}") for n in range(30)]
         reported = {
-            ("hook", ("r", "rule", q.id)): DeliveredAlert("hook", "r", "rule", q.id, "told", q.data) for q in news
+            ("hook", ("r", "rule", one.id)): Message("hook", one.notification, MessageState.TOLD) for one in news
         }
         made = StoredBatch(f"r{number}", 1.0, items=[codec.encode_item(row(step)) for step in range(50)])
         store.commit(
             [made],
-            DeliveryChanges(queued=news, delivered=reported, finished={("hook", f"{number}-1"): ("delivered", 1.0)}),
+            DeliveryChanges(news, told=reported, finished={("hook", f"{number}-1"): (MessageState.DELIVERED, 1.0)}),
         )
     store.close()
     whole, chance = (tmp_path / "whole" / "state.db").read_bytes(), random.Random(seed)
@@ -286,10 +321,10 @@ def test_whatever_is_damaged_the_watch_begins(tmp_path: Path, seed: int) -> None
         (folder / "state.db").write_bytes(spoilt(whole, chance))
         store = Store(folder, 2.0)
         name = store.register("/runs/new", "new", 3.0)
-        news = [QueuedMessage("hook", "new", 999, name, 3.0, b"new")]
+        news = [queued("new", 999, name)]
         store.commit([StoredBatch(name, 3.0, items=[codec.encode_item(row(1))])], DeliveryChanges(queued=news))
         assert list(store.items(name)) == [row(1)]
-        assert {kept.id: kept.data for kept in store.messages().queued}["new"] == b"new"
+        assert "new" in {kept.id for kept in store.messages().queued}
         store.close()
 
 
@@ -339,7 +374,7 @@ def test_a_damaged_number_of_the_format_is_no_other_version(tmp_path: Path, numb
     """Neither a newer one, which is refused, nor an older one, whose upgrade drops what was queued."""
     store = Store(tmp_path, 0.0)
     store.register("/runs/r", "r", 1.0)
-    store.commit([batch(1)], DeliveryChanges(queued=[QueuedMessage("hook", "waits", 1, "r", 1.0, b"x")]))
+    store.commit([batch(1)], DeliveryChanges(queued=[queued("waits", 1, "r")]))
     store.close()
     with closing(sqlite3.connect(tmp_path / "state.db")) as db:
         db.execute(f"PRAGMA user_version = {number}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.notify.dispatcher import DeliverySettings, NotificationDispatcher
-from grpo_watch.notify.routing import Route, RoutedReceiver
+from grpo_watch.notify.receiver import Route, RoutedReceiver
 from tests.support.bundles import RECORDED, unpack
 from tests.support.live import Live
 from tests.support.postbox import Named

@@ -16,7 +16,7 @@ from grpo_watch.engine.records import Transition
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import GrpoWatchError
 from grpo_watch.notify.dispatcher import NotificationDispatcher
-from grpo_watch.notify.routing import RoutedReceiver
+from grpo_watch.notify.receiver import RoutedReceiver
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
 from grpo_watch.sources.discovery.discover import Discoverer, FoundRun

@@ -11,18 +11,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import trustme
 
 from tests.support.bundles import unpack
+from tests.support.every_receiver import fullest, pointed
 from tests.support.receiving import Answer, Receiving, receiving, secret_file
 from tests.support.wandb_server import Fault, ServedRun, WandbServer, served
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 CRASHED = "trl-1.16.0-19-crash-resume"
 NAMES = (
-    *("slack", "hmac", "header", "user", "query", "urlfile", "gateway", "gatewayuser", "alerts", "apprise", "ping"),
-    *("pager", "token", "proxy", "args", "resolved", "config", "printed", "shell", "model", "address"),
+    *("hmac", "header", "user", "query", "urlfile", "gateway", "gatewayuser"),
+    *("token", "proxy", "args", "resolved", "config", "printed", "shell", "model", "address"),
     *("asked", "bearer", "launch", "env"),
 )
 SECRETS = {name: f"planted{name}5e1f0000" for name in NAMES}
@@ -138,17 +140,16 @@ def plant_runs(folder: Path) -> None:
 
 @contextmanager
 def planted(folder: Path) -> Iterator[Planted]:
-    """Receivers that fail and repeat every secret, beside some that take all; and the settings that name them."""
-    refuses = {
-        "webhook": Answer(403, {"X-Echo": ECHO.decode()}, ECHO),
-        "gateway": Answer(500, body=ECHO),
+    """Receivers that fail and repeat every secret, and one of each kind that takes all; the settings that name them."""
+    fails = {
+        "refuses": Answer(403, {"X-Echo": ECHO.decode()}, ECHO),
+        "breaks": Answer(500, body=ECHO),
         "echo": Answer(403, body=SECRETS["word"].encode()),
         "proxy": Answer(407, {"X-Echo": ECHO.decode()}, ECHO),
         "hidden": Answer(302, {"Location": f"http://ada:{SECRETS['urlfile']}@other.example/"}, ECHO),
     }
-    names = ("slack", "webhook", "gateway", "alerts", "apprise", "ping", "echo", "pager", "proxy", "hidden")
     with ExitStack() as stack:
-        servers = {name: stack.enter_context(receiving(refuses.get(name, Answer()))) for name in names}
+        servers = {name: stack.enter_context(receiving(answer)) for name, answer in fails.items()}
         wandb = stack.enter_context(served())
         wandb.add("ada/math", ServedRun("r1", config={"hub_token": SECRETS["config"]}))
         shown = base64.b64encode(f"api:{SECRETS['wandb']}".encode()).decode()
@@ -167,32 +168,37 @@ def planted(folder: Path) -> Iterator[Planted]:
         }
         for place in ("home", "tmp", "secrets"):
             (folder / place).mkdir()
-        textfile = folder / "grpo.prom"
+        textfile = folder / "secrets" / "grpo.prom"
         web, more = _locked(folder)
         config = folder / "grpo-watch.yaml"
-        sinks = [*_receivers(folder, servers), {"type": "textfile", "path": str(textfile)}]
+        sinks = _failing(folder, servers)
+        for sink in fullest():
+            kind = sink.type  # type: ignore[attr-defined]
+            service = stack.enter_context(receiving())
+
+            def word(key: str, kind: str = kind) -> str:
+                return more.setdefault(f"{kind} {key}", f"planted{len(more)}{kind}5e1f0000")
+
+            sinks.append(pointed(sink, service.url, folder / "secrets", word))
+            if kind != "textfile":
+                servers[kind] = service
         config.write_text(json.dumps({"sinks": sinks, "web": web, "notify_backlog": "all"}))  # JSON is YAML
         authority, secrets = folder / "ca.pem", {**SECRETS, **more}
         yield Planted(config, servers, wandb, textfile, authority, environment, secrets)
 
 
-def _receivers(folder: Path, servers: Mapping[str, Receiving]) -> list[dict[str, object]]:
-    """Every receiver that takes a secret, each with secrets of its own."""
+def _failing(folder: Path, servers: Mapping[str, Receiving]) -> list[dict[str, Any]]:
+    """Receivers that are answered with an error, in every way to give a secret."""
 
     def kept(name: str, text: str) -> str:
         return str(secret_file(folder / "secrets" / name, text))
 
-    def bearer(name: str) -> dict[str, str]:
-        return {"Authorization": kept(name, f"Bearer {SECRETS[name]}")}
-
     at = {name: server.url.removeprefix("http://") for name, server in servers.items()}
     hidden = f"http://{at['hidden']}/robot/{SECRETS['urlfile']}"
-    apprise = f"json://me:{SECRETS['apprise']}@{at['apprise']}/x"
     return [
-        {"type": "slack", "webhook_url_file": kept("slack", f"http://{at['slack']}/services/{SECRETS['slack']}")},
         {
             "type": "webhook",
-            "url": f"http://me:{SECRETS['user']}@{at['webhook']}/hook?key={SECRETS['query']}",
+            "url": f"http://me:{SECRETS['user']}@{at['refuses']}/hook?key={SECRETS['query']}",
             "secret_file": kept("hmac", SECRETS["hmac"]),
             "header_files": {"X-Token": kept("header", SECRETS["header"])},
         },
@@ -201,17 +207,9 @@ def _receivers(folder: Path, servers: Mapping[str, Receiving]) -> list[dict[str,
         {"type": "webhook", "url_file": kept("url", hidden)},
         {
             "type": "pushgateway",
-            "url": f"http://me:{SECRETS['gatewayuser']}@{at['gateway']}",
+            "url": f"http://me:{SECRETS['gatewayuser']}@{at['breaks']}",
             "header_files": {"X-Key": kept("gateway", SECRETS["gateway"])},
         },
-        {"type": "alertmanager", "url": f"http://{at['alerts']}", "header_files": bearer("alerts")},
-        {"type": "apprise", "url_file": kept("apprise", apprise)},
-        {
-            "type": "pagerduty",
-            "routing_key_file": kept("pager", SECRETS["pager"]),
-            "url": f"http://{at['pager']}/v2/enqueue",
-        },
-        {"type": "heartbeat", "url_file": kept("ping", f"http://{at['ping']}/ping/{SECRETS['ping']}")},
     ]
 
 

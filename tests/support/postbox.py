@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from grpo_watch.notify.notification import DeliveryOutcome, DeliveryResult, Notification
-from grpo_watch.notify.outbox import DeliveryJob, Outbox
-from grpo_watch.notify.routing import Route, RoutedReceiver
+from grpo_watch.notify.outbox import Outbox
+from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Route, RoutedReceiver
 from grpo_watch.store.deliveries import DeliveryChanges, StoredDeliveries
+from grpo_watch.store.messages import Message, Notification
 
 Muted = Callable[[Notification], bool]
 DELIVERED, RETRY, REFUSED = (DeliveryOutcome(result, "answered so") for result in DeliveryResult)
@@ -50,7 +50,7 @@ class Postbox:
         self.stored.add(self.outbox.changes())
         self.outbox.committed()
 
-    def take(self) -> DeliveryJob | float:
+    def take(self) -> Message | float:
         return self.outbox.take(self.now, self.now)
 
     def send(self, outcome: DeliveryOutcome = DELIVERED) -> Notification | None:
@@ -59,7 +59,7 @@ class Postbox:
         if job == 0:  # a digest is stored first
             self.store()
             job = self.take()
-        if not isinstance(job, DeliveryJob):
+        if not isinstance(job, Message):
             return None
         self.outbox.settle(job, outcome, self.now, self.now)
         self.store()
@@ -74,14 +74,7 @@ class Postbox:
 
     def kept(self) -> StoredDeliveries:
         """What a restart would find."""
-        reported = tuple(each for each in self.stored.delivered.values() if each is not None)
-        done = tuple(self.stored.finished)
-        waiting = [
-            replace(each, bundle=self.stored.changed.get((each.sink, each.id), (0, 0))[1])
-            for each in self.stored.queued
-            if (each.sink, each.id) not in self.stored.finished
-        ]
-        return StoredDeliveries(tuple(waiting), reported, done)
+        return StoredDeliveries().after(self.stored)
 
 
 def ids(messages: Sequence[Notification]) -> list[str]:

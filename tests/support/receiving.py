@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.engine.records import Scalar
-from grpo_watch.notify.notification import Notification
+from grpo_watch.store.messages import Notification
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +10,9 @@ from typing import Any
 from grpo_watch.config.sinks import AlertmanagerSink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.message_text import ALIVE, Labels, annotations_of, labels_of, moment, parts_of
-from grpo_watch.notify.notification import FIRING, NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
-from grpo_watch.notify.receiver_context import ReceiverContext, access_of
-from grpo_watch.notify.receivers.http import HttpAccess, HttpEndpoint
-from grpo_watch.safe_text import plain
+from grpo_watch.notify.receiver import NOTHING, DeliveryOutcome, DeliveryResult, ReceiverContext
+from grpo_watch.notify.receivers.http import HttpAccess, HttpReceiver
+from grpo_watch.store.messages import FIRING, RESOLVED, Notification
 
 REPEAT_SECONDS = 60.0
 """Alertmanager forgets alerts when it restarts; after this long it has them again."""
@@ -42,25 +40,23 @@ class AlertmanagerClock:
         return min(ours + self.ahead, self.now)
 
 
-class AlertmanagerReceiver:
+class AlertmanagerReceiver(HttpReceiver):
     """One Alertmanager; several are several receivers, each with a queue of its own.
 
     Findings that differ only in what they are about (a tensor, a reward function) share their labels: they are one
     alert, which ends with the last of them.
 
     Args:
-        name: what metrics call it.
+        name, access, clock: as of every ``HttpReceiver``.
         url: the address, with the path under which it is served.
-        access: headers and authorities.
         instance: names this watcher in the heartbeat, which is sent unless it is empty.
-        clock: Unix seconds.
         late: by how many seconds the engine is late; None when it is not. The heartbeat of one that is stuck is left
             out, and ends by itself.
     """
 
-    pace = 0.0
     keyed = True
-    refresh_every: float | None = REPEAT_SECONDS
+    for_programs = True
+    refresh_every = REPEAT_SECONDS
 
     def __init__(
         self,
@@ -71,10 +67,8 @@ class AlertmanagerReceiver:
         clock: Callable[[], float],
         late: Callable[[], float | None] = lambda: None,
     ) -> None:
-        self.name = name
-        self._url = f"{url.rstrip('/')}/api/v2/alerts"
-        self._instance, self._clock, self._late = instance, clock, late
-        self._http = HttpEndpoint(access, clock)
+        super().__init__(name, lambda: f"{url.rstrip('/')}/api/v2/alerts", access, clock)
+        self._instance, self._late = instance, late
         self._asked = False
         self._firing: dict[Key, dict[tuple[int, str], Notification]] = {}
         self._spared: set[Key] = set()
@@ -122,10 +116,6 @@ class AlertmanagerReceiver:
             self._spared = gone.keys() - over
         self._firing |= {key: held for key, held in gone.items() if key not in over}
         return outcome
-
-    def close(self) -> None:
-        """Free the connections."""
-        self._http.close()
 
     def _escalated(self, notification: Notification) -> dict[Key, Notification]:
         """The alerts that held this finding under other labels, as when it was a warning; they no longer hold it."""
@@ -189,15 +179,11 @@ class AlertmanagerReceiver:
                 return outcome
         return outcome
 
-    def _post(self, alerts: Sequence[Mapping[str, Any]]) -> DeliveryOutcome:
-        body = json.dumps(plain(alerts)).encode()
-        return self._http.send("POST", self._url, body, {"Content-Type": "application/json"})
-
 
 def receiver(sink: AlertmanagerSink, name: str, context: ReceiverContext) -> AlertmanagerReceiver:
     """The receiver of a sink; without ``heartbeat`` no alert says that the watcher is well."""
     instance = context.instance if sink.heartbeat else ""
-    return AlertmanagerReceiver(name, sink.url.reveal(), access_of(sink), instance, context.clock, context.late)
+    return AlertmanagerReceiver(name, sink.url.reveal(), HttpAccess.of(sink), instance, context.clock, context.late)
 
 
 def _finding(notification: Notification) -> tuple[str, str, int, str]:

@@ -6,15 +6,13 @@ DingTalk, WeCom, Feishu and Lark refuse with status 200 and an error code in the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from grpo_watch.config.sinks import AppriseSink
 from grpo_watch.errors import ConfigError
-from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.message_text import evidence_line, headline, listed, sentence, trends
-from grpo_watch.notify.notification import NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
-from grpo_watch.notify.receiver_context import ReceiverContext
+from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Receiver, ReceiverContext
 from grpo_watch.notify.receivers.apprise_process import (
     AppriseMessage,
     AppriseProcess,
@@ -24,6 +22,7 @@ from grpo_watch.notify.receivers.apprise_process import (
 )
 from grpo_watch.notify.receivers.http import ACCEPTED, FIXABLE_TRIES, outcome_of, seconds_of
 from grpo_watch.safe_text import clean
+from grpo_watch.store.messages import RESOLVED, Notification
 
 MAX_TITLE, MAX_BODY = 320, 1_700
 """Bytes: Discord takes 2,000 characters, WeCom's robots 2,048 bytes of text with the title."""
@@ -62,7 +61,7 @@ its title, in its process's memory, or by one name for all."""
 UNRESOLVED = "apprise can't resolve the incidents that it opens there; use `type: alertmanager` or `type: webhook`"
 
 
-class AppriseReceiver:
+class AppriseReceiver(Receiver):
     """One service.
 
     Args:
@@ -74,12 +73,12 @@ class AppriseReceiver:
         ConfigError: apprise is not installed, the URL is unsupported, or has no way to resolve what it opens.
     """
 
+    chat = True
     pace = PACE_SECONDS
-    keyed = False
-    refresh_every: float | None = None
 
     def __init__(self, name: str, url: Callable[[], str], clock: Callable[[], float]) -> None:
-        self.name, self._url, self._clock = name, url, clock
+        super().__init__(name)
+        self._url, self._clock = url, clock
         self._process = AppriseProcess()
         keep_quiet()
         scheme = url().partition(":")[0].lower()
@@ -99,10 +98,6 @@ class AppriseReceiver:
             return DeliveryOutcome(DeliveryResult.RETRY, result.problem)
         scheme = url.partition(":")[0].lower()
         return judged(scheme, result, self._clock())
-
-    def refresh(self, firing: Sequence[Notification], snapshot: DaemonSnapshot, now: float) -> DeliveryOutcome:  # noqa: ARG002
-        """Nothing: each message is sent once."""
-        return NOTHING
 
     def close(self) -> None:
         """End the process that sends."""

@@ -1,19 +1,24 @@
-"""Turns a request to a receiver into an outcome: bounded in time and size, no redirects, no secret in any text."""
+"""Receivers asked over HTTP: a request becomes an outcome, bounded in time and size, with no secret in any text."""
 
 from __future__ import annotations
 
+import json
 import logging
 import math
+import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from grpo_watch import __version__
-from grpo_watch.errors import ConfigError
-from grpo_watch.notify.notification import DeliveryOutcome, DeliveryResult
+from grpo_watch.config.secrets import SecretFile, Url
+from grpo_watch.config.sinks import HttpSink
+from grpo_watch.errors import ConfigError, FilePlace
+from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Receiver
+from grpo_watch.safe_text import plain
 
 if TYPE_CHECKING:
     from grpo_watch.notify.receivers.http_client import HttpClient
@@ -37,24 +42,56 @@ FIXABLE_TRIES = 1_500
 RETRIED = FIXABLE | {408, 409, 421, 423, 425, 429}
 """Refusals of clients that pass; every other 4xx is about the message itself, and sending it again changes nothing."""
 SERVER_ERROR = 500
+JSON = {"Content-Type": "application/json"}
 NEVER_SERVED = frozenset({501, 505})
 REDIRECTS = range(300, 400)
 ACCEPTED = range(200, 300)
-
-
-class HeaderSecret(Protocol):
-    """Where a secret is read from."""
-
-    def read(self) -> str:
-        """The secret; raises ``ConfigError``."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAccess:
     """How a receiver is reached: headers whose values are secrets, and authorities to trust instead of the system's."""
 
-    headers: Mapping[str, HeaderSecret]
+    headers: Mapping[str, SecretFile] = field(default_factory=dict)
     ca_file: Path | None = None
+
+    @classmethod
+    def of(cls, sink: HttpSink) -> HttpAccess:
+        """The sink's headers and authorities, after a check that their files can be read.
+
+        Raises:
+            ConfigError: one can't.
+        """
+        for file in sink.header_files.values():
+            file.read()
+        return cls(sink.header_files, authorities(sink.ca_file))
+
+
+def authorities(file: Path | None) -> Path | None:
+    """The file of certificates, after a check that it holds some.
+
+    Raises:
+        ConfigError: it holds none that can be read.
+    """
+    try:
+        ssl.create_default_context(cafile=file) if file else None
+    except OSError as problem:  # an SSLError is one
+        raise ConfigError("ca_file holds no certificate that can be read", FilePlace(str(file))) from problem
+    return file
+
+
+def address(url: Url | None, file: SecretFile | None) -> Callable[[], str]:
+    """Gives the address; one that is a secret is read each time, so that a new one counts at once.
+
+    Raises:
+        ConfigError: the file can't be read.
+    """
+    if url is not None:
+        return url.reveal
+    if file is None:
+        raise ValueError("neither an address nor its file")
+    file.read_url()
+    return lambda: file.read_url().reveal()
 
 
 def outcome_of(status: int, retry_after: float | None = None, refusal: str = "") -> DeliveryOutcome:
@@ -139,6 +176,37 @@ class HttpEndpoint:
         """Free the connections."""
         if self._client is not None:
             self._client.close()
+
+
+class HttpReceiver(Receiver):
+    """A receiver that is asked over HTTP.
+
+    Args:
+        name: what metrics call it.
+        url: gives the address; raises ``ConfigError``.
+        access: headers and authorities.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, name: str, url: Callable[[], str], access: HttpAccess, clock: Callable[[], float]) -> None:
+        super().__init__(name)
+        self._url, self._clock = url, clock
+        self._http = HttpEndpoint(access, clock)
+
+    def close(self) -> None:
+        """Free the connections."""
+        self._http.close()
+
+    def _post(self, document: object) -> DeliveryOutcome:
+        """Post a document as strict JSON."""
+        return self._ask("POST", json.dumps(plain(document)).encode(), JSON)
+
+    def _ask(self, method: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> DeliveryOutcome:
+        try:
+            url = self._url()
+        except ConfigError as problem:
+            return DeliveryOutcome(DeliveryResult.RETRY, str(problem))
+        return self._http.send(method, url, body, headers)
 
 
 def seconds_of(header: str, now: float) -> float | None:

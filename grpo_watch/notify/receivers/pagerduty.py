@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
+from grpo_watch.config.secrets import SecretFile
 from grpo_watch.config.sinks import PagerDutySink
 from grpo_watch.errors import ConfigError
-from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.message_text import evidence_line, headline, moment, parts_of, sentence
-from grpo_watch.notify.notification import NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
-from grpo_watch.notify.receiver_context import ReceiverContext, authorities, readable
-from grpo_watch.notify.receivers.http import HeaderSecret, HttpAccess, HttpEndpoint
-from grpo_watch.safe_text import clean, plain
+from grpo_watch.notify.receiver import NOTHING, DeliveryOutcome, DeliveryResult, ReceiverContext
+from grpo_watch.notify.receivers.http import HttpAccess, HttpReceiver, authorities
+from grpo_watch.safe_text import clean
+from grpo_watch.store.messages import RESOLVED, Notification
 
 EVENTS = "https://events.pagerduty.com/v2/enqueue"
 MAX_SUMMARY = 1_024
@@ -23,26 +22,26 @@ SEVERITIES = frozenset({"critical", "error", "warning", "info"})
 """PagerDuty's severities; ours are among them."""
 
 
-class PagerDutyReceiver:
+class PagerDutyReceiver(HttpReceiver):
     """One integration.
 
     Args:
-        name: what metrics call it.
-        url: where events go.
+        name, url, access, clock: as of every ``HttpReceiver``.
         routing_key: the integration's key.
-        access: authorities to trust.
-        clock: Unix seconds.
     """
 
-    pace = 0.0
     keyed = True
-    refresh_every: float | None = None
 
     def __init__(
-        self, name: str, url: str, routing_key: HeaderSecret, access: HttpAccess, clock: Callable[[], float]
+        self,
+        name: str,
+        url: Callable[[], str],
+        routing_key: SecretFile,
+        access: HttpAccess,
+        clock: Callable[[], float],
     ) -> None:
-        self.name, self._url, self._key = name, url, routing_key
-        self._http = HttpEndpoint(access, clock)
+        super().__init__(name, url, access, clock)
+        self._key = routing_key
         self._taken: set[str] = set()
 
     def send(self, notification: Notification) -> DeliveryOutcome:
@@ -52,30 +51,22 @@ class PagerDutyReceiver:
             if part.id in self._taken:
                 continue
             try:
-                body = json.dumps(plain(event(part, self._key.read()))).encode()
+                key = self._key.read()
             except ConfigError as problem:
                 return DeliveryOutcome(DeliveryResult.RETRY, str(problem))
-            outcome = self._http.send("POST", self._url, body, {"Content-Type": "application/json"})
+            outcome = self._post(event(part, key))
             if outcome.result is not DeliveryResult.DELIVERED:
                 return outcome
             self._taken.add(part.id)
         self._taken.clear()
         return outcome
 
-    def refresh(self, firing: Sequence[Notification], snapshot: DaemonSnapshot, now: float) -> DeliveryOutcome:  # noqa: ARG002
-        """Nothing: each message is sent once."""
-        return NOTHING
-
-    def close(self) -> None:
-        """Free the connections."""
-        self._http.close()
-
 
 def receiver(sink: PagerDutySink, name: str, context: ReceiverContext) -> PagerDutyReceiver:
     """The receiver of a sink, whose key is read once now: a mistake shows at the start."""
-    readable(sink.routing_key_file)
-    url = sink.url.reveal() if sink.url is not None else EVENTS
-    access = HttpAccess({}, authorities(sink.ca_file))
+    sink.routing_key_file.read()
+    url = sink.url.reveal if sink.url is not None else lambda: EVENTS
+    access = HttpAccess(ca_file=authorities(sink.ca_file))
     return PagerDutyReceiver(name, url, sink.routing_key_file, access, context.clock)
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from grpo_watch.config.sinks import SlackSink
-from grpo_watch.errors import ConfigError
-from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.message_text import evidence_line, headline, listed, ranked, sentence, trends
-from grpo_watch.notify.notification import NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
-from grpo_watch.notify.receiver_context import ReceiverContext, address, authorities
-from grpo_watch.notify.receivers.http import HttpAccess, HttpEndpoint
+from grpo_watch.notify.receiver import DeliveryOutcome, ReceiverContext
+from grpo_watch.notify.receivers.http import HttpAccess, HttpReceiver, address, authorities
 from grpo_watch.safe_text import clean
+from grpo_watch.store.messages import RESOLVED, Notification
 
 PACE_SECONDS = 1.0
 """Slack takes one message per second and webhook; more are answered with 429."""
@@ -28,47 +25,21 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 """What Slack's documentation asks to be escaped: without ``<`` nobody can write ``<!channel>`` or a link."""
 
 
-class SlackReceiver:
-    """One incoming webhook.
+class SlackReceiver(HttpReceiver):
+    """One incoming webhook."""
 
-    Args:
-        name: what metrics call it.
-        url: gives the address; raises ``ConfigError``.
-        access: authorities to trust.
-        clock: Unix seconds.
-    """
-
+    chat = True
     pace = PACE_SECONDS
-    keyed = False
-    refresh_every: float | None = None
-
-    def __init__(self, name: str, url: Callable[[], str], access: HttpAccess, clock: Callable[[], float]) -> None:
-        self.name = name
-        self._url = url
-        self._http = HttpEndpoint(access, clock)
 
     def send(self, notification: Notification) -> DeliveryOutcome:
         """Post one message."""
-        try:
-            url = self._url()
-        except ConfigError as problem:
-            return DeliveryOutcome(DeliveryResult.RETRY, str(problem))
-        body = json.dumps(message(notification)).encode()
-        return self._http.send("POST", url, body, {"Content-Type": "application/json"})
-
-    def refresh(self, firing: Sequence[Notification], snapshot: DaemonSnapshot, now: float) -> DeliveryOutcome:  # noqa: ARG002
-        """Nothing: each message is sent once."""
-        return NOTHING
-
-    def close(self) -> None:
-        """Free the connections."""
-        self._http.close()
+        return self._post(message(notification))
 
 
 def receiver(sink: SlackSink, name: str, context: ReceiverContext) -> SlackReceiver:
     """The receiver of a sink."""
-    url = address(None, sink.webhook_url_file)
-    return SlackReceiver(name, url, HttpAccess({}, authorities(sink.ca_file)), context.clock)
+    access = HttpAccess(ca_file=authorities(sink.ca_file))
+    return SlackReceiver(name, address(None, sink.webhook_url_file), access, context.clock)
 
 
 def message(notification: Notification) -> dict[str, Any]:

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from grpo_watch.config.sinks import TextfileSink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
-from grpo_watch.notify.notification import NOTHING, DeliveryOutcome, DeliveryResult, Notification
-from grpo_watch.notify.receiver_context import ReceiverContext
+from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Receiver, ReceiverContext
 from grpo_watch.notify.receivers.metrics_text import Exposition
+from grpo_watch.store.messages import Notification
 
 MODE = 0o644
 """node_exporter runs as another user."""
 
 
-class TextfileReceiver:
-    """One file.
+class TextfileReceiver(Receiver):
+    """One file; alerts are among the metrics.
 
     Args:
         name: what metrics call it.
@@ -27,17 +27,13 @@ class TextfileReceiver:
         clock: Unix seconds.
     """
 
-    pace = 0.0
-    keyed = False
+    metrics_only = True
 
     def __init__(self, name: str, path: Path, every: float, clock: Callable[[], float]) -> None:
-        self.name, self.refresh_every = name, every
+        super().__init__(name)
+        self.refresh_every = every
         self._path = path
         self._exposition = Exposition(clock)
-
-    def send(self, notification: Notification) -> DeliveryOutcome:  # noqa: ARG002
-        """Nothing: alerts are among the metrics."""
-        return NOTHING
 
     def refresh(self, firing: Sequence[Notification], snapshot: DaemonSnapshot, now: float) -> DeliveryOutcome:  # noqa: ARG002
         """Replace the file."""

@@ -5,77 +5,64 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from grpo_watch.config.secrets import SecretFile
 from grpo_watch.config.sinks import WebhookSink
 from grpo_watch.errors import ConfigError
-from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.message_text import annotations_of, labels_of, moment, parts_of, sentence
-from grpo_watch.notify.notification import NOTHING, RESOLVED, DeliveryOutcome, DeliveryResult, Notification
-from grpo_watch.notify.receiver_context import ReceiverContext, access_of, address, readable
-from grpo_watch.notify.receivers.http import HeaderSecret, HttpAccess, HttpEndpoint
+from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, ReceiverContext
+from grpo_watch.notify.receivers.http import JSON, HttpAccess, HttpReceiver, address
 from grpo_watch.safe_text import plain
+from grpo_watch.store.messages import RESOLVED, Notification
 
 
-class WebhookReceiver:
+class WebhookReceiver(HttpReceiver):
     """Posts one JSON document per notification.
 
     With a secret the request carries ``X-Grpo-Watch-Timestamp`` (Unix seconds) and ``X-Grpo-Watch-Signature``:
     ``sha256=`` and the hex HMAC-SHA256 of ``TIMESTAMP.BODY``. ``Idempotency-Key`` is the notification's id.
 
     Args:
-        name: what metrics call it.
-        url: gives the address; raises ``ConfigError``.
-        access: headers and authorities.
+        name, url, access, clock: as of every ``HttpReceiver``.
         secret: signs the body.
         shape: the document of a notification.
-        clock: Unix seconds.
     """
 
-    pace = 0.0
-    keyed = False
-    refresh_every: float | None = None
+    for_programs = True
 
     def __init__(
         self,
         name: str,
         url: Callable[[], str],
         access: HttpAccess,
-        secret: HeaderSecret | None,
+        secret: SecretFile | None,
         shape: Callable[[Notification], Mapping[str, Any]],
         clock: Callable[[], float],
     ) -> None:
-        self.name = name
-        self._url, self._secret, self._shape, self._clock = url, secret, shape, clock
-        self._http = HttpEndpoint(access, clock)
+        super().__init__(name, url, access, clock)
+        self._secret, self._shape = secret, shape
 
     def send(self, notification: Notification) -> DeliveryOutcome:
         """Post it."""
         body = json.dumps(plain(self._shape(notification))).encode()
-        headers = {"Content-Type": "application/json", "Idempotency-Key": notification.id}
+        headers = {**JSON, "Idempotency-Key": notification.id}
         try:
-            url = self._url()
             if self._secret is not None:
                 headers |= signature(self._secret.read().encode(), body, self._clock())
         except ConfigError as problem:
             return DeliveryOutcome(DeliveryResult.RETRY, str(problem))
-        return self._http.send("POST", url, body, headers)
-
-    def refresh(self, firing: Sequence[Notification], snapshot: DaemonSnapshot, now: float) -> DeliveryOutcome:  # noqa: ARG002
-        """Nothing: each message is sent once."""
-        return NOTHING
-
-    def close(self) -> None:
-        """Free the connections."""
-        self._http.close()
+        return self._ask("POST", body, headers)
 
 
 def receiver(sink: WebhookSink, name: str, context: ReceiverContext) -> WebhookReceiver:
     """The receiver of a sink, which has one of ``url`` and ``url_file``."""
     shape = alertmanager_document if sink.format == "alertmanager" else own_document
-    url = address(sink.url, sink.url_file)
-    return WebhookReceiver(name, url, access_of(sink), readable(sink.secret_file), shape, context.clock)
+    url, access = address(sink.url, sink.url_file), HttpAccess.of(sink)
+    if sink.secret_file is not None:
+        sink.secret_file.read()  # a mistake shows at the start, not when it matters
+    return WebhookReceiver(name, url, access, sink.secret_file, shape, context.clock)
 
 
 def signature(secret: bytes, body: bytes, now: float) -> dict[str, str]:

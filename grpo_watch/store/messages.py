@@ -1,0 +1,155 @@
+"""Notifications, and messages: a notification on its way to one receiver, from the queue to what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+import msgspec
+
+from grpo_watch.engine.records import Scalar
+from grpo_watch.store.codec import DECODE_ERRORS, storable
+
+FIRING, RESOLVED = "firing", "resolved"
+"""Values of ``Notification.status``."""
+Episode: TypeAlias = tuple[str, str, str]
+"""Run, rule and key of an alert; at most one episode of it is open at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """What a receiver is told: an alert that fires, one that resolved, or a digest of many.
+
+    ``id`` is the transition's, the same after any restart; a digest's is a hash of its parts. ``key`` separates the
+    alerts of one rule. ``step`` is where it fired or resolved, ``first_step`` the episode's first breaching step.
+    ``cause`` is the likely cause in words (empty: unknown), ``caused_by`` the rule that explains this one.
+    ``started`` is when the episode fired, ``ended`` when it resolved, ``at`` when this was made (Unix seconds).
+    ``labels`` are the user's, ``page`` an absolute address or empty, ``runbook`` the address of the rule's runbook or
+    the command that shows it. ``series`` holds at most 3 metrics of at most 24 points each, oldest first, for a
+    sparkline. ``was`` is the severity of the receiver's last notification where the alert got worse since; else empty.
+    ``parts`` makes it a digest; a part has none itself.
+    """
+
+    id: str
+    status: str
+    run: str
+    attempt: int
+    rule: str
+    key: str
+    severity: str
+    step: int
+    first_step: int
+    max_steps: int | None
+    summary: str
+    message: str
+    evidence: Mapping[str, Scalar]
+    hint: str
+    cause: str
+    caused_by: str | None
+    started: float
+    ended: float | None
+    at: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+    page: str = ""
+    runbook: str = ""
+    series: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    parts: tuple[Notification, ...] = ()
+    was: str = ""
+
+    @property
+    def episode(self) -> Episode:
+        """The alert that it is about."""
+        return self.run, self.rule, self.key
+
+
+class MessageState(Enum):
+    """Where a message is in its queue, or what became of it; the values are those of metrics and of the state file.
+
+    A message that waits is stored as ``waiting``. An open episode is kept as the message that opened it.
+    """
+
+    GATHERING = "gathering"
+    """Found firing at the start: it waits until all runs are read …"""
+    TOGETHER = "together"
+    """… and then goes out in a digest with what else waits."""
+    WAITING = "waiting"
+    BUNDLED = "bundled"
+    """Part of a digest."""
+    ALONE = "alone"
+    """A digest with it was refused: each part goes by itself."""
+    DELIVERED = "delivered"
+    PASSED = "passed"
+    """Needed no sending: it is not for this receiver, or its alert fired before the watch began."""
+    REFUSED = "refused"
+    EXPIRED = "expired"
+    """Given up after many attempts."""
+    DROPPED = "dropped"
+    """Pushed out of a full queue."""
+    DAMAGED = "damaged"
+    TOLD = "told"
+    """The receiver got the firing notification of an open episode …"""
+    MUTED = "muted"
+    """… or did not, because of a mute."""
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """A notification for one receiver.
+
+    ``number`` orders the receiver's queue, ``at`` is when it was queued (Unix seconds), ``tries`` how often it was
+    tried without success. Messages of one ``bundle`` (0: none) go as one. ``due`` is when it may be tried
+    (monotonic seconds, 0: at once). ``parts`` are the messages of a digest, which is not stored itself.
+    """
+
+    sink: str
+    notification: Notification
+    state: MessageState = MessageState.WAITING
+    number: int = 0
+    at: float = 0.0
+    tries: int = 0
+    bundle: int = 0
+    due: float = 0.0
+    parts: tuple[Message, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The notification's."""
+        return self.notification.id
+
+    @property
+    def rows(self) -> tuple[Message, ...]:
+        """What is stored of it: its parts, or itself."""
+        return self.parts or (self,)
+
+    @property
+    def together(self) -> bool:
+        """Whether it asks for a digest."""
+        return self.state in {MessageState.GATHERING, MessageState.TOGETHER}
+
+    def kept(self, tries: int, bundle: int) -> Message:
+        """As the next start finds it, with this many attempts and in this digest."""
+        waits = MessageState.GATHERING if self.together else MessageState.WAITING
+        state = MessageState.BUNDLED if bundle else waits
+        return Message(self.sink, self.notification, state, self.number, self.at, tries, bundle)
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Notification)
+
+
+def pack(notification: Notification) -> bytes:
+    """The notification as bytes; what MessagePack can't hold is made holdable."""
+    try:
+        return _ENCODER.encode(notification)
+    except (OverflowError, UnicodeEncodeError):
+        return _ENCODER.encode(storable(notification))
+
+
+def unpack(data: bytes) -> Notification | None:
+    """The notification that ``pack`` was given; None where the bytes are damaged."""
+    try:
+        return _DECODER.decode(data)
+    except DECODE_ERRORS:
+        return None

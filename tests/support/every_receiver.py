@@ -1,0 +1,68 @@
+"""Every kind of receiver as docs/notifications.md shows it, with a test's addresses and secrets in place of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+
+from grpo_watch.config.schema import Settings
+from grpo_watch.config.secrets import SecretFile, Url
+from grpo_watch.config.sinks import SINKS, BaseSink
+from tests.support.receiving import secret_file
+
+PAGE = Path("docs/notifications.md")
+KINDS = frozenset(get_args(kind.model_fields["type"].annotation)[0] for kind in SINKS)
+SCHEMES = {"apprise": "json"}
+"""Of addresses that are not http: apprise's of a service that posts JSON."""
+
+
+def code_blocks(language: str) -> list[str]:
+    """The blocks of the page in this language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def shown() -> list[BaseSink]:
+    """Each receiver of the page, and once more for each other value of a key that has several."""
+    sinks = [s for block in code_blocks("yaml") for s in Settings.model_validate(yaml.safe_load(block)).sinks]
+    return [each for sink in sinks for each in (sink, *_others(sink))]
+
+
+def fullest() -> list[BaseSink]:
+    """Of each kind the one with the most keys."""
+    kinds = {sink.type: sink for sink in sorted(shown(), key=lambda sink: len(sink.model_fields_set))}  # type: ignore[attr-defined]
+    return list(kinds.values())
+
+
+def _others(sink: BaseSink) -> Iterator[BaseSink]:
+    for name, field in type(sink).model_fields.items():
+        for value in get_args(field.annotation):
+            if isinstance(value, str) and value != getattr(sink, name):
+                yield sink.model_copy(update={name: value})
+
+
+def pointed(sink: BaseSink, url: str, folder: Path, word: Callable[[str], str]) -> dict[str, Any]:
+    """Its settings with this address; passwords and files hold the ``word`` of their key."""
+    scheme, host = SCHEMES.get(sink.type, "http"), url.removeprefix("http://")  # type: ignore[attr-defined]
+
+    def kept(key: str) -> str:
+        secret = f"{scheme}://me:{word(key)}@{host}/hook"
+        return str(secret_file(folder / f"{len(list(folder.iterdir()))}-{key}", secret))
+
+    def changed(key: str, value: Any) -> Any:
+        if isinstance(value, Url):
+            return f"http://me:{word(key)}@{host}"
+        if isinstance(value, SecretFile):
+            return kept(key)
+        if isinstance(value, dict):
+            return {name: kept(name) if isinstance(inner, SecretFile) else inner for name, inner in value.items()}
+        return str(folder / "grpo.prom") if isinstance(value, Path) else getattr(value, "value", value)
+
+    keys = sink.model_fields_set - {"ca_file"}
+    given = {key: changed(key, getattr(sink, key)) for key in keys}
+    if "url" in type(sink).model_fields and "url_file" not in keys:
+        given["url"] = changed("url", Url(url))
+    return given | {"min_severity": "info"}
