@@ -35,6 +35,8 @@ CHANNELS: Mapping[str, frozenset[ChannelContent]] = {
     "tfevents": frozenset({ChannelContent.TFEVENTS}),
     "wandb": frozenset({ChannelContent.WANDB_OFFLINE}),
     "trackio": frozenset({ChannelContent.TRACKIO}),
+    "swanlab": frozenset({ChannelContent.SWANLAB}),
+    "mlflow": frozenset({ChannelContent.MLFLOW}),
     "state": frozenset({ChannelContent.TRAINER_STATE}),
 }
 ALL = frozenset().union(*CHANNELS.values())

@@ -38,7 +38,7 @@ HOMES = {
     "pyarrow": ("sources/completions/parquet.py",),
     "pydantic": ("config/*", "rules/example_grammar.py", "rules/packs.py"),
     "rich": ("cli/*", "report/*", "preflight/text_report.py"),
-    "sqlite3": ("store/*", "sources/trackers/trackio.py"),
+    "sqlite3": ("store/*", "sources/trackers/database.py"),
     "starlette": ("web/*",),
     "typer": ("cli/*",),
     "uvicorn": ("web/*",),

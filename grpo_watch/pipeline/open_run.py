@@ -37,8 +37,8 @@ from grpo_watch.sources.settings.run_config import RunConfigSource, from_user
 from grpo_watch.sources.tables.html_table import table_source
 from grpo_watch.sources.trackers.logged_tables import ConsoleTables
 from grpo_watch.sources.trackers.tfevents import TfeventsSource
-from grpo_watch.sources.trackers.trackio import TrackioSource
-from grpo_watch.sources.trackers.wandb_offline import WandbOfflineSource
+from grpo_watch.sources.trackers.tracker_files import TRACKERS, reader
+from grpo_watch.sources.trackers.tracker_source import TrackerFile
 
 
 def unread_evidence(found: FoundRun) -> Mapping[str, str]:
@@ -70,8 +70,7 @@ KINDS: Mapping[ChannelContent, ChannelKind] = {
     ChannelContent.CONSOLE: ChannelKind.CONSOLE,
     ChannelContent.TRAINER_STATE: ChannelKind.TRAINER_STATE,
     ChannelContent.TFEVENTS: ChannelKind.TFEVENTS,
-    ChannelContent.WANDB_OFFLINE: ChannelKind.WANDB,
-    ChannelContent.TRACKIO: ChannelKind.TRACKIO,
+    **{ChannelContent(tracker.WHAT): tracker.KIND for tracker in TRACKERS},
     ChannelContent.WANDB_API: ChannelKind.WANDB,
     ChannelContent.TABLE: ChannelKind.JSONL,
     ChannelContent.NOTEBOOK: ChannelKind.CONSOLE,
@@ -253,15 +252,18 @@ class _Builder:
         size = self.pipeline.state.number("num_generations")
         return int(size) if size is not None else None
 
-    def _logged(self, channel: FoundChannel, cursor: Cursor | None) -> Source:
+    def _logged(self, tracker: type[TrackerFile], channel: FoundChannel, cursor: Cursor | None) -> Source:
         """What the job logged to a tracker's files: rows, settings and completions in one."""
-        common = (channel.name, channel.path, self.roots)
-        if channel.what is ChannelContent.TRACKIO:
-            run = run_name(channel.name)
-            return TrackioSource(*common, run, self._group_size, channel.segment, cursor, examples=self.examples)
-        tables = not COMPLETIONS & {other.what for other in self.found.channels}
-        return WandbOfflineSource(
-            *common, self._group_size, channel.segment, cursor, examples=self.examples, tables=tables
+        return tracker(
+            channel.name,
+            channel.path,
+            self.roots,
+            self._group_size,
+            channel.segment,
+            cursor,
+            run=run_name(channel.name),
+            examples=self.examples,
+            tables=not COMPLETIONS & {other.what for other in self.found.channels},
         )
 
     def _console(self) -> Callable[[str, Path, Sequence[Path], int, Cursor | None], Source]:
@@ -285,7 +287,7 @@ class _Builder:
         per_step = PER_STEP.get(channel.what)
         if per_step is not None:
             return per_step(*common, self._group_size, segment, cursor, self.examples, self.crew or self.submit)
-        if channel.what in {ChannelContent.WANDB_OFFLINE, ChannelContent.TRACKIO}:
-            return self._logged(channel, cursor)
+        if (tracker := reader(channel.what.value)) is not None:
+            return self._logged(tracker, channel, cursor)
         checkpoints = channel.what is ChannelContent.CHECKPOINTS
         return CheckpointSource(*common, segment, cursor, self.submit, self.care) if checkpoints else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,17 @@ from tensorboardX import SummaryWriter
 from benchmarks.channels import CHANNELS, NOW, judged
 from benchmarks.score import RunLabel, read_label
 from grpo_watch.catalogue import catalogue
+from grpo_watch.cli.check import check_runs, find_runs
 from grpo_watch.engine.records import RawRow, Tick
 from grpo_watch.pipeline.offline import replay
 from grpo_watch.pipeline.open_run import open_run
 from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.report.check_document import document
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.discovery.discover import discover
 from tests.support.bundles import labels, unpack
+from tests.support.tracker_files import mlflow, swanlab
 from tests.support.wandb_offline import job
 
 RUNS = (
@@ -96,6 +100,37 @@ def test_each_channel_alone_gives_the_labelled_verdict(name: str, channel: str, 
     if channel in WRITERS:
         WRITERS[channel](run, logged(run / "train.log"))
     holds(run, channel, label_of(name))
+
+
+TRACKERS: Mapping[str, tuple[str, Callable[[Path, Sequence[Row]], object]]] = {
+    "swanlab 0.10": ("swanlab", swanlab),
+    "swanlab 0.7": ("swanlab", partial(swanlab, old=True)),
+    "mlflow": ("mlflow", lambda folder, rows: mlflow(folder / "mlflow.db", rows)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tracker", TRACKERS)
+@pytest.mark.parametrize("name", ["trl-0.24.0-01-healthy-beta", "trl-0.24.0-08-frozen-noop-step", *RUNS[2:4]])
+def test_a_tracker_alone_gives_the_findings_of_json_lines(name: str, tracker: str, tmp_path: Path) -> None:
+    """A frozen policy and a healthy twin, each rule at the same step."""
+    rows = logged(unpack(name, tmp_path / "run") / "train.log")
+    channel, write = TRACKERS[tracker]
+    for folder, writer in (("lines", jsonl), ("tracker", write)):
+        (tmp_path / folder).mkdir()
+        writer(tmp_path / folder, rows)
+    found = [found_in(tmp_path / folder) for folder in ("lines", "tracker")]
+    assert found[0] == found[1]
+    assert found[0][0] == ("critical" if "frozen" in name else "healthy")
+    holds(tmp_path / "tracker", channel, label_of(name))
+
+
+def found_in(folder: Path) -> tuple[str, list[tuple[object, ...]], set[str]]:
+    """Verdict, findings with their steps, and the rules that are blind."""
+    (report,) = check_runs(find_runs([str(folder)])[0], load_rules([]), {}, Tick(NOW, live=False))
+    (run,) = document([report])["runs"]
+    findings = [(each["rule"], each["severity"], each["first_step"], each["fired_step"]) for each in run["findings"]]
+    return run["verdict"], findings, {rule["rule"] for rule in run["rules"] if rule["status"] == "blind"}
 
 
 @pytest.mark.slow

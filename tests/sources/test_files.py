@@ -92,7 +92,7 @@ def test_what_is_no_regular_file(run: Path, kind: str) -> None:
 
 
 OPENED_ELSEWHERE = {
-    "trackers/trackio.py": "SQLite opens its file by path",
+    "trackers/database.py": "SQLite opens its file by path",
     "checkpoints/digest_cache.py": "the watcher's own cache",
     "files/stdin.py": "the watcher's own copy of standard input",
     "trackers/wandb_api/client.py": "what was fetched into a folder of its own",

@@ -66,7 +66,7 @@ def writer(path: Path) -> Iterator[Writer]:
 
 
 def opens(path: Path, run: str = "one") -> Opens:
-    return lambda cursor: TrackioSource("trackio", path, [path.parent], run, lambda: 2, cursor=cursor)
+    return lambda cursor: TrackioSource("trackio", path, [path.parent], lambda: 2, cursor=cursor, run=run)
 
 
 def batch(step: int, *texts: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 from grpo_watch.cli.main import run_cli
 from grpo_watch.sources.discovery.discover import Discoverer, discover
 from grpo_watch.sources.discovery.tracker_runs import span_of
+from grpo_watch.sources.trackers.wandb_offline import WandbOfflineSource
 from tests.support.wandb_offline import Job, job
 
 
@@ -58,7 +59,7 @@ def test_a_log_that_does_not_fit_the_window_has_the_times_of_its_ends(tmp_path: 
         log(running, 2)
         path = running.path
         running.finish()
-    span = span_of(path, [tmp_path])
+    span = span_of(path, WandbOfflineSource, [tmp_path])
     assert span is not None
     assert 0.0 < span.first <= span.last < span.first + 60.0
 

@@ -193,4 +193,4 @@ def log(tmp_path: Path) -> Path:
 def test_a_file_that_is_no_log_of_wandb_says_so(log: Path) -> None:
     source = opens_alone(log)
     assert [*source.poll(None), *source.finish()] == []
-    assert source.stats.problem == f"{log}: no log of wandb's (its first bytes are others)"
+    assert source.stats.problem == f"{log}: not such a log (its first bytes are others)"

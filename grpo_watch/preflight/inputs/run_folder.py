@@ -19,7 +19,7 @@ from grpo_watch.sources.settings.config_files import json_object
 from grpo_watch.sources.settings.framework_yaml import hydra_folder
 from grpo_watch.sources.settings.logged_config import OF_TRANSFORMERS
 from grpo_watch.sources.settings.run_config import read_run_config
-from grpo_watch.sources.trackers import tf_event, tfrecord, wandb_log, wandb_record
+from grpo_watch.sources.trackers import block_log, tf_event, tfrecord, wandb_record
 from grpo_watch.sources.trackers.tfevents import ARGUMENTS
 
 MOST_FRAMES = 200
@@ -63,9 +63,9 @@ def _tensorboard(file: GrowingFile) -> Mapping[str, Any]:
 def _wandb(file: GrowingFile) -> Mapping[str, Any]:
     """What was configured before the first row; empty where nothing was."""
     found: dict[str, Any] = {}
-    if not wandb_log.is_one(file.read):
+    if not block_log.begins(file.read, block_log.WANDB):
         return found
-    for frame in _first(wandb_log.frames(file.read, 0)):
+    for frame in _first(block_log.frames(file.read, 0)):
         try:
             record = wandb_record.decode(frame.payload)
         except ValueError:

@@ -17,7 +17,7 @@ from grpo_watch.sources.discovery.look import Look, expand
 from grpo_watch.sources.discovery.other_tables import without_others
 from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile, Sniffer
 from grpo_watch.sources.discovery.table_runs import per_arm
-from grpo_watch.sources.discovery.tracker_runs import WandbFolders, channel_name, per_run
+from grpo_watch.sources.discovery.tracker_runs import DATABASES, LogFolders, channel_name, per_run
 from grpo_watch.sources.discovery.version_folders import VersionFolders
 from grpo_watch.sources.discovery.walk import Walk
 from grpo_watch.sources.files.reading import FixedRoot, real_path
@@ -109,7 +109,7 @@ class Discoverer:
         self.look = Look()
         self._sniffer = Sniffer()
         self._names, self._versions = RotatedNames(), VersionFolders()
-        self._apart, self._leftovers = WandbFolders(), Leftovers()
+        self._apart, self._leftovers = LogFolders(), Leftovers()
         self._before: list[FoundRun] = []
         self._asked: tuple[Path, ...] = ()
         self.settled = True
@@ -265,7 +265,7 @@ def _channel(part: FoundPart, draft: RunDraft, segment: int) -> FoundChannel:
         ChannelContent.PROBE: "grpo-watch-probe-*.jsonl",
     }.get(part.what, "")
     name = _relative(part.path if part.path != part.folder else part.folder / suffix, draft.root)
-    if part.what is ChannelContent.TRACKIO:
+    if part.what in DATABASES:
         name = channel_name(name, part)
     elif part.what in {ChannelContent.TABLE, ChannelContent.JSON_DOCUMENT, ChannelContent.ROW_PIECES}:
         name = table_runs.channel_name(name, part)

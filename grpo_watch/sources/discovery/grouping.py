@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 VERSION_FOLDER = re.compile(r"v(\d{1,6})-(\d{8}-\d{6})")
 MEMBER = re.compile(
     "|".join(re.escape(name) for table in frameworks().values() for name in table.traces.folders)
-    + r"|outputs?|runs|wandb|completions|logs?|tensorboard|tb|files|checkpoints|"
+    + r"|outputs?|runs|wandb|swanlog|completions|logs?|tensorboard|tb|files|checkpoints|"
     r"v\d{1,6}-\d{8}-\d{6}|checkpoint-\d+|(?:offline-)?run-\d{8}_\d{6}-\w+|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.+"
 )
 """Folders that belong to the run above them when they hold channels themselves."""
@@ -171,7 +171,7 @@ def _own_parts(folder: WalkedFolder, sniff: Callable[[Path], SniffedFile]) -> li
 def _file_parts(folder: WalkedFolder, sniff: Callable[[Path], SniffedFile]) -> Iterable[FoundPart]:
     parts, bars = [], []
     for path in folder.files:
-        wanted = path.suffix == ".wandb" or path.parts[-2:] == ("files", "output.log")
+        wanted = path.suffix in {".wandb", ".swanlab"} or path.parts[-2:] == ("files", "output.log")
         found = sniff(path) if wanted or not _in_wandb(path) else SniffedFile(None)
         if found.what is not None:
             parts.append(FoundPart(found.what, path, folder.path, found.framework, found.problem))
@@ -201,7 +201,7 @@ def segments(draft: RunDraft) -> dict[FoundPart, int]:
     folders = {part: version_of(part.folder, draft.root) for part in draft.parts}
     versions = sorted({folder.name for folder in folders.values() if folder}, key=version_order)
     found = {part: versions.index(folder.name) if folder else 0 for part, folder in folders.items()}
-    for what in (ChannelContent.TFEVENTS, ChannelContent.WANDB_OFFLINE):
+    for what in (ChannelContent.TFEVENTS, ChannelContent.WANDB_OFFLINE, ChannelContent.SWANLAB):
         if not versions:
             found.update(_in_turn([part for part in draft.parts if part.what is what]))
     return found

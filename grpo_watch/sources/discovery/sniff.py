@@ -39,7 +39,7 @@ from grpo_watch.sources.rows.decoded import YAML, holds_rows
 from grpo_watch.sources.rows.document import nests_rows, whole_text
 from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece
 from grpo_watch.sources.tables.table_kinds import HEADER_NEEDED, TABLES, holds_table
-from grpo_watch.sources.trackers.trackio import is_database
+from grpo_watch.sources.trackers.tracker_files import SUFFIXES, tracker_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +63,8 @@ class ChannelContent(str, Enum):
     WANDB_OFFLINE = "wandb offline"
     WANDB_API = "wandb api"
     TRACKIO = "trackio"
+    SWANLAB = "swanlab"
+    MLFLOW = "mlflow"
     TABLE = "metrics table"
     COMPLETION_DUMPS = "completion dumps"
     WANDB_TABLES = "wandb completion tables"
@@ -93,7 +95,7 @@ SINGLE = re.compile(rb'"(?:name|metric|tag|key|variable)":\s?"')
 """One number with its name, which the Trainer's history has not."""
 BY_LINE = re.compile(rb"\s{0,9}\{[^\n]{2,65536}\}\r?\n\{")
 """Rows on lines, under the name of a document."""
-MAY_HOLD = (".jsonl", ".json", ".ipynb", ".db", ".md", *YAML, *TABLES)
+MAY_HOLD = (".jsonl", ".json", ".ipynb", ".md", *YAML, *TABLES)
 CONSOLE_NAME = re.compile(r".*\.(?:log|txt|out|err)|(?:stdout|stderr)[^/]*|nohup\.out|.*\.(?:log|out|err)\.\d+")
 METRIC_KEYS = frozenset(
     {"loss", "reward", "rewards", "kl", "grad_norm", "reward_std", "reward_mean", "eval_loss"}
@@ -189,6 +191,9 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
     name = unpacked_name(path)
     if (by_name := _by_name(name)) is not None:
         return by_name
+    if path.name.endswith(SUFFIXES):
+        tracker = tracker_of(path, roots)
+        return SniffedFile(ChannelContent(tracker.WHAT) if tracker is not None else None)
     if not (named or name.endswith(MAY_HOLD) or CONSOLE_NAME.fullmatch(name) or path.parent.name == OF_METRICS):
         return SniffedFile(None)
     try:
@@ -202,8 +207,6 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
 def _by_name(name: str) -> SniffedFile | None:
     if ".tfevents." in name:
         return SniffedFile(ChannelContent.TFEVENTS)
-    if name.endswith(".wandb"):
-        return SniffedFile(ChannelContent.WANDB_OFFLINE)
     if PROBE_NAME.fullmatch(name):
         return SniffedFile(ChannelContent.PROBE)
     if name.endswith(".arrivals.tsv") or name in {"requirements.txt", "meta.json", "source.json"}:
@@ -307,8 +310,6 @@ def _by_content(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFil
         return SniffedFile(ChannelContent.ROW_PIECES)
     if name.endswith((".jsonl", ".json")):
         return _jsonl(path, head, named=named) if name.endswith(".jsonl") else _json(path, roots, head)
-    if name.endswith(".db"):
-        return SniffedFile(ChannelContent.TRACKIO if is_database(path, head, roots) else None)
     if name.endswith(TABLES):
         return _table(path, roots, head, named=named)
     return _text(path, roots, (head, tail), named=named)

@@ -1,9 +1,10 @@
-"""Splits what a tracker keeps in one place into runs: a trackio database, or a folder with nothing but wandb's logs."""
+"""Splits what a tracker keeps in one place into runs: a database, or a folder with only wandb's or SwanLab's logs."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -13,14 +14,24 @@ from grpo_watch.errors import SourceError
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft
 from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.files.reading import open_regular
-from grpo_watch.sources.trackers import wandb_log, wandb_record
-from grpo_watch.sources.trackers.trackio import run_names
+from grpo_watch.sources.trackers import block_log
+from grpo_watch.sources.trackers.block_log_source import BlockLogSource
+from grpo_watch.sources.trackers.swanlab import SwanlabSource
+from grpo_watch.sources.trackers.tracker_files import reader
+from grpo_watch.sources.trackers.tracker_source import LoggedRun
+from grpo_watch.sources.trackers.wandb_offline import WandbOfflineSource
 
 LOOKED_AT = 1 << 20
 """Bytes at the beginning and at the end of a log in which a row of its history is looked for."""
-TIME = "_timestamp"
 MARK = "#"
-"""Between a trackio database and a run's name, in the name of its channel."""
+"""Between a database and a run's name, in the name of its channel."""
+RUN = re.compile(r"\.(?:db|sqlite)#(.+)", re.DOTALL)
+DATABASES = frozenset({ChannelContent.TRACKIO, ChannelContent.MLFLOW})
+"""Files that hold several runs."""
+BLOCK_LOGS: Mapping[ChannelContent, type[BlockLogSource]] = {
+    ChannelContent.WANDB_OFFLINE: WandbOfflineSource,
+    ChannelContent.SWANLAB: SwanlabSource,
+}
 
 
 class LogSpan(NamedTuple):
@@ -30,21 +41,22 @@ class LogSpan(NamedTuple):
     last: float
 
 
-class WandbFolders:
+class LogFolders:
     """Remembers what the logs hold, so that asking again costs one ``stat`` per log."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[tuple[int, int], LogSpan | None]] = {}
 
     def runs(self, draft: RunDraft, roots: Sequence[Path]) -> list[RunDraft]:
-        """The draft itself, or a draft per id of wandb's if two ids were written at the same time.
+        """The draft itself, or a draft per id of the tracker's if two ids were written at the same time.
 
         One after the other they are the attempts of one run: a job that is resumed without an id gets another one.
         """
-        logs = [part for part in draft.parts if part.what is ChannelContent.WANDB_OFFLINE]
-        if len({_id(part) for part in logs}) < 2 or any(not _of_wandb(part) for part in draft.parts):  # noqa: PLR2004
+        logs = [part for part in draft.parts if part.what in BLOCK_LOGS]
+        others = [part for part in draft.parts if part not in logs and not _of_wandb(part)]
+        if len({_id(part) for part in logs}) < 2 or len({part.what for part in logs}) > 1 or others:  # noqa: PLR2004
             return [draft]
-        spans = {part: span for part in logs if (span := self._span(part.path, roots)) is not None}
+        spans = {part: span for part in logs if (span := self._span(part, roots)) is not None}
         ordered = sorted(spans.items(), key=lambda item: item[1])
         if not any(
             _id(one) != _id(two) and two_at.first < one_at.last for (one, one_at), (two, two_at) in pairwise(ordered)
@@ -52,19 +64,20 @@ class WandbFolders:
             return [draft]
         return list(_per_id(draft, logs))
 
-    def _span(self, path: Path, roots: Sequence[Path]) -> LogSpan | None:
+    def _span(self, part: FoundPart, roots: Sequence[Path]) -> LogSpan | None:
+        path, tracker = part.path, BLOCK_LOGS[part.what]
         try:
             info = path.stat()
             state = (info.st_size, info.st_mtime_ns)
             held = self._known.get(path)
             if held is None or held[0] != state:
-                held = self._known[path] = (state, span_of(path, roots))
+                held = self._known[path] = (state, span_of(path, tracker, roots))
         except (OSError, SourceError):
             return None
         return held[1]
 
 
-def span_of(path: Path, roots: Sequence[Path]) -> LogSpan | None:
+def span_of(path: Path, tracker: type[BlockLogSource], roots: Sequence[Path]) -> LogSpan | None:
     """When a log was written; None where its beginning or its end has no row.
 
     Raises:
@@ -73,34 +86,35 @@ def span_of(path: Path, roots: Sequence[Path]) -> LogSpan | None:
     """
     with os.fdopen(open_regular(path, roots), "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        tail = max(0, size - LOOKED_AT) // wandb_log.BLOCK * wandb_log.BLOCK
+        tail = max(0, size - LOOKED_AT) // block_log.BLOCK * block_log.BLOCK
 
         def read(offset: int, length: int) -> bytes:
             return os.pread(file.fileno(), length, offset)
 
-        first = next((time for start, time in _times(read, 0) if start < LOOKED_AT), None)
-        last = max((time for _, time in _times(read, tail)), default=None)
+        first = next((time for start, time in _times(tracker, read, 0) if start < LOOKED_AT), None)
+        last = max((time for _, time in _times(tracker, read, tail)), default=None)
     return LogSpan(first, last) if first is not None and last is not None else None
 
 
-def _times(read: Callable[[int, int], bytes], start: int) -> Iterator[tuple[int, float]]:
+def _times(tracker: type[BlockLogSource], read: block_log.Read, start: int) -> Iterator[tuple[int, float]]:
     """Place and time of each row from a block's beginning on."""
-    for frame in wandb_log.frames(read, start):
+    for frame in block_log.frames(read, start):
         try:
-            record = wandb_record.decode(frame.payload)
+            time = tracker.time_of(frame.payload)
         except ValueError:
             continue
-        time = record.row.get(TIME) if isinstance(record, wandb_record.WandbHistory) else None
-        if isinstance(time, float):
+        if time is not None:
             yield frame.start, time
 
 
 def _id(part: FoundPart) -> str:
+    if part.what is ChannelContent.SWANLAB:  # before 0.8 only its folder's name has it
+        return part.folder.name.rpartition("-")[2]
     return part.path.stem.removeprefix("run-")
 
 
 def _of_wandb(part: FoundPart) -> bool:
-    return part.what in {ChannelContent.WANDB_OFFLINE, ChannelContent.WANDB_TABLES} or part.from_wandb
+    return part.what is ChannelContent.WANDB_TABLES or part.from_wandb
 
 
 def _per_id(draft: RunDraft, logs: Sequence[FoundPart]) -> Iterator[RunDraft]:
@@ -113,16 +127,22 @@ def _per_id(draft: RunDraft, logs: Sequence[FoundPart]) -> Iterator[RunDraft]:
 
 
 def per_run(draft: RunDraft, roots: Sequence[Path]) -> list[RunDraft]:
-    """A draft per run in its databases; the one run of a database next to other channels is the run of these."""
-    databases = [part for part in draft.parts if part.what is ChannelContent.TRACKIO]
+    """A draft per run in its databases; the only runs of databases next to other channels are the run of these."""
+    databases = [part for part in draft.parts if part.what in DATABASES]
     if not databases:
         return [draft]
     others = [part for part in draft.parts if part not in databases]
-    named = [replace(part, job=name) for part in databases for name in run_names(part.path, roots)]
-    if len(named) == 1 and others:
-        return [replace(draft, parts=[*others, *named])]
+    held = {part: _runs(part, roots) for part in databases}
+    named = [(replace(part, job=run.key), run.shown) for part, runs in held.items() for run in runs]
+    if others and named and all(len(runs) <= 1 for runs in held.values()):
+        return [replace(draft, parts=[*others, *(part for part, _ in named)])]
     rest = [replace(draft, parts=others)] if others else []
-    return [*rest, *(replace(draft, parts=[part], lone=part.job or "") for part in named)]
+    return [*rest, *(replace(draft, parts=[part], lone=shown) for part, shown in named)]
+
+
+def _runs(part: FoundPart, roots: Sequence[Path]) -> list[LoggedRun]:
+    tracker = reader(part.what.value)
+    return tracker.runs(part.path, roots) if tracker is not None else []
 
 
 def channel_name(relative: str, part: FoundPart) -> str:
@@ -132,4 +152,5 @@ def channel_name(relative: str, part: FoundPart) -> str:
 
 def run_name(channel: str) -> str:
     """The run's name in the name of its channel."""
-    return channel.partition(f".db{MARK}")[2]
+    found = RUN.search(channel)
+    return found[1] if found is not None else ""

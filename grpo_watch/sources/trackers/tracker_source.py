@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from grpo_watch.engine.records import ChannelKind, CompletionSummary, Cursor, EventKind, Item, RunEvent, Scalar
 from grpo_watch.frameworks import row_numbers
@@ -95,6 +97,77 @@ class TrackerSource(Source):
 
     def _event(self, kind: EventKind, text: str = "", step: int | None = None, seen: float | None = None) -> RunEvent:
         return RunEvent(self.name, kind, step, text, self.segment, seen=seen)
+
+
+class LoggedRun(NamedTuple):
+    """One run of several in a file: its name there, and as people know it."""
+
+    key: str
+    shown: str
+
+
+class TrackerFile(TrackerSource):
+    """A tracker's file or database; what its records mean is ``take``'s business, which each tracker writes.
+
+    Args:
+        name: the channel's name.
+        path: the file.
+        roots: folders that links may not lead out of.
+        group_size: G as configured, asked at each table.
+        segment: order among the files of this kind.
+        cursor: where an earlier reader stopped.
+        run: the run's name in a file of several.
+        examples: what summaries carry of the texts.
+        tables: whether completion tables are read (not where the run has them in another channel).
+    """
+
+    WHAT: str
+    """What its channels hold, as people see it."""
+    KIND: ChannelKind
+    SUFFIXES: tuple[str, ...]
+    """How the names of its files end."""
+
+    def __init__(  # noqa: PLR0913  the arguments that all sources share, and three of its own
+        self,
+        name: str,
+        path: Path,
+        roots: Sequence[Path],
+        group_size: Callable[[], int | None],
+        segment: int = 0,
+        cursor: Cursor | None = None,
+        *,
+        run: str = "",
+        examples: KeptTexts = KeptTexts.EXCERPT,
+        tables: bool = True,
+    ) -> None:
+        super().__init__(name, self.KIND, group_size, segment, cursor, examples=examples)
+        self._path, self._roots, self._run, self._read_tables = path, tuple(roots), run, tables
+        self._begin(cursor)
+
+    @abstractmethod
+    def _begin(self, cursor: Cursor | None) -> None:
+        """Make what the reader holds between two polls."""
+
+    @classmethod
+    @abstractmethod
+    def holds(cls, path: Path, roots: Sequence[Path]) -> bool:
+        """Whether a file is one of this tracker's."""
+
+    @classmethod
+    def runs(cls, path: Path, roots: Sequence[Path]) -> list[LoggedRun]:  # noqa: ARG003
+        """The runs in a file that may hold several; none where it is one run."""
+        return []
+
+    @abstractmethod
+    def take(self, start: int, following: int, record: Any, seen: float | None) -> None:
+        """Pass on what a record holds: pieces of rows to ``_feed.add``, settings and events to ``_feed.say``.
+
+        Args:
+            start: place of the record in its channel.
+            following: place of the next one.
+            record: as it is stored.
+            seen: the driver's clock.
+        """
 
 
 def iso_seconds(text: object) -> float | None:

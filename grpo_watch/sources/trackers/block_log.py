@@ -1,4 +1,4 @@
-"""Turns the bytes of a ``.wandb`` file (LevelDB's log format behind a header of 7 bytes) into checked records."""
+"""Turns the bytes of LevelDB's log format behind a header of 7 bytes (wandb, SwanLab) into checked records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 
 from grpo_watch.sources.files.growing_file import FileFrame
 
-HEADER = b":W&B" + struct.pack("<HB", 0xBEE1, 0)
+HEADER = struct.Struct("<4sHB")
+"""Mark, number and version at the beginning of a file."""
+WANDB = HEADER.pack(b":W&B", 0xBEE1, 0)
 BLOCK = 32 << 10
 LARGEST = 32 << 20
 """Bytes of a record that is held; a history row has some 3,000."""
@@ -24,10 +26,11 @@ def frames(read: Read, start: int, *, ended: bool = False) -> Iterator[FileFrame
     """The records from ``start`` on (a record's beginning, or 0).
 
     A block of 32 KiB holds chunks (CRC-32 of type and data, length, type, data) and up to 6 bytes of zeros; a record
-    is one chunk or several. The client writes whole blocks, so what it logged last may be missing for a while: a record
-    that is not whole is waited for (``ended``: reported as damage). Behind damage, reading continues in the next block.
+    is one chunk or several. The clients write whole blocks (wandb) or what fills a buffer (SwanLab), so what they
+    logged last may be missing for a while: a record that is not whole is waited for (``ended``: reported as damage).
+    Behind damage, reading continues in the next block.
     """
-    at = begun = max(start, len(HEADER))
+    at = begun = max(start, HEADER.size)
     parts: list[bytes] = []
     size = 0
     while True:
@@ -64,10 +67,10 @@ def _whole(data: bytes, start: int) -> Iterator[FileFrame]:
         at = end
 
 
-def is_one(read: Read) -> bool:
-    """Whether the file begins as wandb's do, or is still empty."""
-    head = read(0, len(HEADER))
-    return HEADER.startswith(head)
+def begins(read: Read, *headers: bytes) -> bool:
+    """Whether the file begins with one of these headers, or is still empty."""
+    head = read(0, HEADER.size)
+    return any(header.startswith(head) for header in headers)
 
 
 def _chunk(read: Read, at: int, *, ended: bool) -> tuple[int, bytes, int, str] | None:

@@ -1,0 +1,207 @@
+"""Reads the log that SwanLab's client keeps of a run: ``run-ID.swanlab`` (0.8 and later), ``backup.swanlab`` before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from grpo_watch.engine.records import Cursor, EventKind, RunConfig, Scalar
+from grpo_watch.errors import SourceError
+from grpo_watch.frameworks import row_numbers
+from grpo_watch.sources.base import Skip
+from grpo_watch.sources.console.markers import readable
+from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.rows.jsonl import decode
+from grpo_watch.sources.settings.config_files import plain_yaml
+from grpo_watch.sources.settings.logged_config import logged_config
+from grpo_watch.sources.trackers import block_log, protobuf_wire
+from grpo_watch.sources.trackers.block_log_source import BlockLogSource
+from grpo_watch.sources.trackers.tfevents import AT_END
+from grpo_watch.sources.trackers.tracker_source import iso_seconds
+
+HEADERS = tuple(block_log.HEADER.pack(b":SWL", 0xE1D6, version) for version in (1, 2))
+OLD = b"{"
+"""Begins a record of version 1, which is JSON; later ones are protobuf."""
+OWN = "__swanlab__."
+"""Begins the keys of what the client measures of the machine."""
+LARGEST_CONFIG = 1 << 20
+ENDS: Mapping[int, EventKind] = {1: EventKind.FINISHED, 2: EventKind.CRASH_SUMMARY, 3: EventKind.KILLED}
+"""By ``RunState`` (0: running; 3: aborted, by Ctrl-C)."""
+ITS_END = "SwanLab stored that the run "
+SAYS = {2: f"{ITS_END}crashed", 3: f"{ITS_END}was aborted"}
+_START, _FINISH, _SCALAR, _LOG, _SAVE = 10, 11, 13, 16, 20
+_KEY, _STEP, _TIME, _VALUE = 1, 2, 4, 5
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedNumber:
+    """One number of a logged call; ``step`` is the one that the job gave, or SwanLab's count of calls."""
+
+    key: str
+    step: int | None
+    value: float | None
+    time: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEnd:
+    """How the run ended, and the end of its traceback if there was one."""
+
+    state: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class TracedError:
+    """A traceback on the console."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigWritten:
+    """``files/config.yaml`` was written."""
+
+
+class SwanlabSource(BlockLogSource):
+    """Reads one run; rows are joined by the step that the job logs them under.
+
+    The client does not flush what it writes (up to 0.10): the newest 8 KiB, a few rows, may be missing, and are lost
+    when the job is killed. Settings lie in ``files/config.yaml`` next to the log.
+    """
+
+    WHAT, SUFFIXES, HEADERS = "swanlab", (".swanlab",), HEADERS
+
+    def _begin(self, cursor: Cursor | None) -> None:
+        super()._begin(cursor)
+        self._error, self._config = str(self._known.get("error") or ""), str(self._known.get("config") or "")
+
+    def _state(self) -> dict[str, Scalar]:
+        return {"error": self._error, "config": self._config}
+
+    def _start_over(self) -> None:
+        self._error = self._config = ""
+
+    @staticmethod
+    def time_of(record: bytes) -> float | None:
+        """When a number of the job's was logged.
+
+        Raises:
+            ValueError: it can't be decoded.
+        """
+        found = _decode(record)
+        return found.time if isinstance(found, LoggedNumber) and not found.key.startswith(OWN) else None
+
+    def take(self, start: int, following: int, record: bytes, seen: float | None) -> None:
+        """A JSON text (up to 0.7) or a protobuf ``Record``: a number, settings that were saved, an error, the end."""
+        try:
+            found = _decode(record)
+        except ValueError as error:
+            self.stats.skip(Skip.BAD_VALUE, f"byte {start}: no record: {error}")
+            return
+        if isinstance(found, LoggedNumber):
+            if not found.key.startswith(OWN) and found.key not in AT_END:
+                self._feed.add(start, found.step, {found.key: found.value}, found.time, seen)
+        elif isinstance(found, ConfigWritten):
+            config = self._settings()
+            if config is not None and repr(config) != self._config:
+                self._config = repr(config)
+                self._feed.say(start, config, following)
+        elif isinstance(found, TracedError):
+            self._error = found.error
+        elif isinstance(found, StoredEnd) and found.state in ENDS:
+            self._feed.flush(start, seen)
+            text = ": ".join(filter(None, (SAYS.get(found.state, ""), found.error or self._error)))
+            text = text if found.state in SAYS else ""
+            self._feed.say(start, self._event(ENDS[found.state], text, self._feed.last, seen), following)
+
+    def _settings(self) -> RunConfig | None:
+        """The settings beside the log, each as ``{desc, sort, value}``; None where there are none that are known."""
+        path = self._file.path.parent / "files" / "config.yaml"
+        try:
+            with os.fdopen(open_regular(path, self._roots), "rb") as file:
+                held = plain_yaml(file.read(LARGEST_CONFIG).decode("utf-8", "replace"))
+        except FileNotFoundError:
+            return None
+        except (SourceError, OSError, ValueError) as error:
+            self.stats.skip(Skip.UNREADABLE, str(error))
+            return None
+        entries = held.items() if isinstance(held, dict) else ()
+        raw = {str(key): entry["value"] for key, entry in entries if isinstance(entry, dict) and "value" in entry}
+        return logged_config(raw, "swanlab config", self.name, self.segment)
+
+
+def _decode(record: bytes) -> LoggedNumber | StoredEnd | ConfigWritten | TracedError | None:
+    """What a record of any version holds.
+
+    Raises:
+        ValueError: it can't be decoded.
+    """
+    return _old(record) if record.startswith(OLD) else _new(record)
+
+
+def _new(payload: bytes) -> LoggedNumber | StoredEnd | ConfigWritten | None:
+    """What a protobuf record holds; None for what is no training data.
+
+    Raises:
+        ValueError: the payload is no such message.
+    """
+    for number, value in protobuf_wire.fields(payload):
+        if not isinstance(value, bytes):
+            continue
+        if number == _SCALAR:
+            return _scalar(value)
+        if number == _SAVE and (1, b"config") in protobuf_wire.fields(value):
+            return ConfigWritten()
+        if number == _FINISH:
+            inner = dict(protobuf_wire.fields(value))
+            state = inner.get(1, 0)
+            return StoredEnd(state if isinstance(state, int) else 0, _last_line(protobuf_wire.text(inner.get(2, b""))))
+    return None
+
+
+def _scalar(message: bytes) -> LoggedNumber:
+    """A number; protobuf leaves out what is 0: a step, and the number inside its ``value``."""
+    inner = dict(protobuf_wire.fields(message))
+    step, stored, time = inner.get(_STEP, 0), inner.get(_VALUE), inner.get(_TIME)
+    value = None
+    if isinstance(stored, bytes):
+        value = protobuf_wire.double(dict(protobuf_wire.fields(stored)).get(1, bytes(8)))
+    return LoggedNumber(protobuf_wire.text(inner.get(_KEY, b"")), row_numbers.whole(step), value, _seconds(time))
+
+
+def _seconds(stamp: int | bytes | None) -> float | None:
+    """Unix seconds of a protobuf ``Timestamp``."""
+    if not isinstance(stamp, bytes):
+        return None
+    parts = {number: part for number, part in protobuf_wire.fields(stamp) if isinstance(part, int)}
+    return parts.get(1, 0) + parts.get(2, 0) / 1e9
+
+
+def _old(payload: bytes) -> LoggedNumber | StoredEnd | ConfigWritten | TracedError | None:
+    """What a record of version 1 holds: ``{"model_type": …, "data": {…}}``.
+
+    Raises:
+        ValueError: it is no JSON object.
+    """
+    row = decode(payload)
+    if row is None:
+        raise ValueError("no JSON object")
+    kind, data = row.get("model_type"), row.get("data")
+    if not isinstance(data, dict):
+        return None
+    if kind == "Scalar" and isinstance(metric := data.get("metric"), dict):
+        values = row_numbers.numbers({"value": metric.get("data")})
+        time = iso_seconds(metric.get("create_time"))
+        return LoggedNumber(str(data.get("key")), row_numbers.whole(data.get("step")), values.get("value"), time)
+    if kind == "Runtime" and data.get("config_filename"):
+        return ConfigWritten()
+    if kind == "Log" and '  File "' in (text := str(data.get("message"))):
+        return TracedError(_last_line(text))
+    return StoredEnd(1 if data.get("success") is True else 2, "") if kind == "Footer" else None
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return readable(lines[-1].encode()) if lines else ""

@@ -1,0 +1,142 @@
+"""SwanLab's logs: recorded ones of 0.10.3 and 0.7.5, live, torn, restarted; and several runs in one folder."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.engine.records import EventKind, Item, RunConfig, RunEvent, Stream
+from grpo_watch.sources.discovery.discover import ChannelContent, discover
+from grpo_watch.sources.trackers.swanlab import SwanlabSource
+from tests.support.channel import Opens, grown, restarted, rows, whole
+from tests.support.tracker_files import swanlab
+
+RECORDED = Path(__file__).parent / "swanlab"
+"""Five steps each, with KLs of 0, NaN and an infinity, and an evaluation at step 4; one ends with an error."""
+VERSIONS = ["0.10.3", "0.7.5"]
+
+
+def opens(path: Path) -> Opens:
+    return lambda cursor: SwanlabSource("swanlab", path, [path.parent], lambda: 2, cursor=cursor)
+
+
+def recorded(version: str, end: str = "finished") -> list[Item]:
+    return whole(opens(RECORDED / f"{end}-{version}.swanlab"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rows_of_both_formats(version: str) -> None:
+    """A KL of exactly 0 is a zero, not a number that is not there: protobuf stores it as an empty message."""
+    found = rows(recorded(version))
+    assert [(row.step, row.stream) for row in found] == [
+        (1, None), (2, None), (3, None), (4, None), (4, Stream.EVAL), (5, None),
+    ]  # fmt: skip
+    train = [row.values for row in found if row.stream is None]
+    assert [values["train/loss"] for values in train] == [0.25, 0.5, 0.75, 1.0, 1.25]
+    kls = [values["train/kl"] for values in train]
+    assert [str(kl) for kl in kls] == ["0.0", "1.0", "nan", "inf", "2.5"]
+    assert found[4].values == {"eval/reward": 0.5, "train/epoch": 1.0}
+    assert found[0].time == pytest.approx(1_795_695_770, abs=30)  # 2026-11-26 12:22:50 UTC
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_settings_beside_the_log_without_secrets(version: str) -> None:
+    items = recorded(version)
+    config = next(item for item in items if isinstance(item, RunConfig))
+    assert {name: config.settings[name].value for name in ("num_generations", "beta")} == {
+        "num_generations": 2,
+        "beta": 0.04,
+    }
+    assert "hf_aVeryLongName" not in repr(items)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_end(version: str) -> None:
+    assert recorded(version)[-1] == RunEvent("swanlab", EventKind.FINISHED, 5)
+
+
+@pytest.mark.parametrize(
+    ("version", "error"), [("0.10.3", "RuntimeError: CUDA out of memory"), ("0.7.5", "CUDA out of memory")]
+)
+def test_an_error_that_ended_the_run(version: str, error: str) -> None:
+    text = f"SwanLab stored that the run crashed: {error}"
+    assert recorded(version, "crashed")[-1] == RunEvent("swanlab", EventKind.CRASH_SUMMARY, 5, text)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("end", ["finished", "crashed"])
+def test_a_restart_after_any_item_changes_nothing(version: str, end: str) -> None:
+    """Compared as text: a NaN is among the values."""
+    path = RECORDED / f"{end}-{version}.swanlab"
+    assert repr(restarted(opens(path))) == repr(whole(opens(path)))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("sizes", [[3], [7, 90, 1_000, 2_000], [1_500, 3_000]])
+def test_a_log_that_grows_gives_the_same(version: str, sizes: list[int], tmp_path: Path) -> None:
+    shutil.copytree(RECORDED, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / f"finished-{version}.swanlab"
+    assert repr(grown(opens(path), path, sizes)) == repr(recorded(version))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_torn_tail_is_waited_for_and_named_at_the_end(version: str, tmp_path: Path) -> None:
+    """The client does not flush: a killed job leaves a part of a record."""
+    path = tmp_path / "run-a.swanlab"
+    path.write_bytes((RECORDED / f"finished-{version}.swanlab").read_bytes()[:-70])
+    source = opens(path)(None)
+    read = [row.step for row in rows([*source.poll(1.0)])]
+    assert read[:3] == [1, 2, 3]
+    assert not source.stats.skipped
+    list(source.finish())
+    assert "not whole" in source.stats.first_bad or "no record" in source.stats.first_bad
+
+
+def test_a_log_of_many_blocks(tmp_path: Path) -> None:
+    logged = [(step, {f"metric_{key}": step + key / 8 for key in range(20)}) for step in range(1, 120)]
+    for old in (False, True):
+        path = swanlab(tmp_path / str(old), logged, old=old)
+        assert path.stat().st_size > 2 * 32_768
+        found = rows(whole(opens(path)))
+        assert [(row.step, row.values) for row in found] == [
+            (step, {f"train/{key}": value for key, value in values.items()}) for step, values in logged
+        ]
+
+
+def test_infinities_of_the_old_format(tmp_path: Path) -> None:
+    path = swanlab(tmp_path, [(1, {"kl": math.inf}), (2, {"kl": -math.inf})], old=True)
+    assert [row.values["train/kl"] for row in rows(whole(opens(path)))] == [math.inf, -math.inf]
+
+
+def test_what_the_client_measures_of_the_machine_is_no_metric(tmp_path: Path) -> None:
+    assert not any(key.startswith("__swanlab__") for row in rows(recorded("0.7.5")) for key in row.values)
+
+
+def test_a_run_below_the_folder_is_found(tmp_path: Path) -> None:
+    swanlab(tmp_path, [(step, {"loss": 1.0, "reward": 0.5}) for step in range(1, 5)])
+    (run,) = discover(tmp_path)
+    assert [channel.what for channel in run.channels if channel.name.endswith(".swanlab")] == [ChannelContent.SWANLAB]
+    assert run.root == tmp_path
+
+
+def second(folder: Path, first: int) -> None:
+    """Another run in the folder, whose rows begin at another second."""
+    one = folder / "swanlog" / "run-20261126_121109-59yhmqmm"
+    one.rename(folder / "swanlog" / "run-20261126_111109-aaaaaaaa")
+    swanlab(folder, [(step, {"loss": 1.0, "reward": 0.5}) for step in range(first, first + 5)])
+
+
+def test_runs_that_follow_each_other_are_attempts_of_one(tmp_path: Path) -> None:
+    swanlab(tmp_path, [(step, {"loss": 1.0, "reward": 0.5}) for step in range(1, 5)])
+    second(tmp_path, 100)
+    (run,) = discover(tmp_path)
+    assert sorted(channel.segment for channel in run.channels if channel.what is ChannelContent.SWANLAB) == [0, 1]
+
+
+def test_runs_of_the_same_time_are_two(tmp_path: Path) -> None:
+    swanlab(tmp_path, [(step, {"loss": 1.0, "reward": 0.5}) for step in range(1, 5)])
+    second(tmp_path, 2)
+    assert len(discover(tmp_path)) == 2
