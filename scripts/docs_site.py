@@ -50,6 +50,7 @@ NAV: dict[str, tuple[str, ...]] = {
         "../benchmarks/wild/*",
         "decisions/*",
     ),
+    "中文": ("zh/start", "zh/ms-swift", "zh/faq", "zh/notifications"),
     "What is read": ("channels", "rollouts", "checkpoints", "wandb", "comparison"),
 }
 """The tabs of the site with their pages, relative to docs/ and without `.md`."""
