@@ -67,6 +67,7 @@ FUNCTION = re.compile(
 PREFIXES = frozenset(
     {"train", "training", "trainer", "metrics", "metric", "log", "logs", "rollout", "rollouts", "env", "all", "actor"}
     | {"policy", "optim", "global", "batch", "progress", "data", "misc", "perf", "stats", "loss", "objective", "rl"}
+    | {"info", "learner"}
     | {"grpo", "dapo", "dr", "summary"}
 )
 """Words that name a namespace; before a known key they change nothing."""

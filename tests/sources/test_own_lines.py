@@ -288,3 +288,7 @@ def test_the_banner_of_a_library_for_any_loop_hides_no_rows(tmp_path: Path) -> N
     banner = "==((====))==  Unsloth 2026.2.1: Fast Qwen3 patching.\n"
     text = banner + "".join(f"step {n} | reward 0.{n} | loss 0.1\n" for n in range(1, 6))
     assert len(rows_of(tmp_path / "train.log", text)) == 5
+
+
+def test_a_share_in_percent_has_two_decimals_more() -> None:
+    assert [(one.value, one.text) for one in fields_of("kl: 0.5 | clip_ratio: 0.000%")][1] == (0.0, "0.00000")

@@ -13,7 +13,7 @@ from grpo_watch.frameworks.guessing import guess
 LONGEST = 1 << 20
 """Bytes of a line that a collector cut into pieces; the rest is let go."""
 STAMP = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
-SUSPECT = re.compile(rb"[\d(\[{\x1b]|[A-Z][a-z]{2} [ \d]\d \d\d:")
+SUSPECT = re.compile(rb"[\d(\[{\x1b<]|\s{0,20}\"|[A-Z][a-z]{2} [ \d]\d \d\d:")
 """How every wrapped line begins: most lines of a plain log are passed on after this one look."""
 CONTAINER = re.compile(STAMP + rb" (?:stdout|stderr) ([FP]) ")
 """``2026-01-02T03:04:05.123456789Z stdout F text`` (Kubernetes' runtime interface; P: the line continues)."""
@@ -45,7 +45,11 @@ REPEATED = re.compile(
 REPEATED_MARK = b"x across cluster]"
 TEXTS = ("message", "msg", "text", "log", "line", "event", "body", "textPayload", "MESSAGE", "content")
 """What structured logging calls the text of a line."""
-WRAPS_TEXT = re.compile(rb'"(?:' + "|".join(TEXTS).encode() + rb')": ?"[^"]{0,400}\d')
+WRAPS_TEXT = re.compile(rb'"(?:' + "|".join(TEXTS).encode() + rb')": ?"(?:[^"\\]|\\.){0,400}\d')
+ENTRY = re.compile(rb'\s{0,20}("(?:' + "|".join(TEXTS).encode() + rb')": ?"(?:[^"\\]|\\.){1,4000}"),?\s{0,4}$')
+"""The line with the text of an entry, in a list of them that is written over several lines."""
+SYSLOG = re.compile(rb"<\d{1,3}>1 \S{1,40} \S{1,255} \S{1,48} \S{1,128} \S{1,32} (?:-|\[[^\]\r\n]{0,400}\]) ")
+"""``<14>1 2026-03-02T10:00:00Z host train 4432 - - `` (RFC 5424)."""
 ENDS = re.compile(rb"[\r\n]+")
 
 _decode = msgspec.json.Decoder().decode
@@ -76,7 +80,8 @@ class Envelope:
             return self._ended(text, whole=text[-1:] in b"\r\n")
         if data[:1] == b"{" and JOURNAL_MARK in data and (entry := _object(data)) is not None:
             return self._entry(entry, data)
-        if data[:1] == b"{" and WRAPS_TEXT.search(data) and (text := _message_of(data)) is not None:
+        told = b"{" + line[1] + b"}" if (line := ENTRY.match(data)) is not None else data
+        if told[:1] == b"{" and WRAPS_TEXT.search(told) and (text := _message_of(told)) is not None:
             return self._ended(text, whole=True)
         if (found := CONTAINER.match(data)) is not None:
             return self._ended(data[found.end() :], whole=found[1] == b"F")
@@ -106,7 +111,7 @@ class Envelope:
 
     def _bare(self, data: bytes) -> bytes:
         """One piece without time stamps, colours and Ray's marks."""
-        for pattern in (DOCKER, JOURNAL):
+        for pattern in (DOCKER, JOURNAL, SYSLOG):
             if (found := pattern.match(data)) is not None:
                 data = data[found.end() :]
         if b"\x1b" in data:
@@ -143,6 +148,10 @@ def _message_of(data: bytes) -> bytes | None:
     if entry is None or any(guess(key) is not None and isinstance(entry[key], (int, float)) for key in entry):
         return None
     text = next((entry[key] for key in TEXTS if isinstance(entry.get(key), str)), None)
+    if text is None:  # one list of entries, as services of logs answer
+        lists = [one for value in entry.values() if isinstance(value, list) for one in value if isinstance(one, dict)]
+        texts = (one[key] for one in lists for key in TEXTS if isinstance(one.get(key), str))
+        text = "\n".join(texts) or None
     return text.encode("utf-8", "replace") if text is not None else None
 
 

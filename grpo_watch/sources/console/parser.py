@@ -187,6 +187,8 @@ class ConsoleParser(ConsoleRows):
         elif held and TRACEBACK in data:
             self._text(data)
         self._taken(taken)
+        if self._lines.held and self._may_be_own:  # a title that an own loop may print as well
+            self._own_rows(data, self._own.line)
         return True
 
     @property

@@ -38,7 +38,7 @@ from grpo_watch.sources.own_loops.rows import holds_own_rows
 from grpo_watch.sources.rows.decoded import YAML, holds_rows
 from grpo_watch.sources.rows.document import nests_rows, whole_text
 from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece
-from grpo_watch.sources.tables.table_kinds import HEADER_NEEDED, TABLES, holds_table
+from grpo_watch.sources.tables.table_kinds import HEADER_NEEDED, HTML, TABLES, holds_table
 from grpo_watch.sources.trackers.tracker_files import SUFFIXES, tracker_of
 
 if TYPE_CHECKING:
@@ -89,20 +89,19 @@ class SniffedFile:
 
 PROBE_NAME = re.compile(r"grpo-watch-probe-(?:\d{1,6}|engine(?:-[A-Za-z0-9_-]{1,64})?)\.jsonl")
 COMPLETIONS = "completions.jsonl"
-INNER = re.compile(rb'": ?\{')
-"""A mapping inside a row of a JSON list, which the Trainer's history has not."""
-SINGLE = re.compile(rb'"(?:name|metric|tag|key|variable)":\s?"')
-"""One number with its name, which the Trainer's history has not."""
+INNER = re.compile(rb'": ?\{')  # what the Trainer's history has not: a mapping inside a row, a number with its name
+SINGLE = re.compile(rb'"(?:\w{0,20}[nN]ame|metric|tag|key|variable)":\s?"')
 BY_LINE = re.compile(rb"\s{0,9}\{[^\n]{2,65536}\}\r?\n\{")
 """Rows on lines, under the name of a document."""
-MAY_HOLD = (".jsonl", ".json", ".ipynb", ".md", *YAML, *TABLES)
+MARKED_UP = (".md", ".toml", ".ini", ".xml")  # more often documents or settings than logs
+LINES = (".jsonl", ".ndjson")
+MAY_HOLD = (*LINES, ".json", ".ipynb", *MARKED_UP, *YAML, *TABLES)
 CONSOLE_NAME = re.compile(r".*\.(?:log|txt|out|err)|(?:stdout|stderr)[^/]*|nohup\.out|.*\.(?:log|out|err)\.\d+")
 METRIC_KEYS = frozenset(
     {"loss", "reward", "rewards", "kl", "grad_norm", "reward_std", "reward_mean", "eval_loss"}
     | {"train_loss", "reward_latest", "learning_rate", "lr", "train/loss", "train/reward", "completion_length"}
 )
 PAIRED_STEPS = frozenset(table.traces.paired_step for table in frameworks().values()) - {""}
-
 ROW = re.compile(
     rb"'(?:loss|grad_norm|reward|train_runtime|eval_reward|eval_loss)': '?(?:-?[\d.]|-?inf|nan|None)|"
     rb"\"(?:loss|reward|kl)\": -?[\dNI]"
@@ -292,7 +291,8 @@ def _table(path: Path, roots: Sequence[Path], head: bytes, *, named: bool) -> Sn
         return SniffedFile(ChannelContent.TABLE)
     if holds_document(path, roots, head):
         return SniffedFile(ChannelContent.JSON_DOCUMENT)
-    return SniffedFile(ChannelContent.TABLE, problem=HEADER_NEEDED) if named else SniffedFile(None)
+    found = SniffedFile(ChannelContent.TABLE, problem=HEADER_NEEDED) if named else SniffedFile(None)
+    return SniffedFile(ChannelContent.CONSOLE) if name.endswith(HTML) and holds_own_rows(head) else found
 
 
 def _by_content(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
@@ -308,8 +308,8 @@ def _by_content(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFil
     head, tail = _ends(path, roots)
     if not tail and holds_piece(path, head):
         return SniffedFile(ChannelContent.ROW_PIECES)
-    if name.endswith((".jsonl", ".json")):
-        return _jsonl(path, head, named=named) if name.endswith(".jsonl") else _json(path, roots, head)
+    if name.endswith((*LINES, ".json")):
+        return _jsonl(path, head, named=named) if name.endswith(LINES) else _json(path, roots, head)
     if name.endswith(TABLES):
         return _table(path, roots, head, named=named)
     return _text(path, roots, (head, tail), named=named)
@@ -318,11 +318,11 @@ def _by_content(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFil
 def _text(path: Path, roots: Sequence[Path], ends: tuple[bytes, bytes], *, named: bool) -> SniffedFile:
     """What a text holds that is read line by line, or as a whole where its rows don't show in single lines."""
     name, head = unpacked_name(path), ends[0]
-    if name.endswith(".md"):
-        return SniffedFile(ChannelContent.CONSOLE if named or holds_log(name, head) else None)
+    if name.endswith(MARKED_UP) and ((log := holds_log(name, head)) or name.endswith(".md")):
+        return SniffedFile(ChannelContent.CONSOLE if named or log else None)
     if holds_table(name, head, METRIC_KEYS):
         return SniffedFile(ChannelContent.TABLE)
-    found = SniffedFile(None) if name.endswith(YAML) else _console(*ends, named=named)
+    found = SniffedFile(None) if name.endswith((*YAML, *MARKED_UP)) else _console(*ends, named=named)
     document = (found.what is None or found.problem) and holds_document(path, roots, head)
     return SniffedFile(ChannelContent.JSON_DOCUMENT) if document else found
 
@@ -348,7 +348,8 @@ def _json(path: Path, roots: Sequence[Path], head: bytes) -> SniffedFile:
     text = whole_text(path, roots) if listed or MAY_HOLD_ROWS.search(head) else None
     if text is not None and holds_rows(text, name):
         return SniffedFile(ChannelContent.JSON_DOCUMENT)
-    return SniffedFile(ChannelContent.TRAINER_STATE if listed else None)
+    wrapped = WRAPS_TEXT.search(head) is not None and holds_own_rows(head)
+    return SniffedFile(ChannelContent.CONSOLE if wrapped else ChannelContent.TRAINER_STATE if listed else None)
 
 
 def _console(head: bytes, tail: bytes, *, named: bool) -> SniffedFile:
@@ -383,9 +384,8 @@ def _ends_job(text: bytes) -> bool:
 def _text_rows(head: bytes) -> ChannelContent:
     """A text file whose first line is a JSON row is a metrics file under another name."""
     first = head.lstrip().split(b"\n", 1)[0]
-    return (
-        ChannelContent.JSONL if first[:1] == b"{" and _line(first) is ChannelContent.JSONL else ChannelContent.CONSOLE
-    )
+    by_line = first[:1] == b"{" and _line(first) is ChannelContent.JSONL
+    return ChannelContent.JSONL if by_line else ChannelContent.CONSOLE
 
 
 def _framework(text: bytes) -> str | None:

@@ -23,6 +23,21 @@ WRAPPED = re.compile(
     re.IGNORECASE,
 )
 """``tensor(0.28, device='cuda:0')``, ``np.float64(0.5)``."""
+TUPLE = re.compile(rf"\(\s?['\"]([A-Za-z_][\w./@-]{{0,60}})['\"],\s?({NUMBER})\s?\)", re.IGNORECASE)
+"""``OrderedDict([('step', 1), ('loss', 0.1)])``."""
+CALLED = re.compile(rf"(?<![\w.)])([A-Za-z_][\w./@-]{{0,40}})\(({NUMBER})\)", re.IGNORECASE)
+"""``loss(0.1) kl(0.02)``."""
+AROUND = re.compile(r"(?:[A-Za-z_][\w.]{0,60}\(\[?|\[)(?=[A-Za-z_])([^\[]*?)\]?\)?")
+"""The call that prints a row: ``Metrics(step=1, loss=0.1)``."""
+ELEMENT = re.compile(rf"<([A-Za-z_][\w.-]{{0,60}})>\s?({NUMBER})\s?</\1>", re.IGNORECASE)
+"""``<step>1</step><loss>0.1</loss>``."""
+ELEMENTS = re.compile(r"</?[A-Za-z][\w.-]{0,60}/?>")
+SINGLE = re.compile(
+    r"\b(?:name|metric|key|tag|scalar)['\"]?\s?[:=]\s?['\"]?([A-Za-z_][\w./@-]{0,60})['\"]?[,;|\s]{1,4}"
+    rf"['\"]?(?:value|val)['\"]?\s?[:=]\s?(?={NUMBER})",
+    re.IGNORECASE,
+)
+"""``name=kl value=0.02``: one number of a row."""
 GROUP = re.compile(r"([A-Za-z_][\w./@-]{0,40})['\"]?\s?[:=]\s?(?:dict\()?\{([^{}]{0,1000})\}")
 """``reward_data: {'total_num': 256, 'total_reward': 144.0}``."""
 KEYED = re.compile(rf"['\"]?([A-Za-z_][\w./@ -]{{0,40}})['\"]?\s?[:=]\s?['\"]?({NUMBER})")
@@ -106,6 +121,7 @@ HEAD = re.compile(
     re.IGNORECASE,
 )
 """``[step 10/500] ``, ``Epoch 1, ``: counters that a line begins with."""
+BEHIND = re.compile(r"[A-Za-z][^:=]{0,60}\s(?:@|at|#|step)?\s?\d{1,9}:\s+(.+)")
 BARE_HEAD = re.compile(
     r"[\[(](?P<value>\d{1,9})(?:\s?/\s?(?P<total>\d{1,9}))?[\])]\s*[:|-]?\s*|(?P<of>\d{1,9})/(?P<all>\d{1,9})\s*[:|]\s*"
 )
@@ -146,6 +162,8 @@ def fields_of(line: str) -> list[PrintedField]:
     for segment in filter(None, SPLIT.split(rest)):
         cell = segment.strip()
         taken = list(_segment(cell, group))
+        if not taken and not found and (behind := BEHIND.fullmatch(cell)) is not None:  # `log @ 12: loss 0.1`
+            taken = list(_segment(behind[1], group))
         if not taken and bare and (value := number(cell)) is not None:
             taken = [PrintedField(bare, cell, value)]
             covered, cells = covered + len(bare.replace(" ", "")), True
@@ -193,7 +211,12 @@ def _plain(text: str) -> str:
     """The text with its tensors as numbers, its dictionaries as pairs, and without quotes and notes."""
     text = THOUSANDS.sub("", text)
     if "(" in text:
-        text = WRAPPED.sub(r"\1", text)
+        text = CALLED.sub(r"\1=\2", TUPLE.sub(r"\1=\2", WRAPPED.sub(r"\1", text)))
+    if text.endswith((")", "]")) and SIGN.search(text) is not None:
+        text = around[1] if (around := AROUND.fullmatch(text)) is not None else text
+    if "<" in text:
+        text = ELEMENTS.sub(" ", ELEMENT.sub(r"\1=\2 ", text))
+    text = SINGLE.sub(r"\1=", text)
     if "{" in text:
         text = GROUP.sub(_pairs, text).replace("{", " ").replace("}", " ")
     if "[" in text:
@@ -284,7 +307,9 @@ def _segment(segment: str, group: str) -> Iterator[PrintedField]:
 def _field(name: str, text: str, total: str | None, *, percent: bool = False) -> Iterator[PrintedField]:
     value = number(text)
     if value is not None:
-        yield PrintedField(name.strip(), text, value / 100 if percent else value, int(total) if total else None)
+        if percent:
+            value, text = value / 100, f"{value / 100:.{len(text.partition('.')[2]) + 2}f}"
+        yield PrintedField(name.strip(), text, value, int(total) if total else None)
 
 
 def step_before(text: str) -> tuple[int | None, int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpo_watch.frameworks.guessing import OF_LEARNING, OF_UPDATES, guess
@@ -110,9 +110,10 @@ class OwnLines:
 
     A row is one line with a step, a reward and another number; or such fields over several lines, which end with the
     field that stood last before the first one came again. Of several lines only fields that may be a metric count.
-    Rows without a step are counted from 1. A step that begins again with each epoch goes on from the last one; one that
-    comes again with other values counts something coarser than rows, and the rows are counted. Of several ranks the
-    first is read.
+    Rows without a step have that of the newest counter above them, if it rises from row to row (``Iteration 12``, then
+    the numbers); else they are counted from 1. A step that begins again with each epoch goes on from the last one; one
+    that comes again with other values counts something coarser than rows, and the rows are counted. Of several ranks
+    the first is read.
 
     Args:
         state: what ``state`` gave before a restart.
@@ -125,7 +126,9 @@ class OwnLines:
         self._template: list[str] = []
         self._noisy: list[str] = []
         self._rows = self._offset = 0
-        self._near = self._coarse = self.sure = False
+        self._near = self._coarse = self._leads = self.sure = False
+        self._carried: int | None = None
+        self._above: list[int | None] = []
         self._before: tuple[int, int] | None = None
         self._decimals = KeyDecimals()
         if state:
@@ -138,13 +141,15 @@ class OwnLines:
         if not (held or self.sure or block.values):
             return ""
         parts = (block.values, block.texts, block.step, block.total, block.epoch, block.led, block.single)
-        flags = (self.sure, self._near, self._coarse, self._rows, self._offset, self._before)
+        flags = (self.sure, self._near, self._coarse, self._leads)
+        places = (self._rows, self._offset, self._before, self._carried, self._above)
         decimals = (self._decimals.most, self._decimals.in_full)
-        return json.dumps([flags, self._end, self._last, held, parts, self._template, self._noisy, decimals])
+        return json.dumps([flags, places, self._end, self._last, held, parts, self._template, self._noisy, decimals])
 
     def _restore(self, state: list[Any]) -> None:
-        flags, self._end, self._last, held, block, self._template, self._noisy, decimals = state
-        self.sure, self._near, self._coarse, self._rows, self._offset, before = flags
+        flags, places, self._end, self._last, held, block, self._template, self._noisy, decimals = state
+        self.sure, self._near, self._coarse, self._leads = flags
+        self._rows, self._offset, before, self._carried, self._above = places
         self._before = tuple(before) if before is not None else None
         self._held = [MetricLine(s, v, max_steps=m, resolution=r) for s, v, m, r in held]
         self._block = _Block(*block)
@@ -181,13 +186,18 @@ class OwnLines:
             return ()
         rows: Sequence[MetricLine] = ()
         block, step = self._block, counted(known)[0]
+        if step is not None and all(one.is_step or one.counts for one in known):
+            leads = self._carried is not None and block.single and block.step is None
+            rows = self._close() if leads else ()
+            block = self._block
+            self._carried = self._carried if block.values else step
         starts_over = step is not None and block.step is not None and step != block.step
         if block.single and not starts_over and not (step == block.step or self._near):
             return ()
         if starts_over or block.repeats(known):
             if not starts_over and block.led and block.step is not None:
                 return self._again(known)
-            rows = self._close()
+            rows = (*rows, *self._close())
         self._block.add(known)
         self._last = known[-1].name
         return (*rows, *self._close()) if self._last == self._end else rows
@@ -209,17 +219,23 @@ class OwnLines:
 
     def _take(self, row: MetricLine) -> Sequence[MetricLine]:
         if self.sure:
+            if self._leads and row.step is None and (self._carried or 0) > (self._before or (-1, 0))[0]:
+                row = replace(row, step=self._carried)
             keys = row.values.keys()
             alike = 2 * len(keys & set(self._template)) >= min(len(keys), len(self._template))
             part = row.step is None and self._before is not None  # of a step: an attempt at it, a single group
             return tuple(self._placed([row])) if alike and not part else ()
         if self._held and not _follows(self._held[-1], row):
-            self._held = []
-        self._held = [*self._held, row][-MOST_HELD:]
+            self._held, self._above = [], []
+        self._held, self._above = [*self._held, row][-MOST_HELD:], [*self._above, self._carried][-MOST_HELD:]
         if len(self._held) < CONSISTENT:
             return ()
         rows, self._held, self.sure = self._held, [], True
         self._template = list(row.values)
+        above = [step for step in self._above if step is not None]
+        self._leads = len(above) == len(rows) and rows[0].step is None and above == sorted(set(above))
+        if self._leads:
+            rows = [replace(one, step=step) for one, step in zip(rows, above, strict=True)]
         self._coarse = len({one.step for one in rows}) == 1
         return tuple(self._placed(rows))
 

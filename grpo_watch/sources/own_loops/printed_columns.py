@@ -84,7 +84,7 @@ def holds_columns(text: bytes) -> bool:
 
 def header_of(text: str) -> list[str]:
     """The keys of a line that is the header of a table of training with a step and a reward; else nothing."""
-    plain = text.strip(SIDES)
+    plain = text.strip(SIDES).removeprefix("# ")
     splits = (
         [_split(plain)]
         if BARS.search(plain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from grpo_watch.engine.records import Scalar
@@ -11,6 +12,9 @@ from grpo_watch.sources.console.progress_bar import training_bar
 from grpo_watch.sources.own_loops.lines import OwnLines
 from grpo_watch.sources.own_loops.printed_columns import PrintedColumns
 from grpo_watch.sources.own_loops.tqdm_metrics import BarRows
+
+MOVES = re.compile(rb"\x1b\[[\d;?]{0,10}[A-Za-z]")
+"""How a terminal is told to move its cursor, behind a bar drawn below another one."""
 
 
 class OwnRows:
@@ -68,8 +72,8 @@ class OwnRows:
     def bar_or_line(self, data: bytes) -> Sequence[MetricLine]:
         """The rows that a bar completes, or the line behind it: what is printed below a bar often shares its line."""
         behind = training_bar(data)[1]
-        line = data[behind:].strip() if behind else b""
-        return self.line(line) if line else self.bar(data)
+        line = MOVES.sub(b"", data[behind:]).strip() if behind else b""
+        return self.line(line) if line else self.bar(MOVES.sub(b"", data))
 
     def flush(self) -> Sequence[MetricLine]:
         """The rows that are held back."""

@@ -24,12 +24,12 @@ EVALUATION = re.compile(r"(?:^|[^a-z])(?:eval|val|test|dev|evaluation|validation
 """Names of parts that hold no training."""
 MOST_RUNS = 64
 RUN_NAMES = ("name", "run_name", "tag", "run", "run_id", "experiment", "id")
-METRIC_NAMES = ("name", "metric", "key", "tag", "variable", "metric_name", "series", "field")
-NUMBERS = ("value", "val", "metric_value", "scalar", "y")
+METRIC_NAMES = ("name", "metric", "key", "tag", "variable", "metric_name", "metricName", "series", "field", "label")
+NUMBERS = ("value", "val", "metric_value", "metricValue", "scalar", "y")
 """What a number is called where each has a mapping of its own."""
 TYPED = {"f8": "d", "f4": "f", "i4": "i", "u4": "I", "i2": "h", "u2": "H", "i1": "b", "u1": "B"}
 """The types of plotly's arrays in base64, and those of Python's arrays."""
-STEPS, VALUES = ("x", "steps", "step"), ("y", "values", "value")
+STEPS, VALUES = ("x", "steps", "step", "iters", "iterations", "labels"), ("y", "values", "value", "data")
 """What the two arrays of a line in a chart are called."""
 PAIR, TRIPLE = 2, 3
 Rows: TypeAlias = "list[Mapping[str, object]]"
@@ -108,7 +108,7 @@ def _rows(part: Any) -> Rows:
         return _traces(part) or _one_by_one(part) or _by_row(part)
     if not isinstance(part, dict):
         return []
-    return _beside_columns(part) or _by_metric(part) or _by_index(part) or _numbered(part) or []
+    return _beside_columns(part) or _labelled(part) or _by_metric(part) or _by_index(part) or _numbered(part) or []
 
 
 def _by_row(part: Sequence[Any]) -> Rows:
@@ -178,15 +178,28 @@ def _beside_columns(part: Mapping[str, Any]) -> Rows:
 
 
 def _traces(part: Sequence[Any]) -> Rows:
-    """The lines of a chart, each with a name, its steps (``x``) and its values (``y``)."""
+    """The lines of a chart, each with a name, its steps (``x``) and its values (``y``), or with pairs of both."""
     found: Rows = []
     for trace in part:
         name = _name(trace) if isinstance(trace, dict) else None
         steps, values = _curve(trace) if name is not None else ((), ())
+        if name is not None and not steps and (points := _points(trace.get("data"))):
+            steps, values = zip(*points, strict=True)
         if not steps:
             return []
         found += [{"step": step, str(name): value} for step, value in zip(steps, values, strict=True)]
     return joined(found)
+
+
+def _labelled(part: Mapping[str, Any]) -> Rows:
+    """The lines of a chart beside the steps that they share: ``{"labels": [1, 2], "datasets": [{"label": …}]}``."""
+    shared = {key: part[key] for key in STEPS if isinstance(part.get(key), list)}
+    lines = next((value for value in part.values() if isinstance(value, list) and all(map(_is_mapping, value))), None)
+    return _traces([{**shared, **line} for line in lines]) if shared and lines else []
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, dict)
 
 
 def _name(part: Mapping[str, Any]) -> str | None:

@@ -20,7 +20,7 @@ from grpo_watch.sources.rows.layouts import Rows, joined, triples
 from grpo_watch.sources.settings.config_files import plain_yaml
 from grpo_watch.sources.tables.runs_in_table import arms_of
 from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of, table_lines
-from grpo_watch.sources.tables.table_rows import EXPORTED, named_columns, step_key
+from grpo_watch.sources.tables.table_rows import named_columns, step_key
 
 LARGEST = 4 << 20
 """Bytes of a file with one metric: 100,000 steps."""
@@ -98,9 +98,10 @@ def _of_table(text: str, run: str, tag: str) -> Mapping[str, Rows]:
     if not lines:
         return {}
     delimiter = delimiter_of(lines[0])
-    header = named_columns(cells_of(lines[0], delimiter), tag)
+    bare = [cell.strip() for cell in cells_of(lines[0], delimiter)]
+    header = named_columns(bare, tag)
     rows = [cells for line in lines[1:] if len(cells := cells_of(line, delimiter)) == len(header)]
-    exported = tuple(cell.lower() for cell in header[:2]) == EXPORTED[:2]
+    exported = header != bare
     columns: Mapping[str, Mapping[int, str]] = {run: dict(enumerate(header))} if exported else arms_of(text).keys
     if not columns and len(header) == 2:  # noqa: PLR2004 (a step and a metric)
         columns = {run: dict(enumerate(header))}

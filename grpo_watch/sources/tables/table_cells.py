@@ -9,9 +9,11 @@ from grpo_watch.frameworks.row_numbers import number
 
 REMARK = "#"
 DELIMITERS = (",", "\t", ";", "|")
-FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-"""Full-width letters, digits and punctuation, as Chinese and Japanese keyboards write them."""
+FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x2212: ord("-")}
+"""Full-width letters, digits and punctuation, as Chinese and Japanese keyboards write them, and the sign of minus."""
 THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d{1,3})?")
+POINT = re.compile(r"\d\.\d")
 
 
 def table_lines(text: str) -> list[str]:
@@ -36,10 +38,21 @@ def delimiter_of(header: str) -> str:
 
 
 def cells_of(text: str, delimiter: str) -> list[str]:
-    """The cells of one line; none for a line that is no CSV. ``1,234.5`` in a cell becomes ``1234.5``."""
+    """The cells of one line; none for a line that is no CSV. ``1,234.5`` in a cell becomes ``1234.5``.
+
+    Where commas part no cells and no number of the line has a point, they are those of decimals.
+    """
     plain = text.translate(FULL_WIDTH) if not text.isascii() else text
     try:
         cells = next(csv.reader([plain.strip(" |") if delimiter == "|" else plain], delimiter=delimiter), [])
     except csv.Error:
         return []
+    decimals = delimiter != "," and "," in plain and not POINT.search(plain)
+    if decimals and (delimiter == ";" or any(_is_decimal(cell.strip()) for cell in cells)):
+        return [cell.replace(",", ".") if DECIMAL_COMMA.fullmatch(cell.strip()) else cell for cell in cells]
     return [cell.replace(",", "") if THOUSANDS.fullmatch(cell.strip()) else cell for cell in cells]
+
+
+def _is_decimal(cell: str) -> bool:
+    """Whether the comma in a cell can only be that of decimals."""
+    return DECIMAL_COMMA.fullmatch(cell) is not None and THOUSANDS.fullmatch(cell) is None

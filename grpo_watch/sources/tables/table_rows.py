@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import bases_last
+from grpo_watch.frameworks.guessing import guess
 
 NAMES: Mapping[str, str] = {"Step": "step", "Training Loss": "loss", "Validation Loss": "eval_loss", "Epoch": "epoch"}
 """Headers of transformers' notebook table and the keys that its logs call them."""
@@ -15,6 +16,7 @@ STEP_NAMES = (
     "step",
     "global_step",
     "training_step",
+    "training_iteration",
     "train_step",
     "optimizer_step",
     "steps",
@@ -26,6 +28,7 @@ STEP_ENDINGS = ("/global_step", "/step", "/iteration", "_step/value")
 """wandb's ``_step`` counts calls of its logger, and comes after them."""
 COARSE_STEPS = ("epoch_step", "episode", "rollout", "round", "batch", "batch_idx", "idx", "index", "i")
 """What counts rows where nothing counts steps."""
+UNIT = re.compile(r"\s{0,3}[(\[](?:tokens?|tok|s|secs?|seconds|ms|min|h|nats|bits|GB|GiB|MB|MiB)[)\]]$", re.IGNORECASE)
 NOTHING = frozenset({"", "No log", "-"})
 MAX_COLUMNS = 4_096
 DECIMALS = re.compile(r"-?\d{1,20}\.(\d{1,12})")
@@ -47,11 +50,11 @@ def keys_of(header: Sequence[str], columns: Mapping[str, str]) -> tuple[str, ...
     """The key of each column: the user's name for it, transformers' for its headers, else the header's own.
 
     ``columns`` maps what a user calls a column's meaning to the column (``{"reward_mean": "avg_r"}``). A notebook
-    writes ``rewards / check / mean`` where logs say ``rewards/check/mean``.
+    writes ``rewards / check / mean`` where logs say ``rewards/check/mean``; a unit in brackets is no part of a key.
     """
     own = {column: name for name, column in columns.items()}
     bare = (cell.strip() for cell in header[:MAX_COLUMNS])
-    keys = [own.get(cell) or NAMES.get(cell) or cell.replace(" / ", "/") for cell in bare]
+    keys = [own.get(cell) or NAMES.get(cell) or UNIT.sub("", cell).replace(" / ", "/") for cell in bare]
     step = step_key(dict.fromkeys(keys))
     return tuple("step" if key == step else key for key in keys)
 
@@ -69,19 +72,22 @@ def step_key(keys: Iterable[str]) -> str | None:
     return exact or next(ending, None) or spelled.get("_step") or next(last, None)
 
 
+VALUE = "value"
 EXPORTED = ("wall time", "step", "value")
 """The header of TensorBoard's CSV export, which holds one metric."""
 TAG = re.compile(r"(?:.*tag[-_])?(?P<tag>.+)", re.DOTALL)
 
 
 def named_columns(header: Sequence[str], stem: str) -> list[str]:
-    """The header with the one metric of a TensorBoard export named: its file's name ends with the tag.
+    """The header with the one metric of an export named: its file's name ends with the tag.
 
     A first column without a name is pandas' index.
     """
     cells = [cell.strip() for cell in header]
-    if tuple(cell.lower() for cell in cells) == EXPORTED and (tag := TAG.fullmatch(stem)) is not None:
-        return [*cells[:2], tag["tag"]]
+    spelled = [cell.lower() for cell in cells]
+    alone = VALUE in spelled and len(cells) <= len(EXPORTED) and step_key(spelled) is not None
+    if alone and (tag := TAG.fullmatch(stem)) is not None and (guess(tag["tag"]) or tuple(spelled) == EXPORTED):
+        return [tag["tag"] if cell == VALUE else name for cell, name in zip(spelled, cells, strict=True)]
     return ["index", *cells[1:]] if cells[:1] == [""] and len(cells) > 1 else cells
 
 
