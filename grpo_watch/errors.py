@@ -23,6 +23,10 @@ class UsageError(GrpoWatchError):
     """The command line or a file given on it is wrong (exit code 2)."""
 
 
+class StateNotReadyError(UsageError):
+    """The state can't be opened now, which may pass: the disk is full, or another program holds the file."""
+
+
 @dataclass(frozen=True, slots=True)
 class FilePlace:
     """Where in a user's file a problem is; line and column count from 1."""

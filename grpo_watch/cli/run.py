@@ -109,26 +109,39 @@ def run_command(  # noqa: PLR0917
         return load_settings(flags, config=config).settings
 
     deadline = Deadline()
-    with (
-        followed(paths) as given,
-        signal_inbox(deadline) as inbox,
-        running(replace(given, overrides=overrides), load, exit_when_done=exit_when_done, inbox=inbox) as watch,
-    ):
-        manager, daemon = SystemdNotifier(os.environ, os.getpid(), time.monotonic), watch.daemon
-        collections = PacedCollections(time.monotonic)
-
-        def each() -> None:
-            manager.notify(daemon.snapshot(), ready=daemon.ready(), late=daemon.late())
-            collections.turn()
-
-        code = watch.wait(each)
-        deadline.begin(DONE_SECONDS if daemon.done else STOP_SECONDS, code)
-        manager.stopping()
-        if exit_when_done:
-            runs = watch.daemon.snapshot().runs
-            show(*(line for run in runs for line in verdict(run.snapshot, lost=run.lost)))
-            code = code or (FAILED if any(run.lost for run in runs) else STOPPED)
+    manager, collections = SystemdNotifier(os.environ, os.getpid(), time.monotonic), PacedCollections(time.monotonic)
+    with followed(paths) as given, signal_inbox(deadline) as inbox:
+        code = None
+        while code is None:
+            with running(
+                replace(given, overrides=overrides), load, exit_when_done=exit_when_done, inbox=inbox
+            ) as watch:
+                code = _watched(watch, manager, collections, deadline)
+                flags["listen"] = watch.address  # :0 chose a port that others know by now
+                if exit_when_done and code is not None:
+                    runs = watch.daemon.snapshot().runs
+                    show(*(line for run in runs for line in verdict(run.snapshot, lost=run.lost)))
+                    code = code or (FAILED if any(run.lost for run in runs) else STOPPED)
         return code
+
+
+def _watched(
+    watch: RunningDaemon, manager: SystemdNotifier, collections: PacedCollections, deadline: Deadline
+) -> int | None:
+    """The exit code; None where another daemon is to go on, with the state that could not be opened before."""
+    daemon = watch.daemon
+
+    def each() -> None:
+        manager.notify(daemon.snapshot(), ready=daemon.ready(), late=daemon.late())
+        collections.turn()
+
+    code = watch.wait(each)
+    if daemon.begins_again and not (code or daemon.done or watch.service.signalled):
+        log.warning("the state can be opened now: beginning again with it")
+        return None
+    deadline.begin(DONE_SECONDS if daemon.done else STOP_SECONDS, code)
+    manager.stopping()
+    return code
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def status_command(config: Path | None, listen: str | None, output_format: str, 
 
 
 def _lines(runs: Sequence[Mapping[str, Any]], *, verbose: bool) -> Iterator[str]:
-    """One line per run, worst first, and one per finding that fires."""
+    """One line per run, worst first, and one per finding that fires or that the verdict still counts."""
     if not runs:
         yield "no runs found yet"
     for run in sorted(runs, key=_urgency):
@@ -49,6 +49,8 @@ def _lines(runs: Sequence[Mapping[str, Any]], *, verbose: bool) -> Iterator[str]
         yield f"{run['run']}: {run['headline']}, {going_on}, step {run['step']}{goal} · {run['coverage']['text']}"
         for found in run["firing"]:
             yield f"  {found['severity']}: {found['rule']} since step {found['first_step']}: {found['summary']}"
+        for found in run["resolved"]:
+            yield f"  {found['severity']}, over: {found['rule']} {found['since']}: {found['summary']}"
         yield from (f"  early sign: {sign['rule']}: {sign['text']}" for sign in run["early_signs"])
         yield from (f"  {caveat}" for caveat in run["caveats"])
         yield from _unable(run["rules"], verbose=verbose)

@@ -104,6 +104,8 @@ class Daemon:
         self._beat = self._stored_at = timer()
         self._drain_until: float | None = None
         self.done = False
+        self.begins_again = False
+        """Whether it should end for one that takes up the state, which could not be opened at the start."""
         self._all_due = False
         self._intervals = intervals(0)
         self._shown: Sequence[FoundRun] | None = None
@@ -262,6 +264,7 @@ class Daemon:
             )
 
     def _keep_house(self, now: float) -> None:
+        self.begins_again = self.begins_again or self._state_writer.could_begin(now)
         if now - self._kept_at >= HOUSEKEEPING_SECONDS:
             self._kept_at = now
             self._state_writer.prune(now, self._plan.retention_days, self._plan.retention_bytes)

@@ -1,6 +1,11 @@
-"""The end of one run, as its items, its files and the time show it."""
+"""The end of a run: ``RunEnd`` is what its items, its files and the time show, ``RunLife`` what follows from that.
+
+Whatever says whether a run goes on (``status``, the page, ``/metrics``, ``--exit-when-done``) has it from ``RunLife``.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from grpo_watch.engine.records import AlertState, EventKind, Item, RawRow, RunEvent, Stream
 from grpo_watch.engine.run_state import RunState
@@ -9,37 +14,53 @@ QUIET_ENDED = 3_600.0
 """Seconds without a write after which a run is over when it reached its last step, or when its end shows nowhere."""
 QUIET_STALLED = 86_400.0
 """The same for a run that stopped short of its last step: it is reported as stalled (or crashed) first."""
+LOST_LOOKS, LOST_SECONDS = 3, 60.0
+"""A run that so many looks did not find, over so long a time in which nothing was read of it, is lost."""
 
 
 class RunEnd:
-    """The end of one run as its items show it; ``finished`` turns true with the end marker of its newest attempt."""
+    """The end of one run as its items show it; ``finished`` turns true with the end marker of its newest attempt.
+
+    ``written`` is when it was last written to, as far as is known (Unix seconds).
+    """
 
     def __init__(self) -> None:
         self.finished = False
         self.written: float | None = None
         self._marked: RunEvent | None = None
         self._step = -1
+        self._beyond: int | None = None
         self._logged: float | None = None
 
     def take(self, item: Item) -> None:
         """Account for one item."""
         if isinstance(item, RunEvent):
             if item.kind is EventKind.FINISHED:
-                self.finished, self._marked = True, item
+                self.finished, self._marked, self._beyond = True, item, None
             elif item.kind is EventKind.STARTED:
                 self.finished, self._step = False, -1
         elif isinstance(item, RawRow) and item.stream is not Stream.EVAL:
             self.finished = self.finished and not self._goes_on(item)
-            self._step = max(self._step, -1 if item.step is None else item.step)
+            if not self.finished:
+                self._step = max(self._step, -1 if item.step is None else item.step)
             if item.time is not None:
                 self._logged = max(item.time, self._logged or item.time)
 
     def _goes_on(self, row: RawRow) -> bool:
-        """Whether a row after the end marker is of a job that goes on; a slower channel may still bring what was."""
+        """Whether a row after the end marker is of a job that goes on; a slower channel may still bring what was.
+
+        That is what it logged before the marker was seen, where it says when; else one step more, the last one: the
+        Trainer writes it to its state file whatever the logging interval. A second one is of a job that goes on.
+        """
         mark = self._marked
         if mark is None or row.channel == mark.channel or row.segment > mark.segment:
             return True
-        return row.step is not None and row.step > self._step
+        if row.step is None or row.step <= self._step:
+            return False
+        if row.time is not None and mark.seen is not None:
+            return row.time > mark.seen
+        first, self._beyond = self._beyond, max(row.step, self._beyond or 0)
+        return first is not None and row.step > first
 
     def touch(self, moment: float) -> None:
         """Something was written at ``moment`` (Unix seconds)."""
@@ -67,3 +88,54 @@ def _crashed(run: RunState) -> bool:
         if monitor.alerts and monitor.detector.ends_run
         for alert in monitor.alerts.values()
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """For how many looks a run was not found, since when (Unix seconds), and how many bytes were read of it by then."""
+
+    looks: int
+    since: float
+    read: int
+
+
+@dataclass(slots=True)
+class RunLife:
+    """Whether a run goes on. ``ended``, and ``noted`` (when that was noticed), are Unix seconds.
+
+    A run goes on until it is over, or was not found for a while (``absence``) and is lost by that; found again, or
+    written to again, it goes on as at first.
+    """
+
+    ended: float | None = None
+    noted: float | None = None
+    lost: bool = False
+    absence: Absence | None = None
+
+    def end(self, written: float, now: float) -> None:
+        """It is over, and was last written to then."""
+        self.ended, self.noted, self.absence = written, now, None
+
+    def find(self) -> None:
+        """Discovery found it; that its end was seen is as true as before."""
+        self.absence, self.lost = None, False
+
+    def go_on(self) -> None:
+        """It is read, and not over."""
+        self.ended = self.noted = None
+
+    def miss(self, now: float, read: int, *, held: bool, moved: bool) -> bool:
+        """Discovery did not find it; whether it is lost by that.
+
+        It may be on its way (a rotation, a folder moved away), and is read on meanwhile. It is lost after some looks
+        and some time in which nothing was read, but not while an open file of it has a name somewhere (``held``); at
+        once where that file is another run's, or it is a part of another run (``moved``).
+        """
+        before = self.absence
+        if before is None or before.read != read:
+            before = Absence(0, now, read)
+        self.absence = Absence(before.looks + 1, before.since, read)
+        waited = self.absence.looks >= LOST_LOOKS and now - self.absence.since >= LOST_SECONDS
+        if moved or (waited and not held):
+            self.ended, self.noted, self.lost, self.absence = now, now, True, None
+        return self.lost

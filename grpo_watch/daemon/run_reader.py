@@ -45,10 +45,11 @@ POLL_SHARE = 25.0
 
 
 class TurnResult(NamedTuple):
-    """What a turn read: how many items, and whether there is more at once."""
+    """What a turn read: how many items, whether there is more at once, and which logs grew without giving one."""
 
     items: int
     more: bool
+    grown: Sequence[str] = ()
 
 
 class RotatedParts:
@@ -188,14 +189,16 @@ class RunReader:
         slow = abs(now - self._slow_at) >= self._pause(now, listing)  # the clock may be set back
         if slow:
             self._slow_at, self.lists_soon = now, False
-        taken = [
-            self._poll(source, now, feed)
-            for source in self._opened.sources
-            if source.kind is not None or slow or source.name in self._iterators
-        ]
+        taken, grown = [0], list[str]()
+        for source in self._opened.sources:
+            if source.kind is not None or slow or source.name in self._iterators:
+                before = source.stats.bytes
+                taken.append(self._poll(source, now, feed))
+                if source.kind is not None and not taken[-1] and source.stats.bytes != before:
+                    grown.append(source.name)
         if any(taken):
             self._gave_at = now
-        return TurnResult(sum(taken), SLICE in taken or self.unread)
+        return TurnResult(sum(taken), SLICE in taken or self.unread, grown)
 
     def finish(self, feed: Callable[[Item], None]) -> None:
         """The input has ended: feed what the channels held back."""

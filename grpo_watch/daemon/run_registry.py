@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from grpo_watch.daemon.run_detail import pack
+from grpo_watch.daemon.run_end import RunLife
 from grpo_watch.daemon.run_reader import WatchOptions, newest_write
 from grpo_watch.daemon.run_status import TrackedRun, count, identity_of, newest_past, statuses, swallowed
 from grpo_watch.daemon.state_writer import StateWriter
@@ -28,9 +29,6 @@ WHOLE_LOOKS = 10
 """Every so many looks, the settings of all runs are read again; in between, only those of runs that changed."""
 QUIET_LOOKS = 2
 """All is over when discovery looked so many times without finding anything new."""
-
-LOST_LOOKS, LOST_SECONDS = 3, 60.0
-"""A run that so many looks did not find, over so long a time in which nothing was read of it, is lost."""
 MISSED = WORST_FIRST.index(RunVerdict.WARNING)
 """What is known to be wrong with a lost run stays its verdict."""
 
@@ -80,7 +78,7 @@ class RunRegistry:
     @property
     def problems(self) -> tuple[str, ...]:
         """What discovery could not read and concerns no run, and which runs are not there any more; one line each."""
-        gone = [run.name for run in self if run.lost and run.found and run.snapshot and not run.past]
+        gone = [run.name for run in self if run.life.lost and run.found and run.snapshot and not run.past]
         more = f" and {len(gone) - SHOWN_GONE} more" if len(gone) > SHOWN_GONE else ""
         line = f"Not found any more, and not watched: {', '.join(gone[:SHOWN_GONE])}{more}"
         return (*self._unread, *([line] if gone else []))
@@ -101,18 +99,20 @@ class RunRegistry:
     @property
     def ended(self) -> bool:
         """Whether all runs have ended."""
-        return all(run.ended is not None for run in self)
+        return all(run.life.ended is not None for run in self)
 
     def over(self) -> bool:
         """Whether everything has ended and was read, and nothing new was found since; asked once a turn."""
         waiting = any(watch.waiting for watch in self.watches())
-        if not self._runs or waiting or self._found is not None or any(run.ended is None for run in self):
+        if not self._runs or waiting or self._found is not None or not self.ended:
             self._busy_look = self._looks
         return self._looks >= self._busy_look + QUIET_LOOKS
 
     def folders(self) -> list[Path]:
         """The folders of the logs of runs that continue, newest runs first: where a write should be seen at once."""
-        going_on = [t.watch for t in reversed(list(self)) if t.watch is not None and t.ended is None and t.is_local]
+        going_on = [
+            t.watch for t in reversed(list(self)) if t.watch is not None and t.life.ended is None and t.is_local
+        ]
         sources = [source for watch in going_on for source in watch.reader.channels]
         return list(dict.fromkeys(source.path.parent for source in sources if source.kind is not None))
 
@@ -135,12 +135,12 @@ class RunRegistry:
     def restore(self, now: float) -> None:
         """Show what is stored at once, before anything is read."""
         for stored in self._state_writer.runs():
-            tracked = TrackedRun(stored.name, ended=stored.ended, noted=stored.noted)
+            tracked = TrackedRun(stored.name, life=RunLife(stored.ended, stored.noted))
             self._runs[stored.name] = tracked
             tracked.past = not self._lingers(tracked, now)
         for tracked in [*self.past(), *(one for one in self if not one.past)]:
             tracked.snapshot = self._state_writer.snapshot(tracked.name)
-            tracked.history = self._state_writer.history(tracked.name) if tracked.ended is not None else None
+            tracked.history = self._state_writer.history(tracked.name) if tracked.life.ended is not None else None
 
     def look(self, found: Sequence[FoundRun], problems: Sequence[str] = ()) -> None:
         """Discovery looked: these are the runs now, all of them; ``take_found`` takes them."""
@@ -174,11 +174,10 @@ class RunRegistry:
             names.add(name)
             tracked = self._by_identity[identity] = self._runs.setdefault(name, TrackedRun(name))
             self._take(tracked, run, options, now)
-        missing = [tracked for tracked in self if tracked.name not in names and tracked.ended is None]
+        missing = [tracked for tracked in self if tracked.name not in names and tracked.life.ended is None]
         files = _inodes(found) if missing else frozenset()
-        for tracked in self:
-            if tracked.name in names:
-                tracked.missing = None
+        for name in names:
+            self._runs[name].life.find()
         for tracked in missing:
             self._miss(tracked, found, files, now)
         self._looks += 1
@@ -205,8 +204,11 @@ class RunRegistry:
             self._begin_again(tracked, run, now)
         elif watch is not None:
             watch.update(run)
-        elif tracked.ended is None or tracked.lost or newest_write(run) > max(tracked.ended, tracked.written):
-            tracked.lost = False
+        elif (
+            (ended := tracked.life.ended) is None
+            or tracked.life.lost
+            or newest_write(run) > max(ended, tracked.written)
+        ):
             self._wake(tracked, run, now, grown=tracked.written > 0.0)
         else:
             self._report_once(tracked)
@@ -253,8 +255,9 @@ class RunRegistry:
                 continue
             elif watch.over(now):
                 self._end(tracked, watch, now)
-            elif watch.ready and tracked.ended is not None:
-                tracked.ended, tracked.noted, tracked.past = None, None, False
+            elif watch.ready and tracked.life.ended is not None:
+                tracked.life.go_on()
+                tracked.past = False
                 self._state_writer.reopen(tracked.name)
 
     def close(self) -> None:
@@ -263,48 +266,39 @@ class RunRegistry:
             watch.reader.close()
 
     def _lingers(self, tracked: TrackedRun, now: float) -> bool:
-        return tracked.noted is None or now - tracked.noted <= self._linger
+        noted = tracked.life.noted
+        return noted is None or now - noted <= self._linger
 
     def _miss(self, tracked: TrackedRun, found: Sequence[FoundRun], files: Collection[int], now: float) -> None:
-        """A run was not found: it may be on its way (a rotation, a folder moved away), and is read on meanwhile.
-
-        It is lost after some looks and some time in which nothing was read, but not while an open file of it has a
-        name somewhere; at once where another run has that file, or it belongs to another run.
-        """
-        held = tracked.watch.reader.held() if tracked.watch is not None else frozenset()
-        read = tracked.watch.reader.bytes if tracked.watch is not None else 0
-        looks, since, before = tracked.missing or (0, now, read)
-        if read != before:
-            looks, since = 0, now
-        if tracked.missing is None and tracked.found is not None:
+        """A run was not found; once it is lost, what is known of it is shown for a while, unless another one has it."""
+        reader = tracked.watch.reader if tracked.watch is not None else None
+        held = reader.held() if reader is not None else frozenset()
+        known = tracked.found is not None
+        if tracked.life.absence is None and known:
             log.info(
                 "a run is not found at present; its open files are read on", extra={"fields": {"run": tracked.name}}
             )
-        tracked.missing = (looks + 1, since, read)
-        moved = bool(held & set(files)) or (tracked.found is not None and swallowed(tracked.found, found))
-        if moved or (not held and looks + 1 >= LOST_LOOKS and now - since >= LOST_SECONDS):
-            self._lose(tracked, found, now)
-
-    def _lose(self, tracked: TrackedRun, found: Sequence[FoundRun], now: float) -> None:
-        """A run is not found any more: what is known of it is shown for a while, unless it belongs to another one."""
-        if tracked.found is not None and swallowed(tracked.found, found):
+        part = tracked.found is not None and swallowed(tracked.found, found)
+        moved = part or bool(held & set(files))
+        if not tracked.life.miss(now, reader.bytes if reader is not None else 0, held=bool(held), moved=moved):
+            return
+        if part:
             tracked.snapshot = None
-        elif tracked.found is not None:
+        elif known:
             log.warning("a run is not found any more", extra={"fields": {"run": tracked.name}})
-        tracked.lost, tracked.ended, tracked.noted, tracked.missing = True, now, now, None
         self._let_go(tracked, now)
         if tracked.snapshot is not None and WORST_FIRST.index(tracked.snapshot.verdict) > MISSED:
             tracked.snapshot = replace(tracked.snapshot, verdict=RunVerdict.LOST)
             self._state_writer.commit([StoredBatch(tracked.name, now, snapshot=tracked.snapshot)], now)
 
     def _end(self, tracked: TrackedRun, watch: WatchedRun, now: float) -> None:
-        written = min(watch.end.written or now, now)
-        if tracked.ended is None:
-            tracked.ended, tracked.noted = written, now
+        written, life = min(watch.end.written or now, now), tracked.life
+        if life.ended is None:
+            life.end(written, now)
             self._keep_end(tracked, watch, now)
             log.info("a run ended", extra={"fields": {"run": tracked.name}})
         elif not watch.waiting and now - self._newest_write(tracked, written) > SETTLE_SECONDS:
-            tracked.ended = max(tracked.ended, written)
+            life.ended = max(life.ended, written)
             self._let_go(tracked, now)
 
     @staticmethod
@@ -326,7 +320,9 @@ class RunRegistry:
 
     def _keep_end(self, tracked: TrackedRun, watch: WatchedRun, now: float) -> None:
         tracked.history = pack(watch.detail)
-        self._state_writer.commit([StoredBatch(tracked.name, now, history=tracked.history, ended=tracked.ended)], now)
+        self._state_writer.commit(
+            [StoredBatch(tracked.name, now, history=tracked.history, ended=tracked.life.ended)], now
+        )
 
 
 def _inodes(found: Iterable[FoundRun]) -> frozenset[int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grpo_watch.daemon.run_detail import RunDetail, unpack, unpack_sparks
+from grpo_watch.daemon.run_end import RunLife
 from grpo_watch.daemon.run_reader import RunReader, WatchOptions
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.snapshot import RunSnapshot
@@ -26,10 +27,9 @@ PAST = 100
 class TrackedRun:
     """A run of the daemon. ``watch`` is None while its files are not read: it ended, or they are gone.
 
-    ``snapshot`` is what is shown, None when nothing is (any more); ``ended`` and ``noted`` (when that was noticed) are
-    Unix seconds; so is ``written``, the newest write when it was let go. ``history`` is a packed run detail, made when
-    the run ended. ``missing``: for how many looks it was not found, since when, and how much was read of it by then.
-    ``past``: that is so long ago that only the page shows it.
+    ``snapshot`` is what is shown, None when nothing is (any more); ``written`` is the newest write when it was let go
+    (Unix seconds). ``history`` is a packed run detail, made when the run ended; ``past``: that is so long ago that only
+    the page shows it.
     """
 
     name: str
@@ -37,11 +37,8 @@ class TrackedRun:
     found: FoundRun | None = None
     watch: WatchedRun | None = None
     options: WatchOptions = field(default_factory=WatchOptions)
-    ended: float | None = None
-    noted: float | None = None
+    life: RunLife = field(default_factory=RunLife)
     written: float = 0.0
-    missing: tuple[int, float, int] | None = None
-    lost: bool = False
     reported: bool = False
     channels: tuple[ChannelStatus, ...] = ()
     history: bytes | None = None
@@ -90,7 +87,13 @@ class TrackedRun:
         """The run as receivers and pages see it, the same object while nothing changed; None when it is not shown."""
         if self.snapshot is None:
             return None
-        seen = (id(self.watch), self.watch and self.watch.reader.reads, self.ended, self.channels, self.options.labels)
+        seen = (
+            id(self.watch),
+            self.watch and self.watch.reader.reads,
+            self.life.ended,
+            self.channels,
+            self.options.labels,
+        )
         if self._overview is None or self._overview.snapshot is not self.snapshot or self._seen != seen:
             self._overview, self._seen = self._view(self.snapshot), seen
         return self._overview
@@ -99,9 +102,9 @@ class TrackedRun:
         return RunOverview(
             snapshot=snapshot,
             slug=slug(self.name),
-            active=self.ended is None,
-            ended=self.ended,
-            lost=self.lost,
+            active=self.life.ended is None,
+            ended=self.life.ended,
+            lost=self.life.lost,
             labels=self.options.labels,
             channels=self.channels if self.watch is None else statuses(self.watch.reader),
             blind=self._lacking(snapshot),
@@ -126,7 +129,7 @@ def _sees_as(snapshot: RunSnapshot, last: RunSnapshot) -> bool:
 
 def newest_past(runs: Iterable[TrackedRun]) -> list[TrackedRun]:
     """The past runs that people are still shown, the newest end first; the others free their data."""
-    past = sorted((run for run in runs if run.past), key=lambda run: run.noted or 0.0, reverse=True)
+    past = sorted((run for run in runs if run.past), key=lambda run: run.life.noted or 0.0, reverse=True)
     for run in past[PAST:]:
         run.snapshot = run.history = None
     return past[:PAST]

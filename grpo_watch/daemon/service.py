@@ -71,7 +71,7 @@ class Service:
         self._threads = [self._thread("engine", self._engine), self._thread("discovery", self._discovery)]
         self._delivery_workers = delivery_workers
         self.inbox = inbox or SimpleQueue[int]()
-        self.failed = False
+        self.failed = self.signalled = False
 
     def start(self) -> None:
         """Start all threads."""
@@ -94,6 +94,7 @@ class Service:
                     self._waker.structure.set()
                     self._waker.ring()
                 else:
+                    self.signalled = number != DONE
                     return
             dead = next((thread for thread in (*self._all(), *others) if not thread.is_alive()), None)
             # A thread that ended because all is done, or its receiver was removed, was let go before it died.
@@ -123,7 +124,7 @@ class Service:
             pause = self._daemon.turn(self._waker.changed())
             self._follow()
             self._worker.rest()
-            if self._daemon.done:
+            if self._daemon.done or self._daemon.begins_again:
                 self.inbox.put(DONE)
                 return
             if pause:

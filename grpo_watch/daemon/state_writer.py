@@ -28,7 +28,7 @@ log = logging.getLogger("grpo_watch.store")
 class StateWriter:
     """The engine's view of the store; none of its methods raises because of the disk.
 
-    ``ok`` is False while something waits to be stored.
+    ``ok`` is False while something waits to be stored, or all of it is in memory: then ``could_begin`` is asked.
     """
 
     def __init__(self, store: Store) -> None:
@@ -38,7 +38,21 @@ class StateWriter:
         self._bytes = 0
         self._retry_at = 0.0
         self._unregistered: dict[str, str] = {}
-        self.ok = True
+        self._written = True
+        if store.missing:
+            log.error("watching without state", extra={"fields": {"problem": store.missing}})
+
+    @property
+    def ok(self) -> bool:
+        """Whether all is stored."""
+        return self._written and not self._store.missing
+
+    def could_begin(self, now: float) -> bool:
+        """Whether a state that could not be opened at the start can be by now; tried every so often."""
+        if not self._store.missing or now < self._retry_at:
+            return False
+        self._retry_at = now + RETRY_SECONDS
+        return self._store.could_be_kept(now)
 
     @property
     def started(self) -> float:
@@ -80,7 +94,7 @@ class StateWriter:
 
     def commit(self, batches: Sequence[StoredBatch], now: float, sent: DeliveryChanges | None = None) -> None:
         """Store the batches and what changed in the queues of messages, or keep them while that is impossible."""
-        if self.ok:
+        if self._written:
             try:
                 self._store.commit(batches, sent)
             except StoreError as error:
@@ -99,14 +113,14 @@ class StateWriter:
         except StoreError:
             self._retry_at = now + RETRY_SECONDS
             return
-        self._waiting, self._unsent, self._bytes, self.ok = [], DeliveryChanges(), 0, True
+        self._waiting, self._unsent, self._bytes, self._written = [], DeliveryChanges(), 0, True
         self._unregistered.clear()
         log.warning("state is written again")
 
     def _failed(self, error: StoreError, now: float) -> None:
-        if self.ok:
+        if self._written:
             log.error("state can't be written; monitoring continues in memory", extra={"fields": {"error": str(error)}})
-        self.ok, self._retry_at = False, now + RETRY_SECONDS
+        self._written, self._retry_at = False, now + RETRY_SECONDS
 
     def _keep(self, batches: Sequence[StoredBatch], sent: DeliveryChanges | None) -> None:
         if self._bytes > KEPT_BYTES:
@@ -185,7 +199,7 @@ class StateWriter:
 
     def reopen(self, run: str) -> None:
         """A run that had ended continues."""
-        if self.ok:
+        if self._written:
             try:
                 self._store.reopen(run)
             except StoreError as error:
@@ -194,7 +208,7 @@ class StateWriter:
     def prune(self, now: float, days: float, max_bytes: float) -> list[str]:
         """Archive old runs (see ``Store.prune``)."""
         try:
-            return self._store.prune(now, days, max_bytes) if self.ok else []
+            return self._store.prune(now, days, max_bytes) if self._written else []
         except StoreError as error:
             self._failed(error, now)
             return []
@@ -202,7 +216,7 @@ class StateWriter:
     def abandon(self, names: Iterable[str], before: float, now: float) -> dict[str, int]:
         """Give up messages that wait for receivers of no such name (see ``Store.abandon``)."""
         try:
-            return self._store.abandon(names, before) if self.ok else {}
+            return self._store.abandon(names, before) if self._written else {}
         except StoreError as error:
             self._failed(error, now)
             return {}

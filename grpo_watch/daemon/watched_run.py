@@ -89,6 +89,8 @@ class WatchedRun:
         self.urgent = self._has_news(found)
         """Whether an alert of it fired when the watch began and something was written since; not while it waits."""
         self._cursors_at = self._active_at = now
+        self._growth: dict[str, float] = {}
+        """When logs grew last that gave no item since, by channel (Unix seconds)."""
         self._rest = Rest(now)
         self._safe = True
         self._awaits = True  # only reading begins what is awaited
@@ -132,6 +134,9 @@ class WatchedRun:
             return True
         taken = self.reader.read(now, self.feed, listing)
         if taken.items:
+            self._growth.clear()  # a row says more
+        self._growth |= dict.fromkeys(taken.grown, now)
+        if taken.items or taken.grown:
             self.end.touch(now)
         self._rest.read(now, gave=taken.items > 0)
         self._awaits = self.waiting
@@ -285,13 +290,15 @@ class WatchedRun:
 
     def _note_growth(self, now: float, *, jumped: bool) -> None:
         """A log that grows without giving an item (an evaluation, a download) lives, and every log after a jump."""
-        if not jumped and (now - self._active_at < ACTIVITY_SECONDS or self._batch.items):
+        if jumped:
+            self.end.touch(now)
+            self._growth |= {source.name: now for source in self.reader.channels if source.kind is not None}
+        elif now - self._active_at < ACTIVITY_SECONDS:
             return
-        for source in self.reader.channels if jumped else self.reader.touched():
-            if source.kind is not None:
-                self._active_at = now
-                self.end.touch(now)
-                self.feed(Activity(source.name, now))
+        for channel, at in self._growth.items():
+            self._active_at = now
+            self.feed(Activity(channel, at))
+        self._growth.clear()
 
     # the first turns
 

@@ -64,6 +64,10 @@ RANKS_LAG = 4
 """This many rows a rank may lag behind another on one console: what repeats one of them to the digit is its copy."""
 
 
+ROWS_BEFORE_BAR = 3
+"""Where the rows themselves showed an attempt, a bar (or a server's word) behind so many of them is of that attempt."""
+
+
 class PlacedRow(NamedTuple):
     """A row with its attempt and step settled."""
 
@@ -88,12 +92,16 @@ class AttemptLedger:
         self.segment: int | None = None
         self._held: PlacedRow | None = None
         self._restarted = False
+        self._barless = 0
         self._excursions: list[int] = []
         self._newest: deque[tuple[int, Mapping[str, float | None]]] = deque(maxlen=RANKS_LAG)
 
     def restart(self) -> None:
-        """A progress bar started over: the next row opens an attempt (if there was one before)."""
-        self._restarted = self.last_step is not None
+        """A progress bar started over: the next row opens an attempt, if there was one before that had its bar."""
+        if self._barless:
+            self._barless = 1  # that was its bar; the next row ends the wait for it
+        else:
+            self._restarted = self.last_step is not None
 
     def change_channel(self) -> None:
         """The rows come from another channel now, whose segments are counted on their own."""
@@ -118,6 +126,7 @@ class AttemptLedger:
     def _begin(self, row: RawRow, step: int) -> list[PlacedRow]:
         self.attempt += self.last_step is not None
         self.duplicates += self._held is not None
+        self._barless = 0 if self._restarted else ROWS_BEFORE_BAR
         self.segment, self._restarted, self._held = row.segment, False, None
         self._excursions.clear()
         return [self._settle(PlacedRow(row, self.attempt, step))]
@@ -132,6 +141,7 @@ class AttemptLedger:
             self._note_excursion(self._held.step)
             self._held = None
             self.duplicates += 1
+        self._barless = max(0, self._barless - 1)
         return [self._settle(PlacedRow(row, self.attempt, step))]
 
     def _backward(self, row: RawRow, step: int) -> list[PlacedRow]:
@@ -142,7 +152,7 @@ class AttemptLedger:
             self.duplicates += held is not None
             self._held = PlacedRow(row, self.attempt + 1, step)
             return []
-        self.attempt, self._held = held.attempt, None
+        self.attempt, self._held, self._barless = held.attempt, None, ROWS_BEFORE_BAR
         self._excursions.clear()
         return [self._settle(held), self._settle(PlacedRow(row, self.attempt, step))]
 

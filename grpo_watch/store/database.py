@@ -9,9 +9,10 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
-from grpo_watch.errors import UsageError
+from grpo_watch.errors import StateNotReadyError, UsageError
 from grpo_watch.mounts import MOUNTS, network_type
 from grpo_watch.store import deliveries
+from grpo_watch.store.lock import FULL
 
 FILE = "state.db"
 OWNER_READS = 0o600
@@ -62,6 +63,8 @@ OF_THE_MACHINE = (
     "locking protocol",
 )
 """What SQLite says where the file is not to blame; ``sqlite_errorcode`` is not there before Python 3.11."""
+PASSING = ("disk is full", "disk I/O error", "is locked", "locking protocol")
+"""Of these, what ends by itself: somebody makes room, or lets go of the file."""
 _READ_FIRST = (
     "SELECT id, name, identity, first_seen, ended, noted, verdict, archived, looked FROM runs",
     "SELECT snapshot, history FROM runs LIMIT 0",
@@ -78,16 +81,18 @@ _READ_FIRST = (
 log = logging.getLogger("grpo_watch.store")
 
 
-def open_database(folder: Path, now: float, mounts: Path = MOUNTS) -> sqlite3.Connection:
+def open_database(folder: Path, now: float, mounts: Path = MOUNTS, wait: float = 1.0) -> sqlite3.Connection:
     """The state database of ``folder``, made if it is not there. A damaged one is renamed and replaced by a new one.
 
     Args:
         folder: an existing directory, locked by the caller.
         now: Unix seconds, for the name of a damaged file.
         mounts: where the mounted file systems are listed.
+        wait: seconds for another program to let go of it.
 
     Raises:
-        UsageError: it can't be opened or written (full, read-only, written by a newer version).
+        StateNotReadyError: it can't be opened or written now (full, locked).
+        UsageError: it can't be opened or written (read-only, written by a newer version).
     """
     path = folder / FILE
     journal = "DELETE" if network_type(folder, mounts) else "WAL"
@@ -95,7 +100,7 @@ def open_database(folder: Path, now: float, mounts: Path = MOUNTS) -> sqlite3.Co
         log.warning("state is on a network file system; a local --state-dir is faster", extra=_fields(path))
     try:
         try:
-            return _connect(path, journal)
+            return _connect(path, journal, wait)
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter where a message quotes a damaged page
             if isinstance(error, sqlite3.OperationalError) and any(words in str(error) for words in OF_THE_MACHINE):
                 raise
@@ -104,14 +109,23 @@ def open_database(folder: Path, now: float, mounts: Path = MOUNTS) -> sqlite3.Co
                 "the state database is damaged; moved it aside and created a new one",
                 extra=_fields(path, kept=str(aside), error=str(error)),
             )
-            return _connect(path, journal)
+            return _connect(path, journal, wait)
     except (sqlite3.Error, OSError) as error:
-        raise UsageError(f"{path}: state can't be kept there: {error} (give another --state-dir)") from None
+        passes = any(words in str(error) for words in PASSING) or getattr(error, "errno", 0) in FULL
+        kind = StateNotReadyError if passes else UsageError
+        raise kind(f"{path}: state can't be kept there: {error} (give another --state-dir)") from None
 
 
-def _connect(path: Path, journal: str) -> sqlite3.Connection:
+def in_memory() -> sqlite3.Connection:
+    """A state that ends with the process, for as long as there is no other."""
+    database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    database.executescript(SCHEMA)
+    return database
+
+
+def _connect(path: Path, journal: str, wait: float) -> sqlite3.Connection:
     _keep_private(path)
-    database = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
+    database = sqlite3.connect(path, timeout=wait, isolation_level=None, check_same_thread=False)
     try:
         database.execute("PRAGMA auto_vacuum = INCREMENTAL")
         database.execute(f"PRAGMA journal_mode = {journal}")

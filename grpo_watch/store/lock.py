@@ -18,6 +18,8 @@ FILE = "lock"
 CREDENTIALS = struct.Struct("3i")
 OWNER_ONLY = 0o700
 OTHERS = 0o077
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What the system says where there is no room, or no more of it for this user or process."""
 
 log = logging.getLogger("grpo_watch.store")
 
@@ -25,6 +27,7 @@ log = logging.getLogger("grpo_watch.store")
 class StateLock:
     """The lock of one state directory, held from construction to ``release``; the file holds the holder's pid.
 
+    On a full disk a new directory can't be made; then the socket below is the only lock.
     The file goes with a directory that is removed while it is held; then a socket without a file (Linux), named after
     the place, still shows that there is a holder.
     A directory that is not there is made for its owner only; of one that others may enter a warning is logged.
@@ -35,21 +38,27 @@ class StateLock:
     """
 
     def __init__(self, folder: Path) -> None:
+        self._descriptor: int | None = None
+        self._mark: int | None = None
         try:
             folder.mkdir(OWNER_ONLY, parents=True, exist_ok=True)
             self._descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise UsageError(
-                f"{folder}: state can't be kept there: {error.strerror or error} (give another --state-dir)"
-            ) from None
-        self._mark: int | None = None
-        self._lock(folder)
+            if error.errno not in FULL:
+                raise UsageError(
+                    f"{folder}: state can't be kept there: {error.strerror or error} (give another --state-dir)"
+                ) from None
+        else:
+            self._lock(folder, self._descriptor)
+            _warn(folder)
         self._mark = self._mark_place(folder)
-        _warn(folder)
 
     def _mark_place(self, folder: Path) -> int | None:
-        above = folder.absolute().parent.stat()
-        place = f"{above.st_dev}:{above.st_ino}:{folder.absolute().name}"
+        try:
+            above = folder.absolute().parent.stat()
+            place = f"{above.st_dev}:{above.st_ino}:{folder.absolute().name}"
+        except OSError:  # no room for it either
+            place = str(folder.absolute())
         address = b"\0grpo-watch-state-" + hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest().encode()
         mark = socket.socket(socket.AF_UNIX)
         try:
@@ -60,36 +69,37 @@ class StateLock:
             holder = _holder(address) if error.errno == errno.EADDRINUSE else None
             if holder is None:
                 return None  # no such sockets here, or a stranger's
-            os.close(self._descriptor)
+            self.release()
             raise StateInUseError(
                 f"{folder}: in use by another grpo-watch (pid {holder}), which goes on although the directory was "
                 "removed; stop it or give this one its own --state-dir"
             ) from None
         return mark.detach()
 
-    def _lock(self, folder: Path) -> None:
+    def _lock(self, folder: Path, descriptor: int) -> None:
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(self._descriptor)
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            self.release()
             if not isinstance(error, BlockingIOError):
                 raise UsageError(f"{folder}: can't be locked: {error.strerror or error}") from None
             raise StateInUseError(
                 f"{folder}: in use by another grpo-watch (pid {holder}); stop it or give this one its own --state-dir"
             ) from None
         try:
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:
-            self.release()
-            raise UsageError(f"{folder}: state can't be kept there: {error.strerror or error}") from None
+            if error.errno not in FULL:  # there it is locked, only who holds it can't be said
+                self.release()
+                raise UsageError(f"{folder}: state can't be kept there: {error.strerror or error}") from None
 
     def release(self) -> None:
         """Free the directory."""
-        if self._mark is not None:
-            os.close(self._mark)
-        os.close(self._descriptor)
+        for descriptor in (self._mark, self._descriptor):
+            if descriptor is not None:
+                os.close(descriptor)
 
 
 def _holder(address: bytes) -> int | None:

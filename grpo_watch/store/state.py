@@ -17,9 +17,9 @@ from typing import Any
 from grpo_watch.engine.alerts import Alert
 from grpo_watch.engine.records import Cursor, Item, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.errors import GrpoWatchError
+from grpo_watch.errors import GrpoWatchError, StateNotReadyError, UsageError
 from grpo_watch.store import codec, deliveries
-from grpo_watch.store.database import FILE, SUSPECT, open_database, put_aside
+from grpo_watch.store.database import FILE, SUSPECT, in_memory, open_database, put_aside
 from grpo_watch.store.lock import StateLock
 
 BLOCK_ITEMS = 512
@@ -83,6 +83,8 @@ class _Tail:
 class Store:
     """The state of one daemon, in one directory, held by a lock until ``close``.
 
+    Where the state can't be opened at present (full, locked), it is kept in memory: ``missing`` says why.
+
     Raises:
         StateInUseError: another daemon holds the directory.
         UsageError: it can't be written.
@@ -90,9 +92,12 @@ class Store:
 
     def __init__(self, folder: Path, now: float, mounts: Path = Path("/proc/self/mounts")) -> None:
         self.folder = folder
+        self.missing = ""
         self._lock = StateLock(folder)
         try:
             self._database = open_database(folder, now, mounts)
+        except StateNotReadyError as error:
+            self.missing, self._database = str(error), in_memory()
         except BaseException:
             self._lock.release()
             raise
@@ -100,10 +105,18 @@ class Store:
         self._tails: dict[str, _Tail] = {}
         self.started = _started(self._database, now)
         """When the first daemon with this state began (Unix seconds)."""
-        self._node = _node(folder)
+        self._node = None if self.missing else _node(folder)
         damaged = put_aside(folder, now)
         if damaged.exists():
             self.commit((), deliveries.salvage(damaged, now))
+
+    def could_be_kept(self, now: float) -> bool:
+        """Whether a state that is kept in memory could be opened now."""
+        try:
+            open_database(self.folder, now, wait=0.0).close()
+        except UsageError:
+            return False
+        return True
 
     def close(self) -> None:
         """Close the database and free the directory."""
@@ -310,7 +323,9 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with _reading():
-            if self._node != _node(self.folder):  # SQLite continues writing to a file without a name
+            if not self.missing and self._node != _node(
+                self.folder
+            ):  # SQLite continues writing to a file without a name
                 raise StoreError(f"state: {self.folder / FILE} was removed or replaced; restart grpo-watch")
             self._database.execute("BEGIN IMMEDIATE")
             try:

@@ -51,6 +51,7 @@ def run_document(run: RunOverview) -> dict[str, Any]:
         "reason": snapshot.judgement.reason or None,
         "early_signs": early_sign_documents(snapshot),
         "firing": [shown_document(view) for view in views(snapshot) if view.fires],
+        "resolved": [shown_document(view) for view in views(snapshot) if view.counted and view.finding.resolved],
         "caveats": list(caveats(snapshot)),
         "labels": dict(run.labels),
         "rules": [rule_document(rule, snapshot) for rule in snapshot.rules],

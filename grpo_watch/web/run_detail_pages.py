@@ -8,8 +8,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from grpo_watch.daemon.recent_batches import BatchView, ListedGroup
-from grpo_watch.daemon.run_detail import RunDetail
+from grpo_watch.daemon.run_detail import BatchView, ListedGroup, RunDetail
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.report.charts import LOST, ThinnedColumns, bands, charts, finding_charts

@@ -12,7 +12,7 @@ import trustme
 from grpo_watch.cli.http_listener import protection_of
 from grpo_watch.cli.main import run_cli
 from grpo_watch.config.schema import Web
-from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from tests.support.receiving import Answer, receiving, secret_file
 from tests.support.serving import web
@@ -29,6 +29,24 @@ class Hostile(Fake):
         finding = replace(FINDING, summary=ODD)
         snapshot: RunSnapshot = replace(SNAPSHOT, run=ODD, rules=rules, findings=(finding,))
         return DaemonSnapshot(runs=(RunOverview(snapshot, "slug", active=True),), problems=(ODD,))
+
+
+class Resolved(Fake):
+    """A run whose only finding resolved in its last attempt, which is why its verdict is a warning."""
+
+    def snapshot(self) -> DaemonSnapshot:
+        finding = replace(FINDING, resolved_step=30, attempt=SNAPSHOT.attempt)
+        snapshot = replace(SNAPSHOT, findings=(finding,), verdict=RunVerdict.WARNING)
+        return DaemonSnapshot(runs=(RunOverview(snapshot, "slug", active=True),))
+
+
+def test_a_verdict_stands_above_the_finding_that_it_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    with web(Resolved()) as place:
+        assert run_cli(["status", "--listen", place]) == 0
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("v0 run: warning")
+    assert second.startswith(f"  {FINDING.severity.value}, over: {FINDING.rule} ")
+    assert "resolved at 30" in second
 
 
 def settings(folder: Path, place: str, **more: object) -> list[str]:

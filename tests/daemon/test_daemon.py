@@ -6,7 +6,9 @@ import json
 import os
 import random
 import shutil
+import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -517,6 +519,34 @@ def test_a_full_disk_is_reported_and_survived(frozen: Path, tmp_path: Path, brok
     live.settle()
     assert findings(live.run()) == seen
     assert live.transitions(live.run().run) == reported
+    live.close()
+
+
+def test_a_state_that_is_locked_at_the_start_is_taken_up_once_it_is_free(
+    frozen: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until then it judges and says so; then the daemon asks to be followed by one that has the state."""
+    Live(frozen, tmp_path / "state", now=RECORDED).close()
+    with closing(sqlite3.connect(tmp_path / "state" / "state.db", isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        live = Live(frozen, tmp_path / "state", now=RECORDED + 10)
+        live.settle()
+        seen = findings(live.run())
+        assert seen
+        assert live.daemon.snapshot().state_ok is False
+        assert "memory" in live.daemon.snapshot().problems[0]
+        assert "watching without state" in caplog.messages
+        live.settle(20)
+        assert not live.daemon.begins_again
+    live.settle(20)
+    assert live.daemon.begins_again
+    live.close()
+    live = Live(frozen, tmp_path / "state", now=live.now)
+    live.settle()
+    assert findings(live.run()) == seen
+    assert live.daemon.snapshot().state_ok is True
+    assert not live.daemon.begins_again
     live.close()
 
 

@@ -1,4 +1,4 @@
-"""The daemon's parts alone: bell, worker process, merge, end of a run, threads that die."""
+"""The daemon's parts alone: bell, worker process, merge, threads that die."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from grpo_watch.children.child import MEMORY
 from grpo_watch.children.pool import Worker
-from grpo_watch.daemon.run_end import QUIET_ENDED, QUIET_STALLED, RunEnd
 from grpo_watch.daemon.service import Service
 from grpo_watch.daemon.waker import Waker
 from grpo_watch.engine.records import (
@@ -30,9 +29,7 @@ from grpo_watch.engine.records import (
     Progress,
     RawRow,
     RunEvent,
-    Stream,
 )
-from grpo_watch.engine.run_state import RunState
 from grpo_watch.pipeline.channel_merge import MOST_AHEAD, ChannelMerge, ReadSoFar
 from grpo_watch.pipeline.open_run import OpenedSource
 from grpo_watch.sources.base import SourceStats
@@ -261,77 +258,6 @@ def test_a_log_that_never_stops_growing_is_read_to_some_point() -> None:
 
     merge = ChannelMerge([source(Endless("c", []), ChannelKind.CONSOLE)], *SO_FAR)
     assert 1 < len(list(merge.items())) < 100
-
-
-# the end of a run
-
-
-def over(life: RunEnd, now: float, *, short: bool = True, shows_end: bool = True) -> bool:
-    state = RunState("run", ())
-    state.step, state.max_steps, state.shows_end = 10, 20 if short else 10, shows_end
-    return life.over(now, state)
-
-
-def test_an_end_marker_ends_a_run_and_a_row_after_it_does_not() -> None:
-    life = RunEnd()
-    life.touch(0.0)
-    life.take(row("c", ChannelKind.CONSOLE, 10))
-    assert not over(life, 1.0)
-    life.take(RunEvent("c", EventKind.FINISHED))
-    life.take(RawRow("c", ChannelKind.CONSOLE, 10, {"eval_loss": 1.0}, Stream.EVAL))
-    assert over(life, 1.0)
-    life.take(row("c", ChannelKind.CONSOLE, 11))
-    assert not over(life, 1.0)
-
-
-MARK = RunEvent("c", EventKind.FINISHED)
-
-
-@pytest.mark.parametrize(
-    ("items", "ended"),
-    [
-        ([MARK], True),
-        ([MARK, ("t", 8)], True),
-        ([MARK, ("t", 10)], True),
-        ([MARK, ("t", None)], True),
-        ([MARK, ("t", 9), ("t", 10)], True),
-        ([("t", 9), MARK, ("t", 10)], True),
-        ([MARK, ("c", 10)], False),
-        ([MARK, ("t", 11)], False),
-        ([MARK, ("t", 11), MARK], True),
-        ([MARK, RunEvent("c", EventKind.STARTED)], False),
-        ([MARK, RunEvent("c", EventKind.STARTED), ("t", 3)], False),
-        ([MARK, RunEvent("c", EventKind.STARTED), ("c", 3), MARK, ("t", 3)], True),
-    ],
-    ids=str,
-)
-def test_rows_of_a_slower_channel_continue_no_finished_run(
-    items: list[RunEvent | tuple[str, int | None]],
-    ended: bool,  # noqa: FBT001
-) -> None:
-    """``c`` is the console with the end marker at step 10, ``t`` a tracker that is flushed later."""
-    life = RunEnd()
-    life.touch(0.0)
-    life.take(row("c", ChannelKind.CONSOLE, 10))
-    for item in items:
-        life.take(item if isinstance(item, RunEvent) else RawRow(item[0], ChannelKind.TFEVENTS, item[1], {"loss": 1.0}))
-    assert over(life, 1.0) is ended
-
-
-@pytest.mark.parametrize(
-    ("said", "limit"),
-    [
-        ({"short": True, "shows_end": True}, QUIET_STALLED),
-        ({"short": False, "shows_end": True}, QUIET_ENDED),
-        ({"short": True, "shows_end": False}, QUIET_ENDED),
-    ],
-)
-def test_silence_ends_a_run(said: dict[str, bool], limit: float) -> None:
-    """A run that stopped short is stalled for a day before it is over: a person is to see that alert."""
-    life = RunEnd()
-    life.touch(100.0)
-    assert not over(life, 100.0 + limit, **said)
-    assert over(life, 101.0 + limit, **said)
 
 
 # threads

@@ -7,9 +7,8 @@ import math
 import zlib
 from dataclasses import asdict, replace
 
-from grpo_watch.daemon import recent_batches
-from grpo_watch.daemon.recent_batches import RecentBatches
-from grpo_watch.daemon.run_detail import RunDetail, RunDetailRecorder, pack, unpack, unpack_sparks
+from grpo_watch.daemon import run_detail
+from grpo_watch.daemon.run_detail import RecentBatches, RunDetail, RunDetailRecorder, pack, unpack, unpack_sparks
 from grpo_watch.engine.records import (
     CheckpointDigest,
     CheckpointKind,
@@ -54,7 +53,7 @@ def test_rows_of_the_table_of_completions() -> None:
     first, second = detail.batches[0].listed
     assert (first.length_column(), first.shown) == ([20, 20], ("p", "a", "a"))
     assert first.score_columns() == {"format": [0.5, None], "advantage": [math.inf, -1.0]}
-    assert (len(second.length_column()), second.shown) == (recent_batches.LISTED_EACH, ())
+    assert (len(second.length_column()), second.shown) == (run_detail.LISTED_EACH, ())
     assert unpack(pack(detail)) == detail
 
 
@@ -75,11 +74,11 @@ def test_batches_are_bounded() -> None:
     kept.take(batch(99, wide))
     assert [view.step for view in kept.kept] == list(range(92, 100))
     assert kept.kept[-1].groups == 1
-    assert len(kept.kept) == recent_batches.BATCHES
-    assert len(kept.kept[0].patterns) == recent_batches.GROUPS
-    assert len(kept.kept[0].patterns[0]) == recent_batches.POSITIONS
+    assert len(kept.kept) == run_detail.BATCHES
+    assert len(kept.kept[0].patterns) == run_detail.GROUPS
+    assert len(kept.kept[0].patterns[0]) == run_detail.POSITIONS
     assert (kept.kept[0].groups, kept.kept[0].completions) == (200, 60_000)
-    assert len(kept.kept[0].listed) == recent_batches.LISTED_GROUPS
+    assert len(kept.kept[0].listed) == run_detail.LISTED_GROUPS
 
 
 def test_the_map_of_a_checkpoint() -> None:

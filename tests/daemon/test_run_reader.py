@@ -74,7 +74,7 @@ def test_a_long_log_is_given_in_slices(log: Path) -> None:
     reader, items = reader_of(log), list[Item]()
     reader.open(PIPELINE)
     first = reader.read(10.0, items.append)
-    assert first == (SLICE, True)
+    assert (first.items, first.more) == (SLICE, True)
     assert reader.read_at == {}
     second = reader.read(10.0, items.append)
     assert not second.more

@@ -8,20 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.daemon.run_end import RunEnd
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.detector import QUIET, Detector, RunView
 from grpo_watch.engine.engine import Engine
-from grpo_watch.engine.records import EndState, EventKind, Item, MetricRow, RawRow, Reading, RunEvent, Stream, Tick
+from grpo_watch.engine.records import Activity, EndState, EventKind, Item, MetricRow, Reading, RunEvent, Stream, Tick
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.rule_views import RuleStatus, RuleViews
-from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.snapshot import RunSnapshot, moved_by_time, take_snapshot
 from grpo_watch.rules.rule_changes import rule_set
 from grpo_watch.store.state import Store, StoredBatch
 from tests.support.bundles import RECORDED, bundled_runs
 from tests.support.feeding import DETECTORS, RULES, RUN, recorded
-from tests.support.live import watched, watched_from
+from tests.support.live import Live, watched, watched_from
 from tests.support.wandering import wander
 
 RUNS = [name for name in bundled_runs() if "config-errors" not in name][::3]  # that one is several runs
@@ -34,30 +32,6 @@ PAUSES = (0.2, 1.0, 30.0, 4_000.0)
 @pytest.fixture
 def one(tmp_path: Path) -> WatchedRun:
     return watched(tmp_path)
-
-
-def test_a_copy_ended_with_its_last_step() -> None:
-    """The files are a copy of today; the newest step was logged two days before, and an evaluation after it."""
-    end, today = RunEnd(), RECORDED + 2 * 86_400.0
-    end.touch(today)
-    for stream, moment in ((Stream.TRAIN, RECORDED), (Stream.TRAIN, RECORDED - 60), (Stream.EVAL, RECORDED + 60)):
-        end.take(RawRow("tb", "tfevents", 1, {"reward": 0.5}, stream, time=moment))
-    state = RunState(RUN, ())
-    state.max_steps, state.shows_end = 9, True
-    assert not end.over(today, state)
-    end.date_by_steps()
-    assert end.written == RECORDED
-    assert end.over(today, state)
-    end.touch(today + 1)  # seen to grow
-    assert not end.over(today + 1, state)
-
-
-def test_without_times_of_steps_those_of_files_count() -> None:
-    end = RunEnd()
-    end.touch(RECORDED)
-    end.take(RawRow("log", "console", 1, {"reward": 0.5}))
-    end.date_by_steps()
-    assert end.written == RECORDED
 
 
 def in_time(items: list[Item], rng: random.Random) -> Iterator[Item]:
@@ -176,3 +150,24 @@ def test_what_a_stall_costs_grows_while_its_rule_says_nothing() -> None:
         (finding,) = (each for each in take_snapshot(engine.state).findings if each.rule == "run-stalled")
         seen |= {(finding.wasted, moved_by_time(engine.state))}
     assert len({wasted for wasted, _ in seen}) == len({moved for _, moved in seen}) == 3
+
+
+def test_growth_between_two_ticks_is_a_sign_of_life_when_it_was(tmp_path: Path) -> None:
+    """A bar that is drawn on gives no item; the cursor is stored in the turn that reads it, before the next tick."""
+    log = tmp_path / "runs" / "run" / "train.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("".join(f"{{'loss': 0.1, 'reward': {step / 10}, 'kl': 0.1}}\n" for step in range(1, 9)))
+    live = Live(tmp_path / "runs", tmp_path / "state", now=log.stat().st_mtime)
+    for _ in range(20):
+        live.settle(1.0)
+    live.now += 0.5
+    with log.open("a") as file:
+        file.write("waiting for the rollout server ...")
+    live.daemon.turn([log.parent])
+    drawn = live.now
+    for _ in range(20):
+        live.settle(1.0)
+    live.close()
+    again = Store(tmp_path / "state", live.now)
+    (name,) = (run.name for run in again.runs())
+    assert [item.time for item in again.items(name) if isinstance(item, Activity)] == [drawn]

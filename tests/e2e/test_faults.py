@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.support.high import Run, options, ready, reported
@@ -106,6 +107,39 @@ def test_a_disk_that_fills_up(run: Run, disk: Disk, tmp_path: Path) -> None:
             until(lambda: len(reported(hook)) == 2, daemon.child)
             assert reported(hook) == [("firing", run.step - 2), ("resolved", run.step)]
             assert len(hook.sent) == 2
+
+
+def kept(daemon: Process) -> bool:
+    """Whether it says that the state is kept; it may be between two daemons."""
+    with suppress(httpx.TransportError):
+        return "grpo_watch_state_ok 1.0" in daemon.get("/metrics")
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.system("unshare", "nsenter")
+def test_a_disk_that_is_full_at_the_start(run: Run, disk: Disk, tmp_path: Path) -> None:
+    """It watches, alerts and says so; once there is room it goes on with the state, under the same address."""
+    with receiving() as hook:
+        disk.fill()
+        with disk.watching(run, *options(tmp_path, hook)) as daemon:
+            ready(daemon)
+            assert "watching without state" in daemon.said()
+            assert "grpo_watch_state_ok 0.0" in daemon.get("/metrics")
+            run.write(0.9)
+            until(lambda: reported(hook) == [("firing", run.step)], daemon.child)
+            disk.free()
+            until(lambda: "beginning again with it" in daemon.said(), daemon.child)
+            until(lambda: kept(daemon), daemon.child)
+            run.write(0.2)
+            until(lambda: len(reported(hook)) == 2, daemon.child)
+            daemon.child.send_signal(signal.SIGKILL)
+            daemon.ends()
+        with disk.watching(run, *options(tmp_path, hook)) as daemon:
+            ready(daemon)
+            run.write(0.9)
+            until(lambda: len(reported(hook)) == 3, daemon.child)
+        assert [status for status, _ in reported(hook)] == ["firing", "resolved", "firing"]
 
 
 @pytest.mark.slow

@@ -153,6 +153,22 @@ def test_a_resume_at_the_last_step_shows_by_its_bar() -> None:
     assert settled(ledger, steps(41, 42, life=2)) == [(2, 41), (2, 42)]
 
 
+@pytest.mark.parametrize(
+    ("again", "rows"),
+    [(steps(39, 40, life=2), steps(41, 42, life=2)), ([row(41, 2, segment=1)], [row(42, 2, segment=1)])],
+    ids=["steps", "segment"],
+)
+def test_a_bar_behind_the_first_rows_of_an_attempt_is_of_that_attempt(again: list[RawRow], rows: list[RawRow]) -> None:
+    """A tracker's server says that the run continues after it gave the first rows of that."""
+    ledger = AttemptLedger()
+    settled(ledger, steps(39, 40, 41))
+    settled(ledger, again)
+    ledger.restart()
+    assert {attempt for attempt, _ in settled(ledger, rows)} == {2}
+    ledger.restart()  # the next one is the attempt after that
+    assert settled(ledger, [row(60, 3, segment=rows[0].segment)]) == [(3, 60)]
+
+
 def test_the_first_bar_opens_nothing() -> None:
     ledger = AttemptLedger()
     ledger.restart()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import multiprocessing
 import os
@@ -24,6 +25,7 @@ from grpo_watch.engine.records import AlertState, ChannelKind, Cursor, RawRow, R
 from grpo_watch.errors import StateInUseError, UsageError
 from grpo_watch.store import codec, database
 from grpo_watch.store.deliveries import DeliveryChanges
+from grpo_watch.store.lock import StateLock
 from grpo_watch.store.messages import Message, MessageState
 from grpo_watch.store.state import BLOCK_ITEMS, Store, StoredBatch, StoreError, slug
 from tests.support.receiving import a_notification
@@ -420,24 +422,63 @@ def test_only_its_owner_reads_the_state(tmp_path: Path, caplog: pytest.LogCaptur
     assert warning.fields["fix"] == f"chmod 700 {made.folder}"  # type: ignore[attr-defined]
 
 
-def test_a_full_disk_at_the_start_is_one_line(tmp_path: Path) -> None:
+def test_on_a_full_disk_the_state_is_kept_in_memory_at_first(tmp_path: Path) -> None:
     """A file size limit of 0 is what a full disk looks like to a process; it would stay for good, hence a child."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        message = pool.apply(open_without_space, (tmp_path / "state",))
-    assert message.count("\n") == 0
-    assert "state can't be kept there" in message
+        missing, kept = pool.apply(open_without_space, (tmp_path / "state",))
+    assert missing.count("\n") == 0
+    assert "state can't be kept there" in missing
+    assert kept == ["r"]
 
 
-def open_without_space(folder: Path) -> str:
+def open_without_space(folder: Path) -> tuple[str, list[str]]:
     import resource  # noqa: PLC0415
 
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    try:
-        Store(folder, 0.0)
-    except UsageError as error:
-        return str(error)
-    return "opened"
+    opened = Store(folder, 0.0)
+    opened.register("/runs/r", "r", 1.0)
+    opened.commit([batch(1)])
+    assert not opened.could_be_kept(1.0)
+    return opened.missing, [run.name for run in opened.runs()]
+
+
+def test_a_state_that_another_program_holds_is_opened_once_that_lets_go(tmp_path: Path) -> None:
+    """Meanwhile it is in memory, and its folder is held: a second daemon is refused as ever."""
+    before = Store(tmp_path, 0.0)
+    before.register("/runs/r", "r", 1.0)
+    before.close()
+    with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        store = Store(tmp_path, 2.0)
+        assert "is locked" in store.missing
+        assert store.runs() == []
+        store.register("/runs/new", "new", 2.0)
+        store.commit([StoredBatch("new", 2.0, items=[codec.encode_item(row(1))])])
+        assert list(store.items("new")) == [row(1)]
+        assert not store.could_be_kept(3.0)
+        with pytest.raises(StateInUseError):
+            Store(tmp_path, 3.0)
+    assert store.could_be_kept(4.0)
+    store.close()
+    after = Store(tmp_path, 5.0)
+    assert (after.missing, [run.name for run in after.runs()]) == ("", ["r"])
+    after.close()
+
+
+def test_where_there_is_no_room_for_a_folder_a_second_daemon_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    first = StateLock(tmp_path / "state")
+    with pytest.raises(StateInUseError):
+        StateLock(tmp_path / "state")
+    first.release()
+    StateLock(tmp_path / "state").release()
 
 
 def test_a_disk_that_fills_up_is_a_store_error_and_heals(store: Store) -> None:

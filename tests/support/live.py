@@ -8,8 +8,8 @@ from typing import Any
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.daemon.daemon import Daemon, DaemonOptions
+from grpo_watch.daemon.run_end import LOST_LOOKS, LOST_SECONDS
 from grpo_watch.daemon.run_reader import WatchOptions
-from grpo_watch.daemon.run_registry import LOST_LOOKS, LOST_SECONDS
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import Transition

@@ -7,8 +7,7 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import replace
 
-from grpo_watch.daemon.recent_batches import BatchView, ListedGroup
-from grpo_watch.daemon.run_detail import RunDetail, RunDetailRecorder
+from grpo_watch.daemon.run_detail import BatchView, ListedGroup, RunDetail, RunDetailRecorder
 from grpo_watch.engine.records import CheckpointDigest, CompletionSummary, GroupSummary, MetricRow, Stream, TensorDigest
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
 from grpo_watch.metrics.daemon_snapshot import ChannelStatus, DaemonSnapshot, RunOverview
