@@ -28,7 +28,7 @@ PAGES = (
 )
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 NAV: dict[str, tuple[str, ...]] = {
-    "I train": ("start", "frameworks", "preflight", "faq", "callback", "report", "frameworks/*"),
+    "I train": ("start", "frameworks", "preflight", "advisories", "faq", "callback", "report", "frameworks/*"),
     "I script": ("wait", "agents", "python"),
     "I operate": (
         "deployment",

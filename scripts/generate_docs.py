@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import advisories_page
 import chart_files
 import frameworks_page
 import grafana_dashboards
@@ -55,6 +56,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield ROOT / "docs" / "metrics.md", metrics_page()
     yield from frameworks_page.documents(ROOT / "docs")
     yield from rules_pages.documents(ROOT)
+    yield from advisories_page.documents(ROOT / "docs")
     yield ROOT / "rules" / "prometheus" / "grpo-runs.rules.yaml", prometheus_rules.page(load_rules())
     yield from prometheus_rules.with_frozen_rules(ROOT / "rules" / "prometheus")
     alertmanager = ROOT / "deploy" / "alertmanager" / "alertmanager.yml"

@@ -30,7 +30,7 @@ HOMES = {
     "markdown_it": ("web/runbooks.py",),
     "matplotlib": ("report/frames.py", "report/check_document.py"),
     "mcp": ("cli/mcp_server.py",),
-    "msgspec": ("archive/*", "sources/*", "store/*", "cli/*", "frameworks/*"),
+    "msgspec": ("advisories/*", "archive/*", "sources/*", "store/*", "cli/*", "frameworks/*"),
     "fsspec": ("archive/remote_folder.py",),
     "ray": ("archive/on_ray.py",),
     "pandas": ("report/frames.py", "report/check_document.py"),
@@ -44,7 +44,7 @@ HOMES = {
     "uvicorn": ("web/*",),
     "wandb": ("sources/trackers/*",),
     "xxhash": ("sources/*",),
-    "yaml": ("config/*", "frameworks/*", "sources/settings/config_files.py", "preflight/*"),
+    "yaml": ("advisories/*", "config/*", "frameworks/*", "sources/settings/config_files.py", "preflight/*"),
 }
 """Where each library may be imported; one that is not listed here and not in the standard library is refused.
 
@@ -217,6 +217,8 @@ def strings_in(tree: ast.Module, also: type = str) -> Iterator[tuple[int, str]]:
 EXAMPLES = {
     "cli/commands.py": "examples in --help",
     "cli/demo.py": "the demo knows which findings it produces",
+    "advisories/entries.py": "the rule that reports advisories is the name of their check",
+    "preflight/checks/known_bug.py": "the check has the rule's name",
     "preflight/checks/batch_not_divisible.py": "the check has the rule's name",
     "preflight/checks/group_size_one.py": "the check has the rule's name",
     "preflight/checks/gradients_lost_with_offload.py": "the advice names the rules to watch",

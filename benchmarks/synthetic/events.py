@@ -10,7 +10,7 @@ from numpy.random import Generator
 from benchmarks.synthetic.render import refused, render, with_events
 from benchmarks.synthetic.shape import draw_shape
 from benchmarks.synthetic.signals import no_damage, simulate
-from grpo_watch.engine.records import EventKind, Item, RunEvent, Tick
+from grpo_watch.engine.records import EventKind, Item, RunConfig, RunEvent, Setting, Tick
 
 ONE = (
     "GRPO requires at least 2 generations per prompt to calculate the advantages. You provided 1.",
@@ -40,6 +40,15 @@ def _after_a_run(rng: Generator, kind: EventKind, channel: str, text: str) -> li
     return list(with_events(iter(items), *events, *ticks))
 
 
+def _known_bug(rng: Generator) -> list[Item]:
+    """A healthy run in a version that drops the engine's weights, with the setting that makes it do so."""
+    shape = draw_shape(rng)
+    settings = {"vllm_sleep_level": Setting(2, "args.json")}
+    version = f"3.{int(rng.integers(3, 12))}.{int(rng.integers(0, 4))}"
+    items = list(render(simulate(shape, rng, no_damage(shape.steps))))
+    return [RunConfig("ms-swift", version, settings, "args.json", precedence=0), *items]
+
+
 def _unreadable(rng: Generator) -> list[Item]:
     channel = "train.log" if rng.random() < 0.5 else "logging.jsonl"
     return _after_a_run(rng, EventKind.SOURCE_PROBLEM, channel, "permission denied")
@@ -57,6 +66,7 @@ EVENT_FAULTS: Mapping[str, tuple[tuple[str, ...], Callable[[Generator], list[Ite
     {
         "group-of-one": (("group-size-one",), _group_of_one),
         "batch-not-divisible": (("batch-not-divisible",), _uneven_batch),
+        "known-bug": (("known-bug",), _known_bug),
         "source-unreadable": (("source-unreachable",), _unreadable),
         "alerts-not-delivered": (("delivery-failing",), _undelivered),
         "rule-breaks": (("rule-broken",), _rule_broken),

@@ -13,6 +13,7 @@ import typer
 from grpo_watch.cli import notify as notify_commands
 from grpo_watch.cli import push as push_commands
 from grpo_watch.cli import rules as rules_commands
+from grpo_watch.cli.audit_options import advisories, audit
 from grpo_watch.cli.options import (
     HELP,
     Config,
@@ -66,6 +67,8 @@ app.add_typer(rules_commands.app, name="rules")
 app.add_typer(notify_commands.app, name="notify")
 app.add_typer(push_commands.app, name="push")
 app.command(context_settings=TAKES_ALL)(preflight)
+app.command(epilog=example("audit my-run"))(audit)
+app.command(epilog=example("advisories --package trl"))(advisories)
 
 
 @app.callback()

@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from grpo_watch import __version__
@@ -20,6 +21,9 @@ from grpo_watch.errors import GrpoWatchError, UsageError
 from grpo_watch.extras import install
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.preflight import preflight
+from grpo_watch.preflight.audit import audit as audits
+from grpo_watch.preflight.audit import document as audit_document
+from grpo_watch.preflight.inputs.load_launch import GivenOptions
 from grpo_watch.preflight.json_report import document as preflight_document
 from grpo_watch.report.agent import agent_text, run_id
 from grpo_watch.report.blindness import coverage, headline
@@ -65,7 +69,7 @@ def make_server() -> MCPServer:
         raise UsageError(f"`grpo-watch mcp` needs the MCP SDK, version 2: {install('mcp')}") from None
     server = MCPServer("grpo-watch", instructions=INSTRUCTIONS, version=__version__, log_level="ERROR")
     reads = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-    for tool in (runs, daemon_status, check, explain, sources, preflight_launch, diff, wait):
+    for tool in (runs, daemon_status, check, explain, sources, preflight_launch, audit, diff, wait):
         name = {"daemon_status": "status", "preflight_launch": "preflight"}.get(tool.__name__, tool.__name__)
         server.add_tool(_plain_errors(tool), name=name, annotations=reads)
     return server
@@ -104,6 +108,27 @@ def explain(rule: str) -> dict[str, Any]:
 def sources(path: str, run: str = "") -> dict[str, Any]:
     """Say what is read of each run below a path, which rules are blind, and which setting would let them judge."""
     return {"runs": [_sources(report) for report in _chosen(check_all([path]), run)[:MOST]]}
+
+
+def audit(path: str = "", launch: str = "", python: str | None = None) -> dict[str, Any]:
+    """List known bugs that the runs below a path have, or a launch: a command line, or a path of a script.
+
+    `python` is an environment whose packages the launch would use; it is read, never run.
+    """
+    options = GivenOptions(python=None if python is None else Path(python))
+    command = [] if path else shlex.split(launch)
+    found = audits(Path(path) if path else None, command, options, Path.cwd(), os.environ)
+    shown = ("id", "package", "severity", "title", "wrong", "shows", "fix", "fixed", "threads")
+    return {
+        "audits": [
+            {
+                "id": run_id(each["name"]),
+                "applies": [{key: match[key] for key in shown} for match in each["applies"]],
+                "open": each["open"],
+            }
+            for each in audit_document(found[:MOST])["audits"]
+        ]
+    }
 
 
 def preflight_launch(

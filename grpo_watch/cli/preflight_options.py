@@ -18,6 +18,8 @@ from grpo_watch.errors import UsageError
 
 TAKES_ALL = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 """typer passes everything on; it only lists the command."""
+TAKE_LAUNCH = frozenset({"preflight", "audit"})
+"""Commands whose arguments end at the first ``--``."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -33,8 +35,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def split_launch(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Our own arguments, and the launch after the first ``--`` of ``preflight``, which no parser of ours touches."""
-    if arguments[:1] != ["preflight"] or "--" not in arguments:
+    """Our own arguments, and the launch behind the first ``--``, which no parser of ours touches."""
+    if not TAKE_LAUNCH.intersection(arguments[:1]) or "--" not in arguments:
         return list(arguments), ()
     at = arguments.index("--")
     return list(arguments[:at]), tuple(arguments[at + 1 :])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from grpo_watch.engine.explanations import Relations
-from grpo_watch.engine.likely_causes import likely
+from grpo_watch.engine.likely_causes import MOST, likely
 from grpo_watch.engine.monitor import Monitor
 from grpo_watch.engine.records import Scalar, Severity
 from grpo_watch.engine.rule import filled
@@ -203,14 +203,16 @@ def with_causes(findings: Sequence[Finding], run: RunState, relations: Relations
     ``relations`` are those of the run's monitors, where they are at hand.
     """
     known = relations or Relations(run.monitors)
-    return tuple(_with_causes(finding, run, known) for finding in findings)
+    bugs = [each for each in findings if known.traits(each.rule).names_causes and each.resolved_step is None]
+    return tuple(_with_causes(finding, run, known, bugs) for finding in findings)
 
 
-def _with_causes(finding: Finding, run: RunState, relations: Relations) -> Finding:
+def _with_causes(finding: Finding, run: RunState, relations: Relations, bugs: Sequence[Finding]) -> Finding:
     traits = relations.traits(finding.rule)
     if finding.caused_by is not None or finding.severity is Severity.INFO or finding.key in traits.learning_goes_on:
         return finding
-    return replace(finding, causes=likely(traits.likely_causes, run, finding.summary))
+    named = tuple(bug.summary for bug in bugs if finding.rule in str(bug.evidence.get("explains", "")).split())
+    return replace(finding, causes=(*named, *likely(traits.likely_causes, run, finding.summary))[:MOST])
 
 
 def first_sign(finding: Finding, findings: Iterable[Finding]) -> Finding:

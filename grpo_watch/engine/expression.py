@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView, no_data
 from grpo_watch.engine.metric_names import LABELLED, METRICS, labelled
-from grpo_watch.engine.records import MetricRow, Reading, Verdict
+from grpo_watch.engine.records import MetricRow, Reading, Scalar, Verdict
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import FilePlace, RuleError
 
@@ -90,12 +90,16 @@ def compile_expression(text: str, place: FilePlace | None = None) -> Expression:
     Raises:
         RuleError: with ``file:line:column`` and, for a misspelt name, the nearest known one.
     """
-    compiler = _Compiler(text, place or FilePlace("<expression>", 1))
+    compiler = Compiler(text, place or FilePlace("<expression>", 1))
     root = compiler.truth(compiler.parse(), 1)
     return Expression(text, tuple(sorted(compiler.names)), root)
 
 
-class _Compiler:
+class Compiler:
+    """Turns the parsed text into closures; ``names`` are the values that they need."""
+
+    known = NAMES
+
     def __init__(self, text: str, place: FilePlace) -> None:
         self.text, self.place = text, place
         self.names: set[str] = set()
@@ -103,6 +107,7 @@ class _Compiler:
         self.lead = len(self.line) - len(self.line.lstrip())
 
     def parse(self) -> ast.expr:
+        """The text as Python's syntax tree."""
         if len(self.text) > MAX_LENGTH:
             raise RuleError(f"the condition has {len(self.text)} characters; {MAX_LENGTH} are the limit", self.place)
         try:
@@ -115,6 +120,7 @@ class _Compiler:
             raise RuleError("not a condition: nested too deeply or not plain text", self.place) from None
 
     def truth(self, node: ast.expr, depth: int) -> Truth:
+        """The closure of a part that is true or false."""
         self._check_depth(node, depth)
         if isinstance(node, ast.Compare):
             return self._comparison(node, depth)
@@ -129,6 +135,7 @@ class _Compiler:
         raise self._refused(node)
 
     def number(self, node: ast.expr, depth: int) -> Number:
+        """The closure of a part that is a number."""
         self._check_depth(node, depth)
         match node:
             case ast.Constant():
@@ -187,8 +194,8 @@ class _Compiler:
     def _plain_name(self, node: ast.Name) -> str:
         if node.id in LABELLED:
             raise self._error(node, f"{node.id} is logged per reward function", f'write {node.id}["name"]')
-        if node.id not in NAMES:
-            raise self._unknown(node, node.id, NAMES)
+        if node.id not in self.known:
+            raise self._unknown(node, node.id, self.known)
         return self._needed(node.id)
 
     def _labelled_name(self, node: ast.Subscript) -> str:
@@ -215,7 +222,7 @@ class _Compiler:
 
     def _unknown(self, node: ast.expr, name: str, known: frozenset[str]) -> RuleError:
         near = difflib.get_close_matches(name, sorted(known), 1)
-        what = "name" if known is NAMES else "metric per reward function"
+        what = "name" if known is self.known else "metric per reward function"
         return self._error(node, f"unknown {what} {name!r}", f"did you mean {near[0]}?" if near else None)
 
     def _refused(self, node: ast.expr) -> RuleError:
@@ -234,7 +241,7 @@ def _quoted(name: str, otherwise: str) -> str:
     return repr(name) if name else otherwise
 
 
-Lookup: TypeAlias = Callable[[str], "float | None"]
+Lookup: TypeAlias = Callable[[str], Scalar]
 """The newest value of a name; None where there is none."""
 
 Number: TypeAlias = Callable[[Lookup], "float | None"]
@@ -247,13 +254,22 @@ def constant(value: float) -> Number:
 
 
 def named(name: str) -> Number:
-    """The looked-up value of a name; NaN counts as missing."""
+    """The looked-up value of a name; NaN counts as missing, and so does a text that is no number."""
 
     def look_up(lookup: Lookup) -> float | None:
         value = lookup(name)
+        if isinstance(value, str):
+            value = _number(value)
         return None if value is None or value != value else value  # noqa: PLR0124  NaN differs from itself
 
     return look_up
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def minus(operand: Number) -> Number:

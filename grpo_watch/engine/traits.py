@@ -66,5 +66,7 @@ class Traits:
     """Whether it would show a frozen policy. A run in which no such rule can see gets a caveat."""
     likely_causes: ClassVar[tuple[LikelyCause, ...]] = ()
     """Likely causes of a finding that nothing explains, likeliest first."""
+    names_causes: ClassVar[bool] = False
+    """Whether its finding is the likeliest cause of those rules that its evidence names under ``explains``."""
     dashboards: ClassVar[tuple[str, ...]] = ()
     """Grafana dashboards (``uid``) whose lane of rules shows it; the tables of findings show every rule."""

@@ -50,7 +50,6 @@ class OnTrainer:
         training_rows: what is left of the dataset's rows once rows for evaluation are split off.
         lacking: lines for its own settings that can't be judged.
         patched: the batch that it really trains with.
-        drops_slept_weights: the setting and the hint where vLLM's sleep loses the synced weights.
     """
 
     refusals: Callable[[LaunchBatch], Iterator[Refusal]]
@@ -60,7 +59,6 @@ class OnTrainer:
     training_rows: Callable[[LaunchSettings, int], int] = lambda _, rows: rows
     lacking: Callable[[LaunchSettings], Iterator[str]] = lambda _: iter(())
     patched: Callable[[LaunchBatch], LaunchBatch] = lambda batch: batch
-    drops_slept_weights: Callable[[LaunchSettings], tuple[str, str] | None] = lambda _: None
 
 
 LaunchRules: TypeAlias = OwnArithmetic | OnTrainer

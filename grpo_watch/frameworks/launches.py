@@ -40,7 +40,7 @@ class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         trains_adapter: whether it trains an adapter unless a setting says otherwise.
         loads_dtype_of_arguments, loads_models_dtype: whether weights have the type that the model's arguments name, and
             else the model's own.
-        whole_batch_dumped_since, checkpointing_loses_gradients_before: versions.
+        whole_batch_dumped_since: a version.
         needs_no_group: settings with which a group of one has something to learn from.
         common: its name for a setting that all frameworks have; empty where none is known.
         names: its own names for settings that its maker (or its newest version) calls otherwise.
@@ -69,7 +69,6 @@ class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     loads_dtype_of_arguments: bool = False
     loads_models_dtype: bool = False
     whole_batch_dumped_since: str | None = None
-    checkpointing_loses_gradients_before: str | None = None
     needs_no_group: tuple[str, ...] = ()
     common: Mapping[str, str] = {}
     names: Mapping[str, str] = {}

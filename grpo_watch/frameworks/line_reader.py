@@ -78,6 +78,7 @@ class MarkKind(Enum):
     EPOCH = "group 1 is the number of optimizer steps in an epoch"
     COMMAND = "the job's command line; its arguments follow"
     VERSION = "group 1 is the framework's version"
+    PACKAGE = "group 1 is the version of the package with the framework's name"
     NAME = "the line is the framework's own"
     SIZES = "group 1 is the number of training examples, group 2 that of epochs"
     PROCESSES = "group 1 is the number of training processes"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
+from grpo_watch.advisories.entries import own_settings
 from grpo_watch.credentials import masked
+from grpo_watch.engine.expression import RAW
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.engine.reward_functions import spelled
@@ -54,9 +56,9 @@ def canonical_settings(raw: Mapping[str, object], framework: str, origin: str) -
         origin: where it was read, kept with each setting.
 
     Returns:
-        Canonical name to setting. Null, lists other than weights, texts longer than 300 characters, references
-        (``${…}``) and numbers below 0 (-1 stands for "not set" everywhere) give nothing. Where two keys mean one
-        setting, the one further up in the data file wins.
+        Canonical name to setting, and settings that only an advisory needs as ``raw:<key>``. Null, lists other than
+        weights, texts longer than 300 characters, references (``${…}``) and numbers below 0 (-1 stands for "not set"
+        everywhere) give nothing. Where two keys mean one setting, the one further up in the data file wins.
     """
     table = frameworks().get(framework)
     if table is None:
@@ -70,7 +72,13 @@ def canonical_settings(raw: Mapping[str, object], framework: str, origin: str) -
         scalar = spelled(value) if name == "reward_weights" else _scalar(value)
         if name not in found and scalar is not None:
             found[name] = Setting(scalar, f"{origin}: {key}" if key != name else origin)
-    return found
+    return {**found, **kept_own(leaves, origin)}
+
+
+def kept_own(leaves: Mapping[str, object], origin: str) -> dict[str, Setting]:
+    """The framework's own settings that an advisory's condition names, as ``raw:<key>``; nothing else."""
+    known = ((key, _scalar(leaves[key])) for key in sorted(own_settings() & leaves.keys()))
+    return {f"{RAW}{key}": Setting(scalar, f"{origin}: {key}") for key, scalar in known if scalar is not None}
 
 
 def _scalar(value: object) -> Scalar:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from grpo_watch.advisories.judge import Setup
+from grpo_watch.advisories.ledger import AdvisoryLedger
 from grpo_watch.detectors.run.planned_steps import predicted_max_steps
 from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.engine import Engine
-from grpo_watch.engine.records import ChannelElected, ChannelOpened, Item, Record, Transition
+from grpo_watch.engine.records import ChannelElected, ChannelOpened, Item, Record, RunConfig, Transition
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.rule_views import RuleViews
 from grpo_watch.engine.run_state import RunState
@@ -40,6 +42,7 @@ class Pipeline:
     ) -> None:
         self._observe = observe
         self._engine, self._assembler = Engine(run, rules, detectors, labels), Assembler(run)
+        self._advisories = AdvisoryLedger()
         self.rules = self._engine.rules
         self.state: RunState = self._engine.state
 
@@ -53,6 +56,11 @@ class Pipeline:
         """What the run's rows call each metric; any thread may ask."""
         return self._assembler.own_keys
 
+    @property
+    def setup(self) -> Setup:
+        """Versions and settings of the run, as advisories are judged by them."""
+        return self._advisories.setup
+
     def trusts(self, channel: str) -> bool:
         """Whether a channel may give rows: not where it contradicts the others as another job's would."""
         return self._assembler.trusts(channel)
@@ -60,13 +68,20 @@ class Pipeline:
     def feed(self, item: Item) -> list[Transition]:
         """Take one item; returns the transitions that it caused."""
         transitions: list[Transition] = []
-        for record in self._assembler.feed(item):
+        for record in self._records(item):
             if self._observe is not None:
                 self._observe(record)
             transitions += self._engine.feed(record)
         if isinstance(item, ChannelOpened):
             self.state.shows_end, self.state.in_folder = self._assembler.shows_end, self._assembler.in_folder
         return transitions
+
+    def _records(self, item: Item) -> Iterator[Record]:
+        """What the engine is fed; behind a configuration, what is known of such versions and settings."""
+        for record in self._assembler.feed(item):
+            yield record
+            if isinstance(record, RunConfig):
+                yield from self._advisories.take(record)
 
     def elections(self, now: float, *, ended: bool = False) -> Iterator[ChannelElected]:
         """Elections due at ``now`` (Unix seconds), or because the run ended; the driver feeds and stores them."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from grpo_watch.advisories.ledger import AdvisoryLedger
 from grpo_watch.config.document import Document, nearest, parse_document
 from grpo_watch.engine.metric_names import METRICS, SETTINGS, split_label
 from grpo_watch.engine.records import (
@@ -130,7 +131,9 @@ def _records(block: ExampleBlock, document: Document) -> Iterator[Record]:
             place = document.place_of(("config", name), key=True)
             raise RuleError(f"unknown setting {name!r}", place, nearest(name, SETTINGS))
     settings = {name: Setting(value, "example") for name, value in block.config.items()}
-    yield RunConfig(block.framework, block.version, settings)
+    config = RunConfig(block.framework, block.version, settings)
+    yield config
+    yield from AdvisoryLedger().take(config)
     waiting = sorted((event for event in block.events if event.step is not None), key=lambda event: event.step or 0)
     before: MetricRow | None = None
     for row in _rows(block, document):

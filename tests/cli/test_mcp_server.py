@@ -24,7 +24,7 @@ from tests.web.test_app import Fake
 
 mcp = pytest.importorskip("mcp")
 FROZEN, HEALTHY = "ms-swift-4.6.0-04b-frozen-optnoop-full", "trl-1.16.0-04-healthy-lora"
-TOOLS = {"runs", "status", "check", "explain", "sources", "preflight", "diff", "wait"}
+TOOLS = {"runs", "status", "check", "explain", "sources", "preflight", "audit", "diff", "wait"}
 LAUNCH = "python grpo.py --per_device_train_batch_size 6 --num_generations 4"
 
 

@@ -89,8 +89,9 @@ def test_a_check_names_itself_and_the_place(check: Check) -> None:
 
 EVERYWHERE = {
     *("dataset-too-small", "dead-groups", "group-size-one", "no-checkpoints", "sampling-greedy", "seed-per-request"),
+    "known-bug",
 }
-"""Checks of what every framework has: groups, data, sampling, checkpoints."""
+"""Checks of what every framework has: groups, data, sampling, checkpoints, packages."""
 
 
 def family(framework: str) -> str:

@@ -1,4 +1,4 @@
-"""ms-swift: its divisibility rules by version, its evaluation rows, and where vLLM's sleep lost the weights."""
+"""ms-swift: its divisibility rules by version and its evaluation rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from grpo_watch.detectors.shared.batch_plan import MODERN, StepFormula
 from grpo_watch.frameworks.launch_batch import LaunchBatch, OnTrainer
 from grpo_watch.frameworks.launch_rules import Refusal, RefusalKind, RefusalStage
-from grpo_watch.frameworks.launches import LaunchSettings, within
+from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.frameworks.trl.launch import (
     OLD,
     Rules,
@@ -26,8 +26,6 @@ ROUNDINGS = (
     ("ms-swift 3.1 to 3.5 on transformers from 4.52 on", StepFormula(OLD, drop_last=True)),
     ("ms-swift 3.1 to 3.5 on transformers before 4.52", StepFormula(OLD, drop_last=True, floor=True)),
 )
-DEEP_SLEEP = 2
-"""Level 1 moves the weights to the CPU, level 2 drops them."""
 
 
 def _swift(batch: LaunchBatch) -> Iterator[Refusal]:
@@ -73,12 +71,6 @@ def _training_rows(settings: LaunchSettings, rows: int) -> int:
     return rows if settings.given("val_dataset") is not None else rows - held_out
 
 
-def _drops_slept_weights(settings: LaunchSettings) -> tuple[str, str] | None:
-    if settings.whole("sleep_level") != DEEP_SLEEP or not within(settings.version, "3.1", "3.12"):
-        return None
-    return "sleep_level", "set sleep_level to 1, or use ms-swift 3.12 or newer"
-
-
 TABLE: Sequence[tuple[str, Rules]] = (
     ("4.2", _swift),
     ("3.12", partial(modern, evaluation="own")),
@@ -96,6 +88,5 @@ LAUNCHES = {
         evaluates=_evaluates,
         training_rows=_training_rows,
         lacking=_lacking,
-        drops_slept_weights=_drops_slept_weights,
     )
 }

@@ -1,4 +1,4 @@
-"""TRL: its divisibility rules by version, how it rounds totals, and where vLLM's sleep lost the weights."""
+"""TRL: its divisibility rules by version, and how it rounds totals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeAlias
 from grpo_watch.detectors.shared.batch_plan import MODERN, SamplerCount, StepFormula
 from grpo_watch.frameworks.launch_batch import LaunchBatch, OnTrainer
 from grpo_watch.frameworks.launch_rules import Refusal, RefusalKind, RefusalStage
-from grpo_watch.frameworks.launches import LaunchSettings, at_least, within
+from grpo_watch.frameworks.launches import at_least
 
 Rules: TypeAlias = Callable[[LaunchBatch], Iterator[Refusal]]
 BOTH = "'generation_batch_size' and 'steps_per_generation' can not be both configured at the same time"
@@ -147,14 +147,6 @@ def by_version(table: Sequence[tuple[str, Rules]], batch: LaunchBatch) -> Iterat
         yield from rules(batch)
 
 
-def drops_slept_weights(settings: LaunchSettings) -> tuple[str, str] | None:
-    """0.25 to 1.9 put vLLM to sleep at level 2 in colocate mode."""
-    colocated = settings.flag("use_vllm") and settings.word("vllm_mode") == "colocate"
-    if not (colocated and settings.flag("vllm_enable_sleep_mode") and within(settings.version, "0.25", "1.10")):
-        return None
-    return "vllm_enable_sleep_mode", "use TRL 1.10 or newer, or switch vllm_enable_sleep_mode off"
-
-
 TABLE: Sequence[tuple[str, Rules]] = (
     ("0.26", partial(modern, evaluation="own")),
     ("0.22", partial(modern, evaluation="same")),
@@ -165,5 +157,5 @@ TABLE: Sequence[tuple[str, Rules]] = (
     ("0.15", whole_global),
 )
 """Which rules hold from which version on; 0.14 had none."""
-RULES = OnTrainer(partial(by_version, TABLE), "0.17", ROUNDINGS, drops_slept_weights=drops_slept_weights)
+RULES = OnTrainer(partial(by_version, TABLE), "0.17", ROUNDINGS)
 LAUNCHES = {"trl": RULES}

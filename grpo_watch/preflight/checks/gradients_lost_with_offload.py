@@ -5,39 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.frameworks.launches import LaunchSettings, within
+from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.findings import LaunchProblem
 
 NAME = "gradients-lost-with-offload"
-WRONG = ("0.17.6", "0.18.3")
-"""First version with wrong ZeRO-2 gradients, and the version that fixed them (DeepSpeed #7718, TRL #4540)."""
-AFFECTED = 2
 
 
 def judge(settings: LaunchSettings) -> Iterator[LaunchProblem]:
-    """One problem if DeepSpeed's version has the known fault, or else if offload meets accumulation."""
+    """One problem if offload meets accumulation; versions with wrong gradients are advisories."""
     stage, accumulation = _stage(settings), settings.whole("gradient_accumulation_steps") or 1
-    if not settings.facts.on_trainer or stage is None:
+    offloads = _offloads(settings)
+    if not settings.facts.on_trainer or stage is None or not offloads or accumulation <= 1:
         return
-    version, offloads = settings.launch.packages.get("deepspeed"), _offloads(settings)
-    if version is not None and stage == AFFECTED and within(str(version.value), *WRONG):
-        yield LaunchProblem(
-            NAME,
-            Severity.WARNING,
-            f"DeepSpeed {version.value} computes wrong gradients with ZeRO-2 (from {WRONG[0]} to before {WRONG[1]})",
-            f"install DeepSpeed {WRONG[1]} or newer, or use ZeRO-3",
-            version.origin,
-        )
-    elif offloads and accumulation > 1:
-        named = "" if version is None else f", DeepSpeed {version.value}"
-        yield LaunchProblem(
-            NAME,
-            Severity.WARNING,
-            f"ZeRO-{stage} with {offloads} and {accumulation} accumulated steps{named}: such runs were reported to "
-            "lose gradients",
-            "use ZeRO-2 without offload, or watch the first 10 steps with kl-stuck-at-zero and gradient-lost",
-            settings.where("deepspeed", "offload_optimizer", "offload_model"),
-        )
+    version = settings.launch.packages.get("deepspeed")
+    named = "" if version is None else f", DeepSpeed {version.value}"
+    yield LaunchProblem(
+        NAME,
+        Severity.WARNING,
+        f"ZeRO-{stage} with {offloads} and {accumulation} accumulated steps{named}: such runs were reported to "
+        "lose gradients",
+        "use ZeRO-2 without offload, or watch the first 10 steps with kl-stuck-at-zero and gradient-lost",
+        settings.where("deepspeed", "offload_optimizer", "offload_model"),
+    )
 
 
 def _stage(settings: LaunchSettings) -> int | None:

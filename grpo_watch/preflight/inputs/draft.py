@@ -80,7 +80,8 @@ class LaunchDraft:
     in the order they were read. ``runs_here``: the launch would use packages of this environment. ``packages`` are
     versions of other packages. ``recorded``: a run wrote its settings down after it had derived some from others.
     ``run_folder``: the existing run that
-    is read, whose files are named by their path in it.
+    is read, whose files are named by their path in it. ``environment_of``: the interpreter or the environment that the
+    launch would use.
     """
 
     folder: Path
@@ -100,6 +101,7 @@ class LaunchDraft:
     packages: dict[str, Setting] = field(default_factory=dict)
     recorded: bool = False
     run_folder: Path | None = None
+    environment_of: Path | None = None
 
     def put(self, name: str, value: object, origin: str) -> None:
         """Keep a setting (the later one wins); a secret is left out, a null removes an earlier value."""

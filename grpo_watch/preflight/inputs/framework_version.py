@@ -8,14 +8,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
+from grpo_watch.advisories.entries import advisories, packages
 from grpo_watch.engine.records import Setting
-from grpo_watch.errors import SourceError
+from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.frameworks.launches import launch_facts
 from grpo_watch.preflight.inputs.draft import LaunchDraft, read_text
 from grpo_watch.preflight.inputs.program import RUNNERS
 
 REQUIREMENTS = ("requirements*.txt", "requirements/*.txt", "constraints*.txt")
 PROJECTS = ("pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "Dockerfile*", "uv.lock", "poetry.lock")
+GIVEN = "--framework-version"
 MAX_FILES = 30
 MAX_WORDS = 12
 ELSEWHERE = RUNNERS | {"docker", "podman", "singularity", "apptainer", "enroot", "kubectl", "ray", "sbatch"}
@@ -34,14 +36,48 @@ def find_version(draft: LaunchDraft) -> None:
     started from here, and not through a runner with an environment of its own. A script or a configuration may be for
     another machine: there the pin next to it says more.
     """
-    if draft.deepspeed and "deepspeed" not in draft.packages and (found := _release("deepspeed", draft)) is not None:
-        draft.packages["deepspeed"] = Setting(*found)
     facts = launch_facts().get(draft.framework or "")
-    if draft.version is not None or facts is None:
-        return
-    found = _release(facts.package, draft, report=True)
-    if found is not None:
+    own = "" if facts is None else facts.package
+    if draft.environment_of is not None:
+        _from_environment(draft.environment_of, own, draft)
+    elif facts is not None and draft.version is None and (found := _release(own, draft, report=True)) is not None:
         draft.version, draft.version_origin = found
+    for package in sorted(_concerned(draft) - draft.packages.keys() - {own}):
+        if draft.environment_of is None and (found := _release(package, draft)) is not None:
+            draft.packages[package] = Setting(*found)
+
+
+def _concerned(draft: LaunchDraft) -> set[str]:
+    """Packages below the framework whose version an advisory asks for."""
+    if draft.framework is None:
+        return set()
+    any_framework = {advisory.package for advisory in advisories() if not advisory.frameworks}
+    return any_framework if draft.deepspeed else any_framework - {"deepspeed"}
+
+
+def _from_environment(place: Path, own: str, draft: LaunchDraft) -> None:
+    """Versions from the names of an environment's ``dist-info`` folders; nothing of it is run."""
+    found = installed_in(place)
+    origin = f"--python {draft.shown(place)}"
+    for package in packages() & found.keys():
+        draft.packages[package] = Setting(found[package], origin)
+    if own in found and draft.version_origin != GIVEN:
+        draft.version, draft.version_origin = found[own], origin
+
+
+def installed_in(place: Path) -> dict[str, str]:
+    """Package to version in the environment of an interpreter (``env/bin/python``) or at a folder (``env``).
+
+    Raises:
+        UsageError: no packages are installed there.
+    """
+    root = place.parent.parent if place.parent.name in {"bin", "Scripts"} else place
+    folders = [root, *sorted(root.glob("lib*/python3*/*-packages")), *sorted(root.glob("Lib/site-packages"))]
+    names = [path.name.removesuffix(".dist-info") for folder in folders for path in folder.glob("*-*.dist-info")]
+    if not names:
+        raise UsageError(f"--python {place}: no installed packages there (pass env/bin/python or the environment)")
+    pairs = (name.rpartition("-") for name in names)
+    return {package.lower().replace("_", "-"): version for package, _, version in pairs}
 
 
 def runs_here(command: Sequence[str]) -> bool:

@@ -38,6 +38,7 @@ class GivenOptions:
     pass_rate: float | None = None
     dead_share: float | None = None
     seconds_per_step: float | None = None
+    python: Path | None = None
 
     @property
     def expectations(self) -> dict[str, Setting]:
@@ -66,6 +67,7 @@ def read_launch(
         UsageError: the file or one that the command names can't be read, or launches no training.
     """
     draft = LaunchDraft(folder, environ, framework=options.framework, runs_here=file is None and runs_here(command))
+    draft.environment_of = options.python
     if options.version is not None:
         draft.version, draft.version_origin = options.version, "--framework-version"
     if file is not None:

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from grpo_watch.advisories.entries import packages
+from grpo_watch.advisories.judge import VERSION_OF
 from grpo_watch.credentials import masked
 from grpo_watch.engine.records import EventKind, Setting
 from grpo_watch.frameworks.line_reader import ConsoleMark, MarkKind, marks
 from grpo_watch.frameworks.python_literal import atom
 from grpo_watch.frameworks.setting_names import canonical_settings
 from grpo_watch.sources.console.progress_bar import title_step
-from grpo_watch.sources.settings.printed_config import begins, printed_sizes
+from grpo_watch.sources.settings.printed_config import PRINTED, begins, printed_sizes
 
 TRACEBACK = b"Traceback (most recent call last)"
 PREFIX = re.compile(
@@ -39,6 +41,21 @@ REFUSED = re.compile(
     r"must be a multiple of `?num_generations"
 )
 """Refusals of TRL 0.15 to 1.16, ms-swift 3.1 to 4.6, transformers, axolotl and verl."""
+PACKAGE_SIGNS = (
+    rb"(?m:^\s{0,8}[A-Za-z][\w.-]{0,40}==\d)|LLM engine \(v\d|API server version \d|"
+    rb"Speed info: version=\d"
+)
+PACKAGES = tuple(
+    (package, re.compile(pattern))
+    for package, pattern in (
+        ("", rb"^\s{0,8}([A-Za-z][\w.-]{0,40})==(\d[\w.+!]{0,40})\s{0,8}$"),  # pip freeze
+        ("vllm", rb"LLM engine \(v(\d[\w.+]{0,40})\)"),
+        ("vllm", rb"vLLM API server version (\d[\w.+]{0,40})"),
+        ("vllm", rb"Transformers: \d.{0,60} vLLM: (\d[\d.]{0,20}\d)"),
+        ("deepspeed", rb"DeepSpeed info: version=(\d[\w.+]{0,40})"),
+    )
+)
+"""What prints the version of a package."""
 SIGNS = re.compile(
     b"|".join(
         (
@@ -53,6 +70,7 @@ SIGNS = re.compile(
             rb"equal chunk|after normalization",
             rb"divisible by|multiple of|at least 2 generations|greater than 1|be both configured|must equal per_device",
             rb"All reward functions returned None|Step \d|Num examples = \d",
+            PACKAGE_SIGNS,
             *dict.fromkeys(mark.sign for mark in marks() if mark.sign),
         )
     )
@@ -125,11 +143,24 @@ def _of_frameworks(data: bytes) -> ConsoleMarkers:
         mark, command = found
         if (settings := command_settings(data[command.end() :], mark.framework)) is not None:
             return ConsoleMarkers(framework=mark.framework, settings=settings)
+    versions = printed_versions(data)
     if (found := _first(data, MarkKind.VERSION)) is not None:
-        return ConsoleMarkers(framework=found[0].framework, version=found[1][1].decode())
+        return ConsoleMarkers(framework=found[0].framework, version=found[1][1].decode(), sizes=versions)
     found = _first(data, MarkKind.NAME)
     framework = found[0].framework if found is not None else ""
-    return ConsoleMarkers(framework=framework, sizes=printed_sizes(data), opens=begins(data))
+    return ConsoleMarkers(framework=framework, sizes=versions or printed_sizes(data), opens=begins(data))
+
+
+def printed_versions(data: bytes) -> dict[str, Setting] | None:
+    """The version of a package that an advisory names: a line of ``pip freeze``, or a banner; None in other lines."""
+    if (own := _first(data, MarkKind.PACKAGE)) is not None:
+        return {f"{VERSION_OF}{own[0].framework}": Setting(own[1][1].decode(), PRINTED)}
+    for package, pattern in PACKAGES:
+        if (found := pattern.search(data, 0, FAR)) is not None:
+            name = package or found[1].decode().lower().replace("_", "-")
+            version = found[found.re.groups].decode()
+            return {f"{VERSION_OF}{name}": Setting(version, PRINTED)} if name in packages() else None
+    return None
 
 
 def _first(data: bytes, kind: MarkKind) -> tuple[ConsoleMark, re.Match[bytes]] | None:

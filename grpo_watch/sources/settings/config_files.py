@@ -11,11 +11,14 @@ from typing import Any
 
 import yaml
 
+from grpo_watch.advisories.entries import packages
+from grpo_watch.advisories.judge import VERSION_OF
 from grpo_watch.credentials import masked
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.engine.reward_functions import spelled
 from grpo_watch.frameworks.framework_tables import bases_last, frameworks
+from grpo_watch.frameworks.setting_names import flatten, kept_own
 
 MAX_DEPTH = 30
 LONGEST_NUMBER = 400
@@ -67,6 +70,7 @@ def _refusal(what: str, mark: Any) -> str:
     return f"{place}{what}: not read in a run's folder"
 
 
+PINNED = re.compile(r"^([A-Za-z][\w.-]{0,60})==(\d[\w.+!-]{0,40})[ \t]*$", re.MULTILINE)
 MAX_TEXT = 300
 """Longest text value kept (a model name or path)."""
 
@@ -133,6 +137,7 @@ def arguments(text: str, origin: str) -> ConfigFile:
         found.pop("eval_steps", None)
     _put_resolved(found, raw.get("training_args"), f"{origin}: training_args")
     _put_product(found)
+    found.update(kept_own(dict(flatten(raw)), origin))
     whose = next((table for table in bases_last() if table.traces.arguments.fits(raw)), None)
     if whose is None:
         return ConfigFile(found)
@@ -227,6 +232,14 @@ def model_card(text: str, origin: str) -> ConfigFile:
         if version is not None and (match := version.search(text)) is not None:
             return ConfigFile({}, table.name, match[1])
     return ConfigFile()
+
+
+def requirements(text: str, origin: str) -> ConfigFile:
+    """Versions of packages that advisories name, from wandb's ``requirements.txt``: what ``pip freeze`` prints."""
+    found = ((match[1].lower().replace("_", "-"), match[2]) for match in PINNED.finditer(text))
+    return ConfigFile(
+        {f"{VERSION_OF}{name}": Setting(version, origin) for name, version in found if name in packages()}
+    )
 
 
 def adapter(text: str, origin: str) -> ConfigFile:

@@ -56,6 +56,7 @@ KINDS = (
     _Kind(ARGUMENTS, config_files.arguments, FROM_ARGUMENTS),
     _Kind(("README.md",), config_files.model_card, FROM_LAUNCH),
     _Kind(("ds_config*.json", "deepspeed*.json", "zero[0-3]*.json"), config_files.deepspeed, FROM_LAUNCH),
+    _Kind(("requirements.txt",), config_files.requirements, FROM_LAUNCH, limit=MAX_YAML_BYTES),
     _Kind(
         ("accelerate*.y*ml", "*accelerate_config.y*ml", "default_config.yaml"),
         config_files.accelerate,
@@ -173,9 +174,22 @@ class RunConfigSource(Source):
                 continue
             if kind.read is config_files.model_card and any(name in names for name in ARGUMENTS):
                 continue
+            if kind.read is config_files.requirements:
+                yield from ((kind, path) for path in self._packages())
+                continue
             for name in names:
                 if any(fnmatch(name, pattern) for pattern in kind.patterns):
                     yield kind, self._folder / name
+
+    def _packages(self) -> Iterator[Path]:
+        """The list of installed packages that wandb's client keeps beside its newest log."""
+        try:
+            kept = sorted(self._folder.glob("wandb/*run-*/files/requirements.txt"))[-1:]
+        except OSError:
+            kept = []
+        for path in (self._folder / "files" / "requirements.txt", *kept):
+            if path.is_file():
+                yield path
 
     def _names(self, folder: Path) -> list[str]:
         try:

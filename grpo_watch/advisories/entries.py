@@ -1,0 +1,146 @@
+"""Loads the advisories, each with its checked condition; a file that lacks a part is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from grpo_watch.advisories.condition import compile_settings
+from grpo_watch.advisories.versions import VersionRange
+from grpo_watch.engine.expression import RAW, Expression
+from grpo_watch.engine.records import Scalar, Severity
+from grpo_watch.errors import FilePlace, RuleError
+
+FOLDER = Path(__file__).parent
+ID = re.compile(r"GW-20\d\d-\d{4}")
+THREAD = re.compile(r"[\w.-]+/[\w.-]+(?:#\d+|@[0-9a-f]{7,40})")
+CHECK = "known-bug"
+"""The rule, and the check of preflight, that reports an advisory."""
+
+
+class Advisory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One known bug.
+
+    Attributes:
+        id: ``GW-YYYY-NNNN``, never used for another one.
+        package: the distribution that has the bug (``ms-swift``, ``deepspeed``).
+        frameworks: whose runs can have it; empty: those of any framework.
+        affected: versions as a PEP 440 range (``>=3.1,<3.12``).
+        fixed: the release or commit that fixed it, or ``not yet``.
+        when: a condition over settings, in the language of rules.
+        severity: ``critical`` where the run learns nothing or the wrong thing, else ``warning``; ``info`` where the
+            condition can't say that the bug shows, so that it is only named as a cause.
+        title: what goes wrong, in under 100 characters.
+        wrong: the same in one or two sentences, with its size where it is known.
+        shows: rules whose findings it explains; empty: nothing shows it.
+        fix: what to do.
+        threads: where it was reported and fixed (``owner/repository#number`` or ``@commit``).
+        defaults: settings that the affected versions have where a launch does not give them.
+        check: under which name preflight reports it.
+    """
+
+    id: str
+    package: str
+    frameworks: tuple[str, ...]
+    affected: str
+    fixed: str
+    when: str
+    severity: Severity
+    title: str
+    wrong: str
+    shows: tuple[str, ...]
+    fix: str
+    threads: tuple[str, ...]
+    defaults: Mapping[str, bool | int | float | str] = {}
+    check: str = CHECK
+
+    @property
+    def condition(self) -> Expression:
+        """The compiled condition."""
+        return _compiled(self.when)
+
+    @property
+    def versions(self) -> VersionRange:
+        """The affected versions."""
+        return VersionRange(self.affected)
+
+    def default(self, name: str) -> Scalar:
+        """What a setting is where a launch does not give it; None where that is not known."""
+        return self.defaults.get(name.removeprefix(RAW))
+
+
+class _PackageFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    package: str
+    frameworks: tuple[str, ...]
+    advisories: list[dict[str, Any]]
+
+
+@lru_cache(maxsize=1)
+def advisories() -> tuple[Advisory, ...]:
+    """All shipped advisories, by id."""
+    found = [advisory for path in sorted(FOLDER.glob("*.yaml")) for advisory in read_file(path)]
+    return tuple(sorted(found, key=lambda advisory: advisory.id))
+
+
+@lru_cache(maxsize=1)
+def own_settings() -> frozenset[str]:
+    """Frameworks' own settings that conditions name; sources keep these besides the canonical ones."""
+    needed = (name for advisory in advisories() for name in advisory.condition.names)
+    return frozenset(name.removeprefix(RAW) for name in needed if name.startswith(RAW))
+
+
+@lru_cache(maxsize=1)
+def packages() -> frozenset[str]:
+    """Packages whose versions matter."""
+    return frozenset(advisory.package for advisory in advisories())
+
+
+def read_file(path: Path) -> Iterator[Advisory]:
+    """The advisories of one package.
+
+    Raises:
+        RuleError: a part is missing, is not known or is malformed; with the file and the advisory's id.
+    """
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    raw = yaml.load(path.read_text(encoding="utf-8"), loader)  # noqa: S506  a safe one
+    try:
+        held = msgspec.convert(raw, _PackageFile)
+    except msgspec.ValidationError as error:
+        raise RuleError(str(error), FilePlace(path.name, 1)) from None
+    for entry in held.advisories:
+        place = FilePlace(f"{path.name}: {entry.get('id')}", 1)
+        try:
+            advisory = msgspec.convert({"package": held.package, "frameworks": held.frameworks, **entry}, Advisory)
+            _check(advisory)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise RuleError(str(error), place) from None
+        yield advisory
+
+
+def _check(advisory: Advisory) -> None:
+    """Refuse what the types don't.
+
+    Raises:
+        ValueError: a part is empty or malformed.
+    """
+    if not ID.fullmatch(advisory.id):
+        raise ValueError("id is not GW-YYYY-NNNN")
+    for name in ("title", "wrong", "fix", "fixed"):
+        if not str(getattr(advisory, name)).strip():
+            raise ValueError(f"{name} is empty")
+    if not advisory.threads or not all(map(THREAD.fullmatch, advisory.threads)):
+        raise ValueError("threads are owner/repository#number or @commit")
+    if not advisory.versions.bounds:
+        raise ValueError("affected is empty")
+    _compiled(advisory.when)
+
+
+@lru_cache(maxsize=512)
+def _compiled(text: str) -> Expression:
+    return compile_settings(text)

@@ -1,0 +1,115 @@
+"""Judges what is known of a run's versions and settings by the advisories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from grpo_watch.advisories.entries import Advisory, advisories
+from grpo_watch.engine.expression import RAW
+from grpo_watch.engine.known_bug import KnownBug
+from grpo_watch.engine.records import Scalar, Setting
+
+VERSION_OF = "package:"
+"""Prefix of the settings that hold the version of a package."""
+NEVER_OFF = frozenset({"world_size", "adapter", "deepspeed_stage"})
+"""What a launch may leave open without its being a default."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Versions and settings of a run or a launch.
+
+    ``settings`` holds canonical names, frameworks' own as ``raw:<key>``, and versions as ``package:<name>``.
+    ``complete``: all that was given is known, as of a launch; what is absent then has its default, and is off where
+    none is known.
+    """
+
+    framework: str | None
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An advisory whose condition is met.
+
+    ``version`` is the package's and ``origin`` where it was read; without one, whether the advisory applies is open.
+    ``given`` are the settings that meet the condition, in words. ``needs`` are settings without which it is open.
+    """
+
+    advisory: Advisory
+    version: str | None
+    origin: str
+    given: tuple[str, ...] = ()
+    where: str = ""
+    needs: tuple[str, ...] = ()
+
+    @property
+    def applies(self) -> bool:
+        """Whether version and condition are both known to be met."""
+        return self.version is not None and not self.needs
+
+    @property
+    def settle(self) -> str:
+        """What would settle an open one."""
+        if self.version is None:
+            return f"pip show {self.advisory.package}"
+        name = next(iter(self.needs), "").removeprefix(RAW)
+        return "--world-size N" if name == "world_size" else f"the value of {name}" if name else ""
+
+    def record(self) -> KnownBug:
+        """What the engine is fed of one that applies."""
+        advisory = self.advisory
+        return KnownBug(
+            advisory.id,
+            advisory.package,
+            self.version or "",
+            advisory.severity.value,
+            advisory.title,
+            advisory.fix,
+            ", ".join(self.given),
+            advisory.shows,
+        )
+
+
+def judge(setup: Setup, package: str | None = None) -> Iterator[Match]:
+    """The advisories that apply, or may apply, to a setup, by id."""
+    for advisory in advisories():
+        if package in {None, advisory.package} and (match := judge_by(advisory, setup)) is not None:
+            yield match
+
+
+def judge_by(advisory: Advisory, setup: Setup) -> Match | None:
+    """Whether one advisory applies; None where it does not."""
+    if advisory.frameworks and setup.framework not in advisory.frameworks:
+        return None
+    found = setup.settings.get(f"{VERSION_OF}{advisory.package}")
+    version = None if found is None else str(found.value)
+    affected = None if version is None else advisory.versions.holds(version)
+    if affected is False:
+        return None
+    met = advisory.condition.evaluate(lambda name: _value(advisory, setup, name))
+    if met is False or (met is None and affected is None):
+        return None
+    needs = () if met else tuple(name for name in advisory.condition.names if _value(advisory, setup, name) is None)
+    known = [(name, setup.settings[name]) for name in advisory.condition.names if name in setup.settings]
+    return Match(
+        advisory,
+        version if affected else None,
+        found.origin if found is not None and affected else "",
+        tuple(f"{name.removeprefix(RAW)} {_shown(setting.value)}" for name, setting in known),
+        next((setting.origin for _, setting in known), ""),
+        needs,
+    )
+
+
+def _value(advisory: Advisory, setup: Setup, name: str) -> Scalar:
+    if name in setup.settings:
+        return setup.settings[name].value
+    default = advisory.default(name) if setup.complete else None
+    return False if default is None and setup.complete and name not in NEVER_OFF else default
+
+
+def _shown(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

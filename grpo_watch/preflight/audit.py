@@ -1,0 +1,132 @@
+"""Gathers what is known of a launch's or a run's versions and settings, for the advisories."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from grpo_watch.advisories.judge import VERSION_OF, Match, Setup, judge
+from grpo_watch.catalogue import catalogue
+from grpo_watch.engine.records import Tick
+from grpo_watch.errors import UsageError
+from grpo_watch.pipeline.offline import read_run
+from grpo_watch.preflight.inputs.load_launch import GivenOptions, read_launch
+from grpo_watch.preflight.launch_setup import setup_of
+from grpo_watch.sources.discovery.discover import ChannelContent, FoundRun, discover
+
+SCHEMA = "grpo-watch/audit/1"
+SAYS_NOTHING = frozenset(
+    {
+        ChannelContent.COMPLETIONS_JSONL,
+        ChannelContent.COMPLETIONS_PARQUET,
+        ChannelContent.COMPLETION_DUMPS,
+        ChannelContent.WANDB_TABLES,
+        ChannelContent.CHECKPOINTS,
+        ChannelContent.PROBE,
+    }
+)
+"""Channels without versions and settings."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """One run or launch, and the advisories that apply to it or may apply."""
+
+    name: str
+    setup: Setup
+    matches: tuple[Match, ...]
+
+    @property
+    def applying(self) -> tuple[Match, ...]:
+        """Those whose version and condition are known to be met."""
+        return tuple(match for match in self.matches if match.applies)
+
+    @property
+    def open(self) -> tuple[Match, ...]:
+        """Those for which a version or a setting is missing."""
+        return tuple(match for match in self.matches if not match.applies)
+
+
+def audit(
+    path: Path | None, command: Sequence[str], options: GivenOptions, folder: Path, environ: Mapping[str, str]
+) -> list[Audit]:
+    """Audit the runs below a path, a launch file, or a command.
+
+    Raises:
+        UsageError: there is neither a run nor a launch.
+    """
+    runs = discover(folder / path) if path is not None and not command else []
+    if path is not None and runs:
+        return [_of(found.name, _of_run(found, path, options, folder, environ)) for found in runs]
+    launch = read_launch(path, command, options, folder, environ)
+    return [_of(launch.text, setup_of(launch))]
+
+
+def _of(name: str, setup: Setup) -> Audit:
+    return Audit(name, setup, tuple(judge(setup)))
+
+
+def _of_run(found: FoundRun, path: Path, options: GivenOptions, folder: Path, environ: Mapping[str, str]) -> Setup:
+    """What the run's logs and configurations say, and below them what its recorded launch says."""
+    channels = tuple(channel for channel in found.channels if channel.what not in SAYS_NOTHING)
+    read = read_run(replace(found, channels=channels), (), catalogue(), Tick(0.0, live=False))
+    known = read.pipeline.setup
+    place = found.root if found.root.is_dir() else path
+    try:
+        launched = setup_of(read_launch(place, (), options, folder, environ))
+    except UsageError:
+        return known
+    settings = {**launched.settings, **known.settings}
+    return Setup(known.framework or launched.framework, settings, launched.complete)
+
+
+def document(audits: Sequence[Audit]) -> dict[str, Any]:
+    """The JSON document of ``audit --format json``."""
+    return {"schema": SCHEMA, "audits": [_audited(each) for each in audits]}
+
+
+def _audited(one: Audit) -> dict[str, Any]:
+    versions = {
+        name.removeprefix(VERSION_OF): {"version": setting.value, "from": setting.origin}
+        for name, setting in sorted(one.setup.settings.items())
+        if name.startswith(VERSION_OF)
+    }
+    return {
+        "name": one.name,
+        "framework": one.setup.framework,
+        "versions": versions,
+        "applies": [_applying(match) for match in one.applying],
+        "open": [
+            {"id": match.advisory.id, "package": match.advisory.package, "settle": match.settle} for match in one.open
+        ],
+    }
+
+
+def _applying(match: Match) -> dict[str, Any]:
+    advisory = match.advisory
+    return {
+        "id": advisory.id,
+        "package": advisory.package,
+        "version": match.version,
+        "version_from": match.origin,
+        "severity": advisory.severity.value,
+        "title": advisory.title,
+        "wrong": advisory.wrong,
+        "settings": list(match.given),
+        "where": match.where,
+        "shows": list(advisory.shows),
+        "fix": advisory.fix,
+        "fixed": advisory.fixed,
+        "threads": list(advisory.threads),
+    }
+
+
+def audit_here(path: str | os.PathLike[str] | Sequence[str], **options: Any) -> list[Audit]:
+    """The same from Python: a path, or a command as its words."""
+    given = GivenOptions(**options)
+    if isinstance(path, str | os.PathLike):
+        return audit(Path(path), (), given, Path.cwd(), os.environ)
+    return audit(None, list(path), given, Path.cwd(), os.environ)
