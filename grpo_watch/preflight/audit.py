@@ -58,11 +58,24 @@ def audit(
     Raises:
         UsageError: there is neither a run nor a launch.
     """
-    runs = discover(folder / path) if path is not None and not command else []
-    if path is not None and runs:
-        return [_of(found.name, _of_run(found, path, options, folder, environ)) for found in runs]
-    launch = read_launch(path, command, options, folder, environ)
-    return [_of(launch.text, setup_of(launch))]
+
+    def launched() -> list[Audit]:
+        launch = read_launch(path, command, options, folder, environ)
+        return [_of(launch.text, setup_of(launch))]
+
+    if path is None or command:
+        return launched()
+    if (folder / path).is_file():  # a script or a configuration, or else a log
+        try:
+            return launched()
+        except UsageError:
+            runs = discover(folder / path)
+            if not runs:
+                raise
+    else:
+        runs = discover(folder / path)
+    found = [_of(run.name, _of_run(run, path, options, folder, environ)) for run in runs]
+    return found or launched()
 
 
 def _of(name: str, setup: Setup) -> Audit:

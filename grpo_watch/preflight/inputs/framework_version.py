@@ -52,7 +52,8 @@ def _concerned(draft: LaunchDraft) -> set[str]:
     if draft.framework is None:
         return set()
     any_framework = {advisory.package for advisory in advisories() if not advisory.frameworks}
-    return any_framework if draft.deepspeed else any_framework - {"deepspeed"}
+    uses_deepspeed = bool(draft.deepspeed) or draft.value("deepspeed") is not None
+    return any_framework if uses_deepspeed else any_framework - {"deepspeed"}
 
 
 def _from_environment(place: Path, own: str, draft: LaunchDraft) -> None:
