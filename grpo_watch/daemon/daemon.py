@@ -192,9 +192,7 @@ class Daemon:
     def _reload(self, now: float) -> None:
         asked = self._rules.wanted
         changed, routed = self._rules.reload(), self._receivers()
-        if asked:
-            self._registry.ask_settings()
-        if changed or routed is not None:
+        if asked or routed is not None:
             self._all_due = True
             self._store(now, self._registry.watches())
         if routed is not None:
@@ -204,8 +202,9 @@ class Daemon:
             log.warning(
                 "receivers reloaded", extra={"fields": {"sinks": ", ".join(one.receiver.name for one in routed)}}
             )
+        if asked:
+            self._registry.renew(now, self._rules.now if changed else None)
         if changed:
-            self._registry.judge_again(self._rules.now, now)
             log.warning("rules reloaded", extra={"fields": {"rules": len(self._rules.now.rules)}})
 
     def _give_turns(self, now: float, changed: Collection[Path]) -> tuple[Sequence[WatchedRun], bool]:

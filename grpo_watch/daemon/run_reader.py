@@ -35,6 +35,15 @@ class WatchOptions:
     ended: Callable[[], bool] = lambda: False
     care: ReadLimits = UNHURRIED
 
+    def judges_unlike(self, other: WatchOptions) -> bool:
+        """Whether a run is read or judged in another way with these."""
+        return (self.settings, self.labels, self.examples, self.columns) != (
+            other.settings,
+            other.labels,
+            other.examples,
+            other.columns,
+        )
+
 
 SLICE = 2_000
 """Items per slice: about 0.1 s of work, after which other runs have their turn."""

@@ -65,7 +65,6 @@ class RunRegistry:
         self._by_identity: dict[str, TrackedRun] = {}
         self._found: Sequence[FoundRun] | None = None
         self._looks = self._busy_look = 0
-        self._settings_asked = False
         self.taken: Sequence[FoundRun] | None = None
         """What discovery found when it was taken last."""
         self._past: Counter[str] = Counter()
@@ -78,10 +77,14 @@ class RunRegistry:
     @property
     def problems(self) -> tuple[str, ...]:
         """What discovery could not read and concerns no run, and which runs are not there any more; one line each."""
-        gone = [run.name for run in self if run.life.lost and run.found and run.snapshot and not run.past]
-        more = f" and {len(gone) - SHOWN_GONE} more" if len(gone) > SHOWN_GONE else ""
-        line = f"Not found any more, and not watched: {', '.join(gone[:SHOWN_GONE])}{more}"
-        return (*self._unread, *([line] if gone else []))
+        known = [run for run in self if run.found and run.snapshot and not run.past]
+        gone = [run.name for run in known if run.life.lost]
+        missing = [run.name for run in known if run.life.absence is not None and run.watch is not None]
+        lines = (
+            ("Not found any more, and not watched", gone),
+            ("Not found at present; their open files are read on", missing),
+        )
+        return (*self._unread, *(f"{what}: {_named(names)}" for what, names in lines if names))
 
     def get(self, run: str) -> TrackedRun:
         """The run of this name; an empty one where there is none."""
@@ -150,17 +153,13 @@ class RunRegistry:
         self._unread = tuple(problems)
         self._found = found
 
-    def ask_settings(self) -> None:
-        """Ask for the settings of each run again, with what discovery finds next."""
-        self._settings_asked = True
-
     def take_found(self, now: float) -> None:
         """Take what discovery found last, if that is news."""
         if self._found is None:
             return
         self.taken = found = self._found
         self._found = None
-        whole, self._settings_asked = self._settings_asked or self._looks % WHOLE_LOOKS == 0, False
+        whole = self._looks % WHOLE_LOOKS == 0
         names: set[str] = set()
         for run in found:
             identity = identity_of(run)
@@ -182,12 +181,14 @@ class RunRegistry:
             self._miss(tracked, found, files, now)
         self._looks += 1
 
-    def judge_again(self, rules: RuleSet, now: float) -> None:
-        """Let all that is being read begin again, with other rules."""
-        self._rules = rules
+    def renew(self, now: float, rules: RuleSet | None) -> None:
+        """Take the settings of all runs anew; those with others, and all where there are other rules, begin again."""
+        self._rules = rules or self._rules
         for tracked in self:
-            if tracked.watch is not None and tracked.found is not None:
-                self._begin_again(tracked, tracked.found, now)
+            if tracked.found is not None:
+                before, tracked.options = tracked.options, self._options(tracked.found)
+                if rules is not None or tracked.options.judges_unlike(before):
+                    self._begin_again(tracked, tracked.found, now)
 
     def show(self, watches: Iterable[WatchedRun]) -> None:
         """Show how these runs are, if they were read."""
@@ -323,6 +324,11 @@ class RunRegistry:
         self._state_writer.commit(
             [StoredBatch(tracked.name, now, history=tracked.history, ended=tracked.life.ended)], now
         )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN_GONE} more" if len(names) > SHOWN_GONE else ""
+    return ", ".join(names[:SHOWN_GONE]) + more
 
 
 def _inodes(found: Iterable[FoundRun]) -> frozenset[int]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.daemon.daemon import Daemon
+from grpo_watch.daemon.run_reader import WatchOptions
 from grpo_watch.engine.records import AlertState, Tick, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import RuleError
@@ -217,6 +218,24 @@ def test_changed_rules_tell_what_changes_once(frozen: Path, tmp_path: Path) -> N
     assert len({t.id for t in live.transitions(name)}) == len(live.transitions(name))
     alert = next(a for a in live.run().alerts if a.rule == "kl-stuck-at-zero")
     assert (alert.state.value, alert.fired_total) == ("pending", 2)
+    live.close()
+
+
+def test_labels_and_settings_of_runs_apply_in_the_turn_after_a_reload(going_on: Path, tmp_path: Path) -> None:
+    """Nothing is waited for: the clock stands still, and discovery does not look."""
+    given = [WatchOptions(labels={"team": "a"})]
+    live = Live(going_on, tmp_path / "state", now=RECORDED, options=lambda _: given[0])
+    live.settle()
+    before = findings(live.run())
+    given[0] = WatchOptions(labels={"team": "b"}, settings={"beta": 0.25})
+    live.daemon.turn()
+    assert [run.labels for run in live.daemon.snapshot().runs] == [{"team": "a"}]
+    live.daemon.reload()
+    live.daemon.turn()
+    assert [run.labels for run in live.daemon.snapshot().runs] == [{"team": "b"}]
+    live.settle(0.0)
+    assert live.run().config["beta"].value == 0.25
+    assert findings(live.run()) == before
     live.close()
 
 

@@ -75,6 +75,7 @@ def lost_mount(folder: Path) -> str:
     with watching(folder / "runs", state=folder / "state") as daemon:
         ready(daemon)
         (folder / "runs").rename(away)
+        until(lambda: "Not found at present" in daemon.get("/api/v1/runs"), daemon.child)
         for run in runs:
             run.path = away / run.path.name
             with (run.path / "logging.jsonl").open("a") as log:

@@ -59,7 +59,7 @@ class Live:
     ``timer`` is what the monotonic clock shows besides the time that passed with ``now``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what a test may vary
         self,
         path: Path,
         state: Path,
@@ -68,6 +68,7 @@ class Live:
         rules: Callable[[], RuleSet] = lambda: SHIPPED,
         submit: Any = Done,
         dispatcher: NotificationDispatcher | None = None,
+        options: Callable[[FoundRun], WatchOptions] = lambda _: WatchOptions(),
         **plan: Any,
     ) -> None:
         self.now, self.timer, self.path = now, 0.0, path
@@ -79,6 +80,7 @@ class Live:
             StateWriter(self.store),
             rules,
             submit,
+            options=options,
             clock=lambda: self.now,
             timer=lambda: self.timer + self.now - now,
             plan=DaemonOptions(**plan),
