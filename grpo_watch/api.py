@@ -22,7 +22,7 @@ from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import EndState, Scalar, Tick
 from grpo_watch.errors import UsageError
 from grpo_watch.report.check_document import RunReport
-from grpo_watch.rules.packs import load_rules
+from grpo_watch.rules.packs import rules_for
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -76,7 +76,7 @@ def check_all(
     if state not in {each.value for each in EndState}:
         raise UsageError(f"state {state!r}: use {', '.join(each.value for each in EndState)}")
     tick = Tick(time.time(), live=False, state=EndState(state))
-    setup = CheckSetup(tuple(load_rules(chosen.rules)), tick, settings, chosen, recording=True)
+    setup = CheckSetup(rules_for(chosen), tick, settings, chosen, recording=True)
     return check_found(setup, found, Execution())
 
 

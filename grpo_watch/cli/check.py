@@ -28,7 +28,7 @@ from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import UsageError
 from grpo_watch.pipeline.open_run import COMPLETIONS
 from grpo_watch.report.check_document import Provenance, RunReport, document, exit_code
-from grpo_watch.rules.packs import load_rules
+from grpo_watch.rules.packs import rules_for
 from grpo_watch.safe_text import visible
 from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
 from grpo_watch.sources.discovery.nothing_there import nothing_there
@@ -76,7 +76,7 @@ def check_command(  # noqa: PLR0917  one parameter per option
         runs: list[Checked] = [*found, *(folder for path in servers for folder in remote_folders(path))]
         if not runs and not problems:
             problems = tuple(f"{path}: {nothing_there(Path(path))}" for path in paths)
-        setup = CheckSetup(tuple(load_rules(chosen.rules)), tick, overrides, chosen, recording)
+        setup = CheckSetup(rules_for(chosen), tick, overrides, chosen, recording)
         execution = Execution(processes_for(1 if recording else jobs, runs), engine == "ray", address, resume)
         crewed = crew(_dumped(found)) if execution.processes == 1 and not execution.on_ray else nullcontext()
         with crewed as readers, _progress(len(runs), shown=len(runs) > 1) as advance:

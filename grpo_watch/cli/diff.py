@@ -22,7 +22,7 @@ from grpo_watch.errors import UsageError
 from grpo_watch.report.check_document import RunReport
 from grpo_watch.report.compare import Comparison, compare, document
 from grpo_watch.report.compare_text import render
-from grpo_watch.rules.packs import load_rules
+from grpo_watch.rules.packs import rules_for
 
 EXIT = {"same": 0, "parted": 1, "not-evaluable": 3}
 NAMED = 5
@@ -55,7 +55,14 @@ def _report(path: str, chosen: Settings) -> RunReport:
         if len(found) > 1:
             names = ", ".join(run.name for run in found[:NAMED]) + (", …" if len(found) > NAMED else "")
             raise UsageError(f"{path}: holds {len(found)} runs ({names}); name one of them")
-        return check_runs(found, load_rules(chosen.rules), {}, Tick(time.time(), live=False), chosen, recording=True)[0]
+        return check_runs(
+            found,
+            rules_for(chosen),
+            {},
+            Tick(time.time(), live=False),
+            chosen,
+            recording=True,
+        )[0]
 
 
 def _as_text(comparison: Comparison, *, color: bool) -> str:

@@ -52,7 +52,7 @@ def rule_document(name: str) -> dict[str, Any]:
 
 def _known(name: str, chosen: Settings) -> tuple[Rule, type[Detector] | None, Runbook]:
     detectors = catalogue()
-    rules = {rule.name: rule for rule in load_rules(chosen.rules, detectors=detectors)}
+    rules = {rule.name: rule for rule in load_rules(chosen.rules, language=chosen.language, detectors=detectors)}
     if name not in rules:
         fix = nearest(name, rules) or f"known rules: {', '.join(rules)}"
         raise UsageError(f"unknown rule {name!r} ({fix})")

@@ -32,7 +32,7 @@ def list_command(paths: list[str], output_format: str, rules: list[Path], config
     """
     chosen = load_settings({"rules": rules}, config=config).settings
     detectors = catalogue()
-    loaded = load_rules(chosen.rules, detectors=detectors)
+    loaded = load_rules(chosen.rules, language=chosen.language, detectors=detectors)
     document = _as_json(loaded, detectors, _snapshots(paths, loaded, chosen) if paths else [])
     if output_format == "json":
         sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")

@@ -56,4 +56,4 @@ class SettingsInForce:
 def rules_in_force(settings: Settings) -> RuleSet:
     """The shipped rules with the user's over them; raises ``RuleError`` where a file is wrong."""
     detectors = catalogue()
-    return rule_set(load_rules(settings.rules, detectors=detectors), detectors)
+    return rule_set(load_rules(settings.rules, language=settings.language, detectors=detectors), detectors)

@@ -30,7 +30,7 @@ from grpo_watch.mounts import network_type
 from grpo_watch.pipeline.offline import read_run
 from grpo_watch.report.check_document import blind
 from grpo_watch.report.view import software
-from grpo_watch.rules.packs import load_rules
+from grpo_watch.rules.packs import rules_for
 from grpo_watch.safe_text import strict, visible
 from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
@@ -93,7 +93,7 @@ def sources_command(
     for path in local:
         if not any(char in path for char in "*?[") and not Path(path).exists():
             raise UsageError(f"{path}: no such file or folder")
-    rules = load_rules(chosen.rules)
+    rules = rules_for(chosen)
     with discovering(paths, chosen) as discoverer:
         examined = [examine(found, chosen, overrides, rules) for found in discoverer.discover(*map(Path, local))]
     if output_format == "json":

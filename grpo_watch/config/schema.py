@@ -170,6 +170,7 @@ class Settings(Model):
     ``shard`` is this daemon's share of the runs (``2/8``; empty: all).
     ``io_limit`` is how fast weights are read (``200MB`` per second; empty: as fast as they come).
 
+    ``language`` is what rules say what is wrong and what to do in.
     ``runbook_url`` is where a rule's runbook is found, with ``{rule}`` for its name; empty: messages name the command.
     """
 
@@ -189,6 +190,7 @@ class Settings(Model):
     io_limit: Annotated[str, AfterValidator(_rate)] = ""
     shard: Annotated[str, AfterValidator(_shard)] = ""
     wandb: WandbServer = WandbServer()
+    language: Literal["en", "zh"] = "en"
 
     @field_validator("listen", "metrics_listen")
     @classmethod

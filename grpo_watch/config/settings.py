@@ -34,6 +34,7 @@ VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "GRPO_WATCH_ALLOW_ROOTS": ("allow_roots",),
         "GRPO_WATCH_IO_LIMIT": ("io_limit",),
         "GRPO_WATCH_SHARD": ("shard",),
+        "GRPO_WATCH_LANGUAGE": ("language",),
         "GRPO_WATCH_RETENTION_DAYS": ("retention", "days"),
         "GRPO_WATCH_RETENTION_MAX_MB": ("retention", "max_mb"),
         "GRPO_WATCH_PRIVACY_EXAMPLES": ("privacy", "examples"),
@@ -53,6 +54,8 @@ REMOVED: Mapping[str, str] = MappingProxyType(
 )
 """Keys and kinds of receivers that an earlier version had, and what to use instead."""
 
+_LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
+"""POSIX: the first that is set decides."""
 _LISTS = frozenset({("rules",), ("allow_roots",)})
 _SECTIONS = frozenset({"retention", "web", "privacy", "wandb"})
 _MODELS: tuple[type[BaseModel], ...] = (
@@ -107,6 +110,9 @@ def load_settings(
     environment = os.environ if environ is None else environ
     file = _file(config, environment, folder or Path())
     settings, origins = (Settings(), {}) if file is None else _from_file(file)
+    locale = next((name for name in _LOCALE if environment.get(name)), "")
+    if locale and "language" not in origins and environment[locale].startswith("zh"):
+        settings, origins["language"] = settings.model_copy(update={"language": "zh"}), locale
     given = {name: value for name, value in (flags or {}).items() if value not in (None, [], ())}
     layers = (
         *((variable, path, environment[variable]) for variable, path in VARIABLES.items() if environment.get(variable)),

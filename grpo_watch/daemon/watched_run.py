@@ -252,9 +252,9 @@ class WatchedRun:
 
     def context(self, at: float, page: str, runbook: str) -> NotificationContext:
         """The context of notifications about this run, see there."""
-        summaries = {rule.name: rule.summary for rule in self.pipeline.rules}
+        rules = {rule.name: rule for rule in self.pipeline.rules}
         history, labels = self.recorder.history, self.options.labels
-        return NotificationContext(self.snapshot(), history, at, labels, page, summaries, runbook)
+        return NotificationContext(self.snapshot(), history, at, labels, page, rules, runbook)
 
     def finish(self, now: float) -> None:
         """The input has ended: take what sources held back, and steps that only worse channels have."""

@@ -101,8 +101,8 @@ def _finding(monitor: Monitor, index: int, framework: str | None) -> Finding:
         fired_step=episode.fired_step,
         resolved_step=episode.resolved_step,
         evidence=evidence,
-        summary=episode.reading.message or rule.summary,
-        hint=filled(episode.reading.hint or rule.advice(framework), evidence),
+        summary=rule.says(episode.reading.message),
+        hint=filled(rule.advice(framework, episode.reading.hint), evidence),
         told_as=episode.severity if severity is not episode.severity else None,
     )
 

@@ -46,7 +46,8 @@ class Rule:
 
     Fires when ``step - first_step >= for_steps`` and at least ``min_observations`` records breach; resolves after
     ``keep_firing_steps`` without a breach. ``where`` is ``file:line`` of its definition. ``hints`` say what to do in a
-    framework for which ``hint`` is not right.
+    framework for which ``hint`` is not right. ``translated``: summary and hints are in another language than what
+    detectors say, so findings begin with them.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Rule:
     where: str = ""
     enabled: bool = True
     overrides: tuple[Override, ...] = ()
+    translated: bool = False
 
     @property
     def anywhere(self) -> bool:
@@ -85,9 +87,16 @@ class Rule:
         changes = {"hints": before.hints, **changes}
         return replace(self, **{**changes, **merged}, where=where)
 
-    def advice(self, framework: str | None) -> str:
-        """What to do, in the words of the run's framework where the rule has some."""
-        return self.hints.get(framework or "", self.hint)
+    def says(self, message: str) -> str:
+        """What a finding says: the detector's own words, after the rule's where these are in the reader's language."""
+        if self.translated:
+            return f"{self.summary} {message}".strip()
+        return message or self.summary
+
+    def advice(self, framework: str | None, own: str = "") -> str:
+        """What to do: the detector's ``own`` words, else the rule's, in those of the run's framework if it has some."""
+        general = self.hints.get(framework or "", self.hint)
+        return f"{general} {own}".strip() if self.translated else own or general
 
 
 _PLACE = re.compile(r"\{([a-z][a-z0-9_]*)\}")

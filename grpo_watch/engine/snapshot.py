@@ -189,8 +189,8 @@ def _alert_views(state: RunState, findings: tuple[Finding, ...]) -> list[AlertVi
                     fired_step=alert.fired_step,
                     fired_total=alert.fired_total,
                     evidence=dict(alert.reading.evidence),
-                    summary=alert.reading.message or monitor.rule.summary,
-                    hint=filled(alert.reading.hint or monitor.rule.advice(state.framework), alert.reading.evidence),
+                    summary=monitor.rule.says(alert.reading.message),
+                    hint=filled(monitor.rule.advice(state.framework, alert.reading.hint), alert.reading.evidence),
                     caused_by=finding.caused_by if finding else None,
                 )
             )

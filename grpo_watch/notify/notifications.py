@@ -14,6 +14,7 @@ from urllib.parse import quote
 from grpo_watch.engine.alerts import Alert, transition_id
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import AlertState, Severity, Transition
+from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.notify.receiver import OWN_RULE
 from grpo_watch.store.messages import FIRING, RESOLVED, Notification
@@ -41,7 +42,7 @@ class RecentValues(Protocol):
 class NotificationContext:
     """What a run's notifications are made of besides its transitions.
 
-    ``at`` is Unix seconds, ``page`` the address of the status page or empty, ``summaries`` what each rule means,
+    ``at`` is Unix seconds, ``page`` the address of the status page or empty, ``rules`` those of the run by name,
     ``runbook`` the address of runbooks with ``{rule}`` in it, or empty.
     """
 
@@ -50,7 +51,7 @@ class NotificationContext:
     at: float
     labels: Mapping[str, str] = field(default_factory=dict)
     page: str = ""
-    summaries: Mapping[str, str] = field(default_factory=dict)
+    rules: Mapping[str, Rule] = field(default_factory=dict)
     runbook: str = ""
 
 
@@ -154,7 +155,7 @@ def _notification(
 ) -> Notification:
     reading = transition.reading
     at = context.at if transition.time is None else min(transition.time, context.at)
-    summary = context.summaries.get(transition.rule, "")
+    rule = context.rules.get(transition.rule, Rule(transition.rule))
     severity = transition.severity if finding is None else finding.severity
     return Notification(
         id=transition.id,
@@ -167,10 +168,10 @@ def _notification(
         step=transition.step,
         first_step=transition.first_step,
         max_steps=context.snapshot.max_steps,
-        summary=summary or reading.message,
-        message=reading.message,
+        summary=rule.summary or reading.message,
+        message=rule.says(reading.message),
         evidence=dict(reading.evidence),
-        hint=finding.hint if finding else reading.hint,
+        hint=finding.hint if finding else rule.advice(context.snapshot.framework, reading.hint),
         cause="; ".join(finding.causes[:CAUSES]) if finding else "",
         caused_by=finding.caused_by if finding else None,
         started=at,

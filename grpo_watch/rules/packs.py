@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 import grpo_watch
 from grpo_watch.catalogue import GROUP, catalogue, third_party
 from grpo_watch.config.document import Document, Path_, first_problem, nearest, read_document
+from grpo_watch.config.schema import Settings
 from grpo_watch.engine.detector import Detector, Param
 from grpo_watch.engine.expression import compile_expression
 from grpo_watch.engine.records import Severity
@@ -27,9 +28,15 @@ from grpo_watch.errors import FilePlace, RuleError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+ENGLISH = "en"
+"""The language that rules, detectors and commands are written in."""
 RESERVED_LABELS = frozenset({"alertname", "function", "rule", "run", "severity"})
 """Labels that grpo-watch sets itself."""
 
+_FOLD = re.compile(
+    r"(?<=[\u3000-\u303f\uff00-\uff60]) | (?=[\u3000-\u303f\uff00-\uff60])|(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])"
+)
+"""Spaces that YAML puts in the place of a line's end, where Chinese has none."""
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 _Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$", max_length=64)]
 _Steps = Annotated[int, Field(ge=0, le=1_000_000)]
@@ -97,6 +104,7 @@ def packs_folder() -> Path:
 def load_rules(
     overlays: Sequence[Path] = (),
     *,
+    language: str = ENGLISH,
     detectors: Mapping[str, type[Detector]] | None = None,
     packs: Path | None = None,
 ) -> tuple[Rule, ...]:
@@ -104,6 +112,7 @@ def load_rules(
 
     Args:
         overlays: the user's files, applied in this order over the shipped packs.
+        language: of the shipped rules' summaries and hints; English where a rule has no other.
         detectors: the catalogue to check against; the real one by default.
         packs: the folder of shipped packs (``*.yaml``, not deeper).
 
@@ -121,9 +130,25 @@ def load_rules(
             )
         seen.add(written.entry.name)
         rules[written.entry.name] = apply_entry(written, rules, known)
+    if language != ENGLISH:
+        rules.update(_translated(rules, (packs or packs_folder()) / "languages" / f"{language}.yaml"))
     for written in (written for file in overlays for written in entries_of(file)):
         rules[written.entry.name] = apply_entry(written, rules, known)
     return tuple(rules[name] for name in sorted(rules))
+
+
+def rules_for(settings: Settings) -> tuple[Rule, ...]:
+    """The rules in force under these settings, in their language; see ``load_rules``."""
+    return load_rules(settings.rules, language=settings.language)
+
+
+def _translated(rules: Mapping[str, Rule], file: Path) -> Iterator[tuple[str, Rule]]:
+    words = read_document(file, RuleError).value
+    for name in rules.keys() & words.keys():
+        said = words[name]
+        hints = {framework: _FOLD.sub("", hint) for framework, hint in said.get("hints", {}).items()}
+        summary, hint = (_FOLD.sub("", said[key]) for key in ("summary", "hint"))
+        yield name, replace(rules[name], summary=summary, hint=hint, hints=hints, translated=True)
 
 
 def third_party_rules() -> dict[str, Rule]:

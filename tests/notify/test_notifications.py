@@ -9,6 +9,7 @@ import pytest
 from grpo_watch.daemon.metric_history import MetricHistory
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import AlertState, MetricRow, Reading, Severity, Stream, Transition, Verdict
+from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
 from grpo_watch.notify.notifications import NotificationContext, digest, notifications
 from tests.support.receiving import a_notification
@@ -41,7 +42,12 @@ def material(*findings: Finding) -> NotificationContext:
         history.take(MetricRow("run", Stream.TRAIN, 1, step, values))
     snapshot = RunSnapshot("run", None, None, 1, 10, 10, 80, None, RunVerdict.CRITICAL, {}, {}, (), (), findings)
     return NotificationContext(
-        snapshot, history, 100.0, {"team": "math"}, "http://here/", {"kl-stuck-at-zero": "KL stays 0."}
+        snapshot,
+        history,
+        100.0,
+        {"team": "math"},
+        "http://here/",
+        {"kl-stuck-at-zero": Rule("kl-stuck-at-zero", summary="KL stays 0.")},
     )
 
 
