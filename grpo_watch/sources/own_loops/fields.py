@@ -27,6 +27,7 @@ TUPLE = re.compile(rf"\(\s?['\"]([A-Za-z_][\w./@-]{{0,60}})['\"],\s?({NUMBER})\s
 """``OrderedDict([('step', 1), ('loss', 0.1)])``."""
 CALLED = re.compile(rf"(?<![\w.)])([A-Za-z_][\w./@-]{{0,40}})\(({NUMBER})\)", re.IGNORECASE)
 """``loss(0.1) kl(0.02)``."""
+NUMBER_INSIDE = re.compile(r"[A-Za-z0-9_]\(\[?\s?[-+.\dnNiI]")
 AROUND = re.compile(r"(?:[A-Za-z_][\w.]{0,60}\(\[?|\[)(?=[A-Za-z_])([^\[]*?)\]?\)?")
 """The call that prints a row: ``Metrics(step=1, loss=0.1)``."""
 ELEMENT = re.compile(rf"<([A-Za-z_][\w.-]{{0,60}})>\s?({NUMBER})\s?</\1>", re.IGNORECASE)
@@ -63,8 +64,9 @@ COUNTED_BEHIND = re.compile(
 SIGN_AFTER = re.compile(r"(?<=\w)\s{2,40}([:=])(?=\s|\d)")
 """A sign that stands under those of other lines."""
 BULLET = re.compile(r"^\s{0,20}(?:[-*+\u2022\u25aa\u2013]|\d{1,2}[.)])\s{1,4}(?=[A-Za-z*`\"'])")
-DECORATION = re.compile(r"^[^\w\[({'\".+-]+|(?<![=*#~_\s-])[=*#~_\s-]{2,}$")
-"""Signs and pictures that people print before a line, and rulers around a title."""
+DECORATION = re.compile(r"[^\w\[({'\".+-]+")
+"""Signs and pictures that people print before a line."""
+RULERS = "=*#~_- \t\r\n\x0b\x0c"
 RULER = re.compile(r"^[\s=*#~>_-]{2,}(?=[\w\[(])")
 SOURCE = re.compile(r"(?<!\s)\s{2,}[\w./]{1,60}\.py:\d{1,6}\s*$")
 """Where ``rich`` shows the line of code."""
@@ -177,8 +179,10 @@ def fields_of(line: str) -> list[PrintedField]:
 
 def bare_line(line: str) -> tuple[int, str]:
     """The rank that a line names (0: none), and its text without what a logger or a person put before it."""
-    text = BULLET.sub("", COLOUR.sub("", line.translate(FULL_WIDTH)))
-    text = SOURCE.sub("", DECORATION.sub("", RULER.sub("", text))).strip()
+    text = line if line.isascii() else line.translate(FULL_WIDTH)
+    text = COLOUR.sub("", text) if "\x1b" in text else text
+    text = _undecorated(_behind(RULER, _behind(BULLET, text)))
+    text = (SOURCE.sub("", text) if ".py:" in text else text).strip()
     rank, logged = 0, False
     for _ in range(MOST_PREFIXES):
         before = text
@@ -196,10 +200,22 @@ def bare_line(line: str) -> tuple[int, str]:
             text = text[found.end() :]
         if (found := TAG.match(text)) is not None and found.end() < len(text):
             text = text[found.end() :]
-        text = DECORATION.sub("", text)
+        text = _undecorated(text)
         if text == before:
             break
     return rank, _plain(text).strip()
+
+
+def _behind(pattern: re.Pattern[str], text: str) -> str:
+    """The text without what it begins with."""
+    return text[found.end() :] if (found := pattern.match(text)) is not None else text
+
+
+def _undecorated(text: str) -> str:
+    """The text without signs and pictures before it, and without a ruler behind it."""
+    text = _behind(DECORATION, text)
+    bare = text.rstrip(RULERS)
+    return bare if len(text) - len(bare) > 1 else text
 
 
 def _is_field(text: str, found: re.Match[str]) -> bool:
@@ -209,21 +225,26 @@ def _is_field(text: str, found: re.Match[str]) -> bool:
 
 def _plain(text: str) -> str:
     """The text with its tensors as numbers, its dictionaries as pairs, and without quotes and notes."""
-    text = THOUSANDS.sub("", text)
-    if "(" in text:
-        text = CALLED.sub(r"\1=\2", TUPLE.sub(r"\1=\2", WRAPPED.sub(r"\1", text)))
+    text = THOUSANDS.sub("", text) if "," in text else text
+    if NUMBER_INSIDE.search(text) is not None:
+        text = CALLED.sub(r"\1=\2", WRAPPED.sub(r"\1", text))
+    text = TUPLE.sub(r"\1=\2", text) if "('" in text or '("' in text else text
     if text.endswith((")", "]")) and SIGN.search(text) is not None:
         text = around[1] if (around := AROUND.fullmatch(text)) is not None else text
     if "<" in text:
         text = ELEMENTS.sub(" ", ELEMENT.sub(r"\1=\2 ", text))
-    text = SINGLE.sub(r"\1=", text)
+    if "val" in text:
+        text = SINGLE.sub(r"\1=", text)
     if "{" in text:
         text = GROUP.sub(_pairs, text).replace("{", " ").replace("}", " ")
     if "[" in text:
         text = LISTED.sub(_listed, text)
-    text = COUNTED_BEHIND.sub(r", \1", text)
-    text = SIGN_AFTER.sub(r"\1 ", text)
-    text = SIGNED.sub(r"\1 ", MARGIN.sub(r"\1\2\3, \1 std: \4", NOTE.sub(r"\1", text)))
+    if "(" in text:
+        text = NOTE.sub(r"\1", COUNTED_BEHIND.sub(r", \1", text))
+    if "\u00b1" in text or "+" in text:
+        text = MARGIN.sub(r"\1\2\3, \1 std: \4", text)
+    if "  " in text:
+        text = SIGNED.sub(r"\1 ", SIGN_AFTER.sub(r"\1 ", text))
     return text.replace('"', "").replace("'", "").replace("`", "").replace("**", "")
 
 

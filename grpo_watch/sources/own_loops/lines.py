@@ -20,6 +20,14 @@ CONSISTENT = 3
 """This many rows with the same keys and rising steps make a log of rows; text around a model's answers has no such."""
 MOST_HELD = 64
 MOST_KEYS = 256
+WORDS = (
+    *(b"rew", b"return", b"score", b"loss", b"kl", b"step", b"entrop", b"grad", b"lr", b"learn", b"clip", b"trunc", b"len"),
+    *(b"iter", b"epoch", b"updat", b"batch", b"episode", b"round", b"rollout", b"accura", b"correct", b"adv", b"std"),
+    *(b"zero", b"frac", b"ratio:", b"ratio=", b"\xef\xbc"),
+)
+"""Parts of the words that name a metric or a counter, and what full-width letters begin with."""
+SHORT = 24
+"""Bytes of a line that is decoded whatever is in it: ``[10/500]``."""
 DIGIT = re.compile(rb"\d|\b(?:nan|inf)\b", re.IGNORECASE)
 DECIMALS = re.compile(r"[-+]?\d+\.(\d+)")
 
@@ -157,8 +165,8 @@ class OwnLines:
 
     def feed(self, data: bytes) -> Sequence[MetricLine]:
         """The rows that this line completes."""
-        if len(data) > LONGEST or DIGIT.search(data) is None:
-            self._near = False
+        if not may_show(data):
+            self.passed()
             return ()
         line = data.decode("utf-8", "replace")
         fields = fields_of(line)
@@ -169,6 +177,10 @@ class OwnLines:
         rows = self._alone(alone, fields) if alone.whole else self._collect(fields)
         self._near = bool(fields)
         return rows
+
+    def passed(self) -> None:
+        """A line of something else: the next one is not near the fields before it."""
+        self._near = False
 
     def _alone(self, alone: _Block, fields: Sequence[PrintedField]) -> Sequence[MetricLine]:
         """A line that is a row by itself: a new one, unless it adds to the step that the lines before it name."""
@@ -258,6 +270,15 @@ class OwnLines:
     def flush(self) -> Sequence[MetricLine]:
         """The last row, if it is complete."""
         return self._close() if self.sure or len(self._held) == CONSISTENT - 1 else ()
+
+
+def may_show(data: bytes) -> bool:
+    """Whether a line may name a metric or count; a byte test, for the lines of others that most logs consist of."""
+    if len(data) > LONGEST or DIGIT.search(data) is None:
+        return False
+    plain = data.lower()
+    named = len(data) <= SHORT or any(word in plain for word in WORDS)
+    return named or plain.count(b"token") > plain.count(b"tokens/s")
 
 
 def row_of(step: int, values: Mapping[str, float]) -> MetricLine | None:

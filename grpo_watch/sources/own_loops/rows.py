@@ -9,7 +9,7 @@ from grpo_watch.engine.records import Scalar
 from grpo_watch.frameworks.line_reader import MetricLine
 from grpo_watch.sources.console.collector_prefixes import Envelope
 from grpo_watch.sources.console.progress_bar import training_bar
-from grpo_watch.sources.own_loops.lines import OwnLines
+from grpo_watch.sources.own_loops.lines import OwnLines, may_show
 from grpo_watch.sources.own_loops.printed_columns import PrintedColumns
 from grpo_watch.sources.own_loops.tqdm_metrics import BarRows
 
@@ -42,6 +42,13 @@ class OwnRows:
         """``sure``: the rows of the log are those of an own loop."""
         self.sure = self._lines.sure or self._columns.open or self._bars.sure
         self._asked = self._asked or self.sure
+
+    def wants(self, data: bytes) -> bool:
+        """Whether a line may complete or begin a row; the others cost no more than this look."""
+        if self._columns.open or b"eward" in data or b"eturn" in data or may_show(data):
+            return True
+        self._lines.passed()
+        return False
 
     def line(self, data: bytes) -> Sequence[MetricLine]:
         """The rows that a line completes."""
