@@ -36,7 +36,7 @@ soak: ## random histories of a log and of alerts, and 500 kills of the daemon wh
 	@scripts/soak
 score: ## how the rules do on labelled runs: detection, false alarms, delay (scripts/score FOLDER for your own)
 	@scripts/score
-channels: ## the verdict on labelled runs by each channel alone (scripts/channels FOLDER for your own)
+channels: ## the verdict on labelled runs by each channel alone, and written in other ways (scripts/channels FOLDER for your own)
 	@scripts/channels
 container: ## do what the Dockerfile does without an engine, and start it as the image does (root)
 	@scripts/container

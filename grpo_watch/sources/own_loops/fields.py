@@ -241,7 +241,7 @@ def _plain(text: str) -> str:
         text = LISTED.sub(_listed, text)
     if "(" in text:
         text = NOTE.sub(r"\1", COUNTED_BEHIND.sub(r", \1", text))
-    if "\u00b1" in text or "+" in text:
+    if "\u00b1" in text or "+/-" in text or "+-" in text:
         text = MARGIN.sub(r"\1\2\3, \1 std: \4", text)
     if "  " in text:
         text = SIGNED.sub(r"\1 ", SIGN_AFTER.sub(r"\1 ", text))
