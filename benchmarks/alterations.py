@@ -57,12 +57,12 @@ CONSOLES: Mapping[str, Callable[[str], str]] = {
     "kubectl times": lambda text: each_line(
         text, lambda n, line: f"2026-03-02T10:{n // 60 % 60:02}:{n % 60:02}.000000001Z {line}"
     ),
-    "ray prefixes": lambda text: each_line(text, lambda n, line: f"\x1b[36m(Trainer pid=4617)\x1b[0m {line}"),
-    "rank prefixes": lambda text: each_line(text, lambda n, line: f"[default0]:{line}"),
+    "ray prefixes": lambda text: each_line(text, lambda _, line: f"\x1b[36m(Trainer pid=4617)\x1b[0m {line}"),
+    "rank prefixes": lambda text: each_line(text, lambda _, line: f"[default0]:{line}"),
     "foreign lines": lambda text: each_line(
         text, lambda n, line: f"{line}\n{FOREIGN}".rstrip("\n") if n % 3 == 2 else line
     ),
-    "colours": lambda text: each_line(text, lambda n, line: f"\x1b[32m{line}\x1b[0m"),
+    "colours": lambda text: each_line(text, lambda _, line: f"\x1b[32m{line}\x1b[0m"),
 }
 """Alterations of a console, each against the console as it is."""
 

@@ -201,7 +201,11 @@ class ConsoleParser(ConsoleRows):
 
     def _of_own_loop(self, data: bytes) -> bool:
         """Whether the piece completes rows that an own loop prints."""
-        return self._may_be_own and self._own.wants(data) and self._own_rows(data, self._own.table if data[:2] == TABLE else self._own.line)
+        return (
+            self._may_be_own
+            and self._own.wants(data)
+            and self._own_rows(data, self._own.table if data[:2] == TABLE else self._own.line)
+        )
 
     def _own_rows(self, data: bytes, read: Callable[[bytes], Sequence[MetricLine]]) -> bool:
         before = self.state() if self._savable else {}
