@@ -111,7 +111,11 @@ EXPECTED: dict[str, list[dict[str, float | int | None]]] = {
         | {"entropy": 1.125, "loss": -0.004},
         {"step": 2, "learning_rate": 9.5e-06},
     ],
-    "trl-async.jsonl": [{"step": 5, "kl_policy_update": 0.0001, "importance_ratio_rollout": 1.002}],
+    "trl-async.jsonl": [
+        {"step": 5, "kl_policy_update": 0.0001, "importance_ratio_rollout": 1.002},
+        {"step": 6, "kl_policy_update": 0.0002, "kl_reference": None, "importance_ratio_rollout": 1.003}
+        | {"step_seconds": 8.5, "completion_truncated_ratio": 0.125, "reward_function_mean[accuracy]": 0.4375},
+    ],
     "unsloth.log": [{"step": 5, "kl_reference": 0.0, "completion_length_mean": 210.5}],
     "axolotl.log": [{"step": 5, "memory_gib": 30.0, "kl_reference": 0.002}],
     "ms-swift.jsonl": [{"step": 5, "reward_group_std": 0.31, "kl_reference": 0.0004, "memory_gib": 30.5}],
