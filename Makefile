@@ -1,6 +1,6 @@
 # Every target is one script in scripts/; without make, run the script itself.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-one test-pythons test-unprivileged check bench robustness soak channels container lock docs docs-site golden test-frameworks swift-live writers-live preflight-envs preflight-differential system-deps setup release wheel audit
+.PHONY: help demo test test-all test-one test-pythons test-unprivileged check bench robustness soak channels container lock docs docs-site golden test-frameworks swift-live writers-live preflight-envs preflight-differential system-deps setup release wheel audit frameworks-new
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
@@ -18,6 +18,8 @@ check: ## lint, types, import contracts, docs, all tests: what CI runs
 	@scripts/check
 test-unprivileged: ## tests of files, processes and servers as nobody, with an empty home and long paths (root)
 	@scripts/test-unprivileged
+frameworks-new: ## keys that the newest TRL, ms-swift, verl … log and no table knows (downloads them, runs nothing)
+	@scripts/frameworks-new
 test-frameworks: ## train a tiny model with real TRL on the CPU with the daemon watching (installs torch)
 	@scripts/test-frameworks
 preflight-differential: ## hold preflight against six versions of real TRL, 600 random launches each (half an hour)

@@ -110,6 +110,7 @@ class KeyRule:
 
     ``beside``: it means the metric only in a row that holds this key too; ``unless``: only in a row without it;
     ``not_with``: only in a run without this setting.
+    ``convert``: the metric is the ``reciprocal`` of the value, or its ``complement`` to 1.
     ``zero_is_off``: an exact 0 is written where the quantity is not measured, and counts as absent.
     """
 
@@ -117,7 +118,7 @@ class KeyRule:
     suffix: str
     pattern: bool
     metric: str | None
-    reciprocal: bool = False
+    convert: str = ""
     beside: str | None = None
     zero_is_off: bool = False
     unless: str | None = None

@@ -158,7 +158,7 @@ def _rule(key: str, metric: str | None, entry: Mapping[str, Any]) -> KeyRule:
         suffix=parts[-1] if len(parts) > 1 else "",
         pattern=len(parts) > 1,
         metric=metric,
-        reciprocal=entry.get("convert") == "reciprocal",
+        convert=entry.get("convert", ""),
         beside=entry.get("beside"),
         zero_is_off=entry.get("zero") == "absent",
         unless=entry.get("unless"),

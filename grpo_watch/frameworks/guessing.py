@@ -306,7 +306,7 @@ def _known_keys() -> Mapping[tuple[str, ...], str]:
     found: dict[tuple[str, ...], set[str | None]] = {}
     for table in frameworks().values():
         for key, (_, rule) in table.exact.items():
-            plain = rule.metric not in LABELLED | SPREADS and not (rule.reciprocal or rule.beside or rule.unless)
+            plain = rule.metric not in LABELLED | SPREADS and not (rule.convert or rule.beside or rule.unless)
             found.setdefault(_bare(_words(key)), set()).add(rule.metric if plain else None)
     return {
         words: metric

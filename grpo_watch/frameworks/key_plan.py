@@ -66,13 +66,13 @@ class KeyPlan:
 
     ``functions`` counts reward functions; ``function`` names the mean and spread metrics of the only one;
     ``off_at_zero`` are metrics whose exact 0 is a placeholder; ``guesses`` are unknown keys and the metrics that their
-    words name. ``keys`` names the raw key of each metric.
+    words name. ``converted``: metrics and how they follow from the value. ``keys`` names the raw key of each metric.
     """
 
     stream: Stream
     metrics: tuple[str, ...]
     pick: Picker
-    reciprocals: tuple[str, ...]
+    converted: tuple[tuple[str, str], ...]
     spread_key: str | None
     rate_key: str | None
     functions: int
@@ -208,7 +208,7 @@ def _plan(
         stream=stream,
         metrics=metrics,
         pick=_picker(picked),
-        reciprocals=tuple(metric for metric in metrics if chosen[metric][2].reciprocal),
+        converted=tuple((metric, how) for metric in metrics if (how := chosen[metric][2].convert)),
         spread_key=spread_key,
         rate_key=rate_key,
         functions=len(labels),

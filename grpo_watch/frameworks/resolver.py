@@ -159,9 +159,12 @@ class _Channel:
     def resolve(self, raw: RawRow, plan: KeyPlan) -> Resolved:
         """Apply the plan, then what needs more than one value: units, learning rate, spread."""
         values = dict(zip(plan.metrics, plan.pick(raw.values), strict=True))
-        for metric in plan.reciprocals:
+        for metric, how in plan.converted:
             value = values[metric]
-            values[metric] = 1.0 / value if value else None
+            if how == "complement":
+                values[metric] = None if value is None else 1.0 - value
+            else:
+                values[metric] = 1.0 / value if value else None
         for metric in plan.off_at_zero:
             if values[metric] == 0.0:
                 del values[metric]

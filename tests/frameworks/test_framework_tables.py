@@ -76,7 +76,7 @@ def test_terms_of_a_setting(terms: Terms, value: object, leaves: dict[str, objec
 
 
 def test_rows_of_the_async_trainer_are_no_other_s_whether_or_not_weights_were_synced() -> None:
-    """TRL 1.16 renamed the keys that it was known by: its ``kl``, to the sampling policy, must not become another one."""
+    """TRL 1.16 renamed the keys that it was known by; its ``kl`` is to the sampling policy."""
     row = {"completions/mean_length", "reward", "reward_std", "loss", "kl", "ratio", "perf/fwd_bwd_s"}
     for more in ({"perf/weight_sync_s", "sample/staleness_mean"}, set[str]()):
         found = recognise(frozenset(row | more))

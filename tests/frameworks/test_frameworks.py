@@ -74,6 +74,8 @@ EXPECTED: dict[str, list[dict[str, float | int | None]]] = {
         {"step": 0, "reward_mean": 0.375, "completion_length_mean": 300.5, "completion_truncated_ratio": 0.25}
         | {"loss": 0.0, "kl_reference": 0.0, "kl_policy_update": 0.0, "logprob_gap_rollout": 0.012, "grad_norm": 0.8},
         {"step": 1, "kl_reference": 0.0002, "kl_policy_update": 0.0003, "learning_rate": 1e-06},
+        {"step": 2, "reward_mean": 0.5, "completion_length_mean": 310.5, "completion_truncated_ratio": 0.5}
+        | {"step_seconds": 41.5, "learning_rate": 1e-06},
     ],
     "areal.log": [
         {"step": 3, "reward_mean": 0.42188, "completion_length_mean": 610.5, "loss": 0.0012}
@@ -100,6 +102,7 @@ EXPECTED: dict[str, list[dict[str, float | int | None]]] = {
     "open-r1.log": [{"step": 5, "reward_group_std": 0.31, "kl_reference": 0.03, "learning_rate": 9.9e-07}],
     "tinker-cookbook.jsonl": [
         {"step": 4, "reward_mean": 0.375, "completion_length_mean": 96.5, "learning_rate": 0.0001, "entropy": 0.52}
+        | {"reward_zero_std_ratio": 0.25}
         | {"kl_rollout": 0.0003, "step_seconds": 11.25}
     ],
     "torchforge.jsonl": [
@@ -151,7 +154,7 @@ def test_the_entropy_that_open_instruct_did_not_record_is_absent() -> None:
 def test_a_step_that_was_recomputed_in_a_rollout_belongs_to_one_row() -> None:
     """slime prints what the rollout gave and what the step gave in two lines: one row of training."""
     raws, found, _ = resolve(LINES / "slime.log")
-    assert [row.stream for row in found] == [Stream.TRAIN, Stream.TRAIN]
+    assert [row.stream for row in found] == [Stream.TRAIN] * 3
     assert "rollout/raw_reward" in raws[0].values
     assert "rollout/raw_reward" not in raws[1].values
 

@@ -10,14 +10,20 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.line_reader import MetricLine
 from grpo_watch.frameworks.python_literal import dictionaries
 
-LINE = re.compile(rb"\b(rollout|step|eval) (\d{1,9}): (?=\{'(?:train|rollout|eval|multi_turn)/)")
+LINE = re.compile(rb"\b(rollout|perf|step|eval) (\d{1,9}): (?=\{'(?:train|rollout|eval|multi_turn|perf)/)")
+PERF = "perf/"
 
 
 class SlimeLines:
-    """What a rollout gave is held until the first optimizer step on it and belongs to that step's row."""
+    """What a rollout gave is held until the first optimizer step on it and belongs to that step's row.
+
+    It comes in two lines from slime 0.3 on: the ``perf`` line of those who sample, with lengths and counts of groups,
+    and the ``rollout`` line of those who train. A second ``perf`` line, behind the steps, has the time of the rollout
+    and its steps: it belongs to the next row.
+    """
 
     framework = "slime"
-    marks: Sequence[bytes] = (b"rollout ", b"step ", b"eval ")
+    marks: Sequence[bytes] = (b"rollout ", b"perf ", b"step ", b"eval ")
 
     def __init__(self) -> None:
         self._rollout: MetricLine | None = None
@@ -34,18 +40,26 @@ class SlimeLines:
         if begin is None or found is None or not found.row:
             return ()
         number, values = int(begin[2]), row_numbers.numbers(found.row)
-        if begin[1] == b"rollout":
-            done, self._rollout = self.flush(), MetricLine(number, values)
-            return done
         if begin[1] == b"eval":
             return (MetricLine(number, values, Stream.EVAL),)
-        held, self._rollout = self._rollout, None
-        return (MetricLine(number, {**(held.values if held is not None else {}), **values}),)
+        held = self._rollout
+        if begin[1] == b"step":
+            self._rollout = None
+            return (MetricLine(number, {**(held.values if held is not None else {}), **values}),)
+        joins = held is not None and (held.step == number or _timed(held))
+        done = () if joins else self.flush()
+        self._rollout = MetricLine(number, {**(held.values if joins and held is not None else {}), **values})
+        return done
 
     def flush(self) -> Sequence[MetricLine]:
         """A rollout without an optimizer step stands for itself."""
         held, self._rollout = self._rollout, None
-        return (held,) if held is not None else ()
+        return (held,) if held is not None and not _timed(held) else ()
+
+
+def _timed(line: MetricLine) -> bool:
+    """Whether a line says only how long things took."""
+    return all(key.startswith(PERF) for key in line.values)
 
 
 READER = SlimeLines
