@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import PurePath
 from typing import NamedTuple, TypeAlias
 
 from grpo_watch.frameworks.framework_tables import contributions
@@ -29,7 +30,8 @@ class DumpRow(NamedTuple):
 class RolloutDumps:
     """JSON-lines files, one per step.
 
-    ``file`` matches the whole name of a file, its first group is the step. ``keys`` are in every row. ``read`` gives
+    ``file`` matches the whole name of a file, its first group is the step; with ``inner`` that of a folder, in which
+    the file of the step lies there. ``keys`` are in every row. ``read`` gives
     the completions of one decoded line (none for padding, many for a line of columns). ``ordered``: there is no id,
     and the completions of a group follow each other in the file. ``evaluation`` decides from a folder's name and its
     steps whether evaluation is dumped there.
@@ -40,7 +42,18 @@ class RolloutDumps:
     keys: frozenset[str]
     read: Callable[[Mapping[str, object]], Iterable[DumpRow]]
     ordered: bool = False
+    inner: str = ""
     evaluation: Callable[[str, Iterable[int]], bool] = lambda name, steps: False  # noqa: ARG005
+
+    @property
+    def depth(self) -> int:
+        """Folders between the one that holds all steps and a file."""
+        return len(PurePath(self.inner).parts)
+
+    def named(self, path: PurePath) -> re.Match[str] | None:
+        """The match of ``file`` in a path that ends like one of these; its first group is the step."""
+        names = path.parts[-1 - self.depth :]
+        return self.file.fullmatch(names[0]) if "/".join(names[1:]) == self.inner else None
 
 
 @dataclass(frozen=True, slots=True)

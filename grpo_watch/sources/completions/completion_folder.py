@@ -121,15 +121,24 @@ class CompletionFolder(Source, ABC):
         except OSError:
             return True
 
+    def _listing(self) -> Iterator[tuple[str, tuple[int, int] | None]]:
+        """The files by their names in the folder, with their signatures.
+
+        Raises:
+            OSError: the folder can't be listed.
+        """
+        with os.scandir(self._folder) as listing:
+            for item in listing:
+                yield item.name, _listed(item)
+
     def _entries(self) -> dict[int, SweepEntry]:
         entries: dict[int, SweepEntry] = {}
         try:
-            with os.scandir(self._folder) as listing:
-                for item in listing:
-                    step = self._step_of(item.name)
-                    if step is not None and (signature := _listed(item)) is not None:
-                        entries[step] = SweepEntry(signature[1], signature)
-                        self._files[step] = item.name, signature
+            for name, signature in self._listing():
+                step = self._step_of(name)
+                if step is not None and signature is not None:
+                    entries[step] = SweepEntry(signature[1], signature)
+                    self._files[step] = name, signature
         except FileNotFoundError:
             return {}
         except OSError as error:

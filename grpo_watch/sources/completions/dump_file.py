@@ -109,7 +109,7 @@ def format_at(path: Path, roots: Sequence[Path]) -> RolloutDumps | None:
     """
     with os.fdopen(open_regular(path, roots), "rb") as file:
         row = decode(file.readline(MAX_LINE))
-    return format_of(path.name, row) if isinstance(row, dict) else None
+    return format_of(path, row) if isinstance(row, dict) else None
 
 
 def group_by_key(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from contextlib import suppress
+from pathlib import Path, PurePath
 
 from grpo_watch.engine.records import Cursor, Item, Stream
 from grpo_watch.errors import SourceError
-from grpo_watch.frameworks.dump_formats import RolloutDumps
+from grpo_watch.frameworks.dump_formats import RolloutDumps, rollout_dumps
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions.completion_folder import CompletionFolder, Reading
 from grpo_watch.sources.completions.dump_file import format_at, read_rollouts
-from grpo_watch.sources.completions.rollout_dumps import may_be_dump
+from grpo_watch.sources.completions.dump_result import signature_of
+from grpo_watch.sources.completions.rollout_dumps import folder_of, may_be_dump
 from grpo_watch.sources.completions.summarise import Grouping
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.excerpt_privacy import KeptTexts
@@ -49,7 +51,7 @@ class CompletionDumpsSource(CompletionFolder):
         examples: KeptTexts = KeptTexts.EXCERPT,
         submit: Submit | None = None,
     ) -> None:
-        folder = folder.parent if may_be_dump(folder.name) else folder
+        folder = folder_of(folder) if may_be_dump(folder) else folder
         super().__init__(name, folder, roots, group_size, segment, cursor, examples, submit)
         self._format: RolloutDumps | None = None
         self._looked: dict[int, SweepEntry] = {}
@@ -75,7 +77,7 @@ class CompletionDumpsSource(CompletionFolder):
         if self._format is not None:
             return
         try:
-            names = sorted((path.name for path in self._folder.iterdir() if may_be_dump(path.name)), key=len)
+            names = sorted(_dumps_in(self._folder), key=len)
         except OSError as error:
             self.stats.problem = f"{self._folder}: can't be listed: {error.strerror or error}"
             return
@@ -104,8 +106,16 @@ class CompletionDumpsSource(CompletionFolder):
         self._waits = False
         return super()._entries()
 
+    def _listing(self) -> Iterator[tuple[str, tuple[int, int] | None]]:
+        if self._format is None or not self._format.inner:
+            yield from super()._listing()
+            return
+        for name in _dumps_in(self._folder):
+            with suppress(OSError):
+                yield name, signature_of((self._folder / name).stat())
+
     def _step_of(self, name: str) -> int | None:
-        found = self._format.file.fullmatch(name) if self._format is not None else None
+        found = self._format.named(PurePath(name)) if self._format is not None else None
         return int(found[1]) if found is not None else None
 
     def _reading(self, path: Path, group_size: int | None) -> Reading:
@@ -117,3 +127,17 @@ class CompletionDumpsSource(CompletionFolder):
         known = self._format
         validates = known is not None and known.evaluation(self._folder.name, self._files)
         return Stream.EVAL if validates else Stream.TRAIN
+
+
+def _dumps_in(folder: Path) -> Iterator[str]:
+    """Names in a folder of what may be dumps, with the folders between.
+
+    Raises:
+        OSError: the folder can't be listed.
+    """
+    for path in folder.iterdir():
+        if may_be_dump(PurePath(path.name)):
+            yield path.name
+        for known in rollout_dumps():
+            if known.inner and known.file.fullmatch(path.name) and (path / known.inner).is_file():
+                yield f"{path.name}/{known.inner}"

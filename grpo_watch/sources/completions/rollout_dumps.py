@@ -5,21 +5,32 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from grpo_watch.frameworks.dump_formats import RolloutDumps, rollout_dumps
 
 FOLDER = re.compile(r"rollout|generation|completion|dump", re.IGNORECASE)
 
 
-def format_of(name: str, row: Mapping[str, object]) -> RolloutDumps | None:
+def format_of(path: PurePath, row: Mapping[str, object]) -> RolloutDumps | None:
     """The format of a file by its name and its first decoded line."""
-    return next((one for one in rollout_dumps() if one.file.fullmatch(name) and one.keys <= row.keys()), None)
+    return next((one for one in rollout_dumps() if one.named(path) and one.keys <= row.keys()), None)
 
 
-def may_be_dump(name: str) -> bool:
+def may_be_dump(path: PurePath) -> bool:
     """Whether a file of this name may be a dump."""
-    return any(one.file.fullmatch(name) for one in rollout_dumps())
+    return any(one.named(path) for one in rollout_dumps())
+
+
+def is_step_folder(name: str) -> bool:
+    """Whether a folder of this name may hold the dump of one step."""
+    return any(one.inner and one.file.fullmatch(name) for one in rollout_dumps())
+
+
+def folder_of(path: Path) -> Path:
+    """The folder that holds the dumps of all steps, one of which this file is."""
+    known = next((one for one in rollout_dumps() if one.named(path)), None)
+    return path.parents[known.depth] if known is not None else path.parent
 
 
 def holds_dump(path: Path, head: bytes) -> tuple[bool, str | None]:
@@ -27,10 +38,10 @@ def holds_dump(path: Path, head: bytes) -> tuple[bool, str | None]:
 
     Those count as one in a folder with such a name, so that they are reported and not passed over.
     """
-    row = _first_row(head) if may_be_dump(path.name) else None
+    row = _first_row(head) if may_be_dump(path) else None
     if row is None:
         return False, None
-    known = format_of(path.name, row)
+    known = format_of(path, row)
     texts = sum(isinstance(value, str) or value is None for value in row.values())
     called = FOLDER.search(path.parent.name) is not None
     return known is not None or (called and texts > 1), known.framework if known is not None else None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.sources.completions.completion_table import holds_tables
+from grpo_watch.sources.completions.rollout_dumps import folder_of
 from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile
 from grpo_watch.sources.rows.pieces import step_in_name
 
@@ -75,7 +76,7 @@ def drafts(folder: WalkedFolder, sniff: Callable[[Path], SniffedFile]) -> list[R
         for draft in drafts(child, sniff):
             if draft.root == child.path and (MEMBER.fullmatch(child.path.name) or _only_dumps(draft, here)):
                 lone += [draft] if draft.lone else []
-                here.parts += [] if draft.lone else draft.parts
+                here.parts += [] if draft.lone else [part for part in draft.parts if part not in here.parts]
             else:
                 others.append(draft)
     if here.parts:
@@ -155,7 +156,8 @@ def _own_parts(folder: WalkedFolder, sniff: Callable[[Path], SniffedFile]) -> li
         of_folder = [part for part in parts if part.what is what]
         if of_folder:
             parts = [part for part in parts if part.what is not what]
-            parts.append(FoundPart(what, folder.path, folder.path, of_folder[0].framework))
+            place = folder_of(of_folder[0].path) if what is ChannelContent.COMPLETION_DUMPS else folder.path
+            parts.append(FoundPart(what, place, place, of_folder[0].framework))
     tables = folder.path / "media" / "table"
     if folder.path.name == "files" and holds_tables(tables):
         parts.append(FoundPart(ChannelContent.WANDB_TABLES, tables, folder.path))

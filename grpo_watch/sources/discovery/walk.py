@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from grpo_watch.descriptors import lacking
 from grpo_watch.frameworks.checkpoint_layouts import STATE, layout_of, layouts
 from grpo_watch.frameworks.dump_formats import parquet_dump
-from grpo_watch.sources.completions.rollout_dumps import may_be_dump
+from grpo_watch.sources.completions.rollout_dumps import is_step_folder, may_be_dump
 from grpo_watch.sources.files.reading import inside, real_path
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ class Walk:
         elif layout is not None and (listed.steps or self._is_step(path, layout)):
             listed.steps = True
             listed.checkpoints = listed.checkpoints or path.parent.name not in layout.not_below
+        elif is_step_folder(entry.name) and len(listed.folders) >= MOST_DUMPS:
+            return  # one per step: the first show that they are there
         elif depth + 1 > MAX_DEPTH:
             self.problems.append((path, f"not searched: deeper than {MAX_DEPTH} folders; name it directly"))
         else:
@@ -115,7 +117,7 @@ class Walk:
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
-                    table, dump = entry.name.startswith("completions_"), may_be_dump(entry.name)
+                    table, dump = entry.name.startswith("completions_"), may_be_dump(Path(entry.path))
                     tables, dumps = tables + table, dumps + dump
                     if (table and tables > 1) or (dump and dumps > MOST_DUMPS):
                         continue  # one file per step: the first show that they are there
