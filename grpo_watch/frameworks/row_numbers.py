@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from grpo_watch.engine.records import Stream
+from grpo_watch.frameworks.framework_tables import recognise
 from grpo_watch.frameworks.guessing import guess, names_training
 
 PAIRS = ("global_step/max_steps", "iteration")
@@ -125,9 +126,13 @@ def flat(row: Mapping[str, Any], deepest: int = DEEPEST) -> Mapping[str, Any]:
 
 
 def stream(keys: Iterable[str]) -> Stream | None:
-    """EVAL where evaluation keys come without one that every training row has; None where the channel doesn't know."""
-    names = set(keys)
-    if names & OWN_OF_TRAINING or not any(name.startswith(EVALUATION) for name in names):
+    """EVAL where evaluation keys come without those of a training row; None where the channel doesn't know.
+
+    verl's validation shares the row of its step.
+    """
+    names = frozenset(keys)
+    others = frozenset(name for name in names if not name.startswith(EVALUATION))
+    if len(others) == len(names) or names & OWN_OF_TRAINING or recognise(others) is not None:
         return None
     return Stream.EVAL
 

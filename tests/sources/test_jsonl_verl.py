@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.engine.records import Item, RawRow
+from grpo_watch.engine.records import Item, RawRow, Stream
 from grpo_watch.sources.discovery.discover import discover
 from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.rows.jsonl import JsonlSource
@@ -36,6 +36,13 @@ def test_rows_are_unwrapped(tmp_path: Path) -> None:
 def test_null_is_not_finite_and_never_absent(tmp_path: Path) -> None:
     (row,) = read(tmp_path, '{"step":3,"data":{"actor/grad_norm":null,"actor/pg_loss":0.1}}\n')
     assert math.isnan(row.values["actor/grad_norm"] or 0.0)
+
+
+def test_a_validation_that_shares_the_row_of_its_step_takes_nothing_from_it(tmp_path: Path) -> None:
+    """``trainer.test_freq=1``: every row has both, and each is one of training."""
+    shared = ROW.replace("}}", ',"critic/advantages/max":1.5,"val-core/x/acc/mean@1":0.5}}')
+    got = read(tmp_path, VALIDATION + shared % (1, 1))
+    assert [row.stream for row in got] == [Stream.EVAL, None]
 
 
 @pytest.mark.parametrize("line", ['{"step":3,"data":{}}', '{"step":3,"data":[1]}', '{"step":3,"data":{"a":"text"}}'])

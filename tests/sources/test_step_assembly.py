@@ -28,6 +28,14 @@ def reported(rows: list[AssembledRow]) -> list[tuple[int, Stream | None, dict[st
     return [(row.step, row.stream, row.values) for row in rows]
 
 
+def test_a_call_with_training_and_validation_is_a_row_of_training() -> None:
+    """verl logs both at once."""
+    values = {"critic/score/mean": 0.5, "critic/advantages/max": 1.5, "val-core/gsm8k/acc/mean@1": 0.4}
+    made = StepAssembly()
+    made.add(0, 1, values)
+    assert [(row.stream, row.values) for row in made.flush(1)] == [(None, values)]
+
+
 def test_pieces_of_a_step_are_one_row_once_a_later_step_appears() -> None:
     joined = StepAssembly()
     assert joined.add(0, 1, {"train/loss": 0.5}, 10.0) == []
