@@ -120,6 +120,7 @@ def test_a_writer_is_followed_without_being_held_up(path: Path, job: Mlflow) -> 
     assert source.stats.problem == ""
 
 
+@pytest.mark.slow
 def test_a_transaction_under_way_is_waited_for(path: Path, job: Mlflow) -> None:
     """The writer holds its lock: what was committed before is read at the next look, and nothing is lost."""
     logs_steps(job)

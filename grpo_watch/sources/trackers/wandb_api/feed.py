@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -122,16 +123,16 @@ class FeedEnded(NamedTuple):
 Entry: TypeAlias = LoggedCall | RunDetails | FeedRewound | FeedProblem | FeedEnded
 
 
-class Polled:
+class Polled(ABC):
     """What is asked for again and again; ``due`` is when next (monotonic seconds), ``problem`` what was reported."""
 
     def __init__(self, place: RemotePlace, chance: random.Random, due: float) -> None:
         self.place, self.due, self.problem = place, due, ""
         self._backoff = RequestBackoff(chance)
 
+    @abstractmethod
     def ask(self, client: ClientProcess, now: float) -> int:
         """Ask the question that is due; the number of requests it took. Raises ``RemoteError``."""
-        raise NotImplementedError
 
     def failed(self, error: RemoteError, now: float) -> bool:
         """A question failed: pause; whether it is reported now, as it lasts and was not reported before."""
@@ -146,6 +147,7 @@ class Polled:
 
     def _report(self, trouble: ServerTrouble | None) -> None:
         """``problem`` changed; None: it is over."""
+        del trouble
 
     def _answered(self) -> None:
         self._backoff.reset()
