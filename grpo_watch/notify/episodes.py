@@ -47,9 +47,9 @@ class OpenEpisodes:
         if muted(notification):
             self._put(notification, before.state if before else MessageState.MUTED)
             return None
-        self._put(notification, MessageState.TOLD)
-        told = before is not None and before.state is MessageState.TOLD
-        return replace(notification, was=before.notification.severity if before and told else "")
+        self._put(notification, MessageState.NOTIFIED)
+        notified = before is not None and before.state is MessageState.NOTIFIED
+        return replace(notification, was=before.notification.severity if before and notified else "")
 
     def found(self, notification: Notification, muted: Mute, *, send: bool) -> Notification | None:
         """The same for an alert that was found firing: None where the receiver got it, or ``send`` is False.
@@ -60,13 +60,13 @@ class OpenEpisodes:
             return None
         before = self._open.get(notification.episode)
         if before is not None:
-            known, told = before.notification, before.state is MessageState.TOLD
+            known, notified = before.notification, before.state is MessageState.NOTIFIED
             worse = notification.id != known.id and Severity(notification.severity).rank > Severity(known.severity).rank
-            return self.news(notification, muted) if told and worse and send and not muted(notification) else None
+            return self.news(notification, muted) if notified and worse and send and not muted(notification) else None
         if not send or muted(notification):
             self._put(notification, MessageState.MUTED if send else MessageState.PASSED)
             return None
-        self._put(notification, MessageState.TOLD)
+        self._put(notification, MessageState.NOTIFIED)
         return notification
 
     def unmuted(self, muted: Mute) -> list[Notification]:
@@ -76,7 +76,7 @@ class OpenEpisodes:
         kept = [one.notification for one in self._open.values() if one.state is MessageState.MUTED]
         free = [notification for notification in kept if not muted(notification)]
         for notification in free:
-            self._put(notification, MessageState.TOLD)
+            self._put(notification, MessageState.NOTIFIED)
         return free
 
     def open_of(self, run: str) -> list[Notification]:
@@ -85,7 +85,7 @@ class OpenEpisodes:
 
     def firing(self) -> Iterator[Notification]:
         """What the receiver got as firing and not as resolved, in the order of sending."""
-        return (one.notification for one in self._open.values() if one.state is MessageState.TOLD)
+        return (one.notification for one in self._open.values() if one.state is MessageState.NOTIFIED)
 
     def _wanted(self, notification: Notification) -> bool:
         return self._route.wants(notification) and (notification.rule, notification.key) != (OWN_RULE, self._name)
@@ -96,7 +96,7 @@ class OpenEpisodes:
             return None
         self.changed[self._name, notification.episode] = None
         self._muted -= before.state is MessageState.MUTED
-        if before.state is not MessageState.TOLD:
+        if before.state is not MessageState.NOTIFIED:
             return None
         fired = before.notification
         return replace(notification, started=fired.started, severity=fired.severity)
@@ -104,7 +104,7 @@ class OpenEpisodes:
     def _put(self, notification: Notification, state: MessageState) -> None:
         place = notification.episode
         before = self._open.get(place)
-        if before is not None and before.state is MessageState.TOLD and notification.status == FIRING:
+        if before is not None and before.state is MessageState.NOTIFIED and notification.status == FIRING:
             notification = replace(notification, started=before.notification.started)  # it got worse
         self._muted -= before is not None and before.state is MessageState.MUTED
         self._muted += state is MessageState.MUTED

@@ -80,9 +80,9 @@ class Outbox:
         damaged = [name for sink, name in kept.damaged if sink == self.name]
         self._ledger.load(damaged)
         self._ledger.finish(damaged, MessageState.DAMAGED, 0.0)
-        for told in kept.told:
-            if told.sink == self.name:
-                self._episodes.load(told)
+        for opened in kept.episodes:
+            if opened.sink == self.name:
+                self._episodes.load(opened)
         for message in kept.queued:
             if message.sink == self.name:
                 self._next = max(self._next, message.number + 1)
@@ -131,9 +131,9 @@ class Outbox:
     def changes(self) -> DeliveryChanges:
         """What to store; handed out once."""
         with self.moved:
-            told, self._episodes.changed = self._episodes.changed, {}
+            episodes, self._episodes.changed = self._episodes.changed, {}
             self._ending, self._ended = self._ending | self._ended, set()
-            return self._ledger.changes(told)
+            return self._ledger.changes(episodes)
 
     def committed(self) -> None:
         """What ``changes`` gave is stored, or can't be now."""

@@ -205,10 +205,10 @@ class QueueLedger:
         """Nothing must be sent before what changed by now was stored."""
         self._version += 1
 
-    def changes(self, told: Mapping[tuple[str, Episode], Message | None]) -> DeliveryChanges:
+    def changes(self, episodes: Mapping[tuple[str, Episode], Message | None]) -> DeliveryChanges:
         """The changes to be stored, with the alerts that the receiver got; handed out once."""
         changes, self._changes = self._changes, DeliveryChanges()
-        changes.told |= told
+        changes.episodes |= episodes
         self._handed = self._version
         return changes
 

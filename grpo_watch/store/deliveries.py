@@ -26,7 +26,7 @@ CREATE TABLE told (
 Place: TypeAlias = tuple[str, str]
 """A receiver, and the id of a message for it."""
 _WAITING_KINDS = (str, str, bytes, int, int, int, int, (int, float))
-_TOLD = frozenset(state.value for state in (MessageState.TOLD, MessageState.MUTED, MessageState.PASSED))
+_OPEN_STATES = frozenset(state.value for state in (MessageState.NOTIFIED, MessageState.MUTED, MessageState.PASSED))
 _CLOSE = "DELETE FROM told WHERE sink = ? AND run = ? AND rule = ? AND key = ?"
 
 
@@ -35,23 +35,23 @@ class DeliveryChanges:
     """What one transaction changes, applied in the order of the fields.
 
     ``changed`` holds attempts and bundle of waiting messages by sink and id; ``finished`` what became of one, and when
-    (Unix seconds); ``told`` the open episodes by sink and episode, None for one that is over.
+    (Unix seconds); ``episodes`` the open episodes by sink and episode, None for one that is over.
     """
 
     queued: list[Message] = field(default_factory=list)
     changed: dict[Place, tuple[int, int]] = field(default_factory=dict)
     finished: dict[Place, tuple[MessageState, float]] = field(default_factory=dict)
-    told: dict[tuple[str, Episode], Message | None] = field(default_factory=dict)
+    episodes: dict[tuple[str, Episode], Message | None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.queued or self.changed or self.finished or self.told)
+        return bool(self.queued or self.changed or self.finished or self.episodes)
 
     def add(self, later: DeliveryChanges) -> None:
         """Take over what changed after this."""
         self.queued += later.queued
         self.changed |= later.changed
         self.finished |= later.finished
-        self.told |= later.told
+        self.episodes |= later.episodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class StoredDeliveries:
     """
 
     queued: tuple[Message, ...] = ()
-    told: tuple[Message, ...] = ()
+    episodes: tuple[Message, ...] = ()
     finished: tuple[Place, ...] = ()
     damaged: tuple[Place, ...] = ()
 
@@ -77,10 +77,10 @@ class StoredDeliveries:
                 queued[place] = queued[place].kept(*change)
         finished = dict.fromkeys((*self.finished, *changes.finished))
         waiting = [one for place, one in queued.items() if place not in finished]
-        told = {(one.sink, one.notification.episode): one for one in self.told} | changes.told
+        episodes = {(one.sink, one.notification.episode): one for one in self.episodes} | changes.episodes
         return StoredDeliveries(
             tuple(sorted(waiting, key=lambda one: (one.sink, one.number))),
-            tuple(one for one in told.values() if one is not None),
+            tuple(one for one in episodes.values() if one is not None),
             tuple(finished),
             self.damaged,
         )
@@ -107,13 +107,13 @@ def write(database: sqlite3.Connection, changes: DeliveryChanges) -> None:
         "ON CONFLICT (sink, id) DO UPDATE SET outcome = excluded.outcome, at = excluded.at, data = NULL",
         [(*place, state.value, at) for place, (state, at) in changes.finished.items()],
     )
-    put(_CLOSE, [(sink, *episode) for (sink, episode), told in changes.told.items() if told is None])
+    put(_CLOSE, [(sink, *episode) for (sink, episode), opened in changes.episodes.items() if opened is None])
     put(
         "INSERT OR REPLACE INTO told VALUES (?, ?, ?, ?, ?, ?)",
         [
-            (sink, *episode, told.state.value, pack(told.notification))
-            for (sink, episode), told in changes.told.items()
-            if told is not None
+            (sink, *episode, opened.state.value, pack(opened.notification))
+            for (sink, episode), opened in changes.episodes.items()
+            if opened is not None
         ],
     )
 
@@ -123,7 +123,7 @@ def read(database: sqlite3.Connection) -> StoredDeliveries:
     queued = list(_queued(database))
     return StoredDeliveries(
         tuple(one for one in queued if isinstance(one, Message)),
-        tuple(_told(database)),
+        tuple(_episodes(database)),
         tuple(_finished(database)),
         tuple(one for one in queued if not isinstance(one, Message)),
     )
@@ -160,7 +160,7 @@ def salvage(path: Path, now: float) -> DeliveryChanges:
     unreadable = (sqlite3.Error, UnicodeDecodeError)
     with suppress(*unreadable), closing(sqlite3.connect(path)) as damaged:
         with suppress(*unreadable):
-            saved.told.update(((one.sink, one.notification.episode), one) for one in _told(damaged))
+            saved.episodes.update(((one.sink, one.notification.episode), one) for one in _episodes(damaged))
         with suppress(*unreadable):
             for one in _queued(damaged):
                 if isinstance(one, Message):
@@ -186,10 +186,10 @@ def _queued(database: sqlite3.Connection) -> Iterator[Message | Place]:
         yield Message(sink, notification, state, number, at).kept(tries, bundle)
 
 
-def _told(database: sqlite3.Connection) -> Iterator[Message]:
+def _episodes(database: sqlite3.Connection) -> Iterator[Message]:
     for sink, state, data in _rows(database, "SELECT sink, state, data FROM told ORDER BY rowid", str, str, bytes):
         notification = unpack(data)
-        if notification is not None and state in _TOLD:
+        if notification is not None and state in _OPEN_STATES:
             yield Message(sink, notification, MessageState(state))
 
 

@@ -20,7 +20,7 @@ Episode: TypeAlias = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """What a receiver is told: an alert that fires, one that resolved, or a digest of many.
+    """What a receiver gets: an alert that fires, one that resolved, or a digest of many.
 
     ``id`` is the transition's, the same after any restart; a digest's is a hash of its parts. ``key`` separates the
     alerts of one rule. ``step`` is where it fired or resolved, ``first_step`` the episode's first breaching step.
@@ -88,7 +88,7 @@ class MessageState(Enum):
     DROPPED = "dropped"
     """Pushed out of a full queue."""
     DAMAGED = "damaged"
-    TOLD = "told"
+    NOTIFIED = "told"
     """The receiver got the firing notification of an open episode …"""
     MUTED = "muted"
     """… or did not, because of a mute."""

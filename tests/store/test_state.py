@@ -274,14 +274,14 @@ def queued(name: str, number: int, run: str) -> Message:
 
 
 def test_the_queue_of_a_former_version_is_taken_up(store: Store) -> None:
-    """Rows as 0.1.0 wrote them: alone, found at the start, in a digest, done, damaged; and what a receiver was told."""
+    """Rows as 0.1.0 wrote them: alone, found at the start, in a digest, done, damaged; and its open alerts."""
     rows = [("a", 1, "waiting", 3, 0, 0), ("b", 2, "waiting", 0, 0, 1), ("c", 3, "waiting", 0, 3, 1)]
     for name, number, outcome, tries, bundle, together in [*rows, ("d", 0, "delivered", 0, 0, 0)]:
         data = msgspec.msgpack.encode(asdict(a_notification(id=name))) if outcome == "waiting" else None
         values = (name, number, outcome, tries, bundle, together, data)
         store._database.execute("INSERT INTO deliveries VALUES ('hook', ?, ?, 'v0-run', ?, ?, ?, ?, 5.0, ?)", values)
-    told = [("hook", "v0-run", rule, "", state) for rule, state in (("x", "told"), ("y", "muted"), ("z", "passed"))]
-    for row in told:
+    episodes = [("hook", "v0-run", rule, "", state) for rule, state in (("x", "told"), ("y", "muted"), ("z", "passed"))]
+    for row in episodes:
         data = msgspec.msgpack.encode(asdict(a_notification(rule=row[2])))
         store._database.execute("INSERT INTO told VALUES (?, ?, ?, ?, ?, ?)", (*row, data))
     store._database.execute("INSERT INTO deliveries VALUES ('hook', 'e', 9, 'r', 'waiting', 0, 0, 0, 5.0, x'c1')")
@@ -291,7 +291,7 @@ def test_the_queue_of_a_former_version_is_taken_up(store: Store) -> None:
         ("b", 2, "gathering", 0, 0, 5.0),
         ("c", 3, "bundled", 0, 3, 5.0),
     ]
-    assert [(one.notification.rule, one.state.value) for one in kept.told] == [
+    assert [(one.notification.rule, one.state.value) for one in kept.episodes] == [
         ("x", "told"),
         ("y", "muted"),
         ("z", "passed"),
@@ -308,12 +308,12 @@ def test_whatever_is_damaged_the_watch_begins(tmp_path: Path, seed: int) -> None
         store.register(f"/runs/{number}", f"r{number}", 1.0)
         news = [queued(f"{number}-{n}", n, f"r{number}") for n in range(30)]
         reported = {
-            ("hook", ("r", "rule", one.id)): Message("hook", one.notification, MessageState.TOLD) for one in news
+            ("hook", ("r", "rule", one.id)): Message("hook", one.notification, MessageState.NOTIFIED) for one in news
         }
         made = StoredBatch(f"r{number}", 1.0, items=[codec.encode_item(row(step)) for step in range(50)])
         store.commit(
             [made],
-            DeliveryChanges(news, told=reported, finished={("hook", f"{number}-1"): (MessageState.DELIVERED, 1.0)}),
+            DeliveryChanges(news, episodes=reported, finished={("hook", f"{number}-1"): (MessageState.DELIVERED, 1.0)}),
         )
     store.close()
     whole, chance = (tmp_path / "whole" / "state.db").read_bytes(), random.Random(seed)
