@@ -32,7 +32,7 @@ preflight-envs: ## make an environment for each version of TRL that preflight is
 	@scripts/preflight-envs
 bench: ## measure, beside xxhsum, with a fleet and archives (an hour)
 	@scripts/bench
-robustness: ## measure false alarms and detection over 3,500 synthetic runs, write docs/robustness.md
+robustness: ## measure false alarms and detection over 3,500 synthetic runs, write docs/robustness.md and what quotes it
 	@scripts/robustness
 soak: ## random histories of a log and of alerts, and 500 kills of the daemon while a receiver misbehaves (half an hour)
 	@scripts/soak

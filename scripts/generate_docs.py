@@ -12,6 +12,7 @@ import frameworks_page
 import grafana_dashboards
 import inhibitions
 import prometheus_rules
+import quoted_figures
 import rules_pages
 
 from grpo_watch.catalogue import catalogue
@@ -57,6 +58,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield from frameworks_page.documents(ROOT / "docs")
     yield from rules_pages.documents(ROOT)
     yield from advisories_page.documents(ROOT / "docs")
+    yield from quoted_figures.documents(ROOT)
     yield ROOT / "rules" / "prometheus" / "grpo-runs.rules.yaml", prometheus_rules.page(load_rules())
     yield from prometheus_rules.with_frozen_rules(ROOT / "rules" / "prometheus")
     alertmanager = ROOT / "deploy" / "alertmanager" / "alertmanager.yml"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
+
+import pytest
 
 from grpo_watch.catalogue import catalogue
 from tests.support.markdown import ROOT
-
-ROBUSTNESS = (ROOT / "docs" / "robustness.md").read_text("utf-8")
 
 
 def page(name: str) -> str:
@@ -15,34 +16,41 @@ def page(name: str) -> str:
     return " ".join((ROOT / name).read_text("utf-8").split())
 
 
-def measured(pattern: str) -> tuple[str, ...]:
-    """The groups of ``pattern`` in docs/robustness.md."""
-    found = re.search(pattern, ROBUSTNESS, re.MULTILINE)
-    assert found is not None, pattern
-    return found.groups()
+FIGURES = {
+    "healthy": "9,001", "critical": "0", "flagged": "7", "share": "0.1", "faulty": "5,005", "kinds": "99",
+
+        "found": "5,005",
+        "recorded": "88",
+        "unexpected": "0",
+        "fair": "3",
+        "plain_healthy": "9001",
+        "plain_faulty": "5005"
+    ,
+}
 
 
-def test_the_readme_quotes_robustness() -> None:
-    (runs,) = measured(r"^([\d,]+) healthy runs,")
-    (critical,) = measured(r"^\| critical \| (\d+) \|")
-    (flagged,) = measured(r"^\| warning or critical \| (\d+) \|")
-    faulty, kinds, found = measured(r"^([\d,]+) faulty runs of (\d+) kinds, ([\d,]+) detected")
-    recorded, unexpected = measured(r"^(\d+) healthy recorded runs .* do not allow: (\d+) ")
-    (fair,) = measured(r"\. (\d+) runs have a finding that their label allows")
-    assert (critical, found, unexpected) == ("0", faulty, "0"), "say so in words"
-    text = page("README.md")
-    assert f"{flagged} of {runs} healthy runs raised a warning and none a critical alert" in text
-    assert f"all {faulty} runs with one of {kinds} faults were detected" in text
-    assert f"Of {recorded} recorded healthy runs, none raised a false alarm" in text
-    assert f"{fair} raised a warning that was justified" in text
+def test_pages_get_the_figures_that_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That they have those of today is among what `make docs` writes."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    quoted = import_module("quoted_figures")
+    today = quoted.measured((ROOT / "docs" / "robustness.md").read_text("utf-8"))
+    assert today.keys() >= FIGURES.keys()
+    pages = {name: " ".join(quoted.quoting(name, page(name), FIGURES).split()) for name in quoted.QUOTED}
+    assert "7 of 9,001 healthy runs raised a warning" in pages["README.md"]
+    assert "all 5,005 runs with one of 99 faults were detected" in pages["README.md"]
+    assert "Of 88 recorded healthy runs, none raised a false alarm; 3 raised" in pages["README.md"]
+    assert "9001 次正常训练中有 7 次出现" in pages["README.zh-CN.md"]
+    assert "They detected all 5,005 faulty runs of 99 kinds" in pages["docs/comparison.md"]
 
 
-def test_the_comparison_quotes_robustness() -> None:
-    (share,) = measured(r"^\| warning or critical \| \d+ \| ([\d.]+) % \|")
-    faulty, kinds = measured(r"^([\d,]+) faulty runs of (\d+) kinds, \1 detected")
-    text = page("docs/comparison.md")
-    assert f"raise no critical alert and warnings in {share} %" in text
-    assert f"They detected all {faulty} faulty runs of {kinds} kinds" in text
+def test_a_page_that_says_none_where_there_is_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    quoted = import_module("quoted_figures")
+    text = (ROOT / "docs" / "robustness.md").read_text("utf-8")
+    with pytest.raises(ValueError, match="say so"):
+        quoted.measured(re.sub(r"^\| critical \| 0 ", "| critical | 1 ", text, flags=re.MULTILINE))
+    with pytest.raises(ValueError, match="no sentence like"):
+        quoted.quoting("README.md", "rewritten", FIGURES)
 
 
 def test_the_readme_does_not_overstate_the_rules() -> None:

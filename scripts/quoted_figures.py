@@ -1,0 +1,74 @@
+"""Keeps the figures that other pages quote from docs/robustness.md as they are there; the sentences are by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+MEASURED = (
+    r"^(?P<healthy>[\d,]+) healthy runs,",
+    r"^\| critical \| (?P<critical>\d+) \|",
+    r"^\| warning or critical \| (?P<flagged>\d+) \| (?P<share>[\d.]+) % \|",
+    r"^(?P<faulty>[\d,]+) faulty runs of (?P<kinds>\d+) kinds, (?P<found>[\d,]+) detected",
+    r"^(?P<recorded>\d+) healthy recorded runs .* do not allow: (?P<unexpected>\d+) ",
+    r"\. (?P<fair>\d+) runs have a finding that their label allows",
+)
+QUOTED = {
+    "README.md": (
+        r"(?P<flagged>\d+) of (?P<healthy>[\d,]+) healthy runs raised a warning and none a critical alert",
+        r"all (?P<faulty>[\d,]+) runs with one of (?P<kinds>\d+) faults were detected",
+        r"Of (?P<recorded>\d+) recorded healthy runs, none raised a false alarm",
+        r"(?P<fair>\d+) raised a warning that was justified",
+    ),
+    "README.zh-CN.md": (
+        r"(?P<plain_healthy>\d+) 次正常训练中有 (?P<flagged>\d+) 次出现 warning",
+        r"(?P<plain_faulty>\d+) 次带故障的训练.(?P<kinds>\d+) 种故障.全部检出",
+        r"另有 (?P<recorded>\d+) 次真实录制的正常训练",
+        r"其中 (?P<fair>\d+) 次的 warning",
+    ),
+    "docs/comparison.md": (
+        r"On (?P<healthy>[\d,]+) healthy runs .* raise no critical alert and warnings in (?P<share>[\d.]+) %",
+        r"They detected all (?P<faulty>[\d,]+) faulty runs of (?P<kinds>\d+) kinds",
+    ),
+}
+"""Sentences of a page, in which each named figure is that of ``MEASURED``; they may be broken anywhere."""
+
+
+def documents(root: Path) -> Iterator[tuple[Path, str]]:
+    """Each page that quotes figures, with those of today."""
+    today = measured((root / "docs" / "robustness.md").read_text(encoding="utf-8"))
+    for name in QUOTED:
+        yield root / name, quoting(name, (root / name).read_text(encoding="utf-8"), today)
+
+
+def measured(page: str) -> dict[str, str]:
+    """The figures of the page by their names; those without thousands' commas are ``plain_…``.
+
+    Raises:
+        ValueError: a line has no such form any more, or "none" and "all" in the sentences are not true any more.
+    """
+    figures: dict[str, str] = {}
+    for pattern in MEASURED:
+        figures |= _found(pattern, page, "docs/robustness.md").groupdict()
+    if (figures["critical"], figures["found"], figures["unexpected"]) != ("0", figures["faulty"], "0"):
+        raise ValueError(
+            "a false alarm or a miss: say so in the sentences of scripts/quoted_figures.py and their pages"
+        )
+    return figures | {f"plain_{name}": figure.replace(",", "") for name, figure in figures.items()}
+
+
+def quoting(name: str, page: str, figures: dict[str, str]) -> str:
+    """The page with these figures in its sentences."""
+    for pattern in QUOTED[name]:
+        found = _found(pattern.replace(" ", r"\s+"), page, name)
+        for figure in sorted(found.groupdict(), key=found.start, reverse=True):
+            page = page[: found.start(figure)] + figures[figure] + page[found.end(figure) :]
+    return page
+
+
+def _found(pattern: str, page: str, name: str) -> re.Match[str]:
+    found = re.search(pattern, page, re.MULTILINE)
+    if found is None:
+        raise ValueError(f"{name} has no sentence like {pattern}")
+    return found
