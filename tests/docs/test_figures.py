@@ -17,15 +17,18 @@ def page(name: str) -> str:
 
 
 FIGURES = {
-    "healthy": "9,001", "critical": "0", "flagged": "7", "share": "0.1", "faulty": "5,005", "kinds": "99",
-
-        "found": "5,005",
-        "recorded": "88",
-        "unexpected": "0",
-        "fair": "3",
-        "plain_healthy": "9001",
-        "plain_faulty": "5005"
-    ,
+    "healthy": "9,001",
+    "critical": "0",
+    "flagged": "7",
+    "share": "0.1",
+    "faulty": "5,005",
+    "kinds": "99",
+    "found": "5,005",
+    "recorded": "88",
+    "unexpected": "0",
+    "fair": "3",
+    "plain_healthy": "9001",
+    "plain_faulty": "5005",
 }
 
 

@@ -1,0 +1,115 @@
+"""Mistakes that a new detector may hold: shared state, a window kept across attempts, a need that is not declared.
+
+Each is tried on all examples of runbooks and rule tests, so that a detector is held against them by being there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise, zip_longest
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.engine.engine import Engine
+from grpo_watch.engine.metric_names import split_label
+from grpo_watch.engine.records import AlertState, MetricRow, Record, RunConfig, Severity, Transition
+from grpo_watch.rules.example_blocks import Example
+from grpo_watch.rules.rule_tests import examples_of, read_tests, transitions_of
+from grpo_watch.rules.runbook import runbook_of
+from tests.support.detecting import DETECTORS, SHIPPED
+
+EACH = pytest.mark.parametrize("rule", sorted(SHIPPED))
+Change = tuple[str, int, Severity, str]
+
+
+@cache
+def examples() -> dict[str, list[Example]]:
+    """Of each rule, from its runbook and its tests."""
+    found = {name: list(examples_of(runbook_of(DETECTORS[name]))) for name in SHIPPED}
+    for file in sorted(Path("rules/tests").glob("*.yaml")):
+        for test in read_tests(file, SHIPPED).tests:
+            found[test.rule].append(test.example)
+    return found
+
+
+def changes(transitions: list[Transition]) -> list[Change]:
+    return [(t.to_state.value, t.step, t.severity, t.key) for t in transitions]
+
+
+def first_firing(transitions: list[Transition]) -> Change | None:
+    return next((change for change in changes(transitions) if change[0] == AlertState.FIRING.value), None)
+
+
+def said_of(rule: str, example: Example) -> list[Transition]:
+    return transitions_of(example, SHIPPED[rule], DETECTORS)[0]
+
+
+def engine_for(rule: str, example: Example) -> Engine:
+    engine = Engine("run", [SHIPPED[rule]], DETECTORS)
+    engine.state.shows_end, engine.state.in_folder = example.shows_end, example.in_folder
+    return engine
+
+
+@EACH
+def test_two_runs_at_once_are_judged_as_apart(rule: str) -> None:
+    """Record by record in turns: what a window of the class, not of the instance, would mix up."""
+    for pair in pairwise(examples()[rule]):
+        engines = [engine_for(rule, example) for example in pair]
+        said: list[list[Transition]] = [[], []]
+        for records in zip_longest(*(example.records for example in pair)):
+            for engine, record, heard in zip(engines, records, said, strict=True):
+                heard.extend(engine.feed(record) if record is not None else ())
+        assert [changes(each) for each in said] == [changes(said_of(rule, example)) for example in pair]
+
+
+def restarted(records: tuple[Record, ...], cut: int) -> Iterator[Record]:
+    """The records before ``cut``, and then all of them as the rows of a second attempt."""
+    yield from records[:cut]
+    for record in records:
+        yield record._replace(attempt=2) if isinstance(record, MetricRow) else record
+
+
+def loud(rule: str) -> list[tuple[Example, Change]]:
+    """Examples of metric rows of one attempt that end with more than an info (all where there are none), and how."""
+    plain = [each for each in examples()[rule] if all(map(_of_one_attempt, each.records))]
+    firing = [(each, fired) for each in plain if (fired := first_firing(said_of(rule, each))) is not None]
+    more = [(each, fired) for each, fired in firing if fired[2] is not Severity.INFO]
+    return more or firing
+
+
+@EACH
+def test_a_run_that_begins_again_is_judged_as_a_new_one(rule: str) -> None:
+    """Restarted just before it would fire, the rule fires where it does without that: not of the old window's rows."""
+    for example, fired in loud(rule):
+        engine = engine_for(rule, example)
+        cut = next(at for at, record in enumerate(example.records) if first_firing(engine.feed(record)))
+        again = engine_for(rule, example)
+        said = [t for record in restarted(example.records, cut) for t in again.feed(record)]
+        assert first_firing(said) == fired, example.place
+
+
+def _of_one_attempt(record: Record) -> bool:
+    return record.attempt == 1 if isinstance(record, MetricRow) else isinstance(record, RunConfig)
+
+
+def only_needed(rule: str, example: Example) -> Example:
+    """The example with the metrics alone that the detector declares as needs."""
+    needs = {metric for alternative in DETECTORS[SHIPPED[rule].detector or ""].needs for metric in alternative}
+    kept = [
+        record._replace(values={name: value for name, value in record.values.items() if split_label(name)[0] in needs})
+        if isinstance(record, MetricRow)
+        else record
+        for record in example.records
+    ]
+    return replace(example, records=tuple(kept))
+
+
+@EACH
+def test_what_a_rule_needs_is_declared(rule: str) -> None:
+    """With its declared needs alone it fires in one of its examples, or says what else it lacks."""
+    firing = [each for each in examples()[rule] if first_firing(said_of(rule, each)) is not None]
+    answers = [transitions_of(only_needed(rule, each), SHIPPED[rule], DETECTORS) for each in firing]
+    assert any(first_firing(said) or (monitor is not None and monitor.reason) for said, monitor in answers)
