@@ -70,6 +70,14 @@ def test_values_of_a_trl_row() -> None:
     assert {split_label(metric)[0] for metric in values} <= METRICS.keys()
 
 
+@pytest.mark.parametrize("keys", [("reward", "rollout/reward_mean"), ("rollout/reward_mean", "reward")], ids=str)
+def test_of_two_keys_of_one_metric_the_first_of_the_file_is_read(keys: tuple[str, str]) -> None:
+    """OpenRLHF's file lists `reward` first; the order in the row does not count."""
+    values: dict[str, object] = {"policy_loss": 0.1, "actor_lr": 1e-6} | dict.fromkeys(keys, 0.5) | {"reward": 0.4}
+    row = {key: values[key] for key in (*keys, "policy_loss", "actor_lr")}
+    assert Resolver("openrlhf").resolve(raw(row, 1)).values["reward_mean"] == 0.4
+
+
 def test_old_trl_logs_the_groups_spread() -> None:
     """0.24.0 has no version on the console; its first row differs from the only function's spread."""
     first = resolved("trl-0.24.0")[0].values
