@@ -1,13 +1,106 @@
-"""Kinds of values that several parts of ``grpo-watch.yaml`` hold: paths, secrets, addresses, names of labels."""
+"""Kinds of values that several parts of ``grpo-watch.yaml`` hold: paths, secrets, addresses, names of labels.
+
+Secrets must not appear in logs or in ``grpo-watch config``: a file that holds one, and a URL that may.
+"""
 
 from __future__ import annotations
 
+import os
+import stat
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from grpo_watch.config.secrets import SecretFile, Url
+from grpo_watch.errors import ConfigError, FilePlace
+
+MAX_BYTES = 16_384
+_BROKEN = "invalid host or port in the URL; percent-encode special characters in user name and password (%XX)"
+
+
+@dataclass(frozen=True, slots=True)
+class SecretFile:
+    """Where a secret is kept; its content is read when it is used and never stored."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return f"{self.path} (content not shown)"
+
+    def read(self) -> str:
+        """The content without surrounding white space.
+
+        Raises:
+            ConfigError: the file can't be read, is open to every user of the machine, not a regular file, empty,
+                larger than 16 KB or not text.
+        """
+        place = FilePlace(str(self.path))
+        try:
+            with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+                _refuse_open_files(os.fstat(stream.fileno()).st_mode, place)
+                content = stream.read(MAX_BYTES + 1)
+        except OSError as problem:
+            raise ConfigError(f"the secret can't be read: {problem.strerror or problem}", place) from None
+        if len(content) > MAX_BYTES:
+            raise ConfigError(f"the secret is larger than {MAX_BYTES} bytes", place)
+        try:
+            text = content.decode().strip()
+        except UnicodeDecodeError:
+            raise ConfigError("the secret is not UTF-8 text", place) from None
+        if not text:
+            raise ConfigError("the secret is empty", place)
+        return text
+
+    def read_url(self) -> Url:
+        """The content as an address.
+
+        Raises:
+            ConfigError: as ``read``, or it is no address.
+        """
+        try:
+            return Url(self.read())
+        except ValueError as problem:  # of Url, which repeats nothing
+            raise ConfigError(f"the secret is not a URL: {problem}", FilePlace(str(self.path))) from None
+
+
+def _refuse_open_files(mode: int, place: FilePlace) -> None:
+    """A group may read a secret (Kubernetes gives files to one), everybody may not."""
+    if not stat.S_ISREG(mode):
+        raise ConfigError("the secret can't be read: not a regular file", place)
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise ConfigError("the secret file is readable or writable by every user", place, f"chmod 600 {place.file}")
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """An ``http(s)`` URL; ``str()`` hides user, password and query, which ``reveal()`` keeps."""
+
+    full: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.full)
+            _ = parts.port
+        except ValueError:  # its text repeats a part of the URL, which may be one of the password
+            raise ValueError(_BROKEN) from None
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("a URL must start with http:// or https:// and contain a host")
+
+    def reveal(self) -> str:
+        """The URL as it was given."""
+        return self.full
+
+    def place(self) -> str:
+        """Host and port: what the receiver may be called."""
+        return urlsplit(self.full).netloc.rpartition("@")[2]
+
+    def __str__(self) -> str:
+        parts = urlsplit(self.full)
+        user, at, host = parts.netloc.rpartition("@")
+        shown = f"{'***' if user else ''}{at}{host}"
+        return parts._replace(netloc=shown, query="***" if parts.query else "", fragment="").geturl()
 
 
 class Model(BaseModel):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from grpo_watch.config.document import nearest
-from grpo_watch.config.fields import Address, FilePath, LabelName, Model, Secret, located
+from grpo_watch.config.fields import Address, FilePath, LabelName, Model, Secret, Url, located
 from grpo_watch.config.rate import bytes_per_second
-from grpo_watch.config.secrets import Url
 from grpo_watch.config.shard import Shard
 from grpo_watch.config.sinks import Sink
 from grpo_watch.config.values import wrong_value
@@ -75,6 +76,22 @@ class RunEntry(Model):
     labels: dict[LabelName, str] = Field(default_factory=dict)
     settings: RunSettings = Field(default_factory=dict)
     columns: Columns = Field(default_factory=dict)
+
+
+def entry_for(root: Path, entries: Sequence[RunEntry], files: Iterable[Path] = (), remote: str = "") -> RunEntry | None:
+    """The first entry whose path (a folder, a file or a glob) is the run's root, one of its parents or its files.
+
+    ``remote`` is the address of a run on a server; its entry names it or its project, in which ``*`` may be.
+    """
+    if remote:
+        known = (remote, remote.rpartition("/")[0])
+        return next((one for one in entries if any(fnmatch(place, one.path.rstrip("/")) for place in known)), None)
+    places = [str(place) for place in (*(file.resolve() for file in files), root.resolve(), *root.resolve().parents)]
+    for entry in entries:
+        wanted = str(Path(entry.path).expanduser().absolute())
+        if any(fnmatch(place, wanted) for place in places):
+            return entry
+    return None
 
 
 class Retention(Model):

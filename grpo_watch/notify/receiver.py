@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import Any, ClassVar
 
-from grpo_watch.config.secrets import Url
+from grpo_watch.config.fields import Url
 from grpo_watch.config.sinks import BaseSink, Sink
 from grpo_watch.detectors.watcher.delivery_failing import DeliveryFailing
 from grpo_watch.engine.records import Severity

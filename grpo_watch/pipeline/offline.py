@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from grpo_watch.config.entries import entry_for
-from grpo_watch.config.schema import Settings
+from grpo_watch.config.schema import Settings, entry_for
 from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Activity, Item, Record, Scalar, Tick, Transition

@@ -156,6 +156,7 @@ def alertmanager(tmp_path: Path, program: Callable[[str], str], people: Receivin
     shutil.copy(TEXTS, tmp_path)
     config = tmp_path / "alertmanager.yml"
     text = telling(people.url, tmp_path / "slack")
+    assert text.count("group_wait: 10s") == 1  # of warnings; a critical waits for nothing as shipped
     config.write_text(text.replace("group_wait: 10s", "group_wait: 0s"))
     port = free_port()
     command = alertmanager_command(program("alertmanager"), config, tmp_path, port)
@@ -181,6 +182,23 @@ def test_slack_gets_the_text(alertmanager: Served, people: Receiving) -> None:
         "*warning* `entropy-collapse` &lt;!channel&gt; *a* &amp; &lt;http://evil|click&gt;",
         ">fix: Raise it.",
     ]
+
+
+@pytest.mark.system("alertmanager")
+def test_each_critical_rule_goes_out_by_itself_at_once(alertmanager: Served, people: Receiving) -> None:
+    """The second does not wait for the first one's group, whose interval is a minute; with its title and the fix."""
+
+    def paged() -> list[dict[str, Any]]:
+        return [json.loads(sent.body) for sent in people.sent if sent.path == "/on-call"]
+
+    post(alertmanager, {**RUN, "rule": "duplicate-completions", "severity": "critical"}, fix="Set the seed.")
+    until(lambda: len(paged()) == 1)
+    post(alertmanager, {**RUN, "rule": "non-finite-metric", "severity": "critical"}, fix="Lower the rate.")
+    until(lambda: len(paged()) == 2)
+    assert [
+        [(alert["labels"]["rule"], alert["annotations"]["fix"]) for alert in message["alerts"]] for message in paged()
+    ] == [[("duplicate-completions", "Set the seed.")], [("non-finite-metric", "Lower the rate.")]]
+    assert [message["commonLabels"]["run"] for message in paged()] == ["a", "a"]
 
 
 def inhibited() -> list[tuple[set[str], set[str]]]:

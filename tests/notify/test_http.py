@@ -15,7 +15,7 @@ import httpx
 import pytest
 import trustme
 
-from grpo_watch.config.secrets import SecretFile
+from grpo_watch.config.fields import SecretFile
 from grpo_watch.notify.receiver import DeliveryResult
 from grpo_watch.notify.receivers import http_client as module
 from grpo_watch.notify.receivers.http import MAX_RETRY_AFTER, HttpAccess, HttpEndpoint, outcome_of

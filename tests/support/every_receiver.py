@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 import yaml
 
+from grpo_watch.config.fields import SecretFile, Url
 from grpo_watch.config.schema import Settings
-from grpo_watch.config.secrets import SecretFile, Url
 from grpo_watch.config.sinks import SINKS, BaseSink
 from tests.support.receiving import secret_file
 

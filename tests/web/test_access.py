@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from grpo_watch.config.secrets import SecretFile
+from grpo_watch.config.fields import SecretFile
 from grpo_watch.web.access import AccessKeys
 from grpo_watch.web.limits import MAX_CONNECTIONS, MAX_HEAD, PATIENCE, SlowClientLimit
 from tests.support.process import PATIENCE as LONG

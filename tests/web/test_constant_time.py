@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from grpo_watch.config.secrets import SecretFile
+from grpo_watch.config.fields import SecretFile
 from grpo_watch.web import access
 from grpo_watch.web.access import AccessKeys
 from tests.support.receiving import secret_file

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from grpo_watch.config.secrets import SecretFile
+from grpo_watch.config.fields import SecretFile
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.web.access import AccessKeys
 from grpo_watch.web.app import make_app

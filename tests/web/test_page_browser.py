@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from grpo_watch.config.secrets import SecretFile
+from grpo_watch.config.fields import SecretFile
 from grpo_watch.demo.replayer import replay_run
 from grpo_watch.engine.judgement import EarlySign, Judgement
 from grpo_watch.engine.snapshot import RunVerdict

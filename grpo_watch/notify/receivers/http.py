@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_watch import __version__
-from grpo_watch.config.secrets import SecretFile, Url
+from grpo_watch.config.fields import SecretFile, Url
 from grpo_watch.config.sinks import HttpSink
 from grpo_watch.errors import ConfigError, FilePlace
 from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Receiver

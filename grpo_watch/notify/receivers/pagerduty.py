@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from grpo_watch.config.secrets import SecretFile
+from grpo_watch.config.fields import SecretFile
 from grpo_watch.config.sinks import PagerDutySink
 from grpo_watch.errors import ConfigError
 from grpo_watch.notify.message_text import evidence_line, headline, moment, parts_of, sentence

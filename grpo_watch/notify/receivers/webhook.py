@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from grpo_watch.config.secrets import SecretFile
+from grpo_watch.config.fields import SecretFile
 from grpo_watch.config.sinks import WebhookSink
 from grpo_watch.errors import ConfigError
 from grpo_watch.notify.message_text import annotations_of, labels_of, moment, parts_of, sentence
