@@ -9,10 +9,12 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from grpo_watch.config.sinks import PushgatewaySink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
-from grpo_watch.notify.receiver import DeliveryResult
+from grpo_watch.notify.receiver import DeliveryResult, Receiver, ReceiverContext
+from grpo_watch.notify.receivers import pushgateway
 from grpo_watch.notify.receivers.http import HttpAccess
-from grpo_watch.notify.receivers.pushgateway import PushgatewayReceiver, group_url, remove
+from grpo_watch.notify.receivers.pushgateway import group_url, remove
 from tests.metrics.test_exposition import EMPTY
 from tests.support.servers import Served, free_port, serving
 
@@ -38,8 +40,9 @@ def active(server: Served) -> dict[tuple[str, str], float]:
     }
 
 
-def receiver(server: Served, instance: str) -> PushgatewayReceiver:
-    return PushgatewayReceiver("p", group_url(server.url, instance), HttpAccess({}), 15, lambda: 0.0)
+def receiver(server: Served, instance: str) -> Receiver:
+    sink = PushgatewaySink(type="pushgateway", url=server.url, instance=instance, only_labels={})
+    return pushgateway.receiver(sink, "p", ReceiverContext(lambda: 0.0))
 
 
 def test_push_last_sample_next_start_and_clean(server: Served, tmp_path: Path) -> None:

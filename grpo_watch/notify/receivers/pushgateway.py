@@ -8,48 +8,19 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from grpo_watch.config.sinks import PushgatewaySink, Sink
-from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.receiver import DeliveryOutcome, ReceiverContext, names_of
-from grpo_watch.notify.receivers.http import HttpAccess, HttpEndpoint, HttpReceiver
-from grpo_watch.notify.receivers.metrics_text import Exposition
-from grpo_watch.store.messages import Notification
+from grpo_watch.notify.receivers.http import HttpAccess, HttpEndpoint
+from grpo_watch.notify.receivers.metrics_text import MetricsReceiver
 
 JOB = "grpo-watch"
 TEXT = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
 
 
-class PushgatewayReceiver(HttpReceiver):
-    """One group of a Pushgateway, replaced as a whole each time; alerts are among the metrics.
-
-    Args:
-        name, access, clock: as of every ``HttpReceiver``.
-        url: the address of the group, see ``group_url``.
-        every: seconds between two pushes.
-    """
-
-    metrics_only = True
-
-    def __init__(self, name: str, url: str, access: HttpAccess, every: float, clock: Callable[[], float]) -> None:
-        super().__init__(name, lambda: url, access, clock)
-        self.refresh_every = every
-        self._exposition = Exposition(clock)
-
-    def refresh(self, firing: Sequence[Notification], snapshot: DaemonSnapshot, now: float) -> DeliveryOutcome:  # noqa: ARG002
-        """Replace what is there."""
-        return self._ask("PUT", self._exposition.render(snapshot), TEXT)
-
-    def close(self) -> None:
-        """Leave a last sample in which no run is active."""
-        last = self._exposition.last()
-        if last is not None:
-            self._ask("PUT", last, TEXT)
-        super().close()
-
-
-def receiver(sink: PushgatewaySink, name: str, context: ReceiverContext) -> PushgatewayReceiver:
-    """The receiver of a sink; its group is named after this watcher unless the sink names it."""
+def receiver(sink: PushgatewaySink, name: str, context: ReceiverContext) -> MetricsReceiver:
+    """The receiver of a sink: one group, named after this watcher unless the sink names it, replaced each time."""
     url = group_url(sink.url.reveal(), sink.instance or context.instance)
-    return PushgatewayReceiver(name, url, HttpAccess.of(sink), sink.every, context.clock)
+    http = HttpEndpoint(HttpAccess.of(sink), context.clock)
+    return MetricsReceiver(name, lambda body: http.send("PUT", url, body, TEXT), sink.every, context.clock, http.close)
 
 
 @dataclass(frozen=True, slots=True)
