@@ -99,6 +99,7 @@ class Daemon:
         self._registry.restore(clock())
         self._turns = Histogram()
         self._ticked_at, self._jumps = 0.0, Jumps()
+        self._rows_stored_at = 0.0
         self._kept_at = clock()
         self._state_bytes = state_writer.size()
         self._beat = self._stored_at = timer()
@@ -158,16 +159,17 @@ class Daemon:
 
     # the engine
 
-    def turn(self, changed: Collection[Path] = ()) -> float:
+    def turn(self, changed: Collection[Path] = (), watched: Collection[Path] = ()) -> float:
         """Do what is due now; returns for how many seconds the engine may wait (0: there is more to do).
 
-        ``changed`` are folders in which something was written since the last turn, as far as that is known.
+        ``changed`` are folders in which something was written since the last turn, ``watched`` those in which it would
+        have been noticed.
         """
         started = self._beat = self._timer()
         now = self._clock()
         self._reload(now)
         self._registry.take_found(now)
-        due, more = self._give_turns(now, changed)
+        due, more = self._give_turns(now, changed, watched)
         self._store(now, due, self._intervals.store)
         read = self._registry.taken if self._registry.ready else self._shown
         if due or read is not self._shown or self._ticked_at == now:  # else all runs are as they were
@@ -207,7 +209,9 @@ class Daemon:
         if changed:
             log.warning("rules reloaded", extra={"fields": {"rules": len(self._rules.now.rules)}})
 
-    def _give_turns(self, now: float, changed: Collection[Path]) -> tuple[Sequence[WatchedRun], bool]:
+    def _give_turns(
+        self, now: float, changed: Collection[Path], watched: Collection[Path]
+    ) -> tuple[Sequence[WatchedRun], bool]:
         """Let the runs work that are due; which these are, and whether there is more to do at once."""
         watches, more = self._registry.watches(), False
         apart = self._intervals = intervals(len(watches))
@@ -216,7 +220,7 @@ class Daemon:
             self._ticked_at = now
         jumped = ticks and self._jumps.seen(now, self._timer())
         line, every = first_in_line(watches), self._all_due or jumped
-        due = [watch for watch in line if every or watch.due(now, changed, ticks=ticks, least=apart.read)]
+        due = [watch for watch in line if every or watch.due(now, changed, watched, ticks=ticks, least=apart.read)]
         self._all_due = self._all_due and len(line) < len(watches)
         for watch in due:
             more = watch.turn(now, apart.listing) or more
@@ -230,10 +234,15 @@ class Daemon:
         return (due if concerned is due else watches), more or len(line) < len(watches)
 
     def _store(self, now: float, watches: Sequence[WatchedRun], apart: float = 0.0) -> None:
-        """Store and show what these runs have; what changed no alert if that is ``apart`` seconds old."""
+        """Show what these runs have, and store it in one commit: changes of alerts at once.
+
+        Rows alone are stored, of all runs, if that was last done ``apart`` seconds ago: after a crash those that waited
+        are read again.
+        """
+        rows = not 0.0 <= now - self._rows_stored_at < apart
         batches = []
-        for watch in watches:
-            batch = watch.batch(now, apart)
+        for watch in self._registry.watches() if rows else watches:
+            batch = watch.batch(now, rows=rows)
             if batch is not None:
                 if not batch.backlog:
                     _log_alerts(watch.name, batch.transitions)
@@ -244,6 +253,8 @@ class Daemon:
         sent = self._dispatcher.changes()
         if batches or sent or not self._state_writer.ok:
             self._state_writer.commit(batches, now, sent)
+        if rows and batches:
+            self._rows_stored_at = now
         self._dispatcher.committed()
         self._stored_at = self._timer()
         self._registry.show(watches)

@@ -127,19 +127,13 @@ class RunReader:
 
     @property
     def waiting(self) -> bool:
-        """Whether work for this run is being done elsewhere."""
-        self._futures = [future for future in self._futures if not future.done()]
-        return bool(self._futures) or self.unread or any(one.source.behind for one in self._opened.sources)
+        """Whether something of this run is still to be read: it is being read elsewhere, or has to keep still first."""
+        return self._worked_on() or any(one.source.settling for one in self._opened.sources)
 
     @property
     def unread(self) -> bool:
         """Whether a channel holds more than one turn reads of it."""
         return any(one.source.unread for one in self._opened.sources)
-
-    @property
-    def settling(self) -> bool:
-        """Whether a channel holds something that it reads once it has kept still for a while."""
-        return any(one.source.settling for one in self._opened.sources)
 
     @property
     def bytes(self) -> int:
@@ -178,10 +172,19 @@ class RunReader:
         self._slow_at = 0.0
         return opened.announcements
 
-    def note_changed(self, folders: Collection[Path]) -> None:
-        """Something was written in these folders: those of this run are listed soon, however long nothing came."""
+    def note_changed(self, folders: Collection[Path]) -> bool:
+        """Something was written in these folders; whether a log of this run may be among it.
+
+        Folders of this run are listed soon, however long nothing came.
+        """
         if any(source.kind is None and source.path in folders for source in self._opened.sources):
             self.lists_soon = True
+        return any(source.path.parent in folders for source in self._opened.sources)
+
+    def lies_in(self, folders: Collection[Path]) -> bool:
+        """Whether all its logs are files in these folders."""
+        logs = [source.path.parent for source in self._opened.sources if source.kind is not None]
+        return bool(logs) and not self.found.remote and all(folder in folders for folder in logs)
 
     def note_read(self, now: float) -> None:
         """All channels were read at ``now`` (Unix seconds)."""
@@ -190,7 +193,7 @@ class RunReader:
 
     def merge(self, seen: float, now: float, trusts: Callable[[str], bool]) -> ChannelMerge:
         """All that the channels hold now (Unix seconds), in step order; see there."""
-        return ChannelMerge(self._opened.sources, ReadSoFar(seen, now, lambda _: self.waiting), trusts)
+        return ChannelMerge(self._opened.sources, ReadSoFar(seen, now, lambda _: self._worked_on()), trusts)
 
     def read(self, now: float, feed: Callable[[Item], None], listing: float = SECOND) -> TurnResult:
         """Feed a slice of what each channel has that is new; ``listing``: seconds between two listings of folders."""
@@ -242,9 +245,18 @@ class RunReader:
         """Free all file handles."""
         self._opened.close()
 
+    def _worked_on(self) -> bool:
+        """Whether work for this run is being done elsewhere, or goes on at once."""
+        self._futures = [future for future in self._futures if not future.done()]
+        return bool(self._futures) or self.unread or any(one.source.behind for one in self._opened.sources)
+
     def _pause(self, now: float, least: float) -> float:
         """Seconds between two listings of the folders."""
-        quiet = 0.0 if self.settling or self.lists_soon else abs(now - self._gave_at)
+        quiet = (
+            0.0
+            if any(one.source.settling for one in self._opened.sources) or self.lists_soon
+            else abs(now - self._gave_at)
+        )
         return max(least, min(LONGEST_POLL_SECONDS, quiet / POLL_SHARE))
 
     def _poll(self, source: OpenedSource, now: float, feed: Callable[[Item], None]) -> int:

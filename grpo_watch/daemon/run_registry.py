@@ -106,7 +106,7 @@ class RunRegistry:
 
     def over(self) -> bool:
         """Whether everything has ended and was read, and nothing new was found since; asked once a turn."""
-        waiting = any(watch.waiting for watch in self.watches())
+        waiting = any(watch.reader.waiting for watch in self.watches())
         if not self._runs or waiting or self._found is not None or not self.ended:
             self._busy_look = self._looks
         return self._looks >= self._busy_look + QUIET_LOOKS
@@ -298,7 +298,7 @@ class RunRegistry:
             life.end(written, now)
             self._keep_end(tracked, watch, now)
             log.info("a run ended", extra={"fields": {"run": tracked.name}})
-        elif not watch.waiting and now - self._newest_write(tracked, written) > SETTLE_SECONDS:
+        elif not watch.reader.waiting and now - self._newest_write(tracked, written) > SETTLE_SECONDS:
             life.ended = max(life.ended, written)
             self._let_go(tracked, now)
 

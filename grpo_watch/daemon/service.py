@@ -121,7 +121,7 @@ class Service:
 
     def _engine(self) -> None:
         while not self._stopping.is_set():
-            pause = self._daemon.turn(self._waker.changed())
+            pause = self._daemon.turn(self._waker.changed(), self._waker.watched)
             self._follow()
             self._worker.rest()
             if self._daemon.done or self._daemon.begins_again:

@@ -57,6 +57,8 @@ class Waker:
         self._remote: dict[int, bool] = {}
         self.polled: frozenset[Path] = frozenset()
         """Folders that the last round could not watch."""
+        self.watched: frozenset[Path] = frozenset()
+        """Folders in which a write rings, as of the last round."""
         self._unwatched: set[Path] = set()
         self.structure = Event()
         """Set when files or folders came, went or were renamed, or a file changed that ``quiet`` does not know."""
@@ -103,6 +105,7 @@ class Waker:
         with self._lock:
             for folder in self._watches.keys() - self._asked:
                 self._remove(folder)
+            self.watched = frozenset(self._watches)
         self.polled = frozenset(self._unwatched)
         self._asked, self._unwatched = set(), set()
 

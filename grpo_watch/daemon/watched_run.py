@@ -11,7 +11,7 @@ from pathlib import Path
 from grpo_watch.daemon.run_detail import RunDetail, RunDetailRecorder
 from grpo_watch.daemon.run_end import RunEnd
 from grpo_watch.daemon.run_reader import SLICE, RunReader, WatchOptions, newest_write
-from grpo_watch.daemon.schedule import SECOND, Rest
+from grpo_watch.daemon.schedule import LONGEST_SECONDS, SECOND, Rest
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.detectors.watcher.rule_broken import RULE_FILES
 from grpo_watch.engine.alerts import Alert
@@ -110,18 +110,20 @@ class WatchedRun:
 
     # turns
 
-    def due(self, now: float, changed: Collection[Path], *, ticks: bool, least: float = 0.0) -> bool:
+    def due(
+        self, now: float, changed: Collection[Path], watched: Collection[Path] = (), *, ticks: bool, least: float = 0.0
+    ) -> bool:
         """Whether it needs a turn: a run that has given nothing for a while gets fewer, unless its folder changed.
 
-        ``least`` are seconds between two reads.
+        ``least`` are seconds between two reads; where all its logs lie in ``watched`` folders, the longest rest counts.
         """
-        if not self.ready or self._rest.due(now, ticks=ticks, least=least) or (self._awaits and self.waiting):
+        if not self.ready or (self._awaits and self.reader.waiting):
             return True
-        if changed:
-            self.reader.note_changed(changed)
-        return self.reader.lists_soon or (
-            bool(changed) and any(source.path.parent in changed for source in self.reader.channels)
-        )
+        if self._rest.due(now, ticks=ticks, least=least) and (
+            not self.reader.lies_in(watched) or self._rest.due(now, ticks=ticks, least=LONGEST_SECONDS)
+        ):
+            return True
+        return (bool(changed) and self.reader.note_changed(changed)) or self.reader.lists_soon
 
     def turn(self, now: float, listing: float = SECOND) -> bool:
         """Work for a slice; whether there is more to do at once. ``listing``: seconds between listings of folders."""
@@ -139,7 +141,7 @@ class WatchedRun:
         if taken.items or taken.grown:
             self.end.touch(now)
         self._rest.read(now, gave=taken.items > 0)
-        self._awaits = self.waiting
+        self._awaits = self.reader.waiting
         return taken.more
 
     def tick(self, now: float, *, jumped: bool = False) -> None:
@@ -185,12 +187,12 @@ class WatchedRun:
         if self.ready:
             self._open()
 
-    def batch(self, now: float, apart: float = 0.0) -> StoredBatch | None:
+    def batch(self, now: float, *, rows: bool = True) -> StoredBatch | None:
         """What to store since the last call; None when there is nothing, or nothing that agrees yet.
 
-        Rows that change no alert may wait for ``apart`` seconds: after a crash they would be read again.
+        ``rows``: also rows alone, that change no alert.
         """
-        if self._looked and self._rows_only and 0.0 <= now - self._cursors_at < apart:
+        if self._looked and self._rows_only and not rows:
             return None
         moved = any(self.reader.touched()) and now - self._cursors_at >= CURSOR_SECONDS
         news = self._batch.items or self._batch.transitions or (self.ready and not self._looked)
@@ -229,11 +231,6 @@ class WatchedRun:
     def was_live(self, since: float, now: float) -> bool:
         """Whether it continues, or is new to us and was written to after ``since`` (Unix seconds)."""
         return not self._over(now) or (not self._known and (self.end.written or now) >= since)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether something of this run is still to be read: it is being read elsewhere, or has to keep still first."""
-        return self.reader.waiting or self.reader.settling
 
     @property
     def step(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.daemon import daemon
+from grpo_watch.daemon.run_reader import RunReader, TurnResult
 from grpo_watch.daemon.schedule import FEW_RUNS, Intervals, Rest, intervals
 from grpo_watch.engine.records import AlertState
 from grpo_watch.rules.packs import load_rules
@@ -40,8 +42,59 @@ def stored(one: Live) -> int | None:
     return snapshot.step if snapshot is not None else None
 
 
-def test_few_runs_wait_for_nothing() -> None:
-    assert intervals(FEW_RUNS) == Intervals() == Intervals(read=0.0, tick=1.0, listing=1.0, store=0.0)
+def test_few_runs_are_read_at_once_and_stored_within_a_second() -> None:
+    assert intervals(FEW_RUNS) == Intervals(read=0.0, tick=1.0, listing=1.0, store=1.0)
+
+
+def test_the_rows_of_all_runs_are_stored_in_one_commit_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten runs log a row each, one after the other, within a second; an alert of one is stored at once, by itself."""
+    runs, commits = [Run(tmp_path, f"run{number}") for number in range(10)], list[list[str]]()
+    one = live(tmp_path, runs[-1].path.stat().st_mtime)
+    one.settle()
+    one.settle()
+    commit = one.store.commit
+    monkeypatch.setattr(
+        one.store, "commit", lambda batches, sent: (commits.append([b.run for b in batches]), commit(batches, sent))
+    )
+    for number, run in enumerate(runs):
+        run.write(0.9 if number == 5 else 0.2)
+        one.now += 0.09
+        one.daemon.turn([run.path])
+    assert commits == [["run0"], ["run5"]]
+    one.now += 0.5
+    one.daemon.turn()
+    rest = [run.path.name for run in runs if run.path.name not in {"run0", "run5"}]
+    assert commits[2:] == [rest]
+    one.close()
+
+
+def test_a_log_in_a_watched_folder_is_not_looked_at_before_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, read = Run(tmp_path), list[float]()
+    one = live(tmp_path, run.path.stat().st_mtime)
+    one.settle()
+    taken = RunReader.read
+
+    def noted(self: RunReader, now: float, *rest: Any) -> TurnResult:
+        read.append(now)
+        return taken(self, now, *rest)
+
+    monkeypatch.setattr(RunReader, "read", noted)
+    began = one.now
+    for second in range(1, 10):
+        one.now = began + second
+        one.daemon.turn((), [run.path])
+    assert read == []
+    one.daemon.turn([run.path], [run.path])
+    assert read == [began + 9]
+    for second in range(10, 21):
+        one.now = began + second
+        one.daemon.turn((), [run.path])
+    assert read == [began + 9, began + 19]  # a file system may say nothing of a write
+    one.close()
 
 
 @given(st.integers(0, 1_000))

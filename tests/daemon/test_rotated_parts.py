@@ -268,7 +268,7 @@ def test_the_death_of_a_thread_ends_the_service_loudly(tmp_path: Path, caplog: p
     run = unpack("trl-1.16.0-09-frozen-lr0", tmp_path / "runs")
     live = Live(run, tmp_path / "state", now=RECORDED)
 
-    def fail(changed: object) -> float:
+    def fail(*_: object) -> float:
         raise ZeroDivisionError
 
     live.daemon.turn = fail  # type: ignore[method-assign]
