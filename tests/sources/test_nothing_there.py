@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from grpo_watch.cli.check import check_runs, find_runs
+from grpo_watch.config.settings import load_settings
+from grpo_watch.engine.records import Tick
+from grpo_watch.report.check_document import document
+from grpo_watch.rules.packs import load_rules
 from grpo_watch.sources.discovery.nothing_there import nothing_there
 
 
@@ -35,3 +40,32 @@ def test_rewards_of_single_completions_are_named(tmp_path: Path) -> None:
     assert "rewards.jsonl holds a reward for each completion but no step, and a log" in nothing_there(tmp_path)
     file.write_text('{"task": "a", "answer": "b"}\n')
     assert "no step" not in nothing_there(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "line"),
+    [
+        ("m.jsonl", "", '{{"t": {n}, "fitness": 0.{n}, "drift": 0.0}}'),
+        ("m.csv", "t,fitness,drift\n", "{n},0.{n},0.0"),
+    ],
+)
+def test_columns_without_a_known_name_are_read_by_the_settings_that_are_proposed(
+    name: str, head: str, line: str, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    file.write_text(head + "".join(line.format(n=n) + "\n" for n in range(10, 40)))
+    said = nothing_there(tmp_path)
+    assert f"{name} has numbers under" in said
+    assert "a log of rows is missing" not in said
+
+    settings = tmp_path / "grpo-watch.yaml"
+    settings.write_text(said.split("`")[1])
+    chosen = load_settings({}, config=settings).settings
+    found, _ = find_runs([str(file)], chosen)
+    (run,) = document(check_runs(found, load_rules([]), {}, Tick(1.8e9, live=False), chosen))["runs"]
+    assert run["rows"] == 30
+
+
+def test_pairs_of_a_log_without_a_known_name_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("".join(f"t={n} fitness=0.{n} drift=0.0\n" for n in range(10, 40)))
+    assert "train.log has numbers under t, fitness, drift, none of them known as a metric" in nothing_there(tmp_path)

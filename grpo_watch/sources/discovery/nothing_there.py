@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from grpo_watch.sources.discovery.unread import scores_without_steps
+from grpo_watch.sources.discovery.unread import scores_without_steps, unnamed_columns
 
 NOTHING = "nothing there looks like a training log, a metrics file or a checkpoint"
 LOOKED_AT = 2_000
@@ -60,5 +60,7 @@ def _missing(path: Path, files: Sequence[Path]) -> str:
         return "these are weights: two checkpoint-<step> folders or a log of rows are missing"
     scored = next((f.name for f in files[:OPENED] if f.suffix == ".jsonl" and scores_without_steps(f)), None)
     what = f"{scored} holds a reward for each completion but no step, and " if scored else ""
+    if named := next(filter(None, map(unnamed_columns, files[:OPENED])), ""):
+        return what + named
     rows = "a log of rows is missing (logging.jsonl, trainer_state.json, a console log, event files, a .wandb file)"
     return what + rows

@@ -37,6 +37,7 @@ from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.own_loops.rows import holds_own_rows
 from grpo_watch.sources.rows.decoded import YAML, holds_rows
 from grpo_watch.sources.rows.document import nests_rows, whole_text
+from grpo_watch.sources.rows.layouts import is_number
 from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece
 from grpo_watch.sources.tables.table_kinds import HEADER_NEEDED, HTML, TABLES, holds_table
 from grpo_watch.sources.trackers.tracker_files import SUFFIXES, tracker_of
@@ -279,7 +280,7 @@ def _line(line: bytes) -> ChannelContent | None:
     if wrapped:
         return ChannelContent.JSONL if any("/" in key for key in row) else None
     row = flat(row)
-    numbers = {key for key, value in row.items() if isinstance(value, (int, float)) or key in PAIRED_STEPS}
+    numbers = {key for key, value in row.items() if is_number(value) or key in PAIRED_STEPS}
     prefixed = any(key.startswith(("rewards/", "train/", "eval_")) for key in numbers)
     known = numbers & (METRIC_KEYS | PAIRED_STEPS) or prefixed or names_updates(numbers)
     return ChannelContent.JSONL if known else None
@@ -384,8 +385,7 @@ def _ends_job(text: bytes) -> bool:
 def _text_rows(head: bytes) -> ChannelContent:
     """A text file whose first line is a JSON row is a metrics file under another name."""
     first = head.lstrip().split(b"\n", 1)[0]
-    by_line = first[:1] == b"{" and _line(first) is ChannelContent.JSONL
-    return ChannelContent.JSONL if by_line else ChannelContent.CONSOLE
+    return ChannelContent.JSONL if _line(first) is ChannelContent.JSONL else ChannelContent.CONSOLE
 
 
 def _framework(text: bytes) -> str | None:

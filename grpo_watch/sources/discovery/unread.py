@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from grpo_watch.errors import SourceError
-from grpo_watch.frameworks.row_numbers import place
+from grpo_watch.frameworks.row_numbers import flat, number, numbers, place
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.rows.jsonl import decode
+from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of
 
 LOOKED_AT = 4 << 20
 """Bytes of the beginning that are looked at: downloads and loading may fill the first megabyte."""
@@ -29,6 +31,10 @@ OF_TRAINING = re.compile(
 SHOWN = 4
 HEAD, FEW = 65_536, 3
 """Bytes and lines of the beginning that show what a file of JSON lines holds."""
+MOST_ROWS, MOST_SHOWN = 20, 12
+TABLES = (".csv", ".tsv")
+MAPPED = (".jsonl", *TABLES)
+"""Files whose columns or keys a setting can name."""
 KEPT = 100
 """Lines with different names that are remembered while one is looked for that comes again."""
 
@@ -48,6 +54,52 @@ def looks_like_a_row(path: Path, roots: Sequence[Path]) -> str:
     return ""
 
 
+def unnamed_columns(path: Path) -> str:
+    """Which columns, keys or pairs of a file hold numbers, and the settings that read them; empty where there are none.
+
+    The step is the first column of whole numbers that rise, the reward the first other one that is not constant.
+    """
+    with suppress(OSError, SourceError):
+        descriptor = open_regular(path, [path.parent])
+        try:
+            lines = [line for line in os.pread(descriptor, HEAD, 0).split(b"\n")[:-1] if line.strip()][:MOST_ROWS]
+        finally:
+            os.close(descriptor)
+        rows = list(_named_numbers(path, lines))
+        whole = [key for key in rows[0] if all(key in row for row in rows)] if rows else []
+        if len(rows) < FEW or len(whole) < FEW:
+            return ""
+        columns = {key: [row[key] for row in rows] for key in whole}
+        shown = f"{path.name} has numbers under {', '.join(whole[:MOST_SHOWN])}, none of them known as a metric: "
+        steps = [key for key, values in columns.items() if _rises(values)]
+        reward = next((key for key, values in columns.items() if key not in steps and len(set(values)) > 1), None)
+        if path.suffix not in MAPPED or not steps or reward is None:
+            return f"{shown}log them under names that docs/frameworks/your-own.md lists"
+        mapping = json.dumps({"path": str(path), "columns": {"step": steps[0], "reward_mean": reward}})
+        return f"{shown}if {reward} is the reward, check the file with `runs: [{mapping}]` in grpo-watch.yaml"
+    return ""
+
+
+def _named_numbers(path: Path, lines: Sequence[bytes]) -> Iterator[Mapping[str, float]]:
+    """The numbers by name of each line: of a table below its header, of JSON, of pairs."""
+    header = lines[0].decode("utf-8-sig", "replace") if lines else ""
+    names = [cell.strip() for cell in cells_of(header, delimiter_of(header))] if path.suffix in TABLES else []
+    for line in lines[1:] if names else lines:
+        text = line.decode("utf-8", "replace")
+        if names:
+            found = {key: number(cell) for key, cell in zip(names, cells_of(text, delimiter_of(header)), strict=False)}
+        elif (row := decode(line)) is not None:
+            found = numbers(flat(row))
+        else:
+            found = {name: number(value) for name, value in NAMED.findall(text[:4096])}
+        if found:
+            yield {key: value for key, value in found.items() if value is not None}
+
+
+def _rises(values: Sequence[float]) -> bool:
+    return all(value % 1 == 0 for value in values) and list(values) == sorted(set(values))
+
+
 def scores_without_steps(path: Path) -> bool:
     """Whether a JSON-lines file begins with rows that have a reward and no step: one row for each completion."""
     with suppress(OSError, SourceError):
@@ -64,22 +116,22 @@ def scores_without_steps(path: Path) -> bool:
 def repeated_row(text: str) -> str:
     """The same of a text, for the first such line whose names a later one has too: a print of settings comes once."""
     first: dict[tuple[str, ...], str] = {}
-    for number, found in _rows(text):
+    for at, found in _rows(text):
         names = tuple(name for name, _ in found[:SHOWN])
         if names in first:
             return first[names]
         if len(first) < KEPT:
-            first[names] = _shown(number, found)
+            first[names] = _shown(at, found)
     return ""
 
 
 def _rows(text: str) -> Iterator[tuple[int, list[tuple[str, str]]]]:
     """Line number (from 1) and numbers by name of each line that looks like a row."""
-    for number, line in enumerate(text.splitlines(), 1):
+    for at, line in enumerate(text.splitlines(), 1):
         for notation in (NAMED, CELL):
             found = notation.findall(line[:4096])
             if len(found) > 1 and any(OF_TRAINING.search(name) for name, _ in found):
-                yield number, found
+                yield at, found
                 break
 
 
