@@ -153,6 +153,14 @@ def test_the_only_run_of_a_database_beside_a_log_is_the_run_of_the_log(path: Pat
     assert {channel.what for channel in run.channels} >= {ChannelContent.JSONL, ChannelContent.MLFLOW}
 
 
+def test_another_program_s_database_is_looked_at_without_a_lock(tmp_path: Path) -> None:
+    """Its writer holds it: a look that asked for a lock would wait, and find nothing."""
+    with closing(Mlflow(tmp_path / "held.db")) as job:
+        job.start("a" * 32)
+        job.database.execute("BEGIN EXCLUSIVE")
+        assert MlflowSource.holds(tmp_path / "held.db", [tmp_path])
+
+
 def test_another_database_is_none_of_mlflow_s(tmp_path: Path) -> None:
     (tmp_path / "cache.db").write_bytes(b"SQLite format 3\0" + bytes(200))
     assert discover(tmp_path) == []

@@ -25,10 +25,11 @@ BATCH = 500
 Row: TypeAlias = "tuple[Any, ...]"
 
 
-def query(path: Path, roots: Sequence[Path], sql: str, *values: object) -> list[Row]:
+def query(path: Path, roots: Sequence[Path], sql: str, *values: object, lock: bool = True) -> list[Row]:
     """The rows of a query, read-only.
 
     A database with a write-ahead log is read through that of its live writer, else without making a file beside it.
+    Without ``lock``, one that has none is read as it lies there, even while it is written.
 
     Raises:
         SourceError: the file lies outside the roots, is none of a tracker's, or can't be read.
@@ -40,7 +41,7 @@ def query(path: Path, roots: Sequence[Path], sql: str, *values: object) -> list[
         head = file.read(JOURNAL + 1)
     if not head.startswith(MAGIC):
         raise SourceError(f"{path}: no database")
-    still = head[JOURNAL:] == bytes((OF_LOG,)) and not path.with_name(f"{path.name}-wal").exists()
+    still = (head[JOURNAL:] == bytes((OF_LOG,)) or not lock) and not path.with_name(f"{path.name}-wal").exists()
     mode = "immutable=1" if still else "mode=ro"
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?{mode}", uri=True, timeout=1.0)) as database:
@@ -60,9 +61,9 @@ class DatabaseSource(TrackerFile):
 
     @classmethod
     def holds(cls, path: Path, roots: Sequence[Path]) -> bool:
-        """Whether a database has the tracker's tables."""
+        """Whether a database has the tracker's tables; another program's is never locked."""
         try:
-            return {str(name) for (name,) in query(path, roots, TABLES)} >= cls.OWN_TABLES
+            return {str(name) for (name,) in query(path, roots, TABLES, lock=False)} >= cls.OWN_TABLES
         except (SourceError, OSError):
             return False
 
