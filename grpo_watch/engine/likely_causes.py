@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Protocol
 
 from grpo_watch.engine.records import Scalar
@@ -36,14 +35,13 @@ class LikelyCause:
     """One likely cause. It matches where all that it names is known of the run and so.
 
     ``settings`` gives, per setting, the values it may have (as lower-case text), ``bounds`` its lowest and highest
-    number; the text may hold a setting in braces. ``shows`` are words of the finding's summary. ``before``
-    is the framework's first release without the bug. Without any condition no configuration rules the cause out.
+    number; the text may hold a setting in braces. ``shows`` are words of the finding's summary. What
+    depends on a version is an advisory. Without any condition no configuration rules the cause out.
     """
 
     text: str
     settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     framework: str | None = None
-    before: str | None = None
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     shows: str = ""
 
@@ -66,24 +64,13 @@ class LikelyCause:
         return self.text.format_map({name: f"{run.number(name) or 0.0:g}" for name in self.bounds})
 
     def _in_framework(self, run: ConfiguredRun) -> bool:
-        if self.framework is None:
-            return True
-        if run.framework != self.framework:
-            return False
-        version = release(run.version)
-        return self.before is None or () < version < release(self.before)
+        return self.framework in {None, run.framework}
 
 
 def likely(causes: Sequence[LikelyCause], run: ConfiguredRun, summary: str = "") -> tuple[str, ...]:
     """At most three of these causes: those this configuration is known for, then the general ones."""
     matching = [cause.text_for(run) for cause in causes if not cause.general and cause.matches(run, summary)]
     return tuple((matching + [cause.text for cause in causes if cause.general])[:MOST])
-
-
-def release(version: str | None) -> tuple[int, ...]:
-    """The leading numbers of a version: ``3.12.6.dev0`` is (3, 12, 6); unknown is ()."""
-    parts = takewhile(str.isdecimal, (version or "").split("."))
-    return tuple(int(part) for part in parts)
 
 
 def _text(value: Scalar) -> str | None:

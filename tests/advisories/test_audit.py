@@ -14,7 +14,8 @@ from grpo_watch.preflight.inputs.framework_version import installed_in
 from tests.preflight.launches import hide_installed
 from tests.support.bundles import unpack
 
-SWIFT = "swift rlhf --rlhf_type grpo --model m --dataset d --use_vllm true --num_generations 8"
+SWIFT = "swift rlhf --rlhf_type grpo --model m --dataset d --use_vllm true --num_generations 6"
+TWO = f"{SWIFT} --num_infer_workers 2"
 
 
 @pytest.fixture(autouse=True)
@@ -48,11 +49,11 @@ def environment(folder: Path, **versions: str) -> Path:
 
 def test_shared_seeds_of_ms_swift_3450(capsys: pytest.CaptureFixture[str]) -> None:
     """ms-swift#3450: 3.2.0, two engines beside six trainers, and half of each group a copy."""
-    code, audit = audited(capsys, "--framework-version 3.2.0 --world-size 6 -- " + SWIFT)
+    code, audit = audited(capsys, "--framework-version 3.2.0 --world-size 6 -- " + TWO)
     assert code == 1
     assert names(audit) == ["GW-2025-0101"]
     assert audit["versions"]["ms-swift"]["version"] == "3.2.0"
-    code, audit = audited(capsys, "--framework-version 3.2.1 --world-size 6 -- " + SWIFT)
+    code, audit = audited(capsys, "--framework-version 3.2.1 --world-size 6 -- " + TWO)
     assert (code, names(audit)) == (0, [])
 
 
@@ -143,12 +144,12 @@ def test_an_environment_is_read_by_its_folders(tmp_path: Path) -> None:
 
 
 def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["audit", "--framework-version", "3.2.0", "--world-size", "6", "--", *SWIFT.split()]
+    arguments = ["audit", "--framework-version", "3.2.0", "--world-size", "6", "--", *TWO.split()]
     assert run_cli(arguments) == 1
     shown = capsys.readouterr().out
     assert shown.startswith("1 KNOWN BUG")
     assert "GW-2025-0101" in shown
-    assert "→ Use ms-swift 3.2.1 or newer." in shown
+    assert "→ Use ms-swift 3.2.1 or newer, or num_infer_workers 1." in shown
 
 
 def test_the_list_and_one_entry(capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,7 +62,7 @@ TABLE: tuple[tuple[str, str, dict[str, Scalar], dict[str, Scalar]], ...] = (
         {"use_vllm": True, "vllm_mode": "colocate", "temperature": 0.6},
         {"use_vllm": True, "vllm_mode": "colocate", "temperature": 1.0},
     ),
-    ("GW-2025-0101", "3.2.0", {"use_vllm": True, "world_size": 4}, {"use_vllm": False, "world_size": 4}),
+    ("GW-2025-0101", "3.2.0", {"use_vllm": True, "num_infer_workers": 2}, {"use_vllm": True, "num_infer_workers": 1}),
     ("GW-2025-0102", "3.5.1", {"use_vllm": True, "vllm_mode": "colocate"}, {"use_vllm": True, "vllm_mode": "server"}),
     ("GW-2026-0103", "3.9.1", {"use_vllm": True, "vllm_mode": "server"}, {"use_vllm": True, "vllm_mode": "colocate"}),
     ("GW-2025-0104", "3.11.1", {"vllm_sleep_level": 2}, {"vllm_sleep_level": 1}),
@@ -130,7 +130,7 @@ TABLE: tuple[tuple[str, str, dict[str, Scalar], dict[str, Scalar]], ...] = (
         {"actor_rollout_ref.model.use_fused_kernels": True, f"{ACTOR}.ulysses_sequence_parallel_size": 2},
         {"actor_rollout_ref.model.use_fused_kernels": True, f"{ACTOR}.ulysses_sequence_parallel_size": 1},
     ),
-    ("GW-2026-0401", "0.10.0", {"algo.dynamic_filtering_enable": True}, {"algo.dynamic_filtering_enable": False}),
+    ("GW-2026-0401", "0.10.0", {"dynamic_filtering": True}, {"dynamic_filtering": False}),
     (
         "GW-2026-0402",
         "0.10.4",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from grpo_watch.advisories.ledger import AdvisoryLedger
+from grpo_watch.engine.detector import Blindness
 from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.known_bug import KnownBug
 from grpo_watch.engine.records import RunConfig, Scalar, Setting
-from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import RunSnapshot, take_snapshot
 from tests.support.detecting import DETECTORS, SHIPPED, Watched
 from tests.support.records import row
@@ -65,8 +65,8 @@ def test_it_fires_and_resolves_under_its_id() -> None:
 def test_it_is_blind_until_a_version_is_known() -> None:
     run = Watched(RULE, beta=0.04)
     assert "version" in run.blind_reason
-    assert not run.monitor.evaluated
-    assert run.feed(RunConfig("trl", "1.16.0", {})).monitor.evaluated
+    assert "no advisory applies" in run.feed(RunConfig("trl", "1.16.0", {})).blind_reason
+    assert not run.monitor.evaluated, "a version alone makes no run a healthy one"
 
 
 def stuck(version: str) -> RunSnapshot:
@@ -90,6 +90,6 @@ def test_a_finding_names_the_advisory_as_its_likely_cause() -> None:
     assert not any("GW-" in cause for cause in fixed["kl-stuck-at-zero"].causes)
 
 
-def test_a_healthy_run_with_known_versions_is_judged_and_quiet() -> None:
-    status = {view.rule: view.status for view in stuck("0.19.1").rules}
-    assert status[RULE] is RuleStatus.OK
+def test_a_run_with_known_versions_and_no_bug_is_not_applicable() -> None:
+    view = next(view for view in stuck("0.19.1").rules if view.rule == RULE)
+    assert (view.blind, view.evaluated) == (Blindness.NOT_APPLICABLE, False)

@@ -7,7 +7,7 @@ import pytest
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine import likely_causes
 from grpo_watch.engine.diagnosis import Finding, with_causes
-from grpo_watch.engine.likely_causes import MOST, release
+from grpo_watch.engine.likely_causes import MOST
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.monitor import Monitor
 from grpo_watch.engine.records import RunConfig, Scalar, Setting, Severity
@@ -91,28 +91,6 @@ def test_the_sleep_level_of_vllm(level: int, first: str) -> None:
     assert first in likely("stale-rollout-weights", a_run(vllm_sleep_level=level))[0]
 
 
-@pytest.mark.parametrize(
-    ("framework", "version", "mode", "issue"),
-    [
-        ("ms-swift", "3.2.0.dev0", "server", "#3450"),
-        ("ms-swift", "3.5.3", "colocate", "#4712"),
-        ("ms-swift", "3.6.0", "colocate", None),
-        ("ms-swift", "3.12.6", "server", "#7858"),
-        ("ms-swift", "4.0.0", "server", None),
-        ("trl", "0.14.0", "server", "#2824"),
-        ("trl", "0.15", "server", None),
-        ("ms-swift", None, "server", None),
-        (None, None, "server", None),
-    ],
-)
-def test_versions_with_a_known_seed_bug(
-    framework: str | None, version: str | None, mode: str, issue: str | None
-) -> None:
-    """The releases that the fixes are in no longer match, and an unknown version accuses nobody."""
-    found = likely("duplicate-completions", a_run(framework, version, use_vllm=True, vllm_mode=mode))
-    assert issue in found[0] if issue else found == ()
-
-
 def test_explained_and_mild_findings_have_none() -> None:
     run = a_run()
     given = (a_finding(), a_finding(Severity.INFO), a_finding(caused_by="non-finite-metric"))
@@ -134,10 +112,6 @@ def test_never_more_than_three() -> None:
 def test_causes_name_settings_that_exist() -> None:
     causes = [cause for detector in DETECTORS.values() for cause in detector.likely_causes]
     assert set(SETTINGS) >= {name for cause in causes for name in (*cause.settings, *cause.bounds)}
-
-
-def test_releases() -> None:
-    assert (release("3.12.6.dev0"), release("0.15"), release(None), release("main")) == ((3, 12, 6), (0, 15), (), ())
 
 
 def test_the_runs_own_limit_comes_before_a_guess() -> None:

@@ -17,7 +17,7 @@ from grpo_watch.detectors.rollouts.copy_history import (
     one_text_each,
 )
 from grpo_watch.engine.detector import RunView
-from grpo_watch.engine.likely_causes import ON, LikelyCause
+from grpo_watch.engine.likely_causes import LikelyCause
 from grpo_watch.engine.records import Severity
 
 GREEDY_CAUSES = (
@@ -39,25 +39,6 @@ SAME_SEEDS = (
     LikelyCause(
         "All training processes began with one random seed, as the callback saw: seed each with seed + rank.",
         {"rank_seeds": ("same",)},
-    ),
-    LikelyCause("TRL before 0.15 seeds all ranks alike (TRL PR #2824): upgrade.", framework="trl", before="0.15"),
-    LikelyCause(
-        "ms-swift before 3.2.1 seeds its vLLM engines alike (ms-swift#3450): upgrade.",
-        {"use_vllm": ON},
-        "ms-swift",
-        "3.2.1",
-    ),
-    LikelyCause(
-        "ms-swift before 3.6 gives colocated vLLM engines one seed (ms-swift#4712): upgrade.",
-        {"use_vllm": ON, "vllm_mode": ("colocate",)},
-        "ms-swift",
-        "3.6",
-    ),
-    LikelyCause(
-        "ms-swift before 4.0 gives all data-parallel rollout workers one seed (ms-swift#7858): upgrade.",
-        {"use_vllm": ON, "vllm_mode": ("server",)},
-        "ms-swift",
-        "4.0",
     ),
 )
 OTHER_TEMPERATURE = LikelyCause(

@@ -10,12 +10,6 @@ SLEEP_2 = LikelyCause(
     "vLLM sleep level 2 discards the weights (TRL#5312, ms-swift#7017, vllm#29341): use --sleep_level 1.",
     {"vllm_sleep_level": ("2",)},
 )
-SWIFT_SLEEP = LikelyCause(
-    "ms-swift before 3.12 woke vLLM with wrong weights (ms-swift#7017): upgrade, or switch sleeping off.",
-    {"use_vllm": ON, "vllm_mode": ("colocate",)},
-    "ms-swift",
-    before="3.12",
-)
 LORA_SYNC = LikelyCause(
     "The adapter never reaches vLLM (verl#7495, TRL#2698): list the engine's adapters, try vllm_enable_lora=false.",
     {"adapter": ("true",), "use_vllm": ON},
@@ -35,7 +29,7 @@ LIMIT = LikelyCause(
 NO_STOP = LikelyCause("No end token is sampled: check chat template, EOS and stop tokens (ms-swift#4950).")
 TEMPLATE = LikelyCause("The engine stops at once: check the chat template, stop words and min_tokens.")
 
-WEIGHTS = (SLEEP_2, SWIFT_SLEEP, LORA_SYNC, SYNC_OFF)
+WEIGHTS = (SLEEP_2, LORA_SYNC, SYNC_OFF)
 CUT_OFF_CAUSES = (CAP_256, LIMIT, SLEEP_2, NO_STOP)
-NO_TEXT = (SLEEP_2, SWIFT_SLEEP, TEMPLATE)
+NO_TEXT = (SLEEP_2, TEMPLATE)
 """Each in rank order, from issues of the frameworks (numbers in the texts)."""

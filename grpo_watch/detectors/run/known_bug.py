@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from grpo_watch.engine.detector import QUIET, Detector, RunView, no_data
+from grpo_watch.engine.detector import Detector, NotApplicable, RunView, no_data
 from grpo_watch.engine.known_bug import KnownBug
 from grpo_watch.engine.records import Reading, RunConfig, Severity, Verdict
 
@@ -24,12 +24,13 @@ class KnownBugs(Detector):
         self.knows_version = False
 
     def observe(self, record: RunConfig | KnownBug, run: RunView) -> Iterable[Reading]:
-        """One alert per advisory; quiet once any version was read."""
+        """One alert per advisory; without one the run can't have the symptom, once any version was read."""
         if isinstance(record, KnownBug):
             return (_reading(record),)
         said = record.version or run.version or any(name.startswith(VERSION_OF) for name in record.settings)
         self.knows_version = self.knows_version or bool(said)
-        return QUIET if self.knows_version else no_data("no package's version is known (--set framework_version=V)")
+        known = NotApplicable("no advisory applies to the versions and settings that were read")
+        return no_data(known if self.knows_version else "no package's version is known (--set framework_version=V)")
 
 
 def _reading(bug: KnownBug) -> Reading:
