@@ -131,7 +131,7 @@ def test_ms_swift_names_its_steps(tmp_path: Path) -> None:
     configs = [item for item in items if isinstance(item, RunConfig)]
     assert [item.framework for item in configs if item.framework] == ["ms-swift"]
     sizes = {name: setting.value for item in configs for name, setting in item.settings.items()}
-    assert sizes == {"world_size": 1, "dataset_size": 256}
+    assert sizes == {"world_size": 1, "dataset_size": 256, "package:ms-swift": "4.6.0"}
 
 
 def test_refused_configurations(tmp_path: Path) -> None:
