@@ -220,7 +220,7 @@ def main() -> int:
         folder = Path(scratch)
         rate, seconds = chosen.rows_per_second, 60.0 * chosen.minutes
         fleet = Fleet(folder / "runs", chosen.runs, max(100, int(rate * seconds / chosen.runs) + 1))
-        (folder / "grpo-watch.yaml").write_text("{}\n")
+        (folder / "grpo-watch.yaml").write_text("web: {open: true}\n")
         command = [OURS, "run", str(folder / "runs"), "--listen", ":0", "--state-dir", str(folder / "state")]
         command += ["--config", str(folder / "grpo-watch.yaml")]
         with running(command, _address, folder / "output") as live:

@@ -9,7 +9,7 @@ from shutil import which
 from playwright.sync_api import Browser, sync_playwright
 
 from grpo_watch.cli.run import running
-from grpo_watch.config.schema import Settings
+from grpo_watch.config.schema import Settings, Web
 from grpo_watch.demo.replayer import replay_run
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
@@ -38,7 +38,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as tools:
         run = Path(folder) / NAME
         replay_run(run, lambda _: False, 1e9)
-        settings = Settings(listen="127.0.0.1:0", state_dir=Path(folder) / "state")
+        settings = Settings(listen="127.0.0.1:0", state_dir=Path(folder) / "state", web=Web(open=True))
         browser = tools.chromium.launch(executable_path=which("chromium"), args=["--no-sandbox", "--disable-gpu"])
         with running([str(run)], lambda: settings) as watch:
             for scheme in ("light", "dark"):

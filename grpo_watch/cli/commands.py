@@ -192,6 +192,7 @@ def sources(
 def status(
     config: Config = None,
     listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address of the daemon.")] = None,
+    state_dir: StateDir = None,
     output_format: Format = OutputFormat.TEXT,
     verbose: Verbose = 0,
     no_color: NoColor = False,
@@ -202,7 +203,7 @@ def status(
     from grpo_watch.cli.status import status_command
 
     begin(verbose, no_color, log_format)
-    return status_command(config, listen, output_format.value, verbose=verbose > 0)
+    return status_command(config, listen, state_dir, output_format.value, verbose=verbose > 0)
 
 
 @app.command(epilog=example("wait my-run --timeout 60s"))

@@ -1,19 +1,31 @@
-"""Asks the running daemon at the address of the settings, with their token and certificate."""
+"""Asks the running daemon at the address of the settings, with its certificate and token.
+
+The token that a daemon makes for itself is kept in its state, where commands of the same user find it.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import secrets
+import socket
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from grpo_watch.config.schema import Settings, Web, split_listen
+from grpo_watch.config.settings import state_home
 
 ANSWER_SECONDS = 5.0
 UNAUTHORISED = 401
+TOKEN_FILE = "page.json"  # noqa: S105  a file's name
+TOKEN_BYTES = 24
+"""Of randomness: 192 bits."""
 EVERYWHERE: Mapping[str, str] = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  asked at, not bound
 
 
@@ -33,7 +45,10 @@ class DaemonClient:
         scheme = "https" if settings.web.tls_cert else "http"
         self.address = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         self._web = settings.web
-        self._token = settings.web.token_file.read() if settings.web.token_file else ""
+        own = settings.web.token_file
+        self._token = own.read() if own else known_token(settings.state_dir, host, port, os.environ)
+        self.link = f"{self.address}/?token={self._token}" if self._token and not own else ""
+        """Opens the page in a browser, where the daemon made its token; else empty."""
 
     def ask(self, path: str, query: Mapping[str, str] | None = None, method: str = "GET") -> dict[str, Any]:
         """The JSON answer.
@@ -51,10 +66,8 @@ class DaemonClient:
     def why_not(self, problem: Exception) -> str:
         """One line about why ``ask`` failed."""
         if isinstance(problem, urllib.error.HTTPError) and problem.code == UNAUTHORISED:
-            return (
-                f"the daemon at {self.address} requires a token; use --config with the daemon's settings file "
-                "(web.token_file)"
-            )
+            found = "use its --state-dir, or --config with its settings file"
+            return f"the daemon at {self.address} requires a token; {found}"
         if isinstance(problem, urllib.error.HTTPError) and (said := _said(problem)):
             return said
         return (
@@ -92,3 +105,56 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         """None: an error."""
+
+
+def keep_token(state: Path, address: str) -> str:
+    """The token in this state, made if there is none; ``address`` (HOST:PORT) is noted as where it is asked for.
+
+    A state that can't be written keeps none: then each start has another one, and commands don't find it.
+    """
+    token = _read(state).get("token") or secrets.token_urlsafe(TOKEN_BYTES)
+    _write(state, token, address)
+    return token
+
+
+def forget_token(state: Path) -> None:
+    """Note that nothing listens any more, so that no command sends the token to what listens there next."""
+    if token := _read(state).get("token"):
+        _write(state, token, "")
+
+
+def known_token(state: Path | None, host: str, port: int, environ: Mapping[str, str]) -> str:
+    """The token of the daemon that listens there; empty: none is known.
+
+    Looked for in ``state``, else in all states of this host that have their usual place, the newest first.
+    """
+    usual = state_home(environ).glob(f"{socket.gethostname()}-*")
+    for folder in [state] if state else sorted(usual, key=_noted, reverse=True):
+        known = _read(folder)
+        there, _, its_port = known.get("address", "").rpartition(":")
+        there = there.strip("[]")
+        if its_port == str(port) and host in {there, EVERYWHERE.get(there)}:
+            return known["token"]
+    return ""
+
+
+def _read(state: Path) -> dict[str, str]:
+    with suppress(OSError, ValueError):
+        found = json.loads((state / TOKEN_FILE).read_bytes())
+        if isinstance(found, dict) and all(isinstance(text, str) for text in found.values()):
+            return found
+    return {}
+
+
+def _write(state: Path, token: str, address: str) -> None:
+    with suppress(OSError):
+        file = os.open(state / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(file, "w") as stream:
+            os.fchmod(file, 0o600)
+            json.dump({"address": address, "token": token}, stream)
+
+
+def _noted(state: Path) -> float:
+    with suppress(OSError):
+        return (state / TOKEN_FILE).stat().st_mtime
+    return 0.0

@@ -149,8 +149,8 @@ def _closing(watch: RunningDaemon, *, fired: bool, stays: bool) -> Iterator[str]
     if healthy is not None:
         yield f"{HEALTHY}: {healthy.verdict.value}, {healthy.step} steps."
     if stays:
-        yield f"open {base}/   (metrics: {base}/metrics   alerts: {base}/api/v1/alerts)"
+        yield f"open {watch.link}   (metrics: {base}/metrics)"
         yield "Press Ctrl-C to stop."
     else:
         called = "grpo-watch" if which("grpo-watch") else sys.argv[0]
-        yield f"To keep the page {base}/ open, run: {called} demo --stay"
+        yield f"To keep the page open, run: {called} demo --stay"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from grpo_watch.cli.daemon_client import forget_token, keep_token
 from grpo_watch.config.schema import Settings, Web, split_listen
 from grpo_watch.errors import UsageError
-from grpo_watch.web.access import AccessKeys, is_loopback
+from grpo_watch.web.access import AccessKeys, OwnToken, is_loopback
 from grpo_watch.web.app import DaemonView, make_app, make_metrics_app
 from grpo_watch.web.server import Server, address, bind
 from grpo_watch.web.tls import Certificates
@@ -34,14 +36,18 @@ class Protection:
 
     def warnings(self, *, loopback: bool) -> list[str]:
         """What the user should know; ``loopback``: only peers on this machine can connect."""
-        return [PLAIN] if self.keys.token is not None and self.tls is None and not loopback else []
+        return [PLAIN] if self.keys.anywhere and self.tls is None and not loopback else []
 
 
 @dataclass(frozen=True, slots=True)
 class HttpServers:
-    """The server of the page, and that of the metrics where they have an address of their own."""
+    """The server of the page, and that of the metrics where they have an address of their own.
+
+    ``stopped`` is called once nothing listens any more.
+    """
 
     servers: Sequence[Server]
+    stopped: Callable[[], None] = lambda: None
 
     @property
     def threads(self) -> list[threading.Thread]:
@@ -57,6 +63,7 @@ class HttpServers:
         """Stop answering, and give the sockets up."""
         for server in self.servers:
             server.stop()
+        self.stopped()
 
 
 class HttpListener:
@@ -67,7 +74,7 @@ class HttpListener:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._url = settings.web.url
+        self._url, self._web = settings.web.url, settings.web
         self._allowed = settings.web.allowed_hosts
         self._protection = protection_of(settings.web)
         self._host, port = split_listen(settings.listen)
@@ -98,28 +105,49 @@ class HttpListener:
         On another address than loopback it answers only with a key, and where it listens everywhere only under a name
         that is allowed.
         """
-        everywhere, keys = self._host in EVERYWHERE, self._protection.keys.any
-        if self._url or not (keys or is_loopback(self._host)) or (everywhere and not self._allowed):
+        everywhere, anywhere = self._host in EVERYWHERE, self._protection.keys.anywhere
+        if self._url or not (anywhere or is_loopback(self._host)) or (everywhere and not self._allowed):
             return self._url
         place = f"{self._allowed[0]}:{self.address.rpartition(':')[2]}" if everywhere else self.address
         return f"{self._protection.scheme}://{place}/"
 
+    @property
+    def link(self) -> str:
+        """What opens the page in a browser on this machine, with the token that the daemon made; else empty."""
+        port = self.address.rpartition(":")[2]
+        page = self.page or (f"{self._protection.scheme}://127.0.0.1:{port}/" if self._host in EVERYWHERE else "")
+        token = self._protection.keys.token
+        return f"{page}?token={token.read()}" if page and isinstance(token, OwnToken) else page
+
+    def protect(self, state: Path) -> None:
+        """Make the token, or take the one that is kept in this state, unless the settings say what opens the page."""
+        if not (self._web.open or self._protection.keys.token or self._protection.keys.anywhere):
+            keys = AccessKeys(OwnToken(keep_token(state, self.address)))
+            self._protection = replace(self._protection, keys=keys)
+
+    def unprotect(self, state: Path) -> None:
+        """Nothing listens any more: no client sends the token there."""
+        if isinstance(self._protection.keys.token, OwnToken):
+            forget_token(state)
+
     def start_lines(self) -> list[str]:
         """The lines printed at the start: addresses and warnings."""
-        metrics = f"metrics: {self._protection.scheme}://{self.metrics_address}/metrics"
-        page = [f"page: {self.page}", metrics] if self.page else [metrics, NO_LINK]
-        return [*page, *self._protection.warnings(loopback=is_loopback(self._host))]
+        lines = [f"page: {self.link}"] if self.link else []
+        lines.append(f"metrics: {self._protection.scheme}://{self.metrics_address}/metrics")
+        lines += [] if self.page else [NO_LINK]
+        return [*lines, *self._protection.warnings(loopback=is_loopback(self._host))]
 
-    def serve(self, watch: DaemonView) -> HttpServers:
-        """The servers over a daemon, not started yet; they close the sockets when they stop."""
+    def serve(self, watch: DaemonView, state: Path | None = None) -> HttpServers:
+        """The servers over a daemon that keeps this state, not started yet; they close the sockets when they stop."""
+        if state is not None:
+            self.protect(state)
         hosts = [*hosts_of(self._host), *self._allowed]
-        keys, loopback = self._protection.keys, is_loopback(self._host)
         app = make_app(
             watch,
             time.time,
             hosts,
-            keys,
-            loopback=loopback,
+            self._protection.keys,
+            loopback=is_loopback(self._host),
             metrics=self._metrics_listener is None,
         )
         servers = [Server(app, self._listener, self._protection.tls)]
@@ -127,7 +155,7 @@ class HttpListener:
             names = [*hosts_of(self._metrics_host), *self._allowed]
             metrics = make_metrics_app(watch, time.time, names, loopback=is_loopback(self._metrics_host))
             servers.append(Server(metrics, self._metrics_listener, self._protection.tls, name="metrics"))
-        return HttpServers(servers)
+        return HttpServers(servers, lambda: self.unprotect(state) if state else None)
 
     def close(self) -> None:
         """Give the sockets up, where no server took them."""
@@ -149,7 +177,7 @@ def protection_of(web: Web) -> Protection:
     """
     if web.token_file is not None:
         web.token_file.read()
-    keys = AccessKeys(web.token_file, web.tls_client_ca is not None)
+    keys = AccessKeys(web.token_file, anywhere=web.token_file is not None or web.tls_client_ca is not None)
     if web.tls_cert is None or web.tls_key is None:
         return Protection(keys, None)
     return Protection(keys, Certificates(web.tls_cert, web.tls_key, web.tls_client_ca).context())

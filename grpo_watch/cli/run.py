@@ -55,12 +55,13 @@ STOPPED, FAILED = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class RunningDaemon:
-    """A daemon that runs, and where its page is served (``HOST:PORT``)."""
+    """A daemon that runs, where its page is served (``HOST:PORT``), and the link that opens it."""
 
     daemon: Daemon
     service: Service
     servers: HttpServers
     address: str
+    link: str
     pollers: Sequence[threading.Thread] = ()
 
     def wait(self, each: Callable[[], None] = lambda: None) -> int:
@@ -195,12 +196,12 @@ def running(
         delivery_workers=pushed.delivery_workers(daemon, bell.ring),
         inbox=inbox,
     )
-    servers = front.serve(daemon)
+    servers = front.serve(daemon, folder)
     show(*front.start_lines(), *missing(places if given.state is None else ()))
     for part in (servers, poller, service):
         part.start()
     try:
-        yield RunningDaemon(daemon, service, servers, front.address, poller.threads)
+        yield RunningDaemon(daemon, service, servers, front.address, front.link, poller.threads)
     finally:
         service.close()
         poller.close()

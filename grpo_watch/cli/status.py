@@ -17,13 +17,15 @@ NO_DAEMON = 3
 SCHEMA = "grpo-watch/status/1"
 
 
-def status_command(config: Path | None, listen: str | None, output_format: str, *, verbose: bool = False) -> int:
+def status_command(
+    config: Path | None, listen: str | None, state_dir: Path | None, output_format: str, *, verbose: bool = False
+) -> int:
     """Print the state of the daemon at the configured address; returns 3 where none answers.
 
     Raises:
         ConfigError: the settings, or the token that they name, can't be used.
     """
-    client = DaemonClient(load_settings({"listen": listen}, config=config).settings)
+    client = DaemonClient(load_settings({"listen": listen, "state_dir": state_dir}, config=config).settings)
     try:
         listed, alerts = client.ask("/api/v1/runs"), client.ask("/api/v1/alerts")["alerts"]
         runs, problems = listed["runs"], listed.get("problems", [])
@@ -35,6 +37,7 @@ def status_command(config: Path | None, listen: str | None, output_format: str, 
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
         lines = [*_lines(runs, verbose=verbose), *(f"problem: {problem}" for problem in problems)]
+        lines += [f"page: {client.link}"] if client.link else []
         sys.stdout.writelines(f"{visible(line)}\n" for line in lines)
     return 0
 

@@ -119,11 +119,13 @@ def _page(url: str) -> str:
 class Web(Model):
     """Who may open the status page and the API besides loopback peers.
 
-    With ``token_file`` every client needs the token, also on this machine; with ``tls_client_ca`` every client, also of
-    ``/metrics``, needs a certificate that this authority signed. ``url`` is where people open the page, such as a
-    proxy's address; empty: derived from where the daemon listens.
+    By default a client on this machine needs the token that the daemon makes and prints as a link; ``open`` lets it in
+    without. With ``token_file`` every client needs that token, wherever it is; with ``tls_client_ca`` every client,
+    also of ``/metrics``, needs a certificate that this authority signed. ``url`` is where people open the page, such as
+    a proxy's address; empty: derived from where the daemon listens.
     """
 
+    open: bool = False
     token_file: Secret | None = None
     tls_cert: FilePath | None = None
     tls_key: Secret | None = None
@@ -137,6 +139,8 @@ class Web(Model):
             raise ValueError("set both tls_cert and tls_key")
         if self.tls_client_ca is not None and self.tls_cert is None:
             raise ValueError("tls_client_ca needs tls_cert and tls_key")
+        if self.open and (self.token_file is not None or self.tls_client_ca is not None):
+            raise ValueError("open: true contradicts token_file and tls_client_ca")
         return self
 
 

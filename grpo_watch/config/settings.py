@@ -132,7 +132,7 @@ def _flag(name: str, value: object) -> str:
 
 def effective(loaded: LoadedSettings, environ: Mapping[str, str]) -> tuple[EffectiveSetting, ...]:
     """Every setting with its value and origin, in the order of the interface; secrets are masked."""
-    pattern = str(_state_home(environ) / "<host>-<hash of the paths>")
+    pattern = str(state_home(environ) / "<host>-<hash of the paths>")
     return tuple(
         EffectiveSetting(
             name,
@@ -166,10 +166,11 @@ def default_state_dir(paths: Sequence[str], host: str, environ: Mapping[str, str
     """``$XDG_STATE_HOME/grpo-watch/<host>-<hash of the paths>``: two sidecars of one user don't meet by accident."""
     named = sorted({path if path == "-" or "://" in path else str(Path(path).absolute()) for path in paths})
     digest = hashlib.blake2s("\0".join(named).encode(), digest_size=6).hexdigest()
-    return _state_home(environ) / f"{host}-{digest}"
+    return state_home(environ) / f"{host}-{digest}"
 
 
-def _state_home(environ: Mapping[str, str]) -> Path:
+def state_home(environ: Mapping[str, str]) -> Path:
+    """``$XDG_STATE_HOME/grpo-watch``, below which each set of paths has its state unless the settings name one."""
     home = Path(environ.get("HOME") or "~").expanduser()
     return Path(environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "grpo-watch"
 

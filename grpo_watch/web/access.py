@@ -1,9 +1,8 @@
-"""Decides who is shown the page and the API: by peer, by the name asked for, and by token if set."""
+"""Decides who is shown the page and the API: by peer, by the name asked for, and by token."""
 
 from __future__ import annotations
 
-import base64
-import binascii
+import hashlib
 import hmac
 import ipaddress
 import logging
@@ -20,6 +19,12 @@ LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 FORWARDED = frozenset({"forwarded", "x-real-ip", "via", "cf-connecting-ip", "true-client-ip"})
 """Headers of proxies, besides ``X-Forwarded-…``: behind one, a peer on this machine may be any host."""
 
+COOKIE_SECONDS = 30 * 86_400
+ASKED = (
+    "this page needs its token: open the link that grpo-watch printed at its start (`grpo-watch status` prints it "
+    "too), add ?token=… to the address, or send Authorization: Bearer …\n"
+)
+
 log = logging.getLogger("grpo_watch.web")
 
 
@@ -31,19 +36,26 @@ class TokenSecret(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class AccessKeys:
-    """What opens the page besides being on the machine: a token, or a certificate.
+class OwnToken:
+    """The token that a daemon made for itself."""
 
-    ``certificates``: TLS refuses clients without one that a known authority signed.
+    text: str
+
+    def read(self) -> str:
+        """The token."""
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class AccessKeys:
+    """What opens the page.
+
+    ``token``: what a client must know; None: nothing. ``anywhere``: also clients that are not on this machine are
+    answered, because the settings name a token, or because TLS refuses those without a known certificate.
     """
 
     token: TokenSecret | None = None
-    certificates: bool = False
-
-    @property
-    def any(self) -> bool:
-        """Whether something opens the page besides being on the machine."""
-        return self.token is not None or self.certificates
+    anywhere: bool = False
 
 
 class Guard:
@@ -65,8 +77,11 @@ class Guard:
         return PlainTextResponse("unknown Host header; add it to web: allowed_hosts\n", 421)
 
     def refusal(self, request: Request) -> Response | None:
-        """Why this request is not answered; None when it is."""
-        if not self._keys.any and not _is_local(request):
+        """What is answered instead of what was asked for; None: the client may have that.
+
+        A link with the right token sets a cookie and leads to the page without it in the address.
+        """
+        if not self._keys.anywhere and not _is_local(request):
             return PlainTextResponse("the status page is only available on the local machine; use an SSH tunnel\n", 403)
         if (refused := self.refuse_unknown_host(request)) is not None or self._keys.token is None:
             return refused
@@ -75,25 +90,34 @@ class Guard:
         except ConfigError as problem:
             log.error("authentication unavailable; denying all requests", extra={"fields": {"error": str(problem)}})  # noqa: TRY400  one line
             return PlainTextResponse("can't read the token; see the log\n", 503)
-        given = _token_in(request.headers.get("authorization", ""))
-        if given is not None and hmac.compare_digest(given.encode("utf-8", "replace"), token.encode()):
+        name, cookie = _cookie(token)
+        if _equal(request.query_params.get("token", ""), token):
+            return None if request.url.path != "/" else _let_in(name, cookie, secure=request.url.scheme == "https")
+        if _equal(_bearer(request), token) or _equal(request.cookies.get(name, ""), cookie):
             return None
-        asks = {"WWW-Authenticate": 'Basic realm="grpo-watch", charset="UTF-8"'}
-        return PlainTextResponse("authentication required: the token\n", 401, asks)
+        return PlainTextResponse(ASKED, 401, {"WWW-Authenticate": 'Bearer realm="grpo-watch"'})
 
 
-def _token_in(header: str) -> str | None:
-    """The token in an ``Authorization`` header: a bearer's, or the password of any user, as browsers send it."""
-    scheme, _, value = header.strip().partition(" ")
-    if scheme.lower() == "bearer":
-        return value.strip()
-    if scheme.lower() != "basic":
-        return None
-    try:
-        _, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
-        return None
-    return password if colon else None
+def _bearer(request: Request) -> str:
+    scheme, _, value = request.headers.get("authorization", "").strip().partition(" ")
+    return value.strip() if scheme.lower() == "bearer" else ""
+
+
+def _cookie(token: str) -> tuple[str, str]:
+    """Name and value of the cookie that stands for a token; another of each daemon: a host's ports share them."""
+    digest = hmac.new(token.encode(), b"grpo-watch page", hashlib.sha256).hexdigest()
+    return f"grpo-watch-{digest[:8]}", digest[8:]
+
+
+def _let_in(name: str, cookie: str, *, secure: bool) -> Response:
+    """``Lax``: links in messages lead from other sites to the page, which changes nothing."""
+    response = Response(status_code=303, headers={"Location": "./"})
+    response.set_cookie(name, cookie, COOKIE_SECONDS, secure=secure, httponly=True, samesite="lax")
+    return response
+
+
+def _equal(given: str, known: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), known.encode())
 
 
 def is_loopback(host: str) -> bool:

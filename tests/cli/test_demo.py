@@ -29,11 +29,11 @@ def test_blindness_is_one_line() -> None:
 def watch_of(*snapshots: RunSnapshot) -> RunningDaemon:
     runs = [SimpleNamespace(snapshot=snapshot) for snapshot in snapshots]
     daemon = SimpleNamespace(snapshot=lambda: SimpleNamespace(runs=runs))
-    return cast("RunningDaemon", SimpleNamespace(address="h:1", daemon=daemon))
+    return cast("RunningDaemon", SimpleNamespace(address="h:1", link="http://h:1/?token=x", daemon=daemon))
 
 
 @pytest.mark.parametrize(
-    ("stays", "begin"), [(True, "open http://h:1/ "), (False, "To keep the page http://h:1/ open, run:")]
+    ("stays", "begin"), [(True, "open http://h:1/?token=x "), (False, "To keep the page open, run:")]
 )
 def test_it_ends_with_where_to_look(stays: bool, begin: str) -> None:  # noqa: FBT001
     closing = list(demo._closing(watch_of(), fired=True, stays=stays))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
+from grpo_watch.cli.daemon_client import forget_token, keep_token, known_token
 from grpo_watch.cli.http_listener import NO_LINK, HttpListener, hosts_of
 from grpo_watch.config.schema import Settings
 from grpo_watch.errors import UsageError
@@ -37,10 +40,12 @@ def test_links_and_warnings(settings: dict[str, Any], page: str, warned: int, tm
     secret_file(tmp_path / "token", "geheim")
     front = HttpListener(Settings.model_validate(settings, context={"folder": tmp_path}))
     try:
+        front.protect(tmp_path)
         reported = front.start_lines()
         assert front.page.startswith(page)
         assert front.page.endswith(f":{front.address.rpartition(':')[2]}/")
-        assert reported[:2] == [f"page: {front.page}", f"metrics: http://{front.address}/metrics"]
+        made = "" if "web" in settings else f"?token={json.loads((tmp_path / 'page.json').read_text())['token']}"
+        assert reported[:2] == [f"page: {front.page}{made}", f"metrics: http://{front.address}/metrics"]
         assert len(reported) == 2 + warned
     finally:
         front.close()
@@ -68,6 +73,64 @@ def test_no_link_leads_where_the_page_does_not_answer(settings: dict[str, Any], 
         assert (NO_LINK in front.start_lines()) == (not page)
     finally:
         front.close()
+
+
+def test_a_link_for_this_machine_is_printed_where_it_listens_everywhere(tmp_path: Path) -> None:
+    """As in a container whose port is forwarded; messages carry none."""
+    front = HttpListener(Settings(listen="0.0.0.0:0"))
+    try:
+        front.protect(tmp_path)
+        port = front.address.rpartition(":")[2]
+        assert front.start_lines()[0].startswith(f"page: http://127.0.0.1:{port}/?token=")
+        assert (front.page, front.start_lines()[-1]) == ("", NO_LINK)
+    finally:
+        front.close()
+
+
+def test_the_token_is_kept_for_its_owner_and_outlives_a_restart(tmp_path: Path) -> None:
+    links = []
+    for _ in range(2):
+        front = HttpListener(Settings(listen="127.0.0.1:0"))
+        front.protect(tmp_path)
+        links.append(front.link.rpartition("=")[2])
+        front.unprotect(tmp_path)
+        front.close()
+    assert links[0] == links[1]
+    assert len(links[0]) >= 32
+    assert stat.S_IMODE((tmp_path / "page.json").stat().st_mode) == 0o600
+
+
+def test_commands_find_the_token_of_the_daemon_they_ask_and_of_no_other(tmp_path: Path) -> None:
+    """In the state that is named, else below the usual place of this host; none once nothing listens any more."""
+    host, home = socket.gethostname(), tmp_path / "grpo-watch"
+    environ = {"XDG_STATE_HOME": str(tmp_path)}
+    tokens = {}
+    for name, address in (("a", "127.0.0.1:1001"), ("b", "0.0.0.0:1002"), ("c", "10.0.0.1:1003"), ("d", "[::1]:1004")):
+        (state := home / f"{host}-{name}").mkdir(parents=True)
+        tokens[name] = keep_token(state, address)
+    (elsewhere := home / "another-host-e").mkdir()
+    keep_token(elsewhere, "127.0.0.1:1005")
+
+    def known(host: str, port: int, state: Path | None = None) -> str:
+        return known_token(state, host, port, environ)
+
+    assert known("127.0.0.1", 1001) == known("127.0.0.1", 1001, home / f"{host}-a") == tokens["a"]
+    assert known("127.0.0.1", 1002) == tokens["b"]
+    assert (known("10.0.0.1", 1003), known("127.0.0.1", 1003)) == (tokens["c"], "")
+    assert known("::1", 1004) == tokens["d"]
+    assert (known("127.0.0.1", 1005), known("127.0.0.1", 1005, elsewhere) != "") == ("", True)
+    assert known("10.9.9.9", 1001) == known("127.0.0.1", 1001, home / f"{host}-b") == ""
+    forget_token(home / f"{host}-a")
+    assert known("127.0.0.1", 1001) == ""
+    assert keep_token(home / f"{host}-a", "127.0.0.1:1001") == tokens["a"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"token": 3}', "\x00", '{"token": "x"}'])
+def test_a_damaged_token_file_is_made_again(content: str, tmp_path: Path) -> None:
+    (tmp_path / "page.json").write_text(content)
+    assert known_token(tmp_path, "127.0.0.1", 1, {}) == ""
+    token = keep_token(tmp_path, "127.0.0.1:1")
+    assert known_token(tmp_path, "127.0.0.1", 1, {}) == token != ""
 
 
 @pytest.mark.parametrize(

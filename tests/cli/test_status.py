@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from grpo_watch.cli.http_listener import protection_of
+from grpo_watch.cli.http_listener import HttpListener, protection_of
 from grpo_watch.cli.main import run_cli
-from grpo_watch.config.schema import Web
+from grpo_watch.config.schema import Settings, Web
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from tests.support.receiving import Answer, receiving, secret_file
@@ -81,6 +81,22 @@ def test_with_the_token_and_the_certificate_of_the_settings(tmp_path: Path, caps
     with web(Fake(), guarded.keys) as place:
         assert run_cli(["status", "--listen", place]) == 3
         assert "requires a token" in capsys.readouterr().err
+
+
+def test_with_the_token_that_the_daemon_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Found in its state; the link that opens the page is printed with it."""
+    (state := tmp_path / "state").mkdir()
+    front = HttpListener(Settings(listen="127.0.0.1:0"))
+    front.protect(state)
+    servers = front.serve(Fake())
+    servers.start()
+    try:
+        assert run_cli(["status", "--listen", front.address, "--state-dir", str(state)]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == f"page: {front.link}"
+        assert run_cli(["status", "--listen", front.address, "--state-dir", str(tmp_path)]) == 3
+        assert "requires a token; use its --state-dir" in capsys.readouterr().err
+    finally:
+        servers.stop()
 
 
 def test_the_token_is_not_sent_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

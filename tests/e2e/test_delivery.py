@@ -186,7 +186,14 @@ def test_a_dead_receiver_is_reported_while_nothing_fires(tmp_path: Path) -> None
             until(lambda sink=sink: f'grpo_watch_receiver_up{{sink="{sink}"}} 0.0' in daemon.get("/metrics"))
         until(lambda: daemon.said().count("a receiver gets nothing") == 3, daemon.child)
         status = subprocess.run(
-            [*PROGRAM, "status", "--listen", daemon.url.removeprefix("http://")],
+            [
+                *PROGRAM,
+                "status",
+                "--listen",
+                daemon.url.removeprefix("http://"),
+                "--state-dir",
+                str(tmp_path / "state"),
+            ],
             capture_output=True,
             text=True,
             check=True,

@@ -111,7 +111,7 @@ def everything(
         until(lambda: b"duplicate-completions" in b"".join(sent.body for sent in servers["webhook"].sent), daemon.child)
         batches = f"/api/v1/runs/{COPIES}/batches"
         paths = ("/metrics", "/", "/api/v1/runs", "/api/v1/alerts", batches)
-        places = {path: httpx.get(f"{daemon.url}{path}").content for path in paths}
+        places = {path: httpx.get(f"{daemon.url}{path}", headers=daemon.headers).content for path in paths}
         until((tmp_path / "grpo.prom").exists, daemon.child)
         places["textfile"] = (tmp_path / "grpo.prom").read_bytes()
         daemon.child.terminate()

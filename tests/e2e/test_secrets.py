@@ -44,10 +44,9 @@ def answers(client: httpx.Client) -> Iterator[tuple[str, bytes]]:
             answer = client.get(path, headers=key)
             yield f"{path} {len(token)}", answer.content + str(answer.headers).encode()
     yield "openmetrics", client.get("/metrics", headers={"Accept": "application/openmetrics-text"}).content
-    yield "for ada", client.get("/", auth=("ada", SECRETS["token"])).content
-    key = {"Authorization": f"Bearer {SECRETS['token']}"}
-    with client.stream("GET", "/api/v1/events", headers=key) as stream, closing(stream.iter_lines()) as lines:
-        yield "events", "".join(line for line, _ in zip(lines, range(5), strict=False)).encode()
+    let_in = client.get("/", params={"token": SECRETS["token"]})
+    yield "by the link", let_in.content + str(let_in.headers).encode()
+    yield "by the cookie", client.get("/", headers={"Cookie": let_in.headers["set-cookie"].partition(";")[0]}).content
 
 
 def alerts(client: httpx.Client) -> str:

@@ -46,7 +46,12 @@ def watching(folder: Path, state: Path) -> Iterator[str]:
     output = state.with_suffix(".log")
     command = [str(PROGRAM), "run", str(folder), "--listen", "127.0.0.1:0", "--state-dir", str(state)]
     with output.open("wb") as log:
-        daemon = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "NO_COLOR": "1"})
+        daemon = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "NO_COLOR": "1", "GRPO_WATCH_WEB_OPEN": "true"},
+        )
     try:
         yield until(lambda: re.search(r"http://127\.0\.0\.1:\d+", output.read_text()), daemon)[0]
     finally:

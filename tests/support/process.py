@@ -37,14 +37,19 @@ UNHURRIED = changed(daemon__lifetime__STOP_SECONDS=200.0, cli__run__STOP_SECONDS
 
 @dataclass
 class Process:
-    """A running daemon: its process, what it wrote, and where it answers."""
+    """A running daemon: its process, what it wrote, where it answers, and the token that it made for its page."""
 
     child: subprocess.Popen[bytes]
     output: Path
     url: str = ""
+    token: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     def get(self, path: str) -> str:
-        return httpx.get(f"{self.url}{path}", timeout=PATIENCE).text
+        return httpx.get(f"{self.url}{path}", headers=self.headers, timeout=PATIENCE).text
 
     def said(self) -> str:
         return self.output.read_text()
@@ -88,6 +93,8 @@ def watching(
     process = Process(child, output)
     try:
         process.url = until(lambda: re.search(r"metrics: (https?://[^/]+)", process.said()), child)[1]
+        made = re.search(r"page: .*\?token=(\S+)", process.said())
+        process.token = made[1] if made else ""
         yield process
     finally:
         child.kill()

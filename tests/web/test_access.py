@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import socket
 import threading
 from contextlib import suppress
@@ -11,8 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from grpo_watch.cli.http_listener import HttpListener
 from grpo_watch.config.fields import SecretFile
-from grpo_watch.web.access import AccessKeys
+from grpo_watch.config.schema import Settings
+from grpo_watch.web.access import AccessKeys, OwnToken
 from grpo_watch.web.limits import MAX_CONNECTIONS, MAX_HEAD, PATIENCE, SlowClientLimit
 from tests.support.process import PATIENCE as LONG
 from tests.support.process import until
@@ -22,10 +23,6 @@ from tests.web.test_app import PEOPLE, Fake
 
 MACHINES = ["/metrics", "/healthz", "/readyz"]
 TOKEN = "geheim-7f3a"  # noqa: S105  a test's
-
-
-def basic(user: str, password: str) -> dict[str, str]:
-    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -39,16 +36,69 @@ def token(tmp_path: Path) -> SecretFile:
 
 def test_with_a_token_all_are_refused_without_it(token: SecretFile) -> None:
     """On this machine neither: others may have accounts there. What machines ask stays open."""
-    with web(Fake(), AccessKeys(token)) as place, httpx.Client(base_url=f"http://{place}") as client:
+    with web(Fake(), AccessKeys(token, anywhere=True)) as place, httpx.Client(base_url=f"http://{place}") as client:
         for path in PEOPLE:
             refused = client.get(path)
             assert refused.status_code == 401
-            assert refused.headers["www-authenticate"].startswith("Basic realm=")
+            assert refused.headers["www-authenticate"].startswith("Bearer realm=")
             assert "kl-stuck" not in refused.text
             assert client.get(path, headers=bearer(TOKEN)).status_code == 200
         for path in MACHINES:
             assert client.get(path).status_code == 200
-        assert client.get("/", headers=basic("anybody", TOKEN)).status_code == 200  # how a browser gives it
+
+
+def test_a_link_with_the_token_opens_the_page_for_a_browser(token: SecretFile) -> None:
+    """Its cookie lets in from then on; the token is neither in it nor in the address that it leads to."""
+    with web(Fake(), AccessKeys(token)) as place, httpx.Client(base_url=f"http://{place}") as browser:
+        link = browser.get("/", params={"token": TOKEN})
+        assert (link.status_code, link.headers["location"]) == (303, "./")
+        flags = link.headers["set-cookie"].lower().split("; ")[1:]
+        assert {"httponly", "samesite=lax", "path=/"} <= set(flags)
+        assert "secure" not in flags
+        assert TOKEN not in str(link.headers)
+        for path in PEOPLE:
+            assert browser.get(path).status_code == 200
+        secret_file(token.path, "another")
+        assert browser.get("/").status_code == 401
+        assert browser.get("/", params={"token": TOKEN}).status_code == 401
+
+
+def test_daemons_on_two_ports_have_cookies_of_their_own(token: SecretFile) -> None:
+    """A browser sends the cookies of a host to all its ports."""
+    with (
+        web(Fake(), AccessKeys(token)) as first,
+        web(Fake(), AccessKeys(OwnToken("other"))) as second,
+        httpx.Client() as browser,
+    ):
+        browser.get(f"http://{first}/", params={"token": TOKEN})
+        assert browser.get(f"http://{second}/").status_code == 401
+        browser.get(f"http://{second}/", params={"token": "other"})
+        assert [browser.get(f"http://{place}/").status_code for place in (first, second)] == [200, 200]
+
+
+def test_scripts_may_give_the_token_in_the_address(token: SecretFile) -> None:
+    with web(Fake(), AccessKeys(token)) as place:
+        answer = httpx.get(f"http://{place}/api/v1/runs", params={"token": TOKEN})
+        assert (answer.status_code, "set-cookie" in answer.headers) == (200, False)
+
+
+def test_a_plain_proxy_makes_nobody_local(tmp_path: Path) -> None:
+    """What nginx's ``proxy_pass`` sends as it is: from a loopback address, a known name, no header of a proxy."""
+    state = tmp_path / "state"
+    state.mkdir()
+    front = HttpListener(Settings(listen="127.0.0.1:0"))
+    front.protect(state)
+    servers = front.serve(Fake())
+    servers.start()
+    try:
+        asked = {"Host": front.address, "Connection": "close"}
+        for path in PEOPLE:
+            assert httpx.get(f"http://{front.address}{path}", headers=asked).status_code == 401
+        for path in MACHINES:
+            assert httpx.get(f"http://{front.address}{path}", headers=asked).status_code == 200
+        assert httpx.get(front.link, follow_redirects=False).status_code == 303
+    finally:
+        servers.stop()
 
 
 @pytest.mark.parametrize(
@@ -61,20 +111,18 @@ def test_with_a_token_all_are_refused_without_it(token: SecretFile) -> None:
         bearer(TOKEN.upper()),
         {"Authorization": TOKEN},
         {"Authorization": f"Token {TOKEN}"},
-        {"Authorization": "Basic %%%"},
-        {"Authorization": "Basic " + base64.b64encode(b"\xff:\xff").decode()},
-        {"Authorization": "Basic " + base64.b64encode(TOKEN.encode()).decode()},
-        basic("anybody", "other"),
+        {"Authorization": "Basic " + "YTpnZWhlaW0tN2YzYQ=="},
+        {"Cookie": f"grpo-watch={TOKEN}"},
     ],
     ids=str,
 )
 def test_wrong_tokens(token: SecretFile, headers: dict[str, str]) -> None:
-    with web(Fake(), AccessKeys(token)) as place:
+    with web(Fake(), AccessKeys(token, anywhere=True)) as place:
         assert httpx.get(f"http://{place}/", headers=headers).status_code == 401
 
 
 def test_a_new_token_counts_at_once_and_an_unreadable_one_opens_nothing(token: SecretFile) -> None:
-    with web(Fake(), AccessKeys(token)) as place:
+    with web(Fake(), AccessKeys(token, anywhere=True)) as place:
         secret_file(token.path, "other")
         assert httpx.get(f"http://{place}/", headers=bearer(TOKEN)).status_code == 401
         assert httpx.get(f"http://{place}/", headers=bearer("other")).status_code == 200
@@ -85,7 +133,7 @@ def test_a_new_token_counts_at_once_and_an_unreadable_one_opens_nothing(token: S
 
 
 def test_rebound_names_are_refused_even_with_the_token(token: SecretFile) -> None:
-    with web(Fake(), AccessKeys(token), hosts=["GPU7"]) as place:
+    with web(Fake(), AccessKeys(token, anywhere=True), hosts=["GPU7"]) as place:
         for host, status in [("evil.example", 421), ("gpu7:9853", 200), ("localhost", 200)]:
             headers = {"Host": host, **bearer(TOKEN)}
             assert httpx.get(f"http://{place}/", headers=headers).status_code == status
@@ -100,8 +148,8 @@ def own_address() -> str:
         return found
 
 
-def test_peers_from_elsewhere_need_the_token(token: SecretFile) -> None:
-    """Over an address that is not loopback, as from another machine."""
+def test_peers_from_elsewhere_need_the_token_of_the_settings(token: SecretFile) -> None:
+    """Over an address that is not loopback, as from another machine; the token that the daemon made opens nothing."""
     mine = own_address()
     if mine.startswith(("127.", "0.")):
         pytest.skip("not run, not installed: a network beside loopback")
@@ -111,6 +159,10 @@ def test_peers_from_elsewhere_need_the_token(token: SecretFile) -> None:
         assert httpx.get(f"http://{mine}:{port}/metrics").status_code == 200
         assert httpx.get(f"http://127.0.0.1:{port}/").status_code == 200
     with web(Fake(), AccessKeys(token), hosts=[mine], listen="0.0.0.0") as place:  # noqa: S104
+        port = place.rpartition(":")[2]
+        assert httpx.get(f"http://{mine}:{port}/", headers=bearer(TOKEN)).status_code == 403
+        assert httpx.get(f"http://127.0.0.1:{port}/", headers=bearer(TOKEN)).status_code == 200
+    with web(Fake(), AccessKeys(token, anywhere=True), hosts=[mine], listen="0.0.0.0") as place:  # noqa: S104
         port = place.rpartition(":")[2]
         assert httpx.get(f"http://{mine}:{port}/").status_code == 401
         assert httpx.get(f"http://{mine}:{port}/", headers=bearer(TOKEN)).status_code == 200
@@ -138,12 +190,12 @@ def test_what_comes_through_a_proxy_is_not_local(
     with web(Fake()) as place:
         assert httpx.get(f"http://{place}/", headers={header: "127.0.0.1"}).status_code == 403
         assert httpx.get(f"http://{place}/metrics", headers={header: "127.0.0.1"}).status_code == 200
-    with web(Fake(), AccessKeys(token)) as place:
+    with web(Fake(), AccessKeys(token, anywhere=True)) as place:
         assert httpx.get(f"http://{place}/", headers={header: "127.0.0.1", **bearer(TOKEN)}).status_code == 200
 
 
 def test_every_answer_has_the_security_headers_and_none_opens_to_other_sites(token: SecretFile) -> None:
-    with web(Fake(), AccessKeys(token)) as place, httpx.Client(base_url=f"http://{place}") as client:
+    with web(Fake(), AccessKeys(token, anywhere=True)) as place, httpx.Client(base_url=f"http://{place}") as client:
         answers = [client.get(path) for path in (*PEOPLE, *MACHINES, "/nope", "/static/../../etc/passwd")]
         answers += [client.options("/", headers={"Origin": "http://evil.example"}), client.post("/metrics")]
         answers += [client.request("GET", "/metrics", content=b"x")]
@@ -243,10 +295,10 @@ def test_many_connections_do_not_keep_others_out_for_good(monkeypatch: pytest.Mo
 def test_who_opens_page_and_api_is_logged_at_info_level(token: SecretFile, caplog: pytest.LogCaptureFixture) -> None:
     """Neither queries nor credentials, nor what machines ask for."""
     caplog.set_level("INFO", "grpo_watch.web")
-    with web(Fake(), AccessKeys(token)) as place, httpx.Client(base_url=f"http://{place}") as client:
+    with web(Fake(), AccessKeys(token, anywhere=True)) as place, httpx.Client(base_url=f"http://{place}") as client:
         for path in ("/", "/api/v1/overview?find=secret", "/metrics", "/healthz", "/readyz"):
-            client.get(path, headers=basic("bob", TOKEN))
-        client.get("/api/v1/runs", headers=basic("bob", "wrong"))
+            client.get(path, headers=bearer(TOKEN))
+        client.get("/api/v1/runs?token=wrong")
     said = [getattr(record, "fields", {}) for record in caplog.records if record.message == "request"]
     common = {"peer": "127.0.0.1", "method": "GET"}
     assert said == [

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.cli.run import running
-from grpo_watch.config.schema import Settings
+from grpo_watch.config.schema import Settings, Web
 from grpo_watch.web.answers import FOLDER, Assets
 from tests.support.bundles import unpack
 from tests.support.process import PATIENCE, until
@@ -42,7 +42,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
             held = log.read_bytes()
             log.write_bytes(held.replace(b'"seed"', b'"x": "' + CANARY + b'", "seed"') + b"\n" + CANARY + b"\n")
     state = folder / "state"
-    chosen = Settings(listen="127.0.0.1:0", state_dir=state)
+    chosen = Settings(listen="127.0.0.1:0", state_dir=state, web=Web(open=True))
     with running([str(folder / "runs")], lambda: chosen, lines_of=lambda _: ()) as daemon:
         until(lambda: daemon.daemon.ready() and len(daemon.daemon.snapshot().runs) == 2)
         yield daemon.address, folder

@@ -11,17 +11,15 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from grpo_watch.config.fields import SecretFile
 from grpo_watch.demo.replayer import replay_run
 from grpo_watch.engine.judgement import EarlySign, Judgement
 from grpo_watch.engine.snapshot import RunVerdict
 from grpo_watch.report.view import judgement_lines
-from grpo_watch.web.access import AccessKeys
+from grpo_watch.web.access import AccessKeys, OwnToken
 from tests.conftest import find_program
 from tests.support.browser import PHONE, Visit, chromium, visit
 from tests.support.bundles import unpack
 from tests.support.process import Process, until, watching
-from tests.support.receiving import secret_file
 from tests.support.reports import EVIL, a_finding, a_report
 from tests.support.servers import free_port
 from tests.support.serving import web
@@ -80,7 +78,10 @@ def test_a_stranger_finds_what_is_wrong_since_when_why_and_what_to_do(browser: B
     run = tmp_path / "frozen-policy"
     run.mkdir()
     replay_run(run, lambda _: False, 1.0)
-    with watching(run, state=tmp_path / "state") as daemon, visit(browser, daemon.url) as seen:
+    with (
+        watching(run, state=tmp_path / "state") as daemon,
+        visit(browser, daemon.url, extra_http_headers=daemon.headers) as seen,
+    ):
         read(daemon)
         seen.open()
         seen.sees("since step")
@@ -130,7 +131,10 @@ def test_it_follows_a_run_that_is_written(browser: Browser, tmp_path: Path) -> N
 
     log.write_bytes(b"")
     write(0, 4)
-    with watching(run, state=tmp_path / "state") as daemon, visit(browser, daemon.url) as seen:
+    with (
+        watching(run, state=tmp_path / "state") as daemon,
+        visit(browser, daemon.url, extra_http_headers=daemon.headers) as seen,
+    ):
         read(daemon)
         seen.open()
         seen.sees(re.compile(r"step 4 of 60"))
@@ -152,7 +156,10 @@ def test_it_follows_a_run_that_is_written(browser: Browser, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_the_seed_pattern_is_seen_at_a_glance(browser: Browser, tmp_path: Path) -> None:
     run = unpack(DUPLICATES, tmp_path / "runs")
-    with watching(run, state=tmp_path / "state") as daemon, visit(browser, daemon.url) as seen:
+    with (
+        watching(run, state=tmp_path / "state") as daemon,
+        visit(browser, daemon.url, extra_http_headers=daemon.headers) as seen,
+    ):
         read(daemon)
         seen.open(f"#/run/{DUPLICATES}")
         seen.page.locator("table.matrix").wait_for()
@@ -417,16 +424,16 @@ def test_it_says_that_it_is_cut_off_and_finds_back(browser: Browser) -> None:
         assert [line for line in seen.complaints if "ERR_" not in line] == []
 
 
-@pytest.mark.slow
-def test_behind_a_token_it_lives_as_well(browser: Browser, tmp_path: Path) -> None:
-    """The browser asks for a password once; scripts, answers and events then come with it."""
-    token = SecretFile(secret_file(tmp_path / "token", "geheim\n"))
-    with web(a_critical_run(), AccessKeys(token)) as place:
-        credentials = {"username": "anybody", "password": "geheim"}
-        with visit(browser, f"http://{place}", http_credentials=credentials) as seen:
-            seen.open()
-            seen.sees("since step")
-            seen.until("document.getElementById('link').textContent === 'live'")
+def test_the_link_of_the_start_opens_the_page_with_one_click(browser: Browser) -> None:
+    """A cookie carries the token from then on; without it the page says where the link is."""
+    with web(a_critical_run(), AccessKeys(OwnToken("geheim"))) as place, visit(browser, f"http://{place}") as seen:
+        seen.open()
+        seen.sees("open the link that grpo-watch printed at its start")
+        seen.open("?token=geheim#/run/my-run")
+        seen.sees("What is wrong")
+        assert seen.page.url == f"http://{place}/#/run/my-run"
+        seen.until("document.getElementById('link').textContent === 'live'")
+        assert seen.page.evaluate("document.cookie") == ""
 
 
 def test_a_run_that_is_not_there(opened: Callable[..., Visit]) -> None:

@@ -89,7 +89,7 @@ def test_old_versions_of_tls_are_refused(folder: Path) -> None:
 def test_clients_show_their_certificate(folder: Path) -> None:
     """After a renewal too. With it the page is open to any peer; a certificate of another authority is none."""
     guarded = protection(folder, tls_client_ca=str(folder / "ca.pem"))
-    assert guarded.keys.certificates
+    assert (guarded.keys.token, guarded.keys.anywhere) == (None, True)
     good, stranger = AUTHORITY.issue_cert("person"), trustme.CA().issue_cert("stranger")
     with web(Fake(), guarded.keys, guarded.tls) as place:
         for _ in range(2):
