@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate
@@ -19,7 +20,7 @@ from grpo_watch.engine.records import AlertState
 from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import AlertView, RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import ENGINE_BUCKETS, DaemonSnapshot, RunOverview
-from grpo_watch.metrics.exposition_text import Encoder, FamilyLines, FormatCache, Sample, encoded, joined
+from grpo_watch.metrics.exposition_text import Encoder, FamilyLines, RunTexts, Sample, encoded, joined
 from grpo_watch.safe_text import about, clean, visible
 
 MAX_FUNCTIONS = 32
@@ -30,6 +31,11 @@ MAX_SUMMARIES, LONGEST_SUMMARY = 8, 200
 """Alerts of one rule whose summaries a run exports, and characters of each."""
 GZIP_FROM = 1_000
 """Bytes below which compressing costs more than it saves."""
+SAME_SECONDS = 1.0
+OPEN_METRICS = "application/openmetrics-text"
+FORMATS = ("text/plain; version=0.0.4", f"{OPEN_METRICS}; version=1.0.0")
+"""What the two formats are asked for as. Clients can ask for any version and escaping, which change nothing here: names
+hold ASCII letters, digits and underscores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +116,16 @@ METRIC_TABLE: Mapping[str, MetricFamily] = {
 """Every metric that is exported, besides those of the process, under the name that a query uses."""
 
 
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What was answered last: of which snapshot, and when (Unix seconds)."""
+
+    snapshot: DaemonSnapshot
+    at: float
+    content: bytes
+    headers: dict[str, str]
+
+
 class Exporter:
     """Serves ``/metrics`` from the newest snapshot.
 
@@ -123,21 +139,29 @@ class Exporter:
         self, snapshot: Callable[[], DaemonSnapshot], clock: Callable[[], float], *, process: bool = True
     ) -> None:
         self._snapshot, self._clock = snapshot, clock
-        self._formats = FormatCache()
+        self._texts = {content_type: RunTexts(encoder) for encoder, content_type in map(choose_encoder, FORMATS)}
+        self._bodies: dict[tuple[str, bool], Body] = {}
         self._process = ProcessCollector(registry=None) if process else None
 
     def render(self, accept: str, accept_encoding: str) -> tuple[bytes, dict[str, str]]:
-        """The body in the format that the headers ask for (text 0.0.4 or OpenMetrics, gzip), and its headers."""
-        encoder, content_type = choose_encoder(accept)
-        body = joined(self._parts(encoder, content_type), content_type)
-        headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
-        if gzip_accepted(accept_encoding) and len(body) >= GZIP_FROM:
-            return gzip.compress(body, 1), {**headers, "Content-Encoding": "gzip"}
-        return body, headers
+        """The body in the format that the headers ask for (text 0.0.4 or OpenMetrics, gzip), and its headers.
 
-    def _parts(self, encoder: Encoder, content_type: str) -> Iterator[FamilyLines]:
-        snapshot, now = self._snapshot(), self._clock()
-        texts = self._formats.of(content_type, encoder)
+        Within ``SAME_SECONDS`` it is rendered again only if the snapshot is another one: who asks again and again,
+        under whatever headers, keeps nobody waiting.
+        """
+        snapshot, now, content_type = self._snapshot(), self._clock(), _format(accept)
+        packed = gzip_accepted(accept_encoding)
+        known = self._bodies.get((content_type, packed))
+        if known is None or known.snapshot is not snapshot or not 0 <= now - known.at < SAME_SECONDS:
+            content = joined(self._parts(snapshot, now, self._texts[content_type]), content_type)
+            headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
+            if packed and len(content) >= GZIP_FROM:
+                content, headers = gzip.compress(content, 1), {**headers, "Content-Encoding": "gzip"}
+            known = self._bodies[content_type, packed] = Body(snapshot, now, content, headers)
+        return known.content, known.headers
+
+    def _parts(self, snapshot: DaemonSnapshot, now: float, texts: RunTexts) -> Iterator[FamilyLines]:
+        encoder = texts.encoder
         texts.keep_only(run.snapshot.run for run in snapshot.runs)
         for run in snapshot.runs:
             labels = _info(run)
@@ -152,6 +176,14 @@ class Exporter:
         lags = (sample for run in snapshot.runs for sample in _lag_samples(run, now))
         yield encoded(encoder, _filled((*lags, *_watcher_samples(snapshot))))
         yield encoded(encoder, (_engine(snapshot), *(self._process.collect() if self._process else ())))
+
+
+def _format(accept: str) -> str:
+    """The content type of the format that is asked for; a version that is none asks for text."""
+    wanted = ""
+    with suppress(ValueError, TypeError):
+        wanted = choose_encoder(accept)[1]
+    return choose_encoder(FORMATS[wanted.startswith(OPEN_METRICS)])[1]
 
 
 def _beside(run: RunOverview) -> tuple[Hashable, ...]:

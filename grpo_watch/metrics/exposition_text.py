@@ -23,8 +23,6 @@ Sample = tuple[str, tuple[str, ...], float]
 """Family, label values in the order of its table, value."""
 Encode = Callable[[Sequence[Sample]], FamilyLines]
 
-MAX_FORMATS = 2
-"""Formats kept at once: those of a Prometheus and of a person's browser. A client can ask for any number of them."""
 _END = b"# EOF\n"
 _FAMILY = re.compile(rb"((?:^# .*\n)+)((?:^[^#].*\n)*)", re.MULTILINE)
 
@@ -136,18 +134,3 @@ class RunTexts:
         """Forget the runs that are gone."""
         for run in self._kept.keys() - set(runs):
             del self._kept[run]
-
-
-class FormatCache:
-    """The texts of the formats asked for last."""
-
-    def __init__(self) -> None:
-        self._formats: dict[str, RunTexts] = {}
-
-    def of(self, content_type: str, encoder: Encoder) -> RunTexts:
-        """The texts in this format; the one asked for longest ago makes room for a new one."""
-        texts = self._formats.pop(content_type, None) or RunTexts(encoder)
-        while len(self._formats) >= MAX_FORMATS:
-            del self._formats[next(iter(self._formats))]
-        self._formats[content_type] = texts
-        return texts

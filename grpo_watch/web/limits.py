@@ -1,4 +1,4 @@
-"""Bounds what a connection may cost: no bodies, small heads, and no idle connections."""
+"""Bounds what a connection may cost: no bodies, small heads, one request after the other, answers that are taken."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_CONNECTIONS = 128
@@ -16,6 +17,10 @@ BACKLOG = 64
 """Connections that are completed before they are accepted; asyncio accepts so many of them in one turn."""
 _SHARE = 16
 """Of the descriptors of the process, one in so many is for connections, and as many for those just accepted."""
+MOST_REQUESTS = 100
+"""Of one connection: a page that is looked at asks so often in 40 s, a Prometheus in 25 minutes."""
+MOST_UNTAKEN = 32 * 1024 * 1024
+"""Bytes of answers that clients have not taken yet, all together: a thousand runs' ``/metrics`` are about 10 MB."""
 PATIENCE = 10.0
 """Seconds in which a connection must have asked something new and taken the answer."""
 MAX_HEAD = 16_384
@@ -34,6 +39,9 @@ def room(most: int) -> int:
 class SlowClientLimit(H11Protocol):
     """Ends a connection that drips its request, or does not read its answer; answers non-HTTP with our headers.
 
+    A client that sends a request before it has the last answer (pipelining, which neither browsers nor Prometheus do)
+    gets that answer and no more: all clients wait in one line, in which each has one place.
+
     Args:
         connections: those of one server, the oldest first.
         options: uvicorn's own.
@@ -44,7 +52,7 @@ class SlowClientLimit(H11Protocol):
     def __init__(self, connections: dict[SlowClientLimit, None], **options: Any) -> None:
         super().__init__(**options)
         self._open = connections
-        self._room = room(MAX_CONNECTIONS)
+        self._room, self._requests = room(MAX_CONNECTIONS), 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Start to look; where there are too many connections, end the oldest, so that silent ones keep nobody out."""
@@ -63,6 +71,27 @@ class SlowClientLimit(H11Protocol):
         self._look_again.cancel()
         super().connection_lost(exc)
 
+    def handle_events(self) -> None:
+        """Begin the request that has arrived, if one has; the answer says where it is the connection's last one."""
+        before = self.cycle
+        super().handle_events()
+        cycle: Any = self.cycle  # none before the first request
+        if cycle is None or cycle.response_complete:
+            return
+        self._requests += cycle is not before
+        pipelined = self.conn.their_state is h11.DONE and self.conn.trailing_data[0]
+        if (pipelined or self._requests >= MOST_REQUESTS) and CLOSE_HEADER not in self.headers:
+            self.headers.append(CLOSE_HEADER)  # as if the client had asked for it
+            cycle.keep_alive = False
+
+    def on_response_complete(self) -> None:
+        """Where too much waits for clients that don't read, end the connection that has waited longest."""
+        super().on_response_complete()
+        while sum(map(_untaken, self._open)) > MOST_UNTAKEN:
+            slow = next(filter(_untaken, self._open))
+            del self._open[slow]
+            slow.transport.abort()
+
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, with the headers that every answer has (uvicorn leaves them out here)."""
         headers = [*self.server_state.default_headers, *_PLAIN]
@@ -77,6 +106,10 @@ class SlowClientLimit(H11Protocol):
             return
         self._seen = self.cycle
         self._look_again = self.loop.call_later(self.patience, self._look)
+
+
+def _untaken(connection: SlowClientLimit) -> int:
+    return connection.transport.get_write_buffer_size()
 
 
 class BodyLimit:

@@ -318,6 +318,29 @@ def test_text_kept_between_scrapes_is_never_stale() -> None:
     assert len(seen) == 2 * (len(changed) - 1)  # two of these formats are one, and the last runs are the first ones
 
 
+def test_who_asks_again_and_again_gets_what_was_rendered() -> None:
+    """Under any version and escaping; a second later, or of another snapshot, it is rendered again."""
+    now, newest = [NOW], [DaemonSnapshot(runs=(run(),))]
+    exporter = Exporter(lambda: newest[0], lambda: now[0], process=False)
+    open_metrics = [
+        f"application/openmetrics-text; version={text}" for text in ("1.0.0", "1.0.7", "9.9.9; escaping=dots")
+    ]
+    asked = [*open_metrics, "", "text/plain; version=1.2.3; escaping=values", "application/openmetrics-text; version=x"]
+
+    def bodies() -> list[int]:
+        return [id(exporter.render(accept, encoding)[0]) for encoding in ("", "gzip") for accept in asked]
+
+    first = bodies()
+    assert len(set(first)) == 4  # two formats, each plain and compressed
+    assert bodies() == first
+    held = [exporter.render(accept, "")[0] for accept in asked]
+    now[0] += 1.0
+    assert exporter.render("", "")[0] is not held[3]
+    held = [exporter.render("", "")[0]]
+    newest[0] = DaemonSnapshot(runs=(run(),))
+    assert exporter.render("", "")[0] is not held[0]
+
+
 VALUES = st.dictionaries(st.sampled_from(["loss", "kl_reference", "entropy", "memory_gib"]), st.none() | st.floats())
 
 

@@ -9,9 +9,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
+from grpo_watch.web import limits
 from grpo_watch.web.limits import MAX_CONNECTIONS, SlowClientLimit
+from grpo_watch.web.server import Server, address, bind
 from tests.support.process import PATIENCE as LONG
+from tests.support.process import until
 from tests.support.serving import web
 from tests.web.test_app import Fake
 
@@ -77,6 +84,67 @@ def test_clients_that_do_not_read_keep_no_machine_from_being_answered(monkeypatc
     asked = b"GET /static/app.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 40
     with web(Fake()) as place, opened(place, MANY, asked, buffer=1):
         assert [httpx.get(f"http://{place}{path}").status_code for path in FOR_MACHINES] == [200] * 3
+
+
+def answered(connection: socket.socket) -> bytes:
+    """All that the server sends until it ends the connection."""
+    answer = b""
+    with suppress(ConnectionError):
+        while piece := connection.recv(1 << 20):
+            answer += piece
+    return answer
+
+
+PIPELINED = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200
+
+
+def test_clients_that_pipeline_get_one_answer_each() -> None:
+    """Sixty of them ask for 12,000 pages of metrics; those are told that their connection ends, others are answered."""
+    watch = Fake()
+    asked = []
+    snapshot = watch.snapshot()
+    watch.snapshot = lambda: asked.append(1) or snapshot  # type: ignore[method-assign,func-returns-value]
+    with web(watch) as place, opened(place, 60, PIPELINED) as clients:
+        assert httpx.get(f"http://{place}/healthz").text == "ok\n"
+        answers = [answered(client) for client in clients]
+    assert {answer.count(b"HTTP/1.1 200") for answer in answers} == {1}
+    assert all(b"connection: close" in answer.lower() for answer in answers)
+    assert len(asked) == 60
+
+
+def test_a_connection_is_asked_a_hundred_times_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_REQUESTS", 3)
+    with web(Fake()) as place, httpx.Client(base_url=f"http://{place}") as client:
+        closed = [client.get("/healthz").headers.get("connection") for _ in range(7)]
+    assert closed == [None, None, "close", None, None, "close", None]
+
+
+LARGE = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def test_answers_that_nobody_takes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four clients ask for 16 MB and read nothing, where as much may wait: the newest is answered in full."""
+    monkeypatch.setattr(limits, "MOST_UNTAKEN", 16_000_000)
+    monkeypatch.setattr(SlowClientLimit, "patience", LONG)
+    size = 16_000_000  # of which the kernel takes a few
+
+    async def large(request: Request) -> Response:
+        return Response(b"x" * (size if request.url.path == "/large" else 1))
+
+    listener = bind("127.0.0.1", 0)
+    server = Server(Starlette(routes=[Route("/{name}", large)]), listener)
+    server.start()
+    try:
+        with opened(address(listener), 3, LARGE, buffer=1), connected(address(listener)) as newest:
+            newest.sendall(LARGE)
+            assert httpx.get(f"http://{address(listener)}/small").text == "x"  # the four were asked before it
+            taken = 0
+            while taken < size and (piece := newest.recv(1 << 20)):
+                taken += len(piece)
+            assert taken >= size
+            assert until(lambda: accepted(address(listener)) == 1)
+    finally:
+        server.stop()
 
 
 def test_no_more_than_the_promised_connections_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
