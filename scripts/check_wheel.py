@@ -56,10 +56,11 @@ def _serve(program: Path, folder: Path) -> None:
         guard.start()
         try:
             lines = daemon.stdout or ()
-            url = next(line.split("metrics: ")[1].strip() for line in lines if "metrics: " in line)
-            base = url.rpartition("/")[0]
+            page = next(line.split("page: ")[1].strip() for line in lines if "page: " in line)
+            base, _, token = page.partition("/?token=")
             for path, part in (("/", b"<html"), ("/metrics", b"grpo_watch_build_info")):
-                if part not in urllib.request.urlopen(base + path, timeout=60).read():
+                asked = urllib.request.Request(base + path, headers={"Authorization": f"Bearer {token}"})
+                if part not in urllib.request.urlopen(asked, timeout=60).read():
                     raise SystemExit(f"unexpected answer: {path}")
         finally:
             guard.cancel()

@@ -34,7 +34,9 @@ def test_starts_answers_and_stops(place: Path, interpreter: str) -> None:
     try:
         url = until(lambda: re.search(r"http://[^/]+", output.read_text()), child)[0]
         until(lambda: 'rule="kl-stuck-at-zero",run=' in httpx.get(f"{url}/metrics").text, child)
-        assert httpx.get(f"{url}/").is_success
+        link = re.search(r"page: (http\S+)", output.read_text())
+        assert link is not None
+        assert httpx.get(link[1], follow_redirects=True).is_success
         assert_powerless(status_of(Path(f"/proc/{child.pid}/status").read_text()), NOBODY)
         mounts = Path(f"/proc/{child.pid}/mountinfo").read_text().splitlines()
         assert next(line for line in mounts if line.split()[4] == "/").split()[5].startswith("ro")
