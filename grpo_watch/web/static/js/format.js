@@ -67,3 +67,14 @@ export function outlook(run) {
 export function software(run) {
   return [run.framework, run.framework_version].filter(Boolean).join(" ") || "unknown framework";
 }
+
+// The last line of every page: which version this is, and where else to look.
+const LINKS = [
+  ["#/rules", "rules and runbooks"],
+  ["metrics", "metrics"],
+  ["api/v1/runs", "API"],
+];
+
+export function footer(version) {
+  return [`grpo-watch ${version}`, LINKS.map(([place, words]) => [" · ", el("a", { href: place }, words)])];
+}

@@ -1,9 +1,7 @@
 // The overview: one line per run, worst first; the daemon filters, sorts and pages.
 import { asking } from "./api.js";
-import { compareButton, firstChoice } from "./choice.js";
 import { button, el, mark, part, renew } from "./dom.js";
-import { ago, count, outlook, progress, software } from "./format.js";
-import { footer } from "./footer.js";
+import { ago, count, footer, outlook, progress, software } from "./format.js";
 import { go, query } from "./router.js";
 import { changedSince, remember, seen } from "./seen.js";
 import { sparkline } from "./sparkline.js";
@@ -51,7 +49,7 @@ export function overviewPage(main, route, tell) {
         ? "No runs found yet. Runs appear here as soon as they write something."
         : "Reading the runs …";
       latest = { runs, empty: total ? "No run matches the filter." : nothing };
-      drawList({ ...latest, chosen: firstChoice() });
+      drawList({ ...latest, chosen: chosenRun });
       drawFoot({ matching, offset, limit });
       drawAbout({ version: received.version });
       drawNews({ since: changedSince(runs, before) });
@@ -60,7 +58,7 @@ export function overviewPage(main, route, tell) {
     },
     (problem) => tell([`The daemon does not respond: ${problem.message}`]),
   );
-  const chosen = () => latest && drawList({ ...latest, chosen: firstChoice() });
+  const chosen = () => latest && drawList({ ...latest, chosen: chosenRun });
   addEventListener("comparechange", chosen);
   const stop = () => (asked.stop(), removeEventListener("comparechange", chosen));
   return { now: asked.now, stop, rerouted: (next) => (route = next) };
@@ -230,4 +228,18 @@ function pages({ matching, offset, limit }, change) {
       "data-key": "next",
     }),
   ];
+}
+
+// The first click chooses a run, the second one on another run opens the comparison.
+let chosenRun = "";
+
+function compareButton(run) {
+  const label = chosenRun === run.slug ? "Compare with …" : chosenRun ? "Compare with this" : "Compare";
+  const clicked = () => {
+    const first = chosenRun;
+    chosenRun = first ? "" : run.slug;
+    if (first && first !== run.slug) go(`/compare/${encodeURIComponent(first)}`, query({ with: run.slug }));
+    else dispatchEvent(new Event("comparechange"));
+  };
+  return button(label, clicked, { class: "compare", "aria-pressed": String(chosenRun === run.slug), "data-key": `compare-${run.slug}` });
 }

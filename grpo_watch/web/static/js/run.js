@@ -3,10 +3,8 @@ import { asking } from "./api.js";
 import { chartsPart } from "./charts.js";
 import { button, el, mark, part, renew } from "./dom.js";
 import { consequence, finding } from "./finding.js";
-import { ago, count, outlook, progress, software } from "./format.js";
-import { footer } from "./footer.js";
+import { ago, count, footer, outlook, progress, software } from "./format.js";
 import { matrix } from "./matrix.js";
-import { reportButtons } from "./report.js";
 import { weights } from "./weights.js";
 import { rules, settings, sources } from "./tables.js";
 import { timeline } from "./timeline.js";
@@ -184,5 +182,26 @@ function others(run) {
     folded(own.map((found, place) => finding(found, `own-${place}`)), "finding", "more-own"),
     follow.length > 0 && el("h2", {}, "Consequences"),
     folded(follow.map((found, place) => consequence(found, `follow-${place}`)), "consequence", "more-follow"),
+  ];
+}
+
+// The report of `grpo-watch check`: Markdown to paste into an issue, HTML as a file.
+function reportButtons(slug) {
+  const place = `api/v1/runs/${encodeURIComponent(slug)}/report`;
+  const copied = async (event) => {
+    const { target } = event;
+    try {
+      const answer = await fetch(place);
+      if (!answer.ok) throw new Error();
+      await navigator.clipboard.writeText(await answer.text());
+      target.textContent = "Copied";
+    } catch {
+      target.textContent = "Can't copy: download it";
+    }
+  };
+  return [
+    button("Copy as issue", copied, { "data-key": "copy" }),
+    el("a", { href: place, download: `${slug}.md` }, "Report (Markdown)"),
+    el("a", { href: `${place}?format=html` }, "Report (HTML)"),
   ];
 }
