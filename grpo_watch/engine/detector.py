@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -108,7 +109,7 @@ class Param:
     maximum: float | None = None
 
 
-class Detector(Traits):
+class Detector(Traits, ABC):
     """Base of all detectors; a subclass in ``detectors/<family>/<name>.py`` is in the catalogue by being there.
 
     One instance judges one run and one attempt. ``observe`` gets each record of the types in ``reads`` (metric rows of
@@ -136,9 +137,9 @@ class Detector(Traits):
     def setup(self) -> None:
         """Create the windows. No I/O."""
 
+    @abstractmethod
     def observe(self, record: Any, run: RunView) -> Iterable[Reading]:
         """Judge one record."""
-        raise NotImplementedError
 
     def blind_because(self, run: RunView) -> str | None:  # noqa: ARG002
         """Why the rule is blind although its evidence is there (beta = 0, a PiSSA adapter); None: it can judge.

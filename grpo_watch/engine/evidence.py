@@ -35,7 +35,7 @@ def no_signal_ratio(row: MetricRow) -> float | None:
         return 1.0
     ratio = values.get("reward_zero_std_ratio")
     if ratio is not None and isfinite(ratio):
-        return ratio
+        return min(1.0, max(0.0, ratio))
     if group is not None and group == group:  # noqa: PLR0124 - NaN is no data
         return 0.0
     return _from_advantages(row) if "advantage_max" in values else None

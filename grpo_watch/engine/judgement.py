@@ -145,7 +145,8 @@ def early_signs(state: RunState) -> tuple[EarlySign, ...]:
 def _pending(state: RunState) -> Iterator[EarlySign]:
     for monitor in state.monitors:
         for alert in monitor.alerts.values():
-            again = alert.severity is Severity.CRITICAL and alert.observations >= AGAIN
+            grave = Severity.CRITICAL in {alert.severity, monitor.rule.severity} and alert.severity is not Severity.INFO
+            again = grave and alert.observations >= AGAIN
             if alert.state is AlertState.PENDING and (state.rows < FEW_ROWS or again):
                 text = alert.reading.message or monitor.rule.summary
                 yield EarlySign(monitor.rule.name, text, dict(alert.reading.evidence))

@@ -89,7 +89,7 @@ class LearningSoFar:
 
     def expected_kl(self, *, adapter: bool) -> float:
         """The least KL to the reference that a healthy run would show by now."""
-        return (KL_PER_SQUARED_LR_ADAPTER if adapter else KL_PER_SQUARED_LR) * self.total**2
+        return (KL_PER_SQUARED_LR_ADAPTER if adapter else KL_PER_SQUARED_LR) * self.total * self.total
 
     def kl_would_show(self, row: MetricRow, *, adapter: bool, floor: float | None = None) -> bool:
         """Whether that KL is one that the row's log and arithmetic (``floor``, else the usual) can show."""
@@ -174,7 +174,7 @@ class MaskedLoss:
     def take(self, row: MetricRow, masks: object, number_of: Callable[[str], float | None]) -> None:
         """Account for a train row; ``masks``: the setting (None: not known); ``number_of`` gives another setting."""
         cut, entropy = number(row, "completion_truncated_ratio"), number(row, "entropy")
-        self.cut = self.cut if cut is None else cut
+        self.cut = self.cut if cut is None else min(1.0, max(0.0, cut))
         single, self._last_step = row.step == self._last_step + 1, row.step
         left_out = bool(masks) and self.cut > 0.0
         self.left_out = left_out or (masks is None and self.cut == 1.0)
@@ -182,8 +182,11 @@ class MaskedLoss:
         self.whole = (self.cut == 1.0 or left_out) and entropy == 0.0 and row.resolution is None
         if not left_out:
             return
-        micro = number_of("per_device_train_batch_size") or 1.0
-        step = micro * (number_of("gradient_accumulation_steps") or 1.0) * (number_of("world_size") or 1.0)
+        micro, *others = (
+            max(1.0, number_of(name) or 1.0)
+            for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "world_size")
+        )
+        step = micro * others[0] * others[1]
         self.whole |= entropy is None and self.cut == 1.0
         self.diluted = self.whole or self.cut**micro > RARE
         if self.whole:

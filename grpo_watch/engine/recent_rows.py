@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple, overload
 
 from grpo_watch.engine.records import NOTHING, MetricRow
@@ -49,6 +49,11 @@ class RecentRows(Sequence[MetricRow]):
         if names != self._names:
             self._names = names
         return _Packed(row._replace(values=NOTHING, raw=NOTHING), self._names, array("d", numbers))
+
+    def step_back(self, metric: str, count: int) -> int | None:
+        """The step of the ``count``-th newest row that carries the metric, or of the oldest; None where none does."""
+        steps = (row.step for row in reversed(self) if row.values.get(metric) is not None)
+        return next(iter(deque(islice(steps, count), maxlen=1)), None)
 
     def __len__(self) -> int:
         return len(self._older) + len(self._whole)

@@ -53,7 +53,7 @@ def weighed(groups: tuple[GroupSummary, ...], weights: Sequence[float]) -> tuple
     """
     if not fit(groups, weights) or not any(weights) or all(weight == 1.0 for weight in weights):
         return groups
-    return tuple(replace(group, rewards=_times(group, weights)) if group.rewards else group for group in groups)
+    return tuple(replace(group, rewards=_times(group, weights)) if names_of(group) else group for group in groups)
 
 
 def _times(group: GroupSummary, weights: Sequence[float]) -> Mapping[str, tuple[float | None, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
+from math import isfinite, nan
 
 from grpo_watch.engine.evidence import no_signal_ratio
 from grpo_watch.engine.learning import MASKS, LearningSoFar, MaskedLoss
@@ -81,14 +81,13 @@ class RunState:
         return known[1].value if known else None
 
     def number(self, name: str) -> float | None:
-        """The configured value as a number, or None."""
+        """The configured value as a finite number, or None."""
         value = self.setting(name)
-        if value is None or isinstance(value, str):
-            try:
-                return float(value) if value is not None else None
-            except ValueError:
-                return None
-        return float(value)
+        try:
+            known = nan if value is None else float(value)
+        except (ValueError, OverflowError):  # a word; a whole number of hundreds of digits
+            return None
+        return known if isfinite(known) else None
 
     def known(self, name: str) -> bool:
         """Whether the setting was read or inferred."""

@@ -9,12 +9,25 @@ from dataclasses import replace
 import pytest
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.engine.records import ChannelKind, EventKind, RawRow, RunEvent, Severity, Tick
+from grpo_watch.engine.judgement import early_signs
+from grpo_watch.engine.records import (
+    ChannelKind,
+    CheckpointKind,
+    EventKind,
+    RawRow,
+    Record,
+    RunEvent,
+    Severity,
+    TensorDigest,
+    Tick,
+)
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict, caveats
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.report.blindness import headline
 from grpo_watch.report.view import shouted
 from grpo_watch.rules.packs import load_rules
+from tests.support.detecting import SHIPPED, Watched
+from tests.support.records import a_batch, a_checkpoint, row
 
 GRPO = {"loss": 0.01, "grad_norm": 0.5, "reward": 0.5, "reward_std": 0.2, "kl": 0.01, "completion_length": 100.0}
 
@@ -229,3 +242,51 @@ def test_rows_of_an_own_loop_may_come_before_its_first_optimizer_step() -> None:
 
     assert not zeros(8)
     assert zeros(30)
+
+
+MIXED = a_batch(1, (0, 1, 2, 3), (0, 1, 2, 3))
+DIFFERS = {"reward_zero_std_ratio": 0.25, "reward_group_std": 0.3, "reward_mean": 0.4}
+BAD = a_checkpoint(5, {"w": "1"}, problems=("model.safetensors is cut off",))
+ZERO_B = replace(
+    a_checkpoint(5, {}, kind=CheckpointKind.ADAPTER), tensors={"a.lora_B": TensorDigest("F32", (4,), "0", zero=True)}
+)
+FROZEN = [row(step, kl_reference=0.0, learning_rate=1e-3, **DIFFERS) for step in (1, 2, 3)]
+FIRST_SHOWN: Mapping[str, Sequence[Record]] = {
+    "kl-stuck-at-zero": FROZEN,
+    "gradient-lost": [row(1, grad_norm=0.0, **DIFFERS)],
+    "learning-rate-zero": [row(1, learning_rate=0.0), row(2, learning_rate=0.0)],
+    "parameters-unchanged": [a_checkpoint(5, {"w": "1"}), a_checkpoint(10, {"w": "1"})],
+    "adapter-never-trained": [ZERO_B],
+    "checkpoint-unusable": [BAD],
+    "ranks-diverged": [a_checkpoint(5, {"r0.w": "1", "r1.w": "2"}, replicas=(("r0.w", "r1.w"),))],
+    "group-size-one": [RunEvent("log", EventKind.CONFIG_ERROR, text="GRPO requires at least 2 generations per prompt")],
+    "batch-not-divisible": [RunEvent("log", EventKind.CONFIG_ERROR, text="must be divisible by num_generations")],
+    "reward-collapse": [row(step, reward_mean=0.8 if step < 9 else 0.0) for step in range(1, 15)],
+    "duplicate-completions": [a_batch(1, (0, 1, 0, 1), (0, 1, 0, 1)), row(1, loss=0.0)],
+    "mixed-prompt-group": [replace(MIXED, groups=tuple(replace(group, prompts=2) for group in MIXED.groups))],
+    "stale-rollout-weights": [row(1, logprob_gap_rollout=0.8)],
+    "train-rollout-mismatch": [row(1, importance_ratio_rollout=3e-7)],
+    "reward-variance-collapse": [row(1, reward_zero_std_ratio=1.0)],
+    "completions-truncated": [row(1, completion_truncated_ratio=1.0)],
+    "entropy-collapse": [row(1, entropy=1e-4)],
+    "kl-explosion": [row(1, kl_reference=4000.0)],
+    "non-finite-metric": [row(1, loss=math.nan)],
+    "run-crashed": [RunEvent("log", EventKind.CRASH_SUMMARY, text="RuntimeError: boom", seen=1.0)],
+    "run-stalled": [row(step, loss=0.1)._replace(time=60.0 * step, seen=60.0 * step) for step in range(1, 9)]
+    + [Tick(1e5)],
+}
+"""Per rule that may be critical, the first records that show its symptom."""
+
+
+@pytest.mark.parametrize("rule", FIRST_SHOWN)
+def test_a_critical_symptom_is_seen_from_the_first_record_on(rule: str) -> None:
+    """The rule fires, or its early sign is shown."""
+    watched = Watched(rule).feed(*FIRST_SHOWN[rule])
+    fired = any(state == "firing" for state, _, _ in watched.changes)
+    assert fired or rule in {sign.rule for sign in early_signs(watched.state)}
+
+
+def test_every_critical_rule_has_an_early_sign_or_fires_at_once() -> None:
+    """A new one needs an entry above; so do those whose readings raise them to critical."""
+    critical = {rule.name for rule in SHIPPED.values() if rule.severity is Severity.CRITICAL}
+    assert sorted(critical - FIRST_SHOWN.keys()) == []

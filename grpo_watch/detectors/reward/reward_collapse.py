@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 from types import MappingProxyType
 
 from grpo_watch.detectors.shared.setting_causes import RATES, UNHELD
@@ -92,7 +91,7 @@ class RewardCollapse(Detector):
                     "noise": shown(run.trend.reward.noise),
                 },
                 hint=BROKEN if broken else "",
-                first_step=_step_of_row(run, rows),
+                first_step=run.recent.step_back("reward_mean", rows),
             ),
         )
 
@@ -109,7 +108,7 @@ def _at_the_end(run: RunView) -> Iterable[Reading]:
             severity=Severity.WARNING,
             message=f"reward fell from {_apart(reward.highest, now)} within the last {LAST} rows of the log",
             evidence={"reward_mean": shown(now), "best": shown(reward.highest), "noise": shown(reward.noise)},
-            first_step=_step_of_row(run, LAST),
+            first_step=run.recent.step_back("reward_mean", LAST),
             immediate=True,
         ),
     )
@@ -119,9 +118,3 @@ def _apart(best: float, now: float) -> str:
     """Both means, with more digits where a large constant in them would hide the fall: ``100.9 to 100.004``."""
     digits = 3 if best - now >= max(abs(best), abs(now)) / 10 else 6
     return f"{best:.{digits}g} to {now:.{digits}g}"
-
-
-def _step_of_row(run: RunView, number: int) -> int:
-    """The step of the ``number``-th newest row with a reward (1: the newest)."""
-    steps = (row.step for row in reversed(run.recent) if row.values.get("reward_mean") is not None)
-    return list(islice(steps, number))[-1]

@@ -55,6 +55,11 @@ class DuplicateCompletions(Detector):
         """No batch is waiting for its row."""
         self.waiting: deque[BatchCopies] = deque(maxlen=BATCHES_AHEAD)
         self.history, self.attempt = CopyHistory(), 1
+        self.unproven: Reading | None = None
+
+    def early_sign(self, run: RunView) -> Reading | None:  # noqa: ARG002
+        """Copies in the newest batch that chance or the task may explain until more batches have them."""
+        return self.unproven
 
     def observe(self, record: CompletionSummary | MetricRow | Tick, run: RunView) -> Iterable[Reading]:
         """Take a batch, a row or the end of input; judge the batches whose row has come."""
@@ -77,6 +82,7 @@ class DuplicateCompletions(Detector):
             yield self.waiting.popleft()
 
     def _judge(self, batch: BatchCopies, run: RunView) -> Reading:
+        self.unproven = None
         limits, entropies = CopyLimits(self.alike, self.batches, self.template, self.many), run.trend.entropy_by_step
         entropy = entropies.at(batch.step)
         fallen = entropy is not None and entropy < self.fallen_entropy * entropies.highest(batch.step)
@@ -96,9 +102,9 @@ class DuplicateCompletions(Detector):
         if not certain and not proven(cause, batch, self.history, limits, low=low):
             if self.history.alike >= self.batches:
                 return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
-            return Reading(
-                Verdict.NO_DATA, message=NotYet("repeated texts in too few distinct batches yet"), step=batch.step
-            )
+            self.unproven = Reading(Verdict.BREACH, message=batch.says(), evidence=batch.evidence())
+            waits = NotYet("repeated texts in too few distinct batches yet")
+            return Reading(Verdict.NO_DATA, message=waits, step=batch.step)
         return self._breach(batch, sampled(cause, run), entropy)
 
     def _breach(self, batch: BatchCopies, cause: CopyCause, entropy: float | None) -> Reading:

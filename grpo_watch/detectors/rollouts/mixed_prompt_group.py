@@ -33,6 +33,11 @@ class MixedPromptGroup(Detector):
         self.new = NewBatches()
         self.streak = self.first_step = 0
 
+    def early_sign(self, run: RunView) -> Reading | None:  # noqa: ARG002
+        """A batch whose groups hold several prompts, before another one does."""
+        text = "groups of the newest dump hold completions of different prompts"
+        return Reading(Verdict.BREACH, message=text) if self.streak else None
+
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge one batch."""
         groups = self.new.take(record)

@@ -94,6 +94,14 @@ class StaleRolloutWeights(Detector):
         self.trend, self.entropy = GapTrend(self.rows), Window(5)
         self.weights = RolloutWeights()
 
+    def early_sign(self, run: RunView) -> Reading | None:
+        """A gap as large as that of other weights."""
+        found = newest_gap(run.values)
+        if found is None or found[1] < found[0].broken or not unexplained(*found, run.newest("entropy")):
+            return None
+        text = f"{found[0].metric} is as large as with other weights than the trainer's"
+        return Reading(Verdict.BREACH, message=text, evidence={found[0].metric: run.newest(found[0].metric)})
+
     def observe(self, record: MetricRow | CheckpointDigest, run: RunView) -> Iterable[Reading]:
         """Judge a row that carries a gap, or the engine's own weights."""
         if isinstance(record, CheckpointDigest):

@@ -134,6 +134,13 @@ class KlExplosion(Detector):
         self.origin = ReferenceOrigin()
         self.fit = BetaFit()
 
+    def early_sign(self, run: RunView) -> Reading | None:
+        """A KL that is always too high."""
+        kl = run.newest("kl_reference")
+        if kl is None or abs(kl) < self.limit:
+            return None
+        return Reading(Verdict.BREACH, message=f"KL to the reference is {kl:.3g}", evidence={"kl_reference": kl})
+
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries KL."""
         kl = number(record, "kl_reference")

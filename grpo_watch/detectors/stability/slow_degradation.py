@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 from types import MappingProxyType
 
 from grpo_watch.detectors.shared.drift import described, drift
@@ -69,7 +68,7 @@ class SlowDegradation(Detector):
                 threshold=needed,
                 message=f"the run degrades slowly: {described(signs)}",
                 evidence=_evidence(run.trend),
-                first_step=_step_of_row(run, self.held),
+                first_step=run.recent.step_back("reward_mean", self.held),
             ),
         )
 
@@ -88,9 +87,3 @@ def _evidence(trend: Trend) -> dict[str, float | None]:
         if now is not None:
             evidence |= {metric: shown(now), before: shown(was)}
     return evidence
-
-
-def _step_of_row(run: RunView, count: int) -> int:
-    """The step of the ``count``-th newest row with a reward, or of the oldest that is kept."""
-    steps = (row.step for row in reversed(run.recent) if row.values.get("reward_mean") is not None)
-    return list(islice(steps, count))[-1]
