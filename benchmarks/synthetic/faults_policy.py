@@ -37,6 +37,31 @@ def schedule_ends_too_early(signals: Signals, rng: Generator, start: int, streng
     signals.rate[start:] = 0.0
 
 
+@fault("learning-rate-zero", frozen=True, schedule="constant", configured=True)
+def schedule_decays_to_nothing(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """The rate halves or worse at every step from some step on, and stays above 0."""
+    signals.rate[start:] *= np.exp(-(0.7 + strength) * np.arange(len(signals.rate) - start))
+
+
+@fault("learning-rate-zero", from_start=True, flat=True, warmup=0, configured=True)
+def warmup_outlasts_the_run(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """A warm-up given in another unit: its end lies five to fifty runs away."""
+    steps = len(signals.rate)
+    signals.rate[:] = signals.shape.rate * np.arange(1, steps + 1) / (steps * (5.0 + 45.0 * strength))
+
+
+@fault("gradient-lost", from_start=True, flat=True, prompts=4, configured=True)
+def gradient_is_one_number(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """A norm that is the same to its last digit on every row."""
+    signals.grad[:] = 0.5 + rng.random()
+
+
+@fault("kl-stuck-at-zero", from_start=True, flat=True, beta=0.04, configured=True)
+def kl_is_a_placeholder(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """A fallback logs one KL on every row."""
+    signals.kl[:] = 0.01 + 0.02 * rng.random()
+
+
 @fault("gradient-lost", frozen=True, prompts=4)
 def gradient_lost(signals: Signals, rng: Generator, start: int, strength: float) -> None:
     """The gradient norm is exactly 0 although groups differ."""

@@ -23,6 +23,12 @@ def kl_explosion(signals: Signals, rng: Generator, start: int, strength: float) 
     signals.grad *= 1.0 + ramp(signals.shape.steps, start, 15) * 3.0
 
 
+@fault("kl-explosion", from_start=True, beta=0.04, adapter=True, configured=True)
+def another_reference(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """Training continues an adapter, and the reference is the base model without it."""
+    signals.kl[:] = 0.5 + strength + 0.1 * signals.kl
+
+
 @fault("entropy-collapse", "reward-variance-collapse", prompts=8, reward="binary", entropy_logged=True)
 def entropy_collapse(signals: Signals, rng: Generator, start: int, strength: float) -> None:
     """The policy narrows to one answer: groups lose their spread."""

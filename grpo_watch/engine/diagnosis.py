@@ -91,7 +91,8 @@ def _finding(monitor: Monitor, index: int, framework: str | None) -> Finding:
     severity = episode.severity
     if monitor.detector.ends_run and episode.resolved_step is not None:
         severity = min(severity, Severity.WARNING, key=lambda level: level.rank)
-    evidence = dict(episode.reading.evidence)
+    worst = episode.worst or episode.reading
+    evidence = {**worst.evidence, **({"at_step": episode.worst_step} if episode.worst else {})}
     return Finding(
         rule=rule.name,
         key=episode.key,
@@ -101,7 +102,7 @@ def _finding(monitor: Monitor, index: int, framework: str | None) -> Finding:
         fired_step=episode.fired_step,
         resolved_step=episode.resolved_step,
         evidence=evidence,
-        summary=rule.says(episode.reading.message),
+        summary=rule.says(worst.message),
         hint=filled(rule.advice(framework, episode.reading.hint), evidence),
         told_as=episode.severity if severity is not episode.severity else None,
     )

@@ -13,6 +13,10 @@ FLOAT_NOISE = 1e-6
 (TRL 1.16.0, rewards -0.32 and 0.95)."""
 
 
+DIGITS = 1000.0
+"""How many steps of its log a number must be large, so that two measurements differ: 0.018 in steps of 1e-6."""
+
+
 def number(row: MetricRow, metric: str) -> float | None:
     """The finite value of a metric in this row, or None (not logged, null, NaN, infinite)."""
     value = row.values.get(metric)
@@ -39,6 +43,27 @@ def no_signal_ratio(row: MetricRow) -> float | None:
     if group is not None and group == group:  # noqa: PLR0124 - NaN is no data
         return 0.0
     return _from_advantages(row) if "advantage_max" in values else None
+
+
+class SameNumber:
+    """Counts the newest rows with exactly the same number other than 0, printed with enough digits to differ.
+
+    Measurements of different batches never agree in all of their digits; a placeholder does, and so does a metric of
+    a policy and a batch that do not change.
+    """
+
+    __slots__ = ("_value", "rows", "since")
+
+    def __init__(self) -> None:
+        self._value, self.rows, self.since = 0.0, 0, 0
+
+    def count(self, value: float, step: int, resolution: float | None) -> int:
+        """The rows up to this one; 0 where the number is 0, or has too few digits to say anything."""
+        telling = abs(value) >= DIGITS * (resolution or 0.0) and f"{value:.4g}" != f"{value:.2g}"
+        if value != self._value or not telling:
+            self._value, self.rows, self.since = value, 0, step
+        self.rows += telling
+        return self.rows
 
 
 def spread_of_completions(row: MetricRow) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import Protocol
 
 from grpo_watch.engine.alerts import Alert, advance, rewind, transition_id
@@ -70,9 +71,22 @@ class MonitoredRun(RunView, Protocol):
     guesses: GuessedNames
 
 
+WORSE = 2.0
+"""How many times as far beyond the threshold a reading lies that says more of an episode than the one that fired it."""
+
+
+def _beyond(reading: Reading) -> float:
+    """How far a reading lies beyond its threshold, on either side; 0 where it has no numbers."""
+    known = reading.value is not None and reading.threshold is not None and isfinite(reading.value)
+    return abs((reading.value or 0.0) - (reading.threshold or 0.0)) if known else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One firing of an alert, kept for the list of findings."""
+    """One firing of an alert, kept for the list of findings.
+
+    ``reading`` is the one that fired it or raised its severity, ``worst`` one far worse than it, at ``worst_step``.
+    """
 
     key: str
     attempt: int
@@ -81,7 +95,13 @@ class Episode:
     resolved_step: int | None
     severity: Severity
     reading: Reading
-    time: float | None = None
+    worst: Reading | None = None
+    worst_step: int = 0
+
+    def worsened_by(self, reading: Reading, step: int) -> Episode:
+        """The episode with a reading that lies at least ``WORSE`` times as far beyond its threshold as any before."""
+        far = _beyond(self.worst or self.reading)
+        return self if far <= 0.0 or _beyond(reading) < WORSE * far else replace(self, worst=reading, worst_step=step)
 
 
 class Monitor:
@@ -193,9 +213,12 @@ class Monitor:
         over = reading.attempt is not None and reading.attempt < run.attempt
         self.changes += over or after != before
         self.alerts[key] = rewind(after, step) if over else after
+        if not changed and reading.verdict is Verdict.BREACH and after.state is AlertState.FIRING:
+            index = self._newest(key)
+            if index is not None:
+                self.episodes[index] = self.episodes[index].worsened_by(reading, at)
         if changed:  # else its episode shows what it did
             self._keep(key, after, begins=before.state is not AlertState.FIRING)
-        if changed:
             self.active = any(alert.state not in _AT_REST for alert in self.alerts.values())
             self.at_rest = not self.active
             yield self._transition(run.run, key, before.state, after, at, time)
@@ -223,16 +246,19 @@ class Monitor:
         """Mirror an alert that fires, or fired, into its episode."""
         if alert.fired_step is None:
             return
-        episode = Episode(
-            key, alert.attempt, alert.first_step, alert.fired_step, alert.resolved_step, alert.severity, alert.reading
-        )
+        fields = (alert.attempt, alert.first_step, alert.fired_step, alert.resolved_step, alert.severity, alert.reading)
+        episode, index = Episode(key, *fields), self._newest(key)
         if begins and alert.state is AlertState.FIRING:
             self.episodes.append(episode)
-            return
-        for index in range(len(self.episodes) - 1, -1, -1):
-            if self.episodes[index].key == key:
-                self.episodes[index] = episode
-                return
+        elif index is not None:
+            before = self.episodes[index]
+            episode = episode.worsened_by(before.reading, before.fired_step)
+            self.episodes[index] = episode.worsened_by(before.worst or before.reading, before.worst_step)
+
+    def _newest(self, key: str) -> int | None:
+        """Where the newest episode of an alert is; None where it has none."""
+        places = range(len(self.episodes) - 1, -1, -1)
+        return next((place for place in places if self.episodes[place].key == key), None)
 
     @property
     def firing(self) -> bool:

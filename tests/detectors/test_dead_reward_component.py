@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.records import ChannelKind, RawRow, Severity
 from grpo_watch.engine.snapshot import RunVerdict
@@ -121,3 +123,37 @@ def test_a_penalty_that_stays_away_is_an_info() -> None:
 def test_functions_without_any_score_are_not_judged() -> None:
     run = Watched(RULE).feed_all(row(step, **{MEAN: None}) for step in range(1, 40))
     assert not run.monitor.evaluated
+
+
+def agent(rates: Iterable[float], key: str = "episode/success_rate", **more: float) -> Watched:
+    """An agent loop whose reward a penalty moves; the share of successes is under a key that is no metric."""
+    run = Watched(RULE)
+    for step, rate in enumerate(rates, 1):
+        reward = -0.01 * (step % 7)
+        run.feed(row(step, reward_mean=reward)._replace(raw={"reward": reward, key: rate, **more}))
+    return run
+
+
+@pytest.mark.parametrize(
+    "key", ["episode/success_rate", "val/accuracy", "pass@8", "pass_at_1", "env.solve rate", "win_rate", "Correct"]
+)
+def test_an_agent_that_never_solved_anything_is_named_though_its_reward_moves(key: str) -> None:
+    run = agent([0.0] * 32, key)
+    assert run.changes == [("firing", 20, "warning")]
+    assert run.said[-1].reading.message.startswith(f"{key} is 0 on all 20 rows")
+
+
+@pytest.mark.parametrize(
+    "key", ["rewards/accuracy", "mean_token_accuracy", "solve_none", "tool/fail_rate", "accumulated", "success_time"]
+)
+def test_other_keys_are_no_share_of_successes(key: str) -> None:
+    assert agent([0.0] * 32, key).changes == []
+
+
+def test_one_success_of_any_kind_is_enough() -> None:
+    """Late, or on another benchmark; a share that is the reward itself is left to the rules about rewards."""
+    assert agent([0.0] * 19 + [0.125] + [0.0] * 40).changes == []
+    assert agent([0.0] * 32, "aime/accuracy", **{"math/accuracy": 0.4}).changes == []
+    assert agent([0.0] * 30 + [0.1]).changes == [("firing", 20, "warning"), ("resolved", 31, "warning")]
+    same = [row(step, reward_mean=0.0)._replace(raw={"accuracy": 0.0}) for step in range(1, 40)]
+    assert Watched(RULE).feed_all(same).changes == []

@@ -129,3 +129,30 @@ def test_a_clip_that_leaves_nothing(clip: float, severity: str | None) -> None:
 def test_gradients_below_the_clip_are_left_alone() -> None:
     rows = [row(step, grad_norm=5e-8, reward_zero_std_ratio=0.0) for step in range(1, 9)]
     assert Watched("gradient-lost", max_grad_norm=1e-7).feed_all(rows).changes == []
+
+
+def test_one_norm_on_ten_rows_is_not_measured() -> None:
+    """1.4142 is DeepSpeed's; of ten rows the first is where it began."""
+    rows = [row(step, grad_norm=1.41421356, reward_zero_std_ratio=0.2) for step in range(1, 16)]
+    run = Watched("gradient-lost").feed_all(rows)
+    assert run.changes == [("firing", 12, "warning")]
+    assert run.said[-1].first_step == 1
+
+
+@pytest.mark.parametrize(
+    ("norm", "resolution", "settings"),
+    [
+        (1.0, None, {}),  # a clip, in all likelihood
+        (0.123456, None, {"max_grad_norm": 0.123457}),  # the clip, as torch leaves it
+        (0.123, 1e-3, {}),  # three decimals are alike by chance
+    ],
+)
+def test_one_norm_may_be_the_clip_or_rounded(norm: float, resolution: float | None, settings: dict[str, float]) -> None:
+    rows = [row(step, grad_norm=norm, reward_zero_std_ratio=0.2) for step in range(1, 31)]
+    run = Watched("gradient-lost", **settings).feed_all(each._replace(resolution=resolution) for each in rows)
+    assert run.changes == []
+
+
+def test_norms_that_differ_in_their_last_digits_are_measured() -> None:
+    rows = [row(step, grad_norm=0.5123 + 1e-7 * step, reward_zero_std_ratio=0.2) for step in range(1, 31)]
+    assert Watched("gradient-lost").feed_all(rows).changes == []

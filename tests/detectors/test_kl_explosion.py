@@ -30,7 +30,8 @@ def test_below_the_level_is_quiet_without_a_usual_value(value: float) -> None:
 
 
 def test_the_sign_of_k1_estimators_does_not_count() -> None:
-    assert fed([-2.0] * 5).changes == [("firing", 5, "warning")]
+    found = [("firing", 2, "info"), ("firing", 5, "warning")]  # so far at step 2 that the reference is another model
+    assert fed([-2.0] * 5).changes == fed([2.0] * 5).changes == found
 
 
 def test_a_gain_pays_up_to_the_limit() -> None:
@@ -186,3 +187,25 @@ def test_a_resumed_or_thinned_log_does_not_show_another_reference() -> None:
     """High and steady from row 100 on may be what the run learned before."""
     rows = [row(n, kl_reference=0.6 if n < 130 else 3.0, reward_mean=0.9 if n < 130 else 0.0) for n in range(100, 150)]
     assert Watched(RULE).feed_all(rows).changes[-1][2] == "critical"
+
+
+def test_a_reference_that_is_another_model_shows_at_step_two() -> None:
+    """An adapter that is continued begins at the reference, unless the reference lacks it; a teacher is meant."""
+    rows = [row(step, kl_reference=0.8 + 0.01 * step, reward_mean=0.5) for step in range(1, 21)]
+    mistaken = Watched("kl-explosion", adapter=True, beta=0.04).feed_all(rows)
+    assert mistaken.changes == [("firing", 2, "warning")]
+    assert mistaken.said[-1].key == "reference"
+    assert Watched("kl-explosion", adapter=False, beta=0.04).feed_all(rows).changes == [("firing", 2, "info")]
+
+
+def test_a_run_that_begins_at_its_reference_or_is_seen_later_shows_none() -> None:
+    near = [row(step, kl_reference=0.01 * step, reward_mean=0.5) for step in range(1, 21)]
+    late = [row(step, kl_reference=0.8, reward_mean=0.5) for step in range(50, 70)]
+    for rows in (near, late):
+        assert Watched("kl-explosion", adapter=True, beta=0.04).feed_all(rows).changes == []
+
+
+def test_a_kl_that_no_policy_has_is_critical_by_itself() -> None:
+    """Nothing else is logged that could agree."""
+    rows = [row(step, kl_reference=0.02 if step <= 20 else 400.0) for step in range(1, 41)]
+    assert Watched("kl-explosion").feed_all(rows).changes[-1][::2] == ("firing", "critical")

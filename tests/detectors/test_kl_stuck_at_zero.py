@@ -211,3 +211,17 @@ def test_a_reward_that_rises_shows_that_the_policy_moves() -> None:
     reading = run.said[-1].reading
     assert reading.message.endswith("so the policy moves: the reference is the policy itself, or follows it")
     assert "its own copy" in reading.hint
+
+
+def test_one_kl_on_ten_rows_is_a_placeholder_or_a_policy_that_stands_still() -> None:
+    """Rows ten to twelve breach; with a loss of exactly 0 beside it nothing is trained."""
+    rows = [row(step, kl_reference=0.018731, loss=0.0, entropy=1.0) for step in range(1, 22)]
+    assert Watched("kl-stuck-at-zero").feed_all(rows).changes == [("firing", 12, "critical")]
+    lively = [each._replace(values={**each.values, "loss": 0.01 * each.step}) for each in rows]
+    assert Watched("kl-stuck-at-zero").feed_all(lively).changes == [("firing", 12, "warning")]
+
+
+@pytest.mark.parametrize(("kl", "resolution"), [(10.0, None), (0.02, None), (0.0187, 1e-4), (9.8765, None)])
+def test_one_kl_may_be_rounded_or_clamped(kl: float, resolution: float | None) -> None:
+    rows = [row(step, kl_reference=kl, loss=0.0)._replace(resolution=resolution) for step in range(1, 31)]
+    assert Watched("kl-stuck-at-zero").feed_all(rows).changes == []

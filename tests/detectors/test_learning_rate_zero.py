@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import cos, pi
 
 from tests.support.detecting import Watched
 from tests.support.records import row
@@ -84,3 +85,35 @@ def test_a_rounded_rate_is_no_early_sign() -> None:
     for resolution, shown in ((1e-3, False), (None, True)):
         run = fed([0.0] * 3, resolution=resolution)
         assert (run.monitor.detector.early_sign(run.state) is not None) is shown
+
+
+def test_a_rate_that_decays_to_next_to_nothing_is_as_good_as_zero() -> None:
+    """Halved at each step it is below a 10,000th of its peak after 14: 2^-13 is 1.2e-4, 2^-14 is 6e-5."""
+    assert fed([1e-5 * 0.5**n for n in range(30)], max_steps=100).changes == [("firing", 17, "critical")]
+
+
+def test_the_end_of_a_cosine_is_no_decay_to_nothing() -> None:
+    rates = [0.5e-5 * (1 + cos(pi * step / 200)) for step in range(200)]
+    assert fed(rates, max_steps=200).changes == []
+
+
+def test_a_rate_that_still_rises_may_warm_up_until_half_of_the_run() -> None:
+    """1e-11 more at each step, to a peak of 1e-5 that lies 10,000 runs away."""
+    rates = [1e-11 * step for step in range(1, 101)]
+    assert fed(rates[:49], max_steps=100, learning_rate=1e-5).changes == []
+    assert fed(rates, max_steps=100, learning_rate=1e-5).changes[0][::2] == ("firing", "warning")
+
+
+def test_a_warm_up_that_ends_beyond_the_run_is_no_warm_up() -> None:
+    """Ten runs long, of which a tenth of the peak is reached; one of half the run is as planned."""
+    assert fed([1e-6 * n / 1000 for n in range(1, 101)], max_steps=100, learning_rate=1e-6).changes == [
+        ("firing", 52, "warning"),
+        ("resolved", 95, "warning"),
+    ]
+    planned = [1e-6 * min(1.0, n / 60) for n in range(1, 101)]
+    assert fed(planned, max_steps=100, learning_rate=1e-6, warmup_steps=60).changes == []
+
+
+def test_a_small_rate_that_is_the_plan_is_no_fault() -> None:
+    """A constant 5e-8, and a cosine to a tenth of its peak."""
+    assert fed([5e-8] * 60, max_steps=60, learning_rate=5e-8).changes == []

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.engine.detector import Detector
+from grpo_watch.engine.detector import SILENT, Detector, RunView
 from grpo_watch.engine.diagnosis import Finding, diagnose
 from grpo_watch.engine.monitor import Episode, Monitor
-from grpo_watch.engine.records import Reading, Severity, Verdict
+from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.rule import Rule
 from tests.support.records import a_rule
 
@@ -290,13 +290,21 @@ def test_the_hint_names_what_the_evidence_names() -> None:
     assert found.hint == "look at 'out/my 8'"
 
 
-class Upstream(Detector):
+class Mute(Detector):
+    """Judges nothing."""
+
+    def observe(self, record: MetricRow, run: RunView) -> tuple[Reading, ...]:  # noqa: ARG002
+        """Never says anything."""
+        return SILENT
+
+
+class Upstream(Mute):
     """Of another package: it explains a shipped rule that does not name it."""
 
     explains = ("kl-stuck-at-zero",)
 
 
-class Downstream(Detector):
+class Downstream(Mute):
     """Of another package: a shipped rule explains it, and refutes it."""
 
     explained_by = ("gradient-lost",)

@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from grpo_watch.engine.detector import QUIET, Detector
+from grpo_watch.engine.diagnosis import diagnose
 from grpo_watch.engine.monitor import Monitor
 from grpo_watch.engine.records import AlertState, MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.run_state import RunState
+from tests.support.detecting import Watched
 from tests.support.records import Scripted, a_rule, an_alert, row
 
 PENDING, FIRING, RESOLVED = AlertState.PENDING, AlertState.FIRING, AlertState.RESOLVED
@@ -195,3 +197,27 @@ def test_an_alert_loaded_into_a_quiet_monitor_resolves() -> None:
     monitor.load("", an_alert(FIRING))
     assert monitor.firing
     assert feed(monitor, run, row(11)) == [("", RESOLVED, 11)]
+
+
+def test_a_finding_shows_the_worst_reading_of_its_episode() -> None:
+    """It fires at 5.94, peaks and comes back: the number is the peak's, the severity and the first step its own."""
+    rows = [row(step, kl_reference=0.02, reward_mean=0.5) for step in range(1, 21)]
+    values = (5.94, 5.94, 5.94, 300.0, 3968.0, 3968.0, 3968.0, 200.0, 6.0, 6.0, 6.0, 6.0)
+    watched = Watched("kl-explosion").feed(
+        *rows, *(row(21 + n, kl_reference=kl, reward_mean=0.5) for n, kl in enumerate(values))
+    )
+    (finding,) = diagnose(watched.state.monitors)
+    assert finding.evidence["kl_reference"] == 3968.0
+    assert finding.summary.startswith("KL to the reference is 3.97e+03")
+    assert (finding.severity, finding.evidence["at_step"]) == (Severity.CRITICAL, 27)
+    assert finding.fired_step == 21
+
+
+def test_a_reading_that_is_hardly_worse_changes_nothing() -> None:
+    rows = [row(step, kl_reference=0.02, reward_mean=0.5) for step in range(1, 21)]
+    watched = Watched("kl-explosion").feed(
+        *rows, *(row(21 + n, kl_reference=6.0 + 0.1 * n, reward_mean=0.5) for n in range(9))
+    )
+    (finding,) = diagnose(watched.state.monitors)
+    assert finding.evidence["kl_reference"] == 6.0
+    assert "at_step" not in finding.evidence

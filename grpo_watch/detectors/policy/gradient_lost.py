@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from math import isclose
 from types import MappingProxyType
 
 from grpo_watch.detectors.policy.update_causes import GRADIENTS
 from grpo_watch.detectors.shared.printed_zero import is_zero
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
-from grpo_watch.engine.evidence import NO_SPREAD, no_signal_ratio, number
+from grpo_watch.engine.evidence import NO_SPREAD, SameNumber, no_signal_ratio, number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
 
@@ -42,6 +43,34 @@ def clipped(norm: float, run: RunView) -> Iterable[Reading]:
     )
 
 
+SAME_ROWS = 10
+"""Rows with one and the same norm; where a generation serves several steps each has a gradient of its own."""
+CLIPPED_TO = 1e-3
+"""Relative difference from the clip of a norm that was logged after clipping (torch divides by the norm + 1e-6)."""
+MADE_UP = (
+    "Print the gradients' norm manually after backward(). A constant norm, 1.4142 among them, was seen where DeepSpeed "
+    "lost the gradients (DeepSpeed#5242, #5347): try another version, or ZeRO-2 without offload."
+)
+
+
+def one_norm(norm: float, same: SameNumber, run: RunView) -> Iterable[Reading]:
+    """Judge one number on all rows; what is left of a clipped norm is the clip."""
+    if isclose(norm, run.number("max_grad_norm") or 0.0, rel_tol=CLIPPED_TO):
+        return QUIET
+    return (
+        Reading(
+            Verdict.BREACH,
+            value=norm,
+            severity=Severity.WARNING,
+            message=f"grad_norm is exactly {norm:.7g} on {same.rows} rows in a row, as no gradients of different "
+            "batches are: they are lost, or not measured",
+            evidence={"grad_norm": norm, "rows": same.rows},
+            hint=MADE_UP,
+            first_step=same.since,
+        ),
+    )
+
+
 class GradientLost(Detector):
     """Multiplies the chances that the steps of zero rows had no signal; fires when coincidence is ruled out."""
 
@@ -68,6 +97,7 @@ class GradientLost(Detector):
     def setup(self) -> None:
         """Start an empty streak."""
         self._end_streak()
+        self.same = SameNumber()
 
     def _end_streak(self) -> None:
         self.log_product, self.rows, self.first_step = 0.0, 0, 0
@@ -79,7 +109,8 @@ class GradientLost(Detector):
             return SILENT
         if not is_zero(norm, record.resolution):
             self._end_streak()
-            return clipped(norm, run)
+            rows = self.same.count(norm, record.step, record.resolution)
+            return one_norm(norm, self.same, run) if rows >= SAME_ROWS else clipped(norm, run)
         if run.masked.whole:
             return no_data(
                 NotApplicable("every completion is truncated and left out of the loss, so a zero gradient is expected")

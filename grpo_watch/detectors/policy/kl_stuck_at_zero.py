@@ -13,7 +13,7 @@ from grpo_watch.detectors.shared.logprob_gap import ranks
 from grpo_watch.detectors.shared.offpolicy import steps_off_policy, update_is_zero
 from grpo_watch.detectors.shared.printed_zero import is_zero
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
-from grpo_watch.engine.evidence import number
+from grpo_watch.engine.evidence import SameNumber, number
 from grpo_watch.engine.learning import ARITHMETIC_FLOOR, RARE
 from grpo_watch.engine.records import SAVED, CheckpointDigest, MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
@@ -161,6 +161,35 @@ def hardly_moves(run: RunView, kl: float) -> Iterable[Reading]:
     )
 
 
+SAME_ROWS = 10
+"""Rows with one and the same KL above 0."""
+CAPPED = 5.0
+"""KL from which a constant may be the limit of a clamp (ms-swift caps tokens at 10)."""
+PLACEHOLDER = (
+    "Look for a branch that skips the update (missing advantages or log-probabilities, a generation that fails and "
+    "falls back), and log what is measured."
+)
+
+
+def one_kl(row: MetricRow, kl: float, same: SameNumber) -> tuple[Reading, ...]:
+    """One KL above 0 on all rows; with a loss, a gradient or a learning rate of exactly 0 nothing is trained."""
+    if same.count(kl, row.step, row.resolution) < SAME_ROWS or abs(kl) >= CAPPED:
+        return ()
+    dead = [name for name in ("loss", "grad_norm", "learning_rate") if row.values.get(name) == 0.0]
+    return (
+        Reading(
+            Verdict.BREACH,
+            value=kl,
+            severity=None if dead else Severity.WARNING,
+            message=f"KL to the reference is exactly {kl:.7g} on {same.rows} rows in a row: neither the policy nor its "
+            "batches change, or the number is a placeholder" + (f"; {dead[0]} is 0" if dead else ""),
+            evidence={"kl_reference": kl, "rows": same.rows, **dict.fromkeys(dead, 0.0)},
+            hint=PLACEHOLDER,
+            first_step=same.since,
+        ),
+    )
+
+
 class KlStuckAtZero(Detector):
     """A zero counts only once a healthy KL would exceed the log's resolution (``engine/learning.py``).
 
@@ -197,7 +226,7 @@ class KlStuckAtZero(Detector):
 
     def setup(self) -> None:
         """No KL seen."""
-        self.floor = NoiseFloor()
+        self.floor, self.same = NoiseFloor(), SameNumber()
 
     def blind_because(self, run: RunView) -> str | None:
         """No reference, or a reference that is synced on purpose."""
@@ -224,7 +253,8 @@ class KlStuckAtZero(Detector):
         if not is_zero(kl, record.resolution):
             unknown = self.blind_because(run) or self._not_evidence(record, run)
             flat = self.floor.level is not None and not unknown
-            return (self.floor.reading(kl),) if flat else QUIET if unknown else hardly_moves(run, kl)
+            usual = (self.floor.reading(kl),) if flat else QUIET if unknown else hardly_moves(run, kl)
+            return one_kl(record, kl, self.same) or usual
         why_not = self.blind_because(run) or self._not_evidence(record, run)
         return no_data(why_not) if why_not else (self._breach(record, run, kl),)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from types import MappingProxyType
 
 from grpo_watch.detectors.shared.printed_zero import is_zero
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.likely_causes import LikelyCause
-from grpo_watch.engine.records import MetricRow, Reading, Verdict
+from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
 
 LEAST_RATE = 1e-7
@@ -20,6 +21,16 @@ DECAYED = 0.1
 
 RATE_CAUSES = (LikelyCause("learning_rate is 0 in the configuration.", bounds={"learning_rate": (0.0, 0.0)}),)
 
+FAINT = 1e-4
+"""Share of the peak below which a rate is next to nothing; a cosine reaches it in the last 0.7 % of its steps."""
+TINY = 1e-9
+"""Rate below which nothing is trained in any number of steps: a hundredth of the smallest usual peak."""
+HALF = 0.5
+"""Share of the run after which a rate that still rises warms up too long."""
+SHAPE = (
+    "Compare warmup_steps (or warmup_ratio) and the scheduler's number of steps with max_steps: a warm-up longer than "
+    "the run never reaches the peak, and a decay that counts micro-steps or ranks ends early."
+)
 MICRO_BATCHES = 16.0
 """Rows that an own loop may print before its first optimizer step: one per micro-batch, where gradients accumulate."""
 
@@ -44,7 +55,7 @@ class LearningRateZero(Detector):
 
     def setup(self) -> None:
         """Nothing seen yet."""
-        self.peak = 0.0
+        self.peak = self.before = 0.0
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries the learning rate."""
@@ -52,13 +63,37 @@ class LearningRateZero(Detector):
         if rate is None:
             return SILENT
         if not is_zero(rate, record.resolution):
+            rises, self.before = rate > self.before, rate
             self.peak = max(self.peak, rate)
-            return QUIET
+            return self._faint(rate, record, run, rises=rises)
         why_not = self._rounded_away(record, run) or self._expected_zero(record, run) or self._skipped(record)
         if why_not:
             return no_data(why_not)
         evidence = {"learning_rate": rate, "highest_so_far": self.peak, "max_steps": run.max_steps}
         return (Reading(Verdict.BREACH, value=rate, message="the applied learning rate is 0", evidence=evidence),)
+
+    def _faint(self, rate: float, row: MetricRow, run: RunView, *, rises: bool) -> Iterable[Reading]:
+        """Judge a rate above 0: next to nothing of its peak or of any rate that trains, or a warm-up without end."""
+        planned, done = run.number("learning_rate") or 0.0, row.step / (run.max_steps or inf)
+        peak = max(self.peak, planned)
+        endless = rises and done >= HALF and rate < done / 2.0 * planned
+        faint = rate < max(FAINT * peak, TINY) and (not rises or done >= HALF)
+        if not (endless or faint) or self._expected_zero(row, run):
+            return QUIET
+        what = f"next to nothing of its peak of {peak:.2g}" if rate < FAINT * peak else "next to nothing"
+        if endless:
+            what = f"in a warm-up that does not reach {planned:.2g} within the run"
+        evidence = {"learning_rate": rate, "highest_so_far": self.peak, "max_steps": run.max_steps}
+        return (
+            Reading(
+                Verdict.BREACH,
+                value=rate,
+                message=f"the applied learning rate is {rate:.2g}, {what}",
+                evidence=evidence,
+                severity=None if rate < FAINT * self.peak else Severity.WARNING,
+                hint=SHAPE,
+            ),
+        )
 
     def early_sign(self, run: RunView) -> Reading | None:
         """A rate of exactly 0 after the first step, in a log that does not round it away."""
@@ -93,7 +128,7 @@ class LearningRateZero(Detector):
         """Steps that may show a zero: an exact log prints any warm-up after its first step, a rounded one may not."""
         steps, ratio = run.number("warmup_steps"), run.number("warmup_ratio")
         if steps is not None and steps >= 1:
-            return steps
+            return min(steps, HALF * (run.max_steps or inf))
         if ratio is not None and run.max_steps is not None:
             return max(1.0, ratio * run.max_steps)
         if self.peak == 0.0 and run.guessed("learning_rate"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import copysign
@@ -58,6 +59,67 @@ MOSTLY_CUT = 0.9
 same, so the limit is no reason."""
 
 
+SUCCESS = re.compile(
+    r"(?:^|[^a-z])(?:success(?:es|ful)?|solved?|pass(?:[ _]?(?:at|@)[ _]?[k\d]+|[ _-]?rate)|acc(?:uracy)?|"
+    r"win[ _]?rate|correct|exact[ _]match)(?:$|[^a-z])",
+    re.IGNORECASE,
+)
+"""How keys look that hold the share of episodes or answers that succeeded (agent loops, verl, own scripts)."""
+NO_SHARE = re.compile(r"reward|token|none|fail|time|std|min|penalty|partial|len|accuracies|count|chosen", re.IGNORECASE)
+UNSOLVED = (
+    "Play one task by hand through the environment and its checker, and read a few episodes to their end: look for a "
+    "tool that is never called in the right form, a limit of turns or tokens, a checker that can't match. If the tasks "
+    "are only too hard, begin with easier ones or with supervised fine-tuning."
+)
+
+
+class SuccessRates:
+    """Follows every share of successes in the rows as they were logged; ``rows`` since all of them have been 0.
+
+    A reward that has always been 0 as well is left to the rules about it.
+    """
+
+    def __init__(self) -> None:
+        self.rows = self.since = 0
+        self.name = ""
+        self.ever = self.fired = self.apart = False
+
+    def take(self, row: MetricRow, least: int) -> tuple[Reading, ...]:
+        """Account for a row; a breach once so many had nothing but zeros, and OK when the first success comes."""
+        total = row.values.get("reward_mean")
+        shares = {
+            key: value
+            for key, value in row.raw.items()
+            if value is not None and SUCCESS.search(key) and not NO_SHARE.search(key)
+        }
+        if self.ever or not shares:
+            return ()
+        self.ever = any(value != 0.0 for value in shares.values())
+        if self.ever:
+            return (Reading(Verdict.OK, EPISODES),) if self.fired else ()
+        self.apart = self.apart or total is None or total != 0.0
+        self.rows += 1
+        self.since, self.name = self.since or row.step, self.name or next(iter(shares))
+        self.fired = self.rows >= least and self.apart
+        return (self._breach(),) if self.fired else ()
+
+    def _breach(self) -> Reading:
+        return Reading(
+            Verdict.BREACH,
+            EPISODES,
+            value=0.0,
+            message=f"{self.name} is 0 on all {self.rows} rows: nothing was ever solved, whatever moves the reward",
+            evidence={self.name: 0.0, "rows": self.rows},
+            first_step=self.since,
+            immediate=True,
+            hint=UNSOLVED,
+        )
+
+
+EPISODES = "success rate"
+"""Key of the alert about shares of successes."""
+
+
 class DeadRewardComponent(Detector):
     """Counts generation rows in which the mean of a function does not change and its std is 0."""
 
@@ -78,16 +140,16 @@ class DeadRewardComponent(Detector):
     def setup(self) -> None:
         """No function seen."""
         self.constant: dict[str, ConstantScore] = {}
-        self.per_row, self.batches = BatchesPerRow(), 1.0
+        self.per_row, self.batches, self.success = BatchesPerRow(), 1.0, SuccessRates()
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries reward functions."""
         keys = run.functions.of(record)
         scored = [key for key in keys if number(record, key.mean) is not None]
         self.per_row.take(record, tells=bool(scored))
+        readings = list(self.success.take(record, self.rows))
         if not scored:
-            return SILENT
-        readings: list[Reading] = []
+            return readings or SILENT
         self.batches = self.per_row.count(run)
         cut = (run.newest("completion_truncated_ratio") or 0.0) >= MOSTLY_CUT
         for key in scored:

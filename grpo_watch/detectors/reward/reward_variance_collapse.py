@@ -145,6 +145,8 @@ class RewardVarianceCollapse(Detector):
     def early_sign(self, run: RunView) -> Reading | None:
         """No group of the newest row has any spread."""
         ratio = run.silent
+        if ratio is None and self.at_zero.only_zeros:
+            return Reading(Verdict.BREACH, message="no completion scored above 0", evidence={"reward_mean": 0.0})
         if ratio is None or ratio < NO_SPREAD:
             return None
         text = "no group has any spread of rewards: nothing to learn from"

@@ -117,6 +117,11 @@ class RowsAtZero:
         self.steps: deque[int] = deque(maxlen=FLOOR_ROWS)
         self._negative = False
 
+    @property
+    def only_zeros(self) -> bool:
+        """Whether rows with a reward came, and all of them were at 0."""
+        return len(self._zeros) > 0 and all(self._zeros) and not self._negative
+
     def take(self, row: MetricRow) -> int:
         """Account for a row; how many of the newest ``FLOOR_ROWS`` are at 0 if nearly all of them are, else 0."""
         reward = number(row, "reward_mean")

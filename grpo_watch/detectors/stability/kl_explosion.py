@@ -46,6 +46,12 @@ class ReferenceOrigin:
         return len(first) >= FIRST_STEPS and OFFSET <= min(first) >= max(first) / STEADY
 
 
+ORIGIN = "reference"
+"""Key of the alert about where KL begins."""
+FROM_BASE = (
+    "Where training continues an adapter, give the reference the same one (ms-swift: --adapters and --ref_adapters; "
+    "TRL#3194, #6591): with the adapter disabled the reference is the raw base model. A teacher is meant to be another."
+)
 LEAST = 3
 """Rows that have to agree."""
 HALF_UNIT = 0.5e-4
@@ -89,10 +95,43 @@ WHILE_GAINING = frozenset({TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSi
 """Second signs while the reward is above its start: changed lengths were then learned."""
 
 
+RUNAWAY = 100.0
+"""KL (nats per token) that no policy of use has; public runs that went this far had lost their reward or never had any
+(torchforge#664: a mean of 1.5e6)."""
 OTHER_REFERENCE = LikelyCause(
     "Training continues from an adapter. Unless the reference uses it too, KL is measured from the base model.",
     {"adapter": ("true",), "adapter_continued": ("true",)},
 )
+
+
+def another_reference(kl: float, run: RunView) -> Reading:
+    """High before training could have changed anything: meant with a teacher, a mistake with an adapter."""
+    continued = bool(run.setting("adapter")) and run.number("beta") not in {None, 0.0}
+    return Reading(
+        Verdict.BREACH,
+        ORIGIN,
+        value=kl,
+        threshold=OFFSET,
+        severity=Severity.WARNING if continued else Severity.INFO,
+        message=f"KL to the reference is {kl:.3g} at step {FIRST_STEPS}, before training could change the policy: "
+        "the reference is another model than the one training started from",
+        evidence={"kl_reference": kl},
+        immediate=True,
+        hint=FROM_BASE,
+    )
+
+
+def one_row(kl: float, limit: float) -> Reading:
+    """A single spike is at most an info."""
+    return Reading(
+        Verdict.BREACH,
+        value=kl,
+        threshold=limit,
+        severity=Severity.INFO,
+        message=f"KL to the reference is {kl:.3g} on one row",
+        evidence={"kl_reference": kl, "rows": 1},
+        immediate=True,
+    )
 
 
 class KlExplosion(Detector):
@@ -148,6 +187,10 @@ class KlExplosion(Detector):
             return SILENT
         kl = abs(kl)
         self.origin.push(record.step, kl)
+        elsewhere = record.step == FIRST_STEPS and self.origin.elsewhere
+        return (*([another_reference(kl, run)] if elsewhere else []), *self._row(record, kl, run))
+
+    def _row(self, record: MetricRow, kl: float, run: RunView) -> Iterable[Reading]:
         if not self.generation.begins(record) and self.newest:
             self.newest.pop()
         self.newest.append((record.step, kl))
@@ -162,7 +205,7 @@ class KlExplosion(Detector):
         if len(self.newest) == self.rows and middle >= bar:
             return self._judge(middle, bar, run)
         spike = kl >= self.limit and len(self.calm) >= self.rows
-        return (self._lone(kl),) if spike else QUIET
+        return (one_row(kl, self.limit),) if spike else QUIET
 
     def _bar(self) -> float:
         """The value above which a row is not calm."""
@@ -175,7 +218,8 @@ class KlExplosion(Detector):
         if kl < self.limit and not agreeing and (gaining or self.fit.at_most(self.tiny_beta, run.number("beta"))):
             return QUIET
         elsewhere = self.origin.elsewhere
-        grave = not elsewhere and bool(agreeing & {TrendSign.REWARD_FELL} if gaining else agreeing)
+        runaway = kl >= RUNAWAY and not gaining
+        grave = not elsewhere and (runaway or bool(agreeing & {TrendSign.REWARD_FELL} if gaining else agreeing))
         first = next(step for step, value in self.newest if value >= bar)
         also = f"; {named(agreeing)}" if agreeing else ""
         also += "; the reference is not the model that training started from" if elsewhere else ""
@@ -189,15 +233,4 @@ class KlExplosion(Detector):
                 evidence={"kl_reference": shown(kl), "rows": self.rows, "reward_mean": shown(run.trend.reward.mean)},
                 first_step=first,
             ),
-        )
-
-    def _lone(self, kl: float) -> Reading:
-        return Reading(
-            Verdict.BREACH,
-            value=kl,
-            threshold=self.limit,
-            severity=Severity.INFO,
-            message=f"KL to the reference is {kl:.3g} on one row",
-            evidence={"kl_reference": kl, "rows": 1},
-            immediate=True,
         )
