@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
+from grpo_watch.engine import refusals
 from grpo_watch.engine.records import EventKind, RunEvent, Severity, Tick
+from grpo_watch.engine.refusals import of_batch
+from grpo_watch.engine.refusals import refused as refused_settings
 from grpo_watch.engine.snapshot import take_snapshot
 from tests.support.detecting import Watched
 from tests.support.records import row
@@ -83,3 +89,41 @@ def test_verls_refusals_have_their_own_fix(error: str, fix: str) -> None:
     run = refused(error)
     assert [(state, severity) for state, _, severity in run.changes] == [("firing", "critical")]
     assert fix in run.said[-1].reading.hint
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "AssertionError: train_batch_size (6) must be larger than or equal to ppo_mini_batch_size (8)",
+        "ValueError: rollout.n should be greater than 1 for GRPO when the batch size is 4",
+        "AssertionError: micro_batch_size has to fit into mini_batch_size",
+        "ValueError: The batch_size 12 needs to be at least group_size x processes",
+    ],
+)
+def test_an_error_that_names_a_batch_setting_is_a_refusal_of_any_framework(error: str) -> None:
+    assert refused_settings(error)
+    assert refused(error).changes == [("firing", 0, "critical")]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ValueError: Expected input batch_size (4) to match target batch_size (8).",
+        "RuntimeError: batch_size must be positive",
+        "AssertionError: the reward must be a float",
+        "ValueError: model_name should be a path",
+    ],
+)
+def test_an_error_of_shapes_or_of_another_setting_is_none(error: str) -> None:
+    assert of_batch(error) is None
+
+
+def test_what_preflight_predicts_is_recognised_in_a_log() -> None:
+    """Every sentence about division that a framework's launch is judged by."""
+    said: list[str] = []
+    for path in (Path(refusals.__file__).parents[1] / "frameworks").glob("*/launch*.py"):
+        texts = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.JoinedStr)]
+        said += ["".join(str(p.value) if isinstance(p, ast.Constant) else "8" for p in text.values) for text in texts]
+    divisions = [text for text in said if "divisible by" in text]
+    assert len(divisions) >= 10
+    assert [text for text in divisions if of_batch(f"ValueError: {text}") is None] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_watch.engine.records import EndState, EventKind, MetricRow, RunEvent, Tick
+from grpo_watch.engine.records import EndState, EventKind, MetricRow, RunConfig, RunEvent, Tick
 from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import take_snapshot
 from tests.support.detecting import Watched
@@ -192,3 +192,23 @@ def test_an_error_that_refers_to_its_cause_does_not_hide_it() -> None:
     run = Watched(RULE).feed(*(event(EventKind.TRACEBACK, text) for text in (cause, ray, server)))
     run.feed(Tick(9e4, live=False))
     assert [each.reading.evidence["error"] for each in run.said] == [cause]
+
+
+@pytest.mark.parametrize(
+    ("framework", "phase", "fix"),
+    [
+        ("trl", "generation", "vllm_gpu_memory_utilization"),
+        ("ms-swift", "the backward pass", "--gradient_accumulation_steps"),
+        ("verl", "the optimizer", "optimizer_offload"),
+        ("slime", "the optimizer", "Shard or offload"),
+    ],
+)
+def test_memory_that_ran_out_has_a_fix_by_framework_and_place(framework: str, phase: str, fix: str) -> None:
+    run = crashed().feed(RunConfig(framework, None, {}))
+    run.feed(event(EventKind.TRACEBACK, f"{OOM} (in {phase})"), Tick(9e4, live=False))
+    assert fix in run.said[-1].reading.hint
+
+
+def test_memory_that_ran_out_somewhere_is_to_be_placed_first() -> None:
+    run = crashed().feed(event(EventKind.TRACEBACK, OOM), Tick(9e4, live=False))
+    assert run.said[-1].reading.hint.startswith("Find out where")

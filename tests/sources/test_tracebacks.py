@@ -254,6 +254,35 @@ def test_an_error_that_the_job_went_on_after_is_none(text: str) -> None:
     assert texts(text) == []
 
 
+OUT = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+
+
+@pytest.mark.parametrize(
+    ("frame", "phase"),
+    [
+        ('  File "/x/site-packages/vllm/worker/model_runner.py", line 9, in execute_model\n', "generation"),
+        ('  File "/x/torch/autograd/graph.py", line 9, in _engine_run_backward\n', "the backward pass"),
+        ('  File "/x/torch/optim/adamw.py", line 9, in step\n', "the optimizer"),
+    ],
+)
+def test_where_memory_ran_out_is_told_by_the_frames(frame: str, phase: str) -> None:
+    assert texts(f"{TRACE}{frame}{OUT}") == [f"{OUT.strip()} (in {phase})"]
+    assert texts(f"{TRACE}{frame}ValueError: boom\n") == ["ValueError: boom"]
+
+
+def test_a_program_that_logs_the_end_of_its_training_died_of_it() -> None:
+    """Two starts in one log, each of which ends so; a row would show that it went on."""
+    end = "2025-06-24 13:30:48,637 - __main__ - ERROR - Training failed with error: no module\n"
+    start = "2025-06-24 13:34:27,096 - __main__ - INFO - Starting GRPO training\n"
+    assert [event.kind for event in read(start + end + start + end)] == [EventKind.TRACEBACK] * 1
+    assert "Training failed with error: no module" in texts(start + end)[0]
+
+
+@pytest.mark.parametrize("text", ["INFO - a fatal error was avoided\n", "ERROR - training failed sample 3, skipped\n"])
+def test_a_logged_trouble_is_no_end(text: str) -> None:
+    assert texts(text + "working\n" * 20) == []
+
+
 ASSERTION = "/src/aten/cuda/Gather.cu:88: gather: block: [{n},0,0], thread: [9,0,0] Assertion `i < n` failed.\n"
 ASSERTED = "CUDA assertion failed: i < n (Gather.cu:88)"
 

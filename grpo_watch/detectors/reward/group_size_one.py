@@ -18,11 +18,8 @@ from grpo_watch.engine.records import (
     Tick,
     Verdict,
 )
+from grpo_watch.engine.refusals import GROUP_OF_ONE
 from grpo_watch.engine.traits import WasteKind
-
-SIGNS = ("at least 2 generations per prompt", "num_generations must be greater than 1", "generations per prompt (1)")
-"""Fragments of the errors of TRL 0.15 to 1.16 and ms-swift 3.1 to 4.6 (ms-swift #3980)."""
-
 
 EXTREME = re.compile(r"(?:score|reward)s?/(?:max|min)$")
 """How keys end that hold the largest and the smallest reward of a batch."""
@@ -46,7 +43,7 @@ class GroupSizeOne(Detector):
     ) -> Iterable[Reading]:
         """Judge a configuration error, or the configured group size."""
         if isinstance(record, RunEvent):
-            refused = record.kind is EventKind.CONFIG_ERROR and any(sign in record.text for sign in SIGNS)
+            refused = record.kind is EventKind.CONFIG_ERROR and GROUP_OF_ONE.search(record.text) is not None
             return (_breach(f"refused at start: {record.text}", record.text),) if refused else SILENT
         if isinstance(record, CompletionSummary):
             return QUIET if any(group.size > 1 and group.prompts == 1 for group in record.groups) else SILENT

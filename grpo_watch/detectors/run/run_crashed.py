@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -29,6 +29,48 @@ INTERRUPTED = re.compile(r"KeyboardInterrupt|interrupted, by wandb|received (?:s
 
 BARE_CODE = re.compile(r"wandb stored the exit code \d{1,3}")
 """wandb's record of a process that ended with an error, where nothing else names it."""
+
+
+DEVICE = re.compile(r"OutOfMemoryError|CUDA out of memory")
+PHASE = re.compile(r"\(in (generation|the backward pass|the optimizer)\)")
+ANYWHERE = "Find out where: generation, the backward pass and the optimizer each have their own remedy."
+FIXES: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "generation": {
+            "": "Lower the engine's share of memory, its number of sequences or max_completion_length.",
+            "trl": "Lower vllm_gpu_memory_utilization, or set vllm_enable_sleep_mode=True (colocate mode).",
+            "ms-swift": "Lower --vllm_gpu_memory_utilization or --vllm_max_model_len, or set --sleep_level 1 and "
+            "--offload_model true.",
+            "verl": "Lower actor_rollout_ref.rollout.gpu_memory_utilization; free_cache_engine=True returns the cache.",
+        },
+        "the backward pass": {
+            "": "Halve the completions per micro-step and double the accumulation; recompute activations.",
+            "trl": "Halve per_device_train_batch_size and double gradient_accumulation_steps; "
+            "gradient_checkpointing=True, use_liger_kernel=True (no full logits).",
+            "ms-swift": "Halve --per_device_train_batch_size and double --gradient_accumulation_steps; "
+            "--gradient_checkpointing true, --padding_free true, --use_liger_kernel true.",
+            "verl": "Lower actor.ppo_micro_batch_size_per_gpu (ppo_max_token_len_per_gpu with use_dynamic_bsz=True); "
+            "model.enable_gradient_checkpointing=True.",
+        },
+        "the optimizer": {
+            "": "Shard or offload the optimizer's state, or train an adapter: Adam takes 8 bytes a weight.",
+            "trl": "DeepSpeed ZeRO-2 or 3 (with offload), optim='adamw_8bit', or a LoRA adapter: Adam takes 8 bytes a "
+            "weight.",
+            "ms-swift": "--deepspeed zero2 or zero3_offload, or --train_type lora: Adam takes 8 bytes a weight.",
+            "verl": "actor.fsdp_config.optimizer_offload=True, or LoRA (model.lora_rank): Adam takes 8 bytes a weight.",
+        },
+    }
+)
+"""What to do where the device's memory runs out, by the part of the step and by framework ("": any)."""
+
+
+def memory_fix(text: str, framework: str | None) -> str:
+    """What to do about a device out of memory; empty for other errors."""
+    if DEVICE.search(text) is None:
+        return ""
+    phase = PHASE.search(text)
+    fixes = FIXES[phase[1]] if phase is not None else {"": ANYWHERE}
+    return fixes.get(framework or "", fixes[""])
 
 
 def weight(event: RunEvent) -> int:
@@ -160,5 +202,6 @@ class RunCrashed(Detector):
             evidence={"last_step": step, "error": None if event.text == NO_END else event.text[:300], "sign": sign},
             step=step,
             immediate=True,
-            hint="" if step else "Read the traceback in the job's console, fix its cause, and start again.",
+            hint=memory_fix(event.text, run.framework)
+            or ("" if step else "Read the traceback in the job's console, fix its cause, and start again."),
         )

@@ -33,14 +33,6 @@ KILLED = re.compile(
     rb"exits with return code = -\d{1,2}\b|exit (?:code|status):? (?:134|135|137|139|143)\b|DUE TO TIME LIMIT"
 )
 REWARD_NONE = b"All reward functions returned None for the following kwargs"
-REFUSED = re.compile(
-    r"divisible by|only support equal chunk|should be larger than 0 after normalization|"
-    r"GRPO requires at least 2 generations|num_generations must be greater than 1|"
-    r"can not be both configured at the same time|must equal per_device_train_batch_size|"
-    r"steps_per_generation must be > 0|max_steps must be set to a positive value|At most one of fp16 and bf16|"
-    r"must be a multiple of `?num_generations"
-)
-"""Refusals of TRL 0.15 to 1.16, ms-swift 3.1 to 4.6, transformers, axolotl and verl."""
 PACKAGE_SIGNS = (
     rb"(?m:^\s{0,8}[A-Za-z][\w.-]{0,40}==\d)|LLM engine \(v\d|API server version \d|"
     rb"Speed info: version=\d"
@@ -67,7 +59,7 @@ SIGNS = re.compile(
             rb"(?:Watchdog|watchdog) |WorkNCCL|OutOfMemoryError|: CUDA |Fatal Python|terminate called|core dumped",
             rb"Assertion `|HYDRA_FULL_ERROR|Could not override '|Error merging override|Missing mandatory value: ",
             rb"python[\d.]{0,5}: (?:can't open|Error while|No module)",
-            rb"equal chunk|after normalization",
+            rb"equal chunk|after normalization|[Tt]raining (?:failed|crashed|aborted)|[Ff]atal error",
             rb"divisible by|multiple of|at least 2 generations|greater than 1|be both configured|must equal per_device",
             rb"All reward functions returned None|Step \d|Num examples = \d",
             PACKAGE_SIGNS,
@@ -79,7 +71,7 @@ SIGNS = re.compile(
 TROUBLE = re.compile(
     rb"[A-Za-z](?:Error|Exception|Interrupt)$|A worker|what|Segmentation|Bus|hit an|exits|exit |"
     rb"Exception |---|Task|Root|Watchdog|watchdog|WorkNCCL|OutOf|: CUDA|Fatal|terminate|core|exitcode|divisible|"
-    rb"equal chunk|after norm|"
+    rb"equal chunk|after norm|[Tt]raining|[Ff]atal|"
     rb"Assertion|HYDRA|Could not|Error merging|Missing|python|multiple|at least 2|greater|be both|must equal"
 )
 """Signs of lines that ``Tracebacks`` takes."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from grpo_watch.engine.records import EventKind, Item, RunConfig, Scalar
+from grpo_watch.engine.refusals import refused
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.guessing import guess
@@ -17,7 +18,6 @@ from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.console.collector_prefixes import Envelope
 from grpo_watch.sources.console.framework_lines import FrameworkLines, FrameworkRows
 from grpo_watch.sources.console.markers import (
-    REFUSED,
     TRACEBACK,
     find_markers,
     readable,
@@ -376,7 +376,7 @@ class ConsoleParser(ConsoleRows):
             self._own_rows(b"", lambda _: self._own.flush())
 
     def _sign(self, sign: Sign | None) -> None:
-        if sign is not None and self._once(sign.kind, sign.text) and REFUSED.search(sign.text):
+        if sign is not None and self._once(sign.kind, sign.text) and refused(sign.text):
             self._event(EventKind.CONFIG_ERROR, sign.text)
 
 

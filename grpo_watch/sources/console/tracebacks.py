@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from grpo_watch.engine.records import EventKind, Scalar
+from grpo_watch.engine.refusals import refused
 from grpo_watch.sources.console.markers import (
     LONGEST_TEXT,
     PREFIX,
-    REFUSED,
     SIGNS,
     TRACEBACK,
     TROUBLE,
@@ -44,6 +44,18 @@ CORE = re.compile(
     rb"^(?:Segmentation fault|Bus error)\s{0,9}$)"
 )
 CODE = re.compile(rb"Job entrypoint command failed with exit code|exits with return code = [1-9]")
+OWN_END = re.compile(
+    rb"\b(?:ERROR|CRITICAL|FATAL)\b.{0,120}"
+    rb"(?:[Tt]raining (?:failed|crashed|aborted)(?:\s{0,9}$|[:!.]| (?:with|due|because|after)\b)|[Ff]atal error)"
+)
+"""A program's own logger names the end of its training, which it caught; a later row shows that it went on."""
+NO_MEMORY = re.compile("OutOfMemoryError|CUDA out of memory")
+PHASES = (
+    ("generation", re.compile(rb"vllm|sglang|, in _?generate|rollout")),
+    ("the backward pass", re.compile(rb", in backward\b|_engine_run_backward")),
+    ("the optimizer", re.compile(rb"[\\/]optim[\\/]|optimizer|, in step\b")),
+)
+"""What a traceback's frames say of where memory ran out; the last frame that says it counts."""
 LAUNCHER = "the launcher reports: "
 ENGINE = re.compile(
     rb"\b(?:EngineCore|Scheduler|TpModelWorkerClient|DetokenizerManager|ModelRunner|Engine)\b.{0,60}"
@@ -107,7 +119,7 @@ class Tracebacks:
         self._of_rank: dict[str, str] = json.loads(str(state.get("of_rank") or "{}"))
         self._watchdog = str(state.get("watchdog") or "")
         self._lines = self._aside = self._chain = self._block = 0
-        self._ignored, self._frame, self._root_rank = False, "", ""
+        self._ignored, self._frame, self._phase, self._root_rank = False, "", "", ""
         self._last, self._since = str(state.get("last error") or ""), int(state.get("since error") or 0)
 
         self.implied = False
@@ -131,7 +143,7 @@ class Tracebacks:
         """A traceback begins in this line."""
         if not self._lines:
             logged = LOGGED.search(data, 0, FAR) is not None and ENGINE.search(data, 0, FAR) is None
-            self._ignored, self._frame = self._aside > 0 or logged, ""
+            self._ignored, self._frame, self._phase = self._aside > 0 or logged, "", ""
         self._last, self._since = "", 0
         self.implied = TRACEBACK not in data if not self._lines else self.implied
         self._lines, self._aside, self._chain = 1, 0, 0
@@ -180,10 +192,13 @@ class Tracebacks:
         if text is None:
             self._lines = (self._lines + 1) % LONGEST_TRACEBACK
             self._frame = _frame(data) or self._frame
+            self._phase = next((name for name, frame in PHASES if frame.search(data, 0, FAR)), self._phase)
             return None
         self._lines, self._chain = 0, REACH if self._ignored else 0
         if self._ignored:
             return None
+        if self._phase and NO_MEMORY.search(text):
+            text = f"{text[: LONGEST_TEXT - 30]} (in {self._phase})"
         if rank and len(self._of_rank) < MOST_RANKS:
             self._of_rank[rank] = text
         return Sign(EventKind.TRACEBACK, text)
@@ -197,8 +212,8 @@ class Tracebacks:
         text = readable(rest)
         if CORE.match(rest):
             return Sign(EventKind.KILLED, text)
-        refused = text.startswith(("ValueError: ", "AssertionError: ")) and REFUSED.search(text)
-        if refused or FATAL.match(rest):
+        named = text.startswith(("ValueError: ", "AssertionError: ")) and refused(text)
+        if named or FATAL.match(rest) or OWN_END.search(rest, 0, FAR):
             return Sign(EventKind.TRACEBACK, text)
         if CODE.search(rest, 0, FAR):
             return Sign(EventKind.TRACEBACK, (LAUNCHER + text)[:LONGEST_TEXT])

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from grpo_watch.descriptors import lacking
+from grpo_watch.engine.refusals import refused
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.dump_formats import table_columns
 from grpo_watch.frameworks.framework_tables import bases_last, frameworks
@@ -20,7 +21,6 @@ from grpo_watch.sources.completions.rollout_dumps import holds_dump
 from grpo_watch.sources.console.collector_prefixes import WRAPS_TEXT, bare_text
 from grpo_watch.sources.console.end import dies
 from grpo_watch.sources.console.framework_lines import framework_of
-from grpo_watch.sources.console.markers import REFUSED
 from grpo_watch.sources.console.notebook import holds_run
 from grpo_watch.sources.console.tracebacks import named_end
 from grpo_watch.sources.discovery.row_files import (
@@ -377,9 +377,7 @@ def _console(head: bytes, tail: bytes, *, named: bool) -> SniffedFile:
 def _ends_job(text: bytes) -> bool:
     """Whether an error that ends a training job is in it without a traceback."""
     end = named_end(text)
-    return bool(end) and (
-        REFUSED.search(end) is not None or any(sign.search(text) is not None for sign in (_mentions(), LABELLED))
-    )
+    return bool(end) and (refused(end) or any(sign.search(text) is not None for sign in (_mentions(), LABELLED)))
 
 
 def _text_rows(head: bytes) -> ChannelContent:
