@@ -71,8 +71,9 @@ class MonitoredRun(RunView, Protocol):
     guesses: GuessedNames
 
 
-WORSE = 2.0
-"""How many times as far beyond the threshold a reading lies that says more of an episode than the one that fired it."""
+WORSE, CLEARLY = 2.0, 0.5
+"""How many times as far beyond the threshold a reading lies that says more of an episode than the one that fired it,
+and by which share of the number it differs."""
 
 
 def _beyond(reading: Reading) -> float:
@@ -100,8 +101,11 @@ class Episode:
 
     def worsened_by(self, reading: Reading, step: int) -> Episode:
         """The episode with a reading that lies at least ``WORSE`` times as far beyond its threshold as any before."""
-        far = _beyond(self.worst or self.reading)
-        return self if far <= 0.0 or _beyond(reading) < WORSE * far else replace(self, worst=reading, worst_step=step)
+        before = self.worst or self.reading
+        far, was, now = _beyond(before), before.value or 0.0, reading.value or 0.0
+        if far <= 0.0 or _beyond(reading) < WORSE * far or abs(now - was) < CLEARLY * abs(was):
+            return self
+        return replace(self, worst=reading, worst_step=step)
 
 
 class Monitor:

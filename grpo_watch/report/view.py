@@ -219,16 +219,19 @@ def _follows(before: Finding, after: Finding) -> bool:
 
 
 def _one(chain: list[Finding]) -> Finding:
-    """The newest episode with the first one's beginning, the worst severity if all is over, and the cost of all."""
+    """The newest episode, or the worst if all is over, with the first one's beginning and the cost of all."""
     if len(chain) == 1:
         return chain[0]
     first, newest = chain[0], chain[-1]
-    worst = max(chain, key=lambda each: each.severity.rank)
+    worst = newest if newest.resolved_step is None else max(chain, key=lambda each: each.severity.rank)
     return replace(
         newest,
+        summary=worst.summary,
+        evidence=worst.evidence,
+        hint=worst.hint,
         first_step=first.first_step,
         fired_step=first.fired_step,
-        severity=newest.severity if newest.resolved_step is None else worst.severity,
+        severity=worst.severity,
         wasted=_sum([part.wasted for part in chain if part.wasted is not None]),
         episodes=tuple((part.first_step, part.fired_step, part.resolved_step) for part in chain),
     )

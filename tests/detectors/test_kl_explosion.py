@@ -30,8 +30,7 @@ def test_below_the_level_is_quiet_without_a_usual_value(value: float) -> None:
 
 
 def test_the_sign_of_k1_estimators_does_not_count() -> None:
-    found = [("firing", 2, "info"), ("firing", 5, "warning")]  # so far at step 2 that the reference is another model
-    assert fed([-2.0] * 5).changes == fed([2.0] * 5).changes == found
+    assert fed([-2.0] * 5).changes == [("firing", 5, "warning")]
 
 
 def test_a_gain_pays_up_to_the_limit() -> None:
@@ -195,7 +194,8 @@ def test_a_reference_that_is_another_model_shows_at_step_two() -> None:
     mistaken = Watched("kl-explosion", adapter=True, beta=0.04).feed_all(rows)
     assert mistaken.changes == [("firing", 2, "warning")]
     assert mistaken.said[-1].key == "reference"
-    assert Watched("kl-explosion", adapter=False, beta=0.04).feed_all(rows).changes == [("firing", 2, "info")]
+    assert Watched("kl-explosion", adapter=False, beta=0.04).feed_all(rows).changes == []
+    assert Watched("kl-explosion", adapter=True).feed_all(rows).changes == []
 
 
 def test_a_run_that_begins_at_its_reference_or_is_seen_later_shows_none() -> None:

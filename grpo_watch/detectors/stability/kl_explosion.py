@@ -50,7 +50,7 @@ ORIGIN = "reference"
 """Key of the alert about where KL begins."""
 FROM_BASE = (
     "Where training continues an adapter, give the reference the same one (ms-swift: --adapters and --ref_adapters; "
-    "TRL#3194, #6591): with the adapter disabled the reference is the raw base model. A teacher is meant to be another."
+    "TRL#3194, #6591): with the adapter disabled the reference is the raw base model. A teacher is another one."
 )
 LEAST = 3
 """Rows that have to agree."""
@@ -104,15 +104,13 @@ OTHER_REFERENCE = LikelyCause(
 )
 
 
-def another_reference(kl: float, run: RunView) -> Reading:
-    """High before training could have changed anything: meant with a teacher, a mistake with an adapter."""
-    continued = bool(run.setting("adapter")) and run.number("beta") not in {None, 0.0}
+def another_reference(kl: float) -> Reading:
+    """High before training could have changed an adapter: the reference is the base model without it."""
     return Reading(
         Verdict.BREACH,
         ORIGIN,
         value=kl,
         threshold=OFFSET,
-        severity=Severity.WARNING if continued else Severity.INFO,
         message=f"KL to the reference is {kl:.3g} at step {FIRST_STEPS}, before training could change the policy: "
         "the reference is another model than the one training started from",
         evidence={"kl_reference": kl},
@@ -174,9 +172,9 @@ class KlExplosion(Detector):
         self.fit = BetaFit()
 
     def early_sign(self, run: RunView) -> Reading | None:
-        """A KL that is always too high."""
+        """A KL that no policy of use has."""
         kl = run.newest("kl_reference")
-        if kl is None or abs(kl) < self.limit:
+        if kl is None or abs(kl) < RUNAWAY:
             return None
         return Reading(Verdict.BREACH, message=f"KL to the reference is {kl:.3g}", evidence={"kl_reference": kl})
 
@@ -187,8 +185,9 @@ class KlExplosion(Detector):
             return SILENT
         kl = abs(kl)
         self.origin.push(record.step, kl)
-        elsewhere = record.step == FIRST_STEPS and self.origin.elsewhere
-        return (*([another_reference(kl, run)] if elsewhere else []), *self._row(record, kl, run))
+        continued = bool(run.setting("adapter")) and run.number("beta") not in {None, 0.0}
+        elsewhere = continued and record.step == FIRST_STEPS and self.origin.elsewhere
+        return (*([another_reference(kl)] if elsewhere else []), *self._row(record, kl, run))
 
     def _row(self, record: MetricRow, kl: float, run: RunView) -> Iterable[Reading]:
         if not self.generation.begins(record) and self.newest:
