@@ -265,7 +265,7 @@ OUT = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n
         ('  File "/x/torch/optim/adamw.py", line 9, in step\n', "the optimizer"),
     ],
 )
-def test_where_memory_ran_out_is_told_by_the_frames(frame: str, phase: str) -> None:
+def test_the_frames_show_where_memory_ran_out(frame: str, phase: str) -> None:
     assert texts(f"{TRACE}{frame}{OUT}") == [f"{OUT.strip()} (in {phase})"]
     assert texts(f"{TRACE}{frame}ValueError: boom\n") == ["ValueError: boom"]
 
