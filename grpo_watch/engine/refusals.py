@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 
-class Refusal(NamedTuple):
+class RefusedBatch(NamedTuple):
     """A kind of refusal: how its text looks, and its fix (empty: the rule's own hint)."""
 
     pattern: re.Pattern[str]
@@ -18,28 +18,28 @@ GROUP_OF_ONE = re.compile(
 )
 """TRL 0.15 to 1.16 and ms-swift 3.1 to 4.6 (ms-swift #3980)."""
 BATCH = (
-    Refusal(
+    RefusedBatch(
         re.compile("only support equal chunk"),
         "Make data.train_batch_size x rollout.n (and data.val_batch_size) a multiple of the data-parallel processes.",
     ),
-    Refusal(
+    RefusedBatch(
         re.compile("larger than 0 after normalization"),
         "Raise actor_rollout_ref.actor.ppo_mini_batch_size: times rollout.n it must reach the data-parallel processes.",
     ),
-    Refusal(
+    RefusedBatch(
         re.compile("can not be both configured at the same time"),
         "Set only one of generation_batch_size and steps_per_generation.",
     ),
-    Refusal(
+    RefusedBatch(
         re.compile("must equal per_device_train_batch_size"),
         "Remove generation_batch_size or steps_per_generation; one follows from the other.",
     ),
-    Refusal(
+    RefusedBatch(
         re.compile("divisible by.{0,40}global batch size"),
         "Make generation_batch_size a multiple of per_device_train_batch_size x the number of processes.",
     ),
-    Refusal(re.compile("divisible by|multiple of `?num_generations")),
-    Refusal(
+    RefusedBatch(re.compile("divisible by|multiple of `?num_generations")),
+    RefusedBatch(
         re.compile(
             r"^(?:ValueError|AssertionError): .{0,200}(?:batch[ _]?size|num_generations|n_samples|micro_batch|"
             r"mini_batch|group_size|rollout[._]n\b).{0,200}(?:must|should|needs? to|has to|expected|too small)",
@@ -55,7 +55,7 @@ OTHER = re.compile(
 """Refusals of other settings: the job ends, and no rule but ``run-crashed`` is about them."""
 
 
-def of_batch(text: str) -> Refusal | None:
+def of_batch(text: str) -> RefusedBatch | None:
     """Which kind of refusal of a batch the text is; None: it is none."""
     return next((each for each in BATCH if each.pattern.search(text)), None)
 
