@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.engine import refusals
+from grpo_watch.detectors.shared import refusals
+from grpo_watch.detectors.shared.refusals import of_batch
+from grpo_watch.detectors.shared.refusals import refused as refused_settings
 from grpo_watch.engine.records import EventKind, RunEvent, Severity, Tick
-from grpo_watch.engine.refusals import of_batch
-from grpo_watch.engine.refusals import refused as refused_settings
 from grpo_watch.engine.snapshot import take_snapshot
 from tests.support.detecting import Watched
 from tests.support.records import row
@@ -121,7 +121,7 @@ def test_an_error_of_shapes_or_of_another_setting_is_none(error: str) -> None:
 def test_what_preflight_predicts_is_recognised_in_a_log() -> None:
     """Every sentence about division that a framework's launch is judged by."""
     said: list[str] = []
-    for path in (Path(refusals.__file__).parents[1] / "frameworks").glob("*/launch*.py"):
+    for path in (Path(refusals.__file__).parents[2] / "frameworks").glob("*/launch*.py"):
         texts = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.JoinedStr)]
         said += ["".join(str(p.value) if isinstance(p, ast.Constant) else "8" for p in text.values) for text in texts]
     divisions = [text for text in said if "divisible by" in text]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from math import isclose
 
+from grpo_watch.detectors.shared.refusals import GROUP_OF_ONE
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import (
@@ -18,7 +19,6 @@ from grpo_watch.engine.records import (
     Tick,
     Verdict,
 )
-from grpo_watch.engine.refusals import GROUP_OF_ONE
 from grpo_watch.engine.traits import WasteKind
 
 EXTREME = re.compile(r"(?:score|reward)s?/(?:max|min)$")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from grpo_watch.detectors.shared.refusals import GROUP_OF_ONE, of_batch
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView
 from grpo_watch.engine.records import EventKind, Reading, RunEvent, Tick, Verdict
-from grpo_watch.engine.refusals import GROUP_OF_ONE, of_batch
 
 
 class BatchNotDivisible(Detector):

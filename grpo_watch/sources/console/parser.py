@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from grpo_watch.detectors.shared.refusals import refused
 from grpo_watch.engine.records import EventKind, Item, RunConfig, Scalar
-from grpo_watch.engine.refusals import refused
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.guessing import guess

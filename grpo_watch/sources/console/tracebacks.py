@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from grpo_watch.detectors.shared.refusals import refused
 from grpo_watch.engine.records import EventKind, Scalar
-from grpo_watch.engine.refusals import refused
 from grpo_watch.sources.console.markers import (
     LONGEST_TEXT,
     PREFIX,

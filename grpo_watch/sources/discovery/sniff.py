@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from grpo_watch.descriptors import lacking
-from grpo_watch.engine.refusals import refused
+from grpo_watch.detectors.shared.refusals import refused
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.dump_formats import table_columns
 from grpo_watch.frameworks.framework_tables import bases_last, frameworks
