@@ -6,6 +6,12 @@ from math import isfinite
 
 from grpo_watch.engine.records import MetricRow
 
+
+def is_zero(value: float, resolution: float | None) -> bool:
+    """Whether a printed value is zero: exactly where the channel prints true zeros, else below half its resolution."""
+    return value == 0.0 if resolution is None else abs(value) < resolution / 2
+
+
 NO_SPREAD = 0.999
 """Share of groups without spread that is all of them, as four printed digits show it."""
 FLOAT_NOISE = 1e-6

@@ -7,8 +7,7 @@ from math import log10
 
 import pytest
 
-from grpo_watch.detectors.rollouts.copy_history import counted_alike
-from grpo_watch.detectors.rollouts.copy_places import CHANCE, SIZES, CopyPlaces, arrangements
+from grpo_watch.detectors.rollouts.copy_history import PLACE_CHANCE, SIZES, CopyPlaces, arrangements, counted_alike
 
 
 def numbered(texts: tuple[int, ...]) -> tuple[int, ...]:
@@ -55,7 +54,7 @@ def test_it_takes_so_many_groups_in_a_row_and_one_text_proves_nothing() -> None:
         places.take((0,) * 4, step)
         places.take((0,) * 6, step)
     assert places.found([(0,) * 4, (0,) * 6]) is None
-    assert log10(1 / 3) * 18 > CHANCE
+    assert log10(1 / 3) * 18 > PLACE_CHANCE
 
 
 def test_groups_of_other_sizes_in_between_say_nothing() -> None:

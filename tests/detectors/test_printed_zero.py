@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_watch.detectors.shared.printed_zero import is_zero
+from grpo_watch.engine.evidence import is_zero
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.detectors.shared.prompt_plan import PromptPlan
+from grpo_watch.detectors.shared.batch_plan import PromptPlan
 
 sizes = st.integers(1, 10_000)
 

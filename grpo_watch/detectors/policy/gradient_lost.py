@@ -8,9 +8,8 @@ from math import isclose
 from types import MappingProxyType
 
 from grpo_watch.detectors.policy.update_causes import GRADIENTS
-from grpo_watch.detectors.shared.printed_zero import is_zero
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
-from grpo_watch.engine.evidence import NO_SPREAD, SameNumber, no_signal_ratio, number
+from grpo_watch.engine.evidence import NO_SPREAD, SameNumber, is_zero, no_signal_ratio, number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
 

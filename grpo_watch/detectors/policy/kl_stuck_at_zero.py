@@ -9,11 +9,10 @@ from types import MappingProxyType
 
 from grpo_watch.detectors.policy.update_causes import NO_MOVEMENT
 from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable
+from grpo_watch.detectors.shared.generations import steps_off_policy, update_is_zero
 from grpo_watch.detectors.shared.logprob_gap import ranks
-from grpo_watch.detectors.shared.offpolicy import steps_off_policy, update_is_zero
-from grpo_watch.detectors.shared.printed_zero import is_zero
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
-from grpo_watch.engine.evidence import SameNumber, number
+from grpo_watch.engine.evidence import SameNumber, is_zero, number
 from grpo_watch.engine.learning import ARITHMETIC_FLOOR, RARE
 from grpo_watch.engine.records import SAVED, CheckpointDigest, MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind

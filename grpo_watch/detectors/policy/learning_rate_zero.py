@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from math import inf
 from types import MappingProxyType
 
-from grpo_watch.detectors.shared.printed_zero import is_zero
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
-from grpo_watch.engine.evidence import number
+from grpo_watch.engine.evidence import is_zero, number
 from grpo_watch.engine.likely_causes import LikelyCause
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable, optimizer_between
-from grpo_watch.detectors.shared.printed_zero import is_zero
 from grpo_watch.engine.detector import QUIET, SILENT, NotApplicable, NotYet, no_data
-from grpo_watch.engine.evidence import no_signal_ratio, number
+from grpo_watch.engine.evidence import is_zero, no_signal_ratio, number
 from grpo_watch.engine.records import CheckpointDigest, MetricRow, Reading, Scalar, Severity, Verdict
 
 OPTIMIZER = "optimizer"

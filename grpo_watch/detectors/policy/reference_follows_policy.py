@@ -8,9 +8,8 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable
-from grpo_watch.detectors.shared.printed_zero import is_zero
 from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
-from grpo_watch.engine.evidence import number
+from grpo_watch.engine.evidence import is_zero, number
 from grpo_watch.engine.learning import RARE
 from grpo_watch.engine.likely_causes import ON, LikelyCause
 from grpo_watch.engine.records import SAVED, CheckpointDigest, MetricRow, Reading, Verdict

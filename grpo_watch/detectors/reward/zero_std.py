@@ -10,9 +10,8 @@ from statistics import median
 from typing import NamedTuple
 
 from grpo_watch.detectors.shared.generations import NewBatches
-from grpo_watch.detectors.shared.printed_zero import is_zero
 from grpo_watch.engine.detector import RunView
-from grpo_watch.engine.evidence import FLOAT_NOISE, no_signal_ratio, number
+from grpo_watch.engine.evidence import FLOAT_NOISE, is_zero, no_signal_ratio, number
 from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.metric_trend import EDGE, WIDTH, CountedTrend, at_maximum
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Stream, Tick

@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from grpo_watch.detectors.run.planned_steps import Plan, plan_of, why_not
-from grpo_watch.detectors.shared.batch_plan import BatchPlan
-from grpo_watch.detectors.shared.prompt_plan import PromptPlan
+from grpo_watch.detectors.shared.batch_plan import BatchPlan, PromptPlan
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, Param, RunView, no_data
 from grpo_watch.engine.records import MetricRow, Progress, Reading, RunConfig, Verdict
 

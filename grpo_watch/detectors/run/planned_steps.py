@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
-from grpo_watch.detectors.shared.batch_plan import BatchPlan, release, style_of
-from grpo_watch.detectors.shared.prompt_plan import PromptPlan
+from grpo_watch.detectors.shared.batch_plan import BatchPlan, PromptPlan, release, style_of
 from grpo_watch.engine.detector import NotApplicable, RunView
 
 Plan: TypeAlias = BatchPlan | PromptPlan

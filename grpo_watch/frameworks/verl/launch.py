@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_watch.detectors.shared.prompt_plan import PromptPlan
+from grpo_watch.detectors.shared.batch_plan import PromptPlan
 from grpo_watch.frameworks.launch_rules import (
     BrokenConstraint,
     OwnArithmetic,
