@@ -28,7 +28,7 @@ from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import UsageError
 from grpo_watch.mounts import network_type
 from grpo_watch.pipeline.offline import read_run
-from grpo_watch.report.check_document import blind
+from grpo_watch.report.blindness import unjudged
 from grpo_watch.report.view import software
 from grpo_watch.rules.packs import rules_for
 from grpo_watch.safe_text import strict, visible
@@ -233,8 +233,8 @@ def _lines(one: ExaminedRun) -> Iterator[tuple[str, str]]:
         yield f"  {visible(problem)}", "yellow"
     live = sum(rule.status in (RuleStatus.OK, RuleStatus.FIRING) for rule in snapshot.rules)
     yield f"  {live} of {len(snapshot.rules)} rules can judge this run", ""
-    for reason, rules in blind(snapshot).items():
-        yield f"  blind: {', '.join(rules)} ({visible(reason)})", "dim"
+    for label, reason, rules in unjudged(snapshot):
+        yield f"  {label}: {', '.join(rules)} ({visible(reason)})", "dim"
     for rule in snapshot.rules:
         if rule.status is RuleStatus.BROKEN:
             yield f"  broken: {rule.rule} ({visible(rule.reason)})", "red"

@@ -11,6 +11,7 @@ from typing import Any
 from grpo_watch.cli.daemon_client import DaemonClient
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.snapshot import WORST_FIRST, RunVerdict
+from grpo_watch.report.blindness import LABELS
 from grpo_watch.safe_text import visible
 
 NO_DAEMON = 3
@@ -71,4 +72,4 @@ def _unable(rules: Sequence[Mapping[str, Any]], *, verbose: bool) -> Iterator[st
         if rule["status"] == "broken" or (verbose and rule["status"] == "blind"):
             by_reason.setdefault((rule["blindness"] or rule["status"], rule["reason"]), []).append(rule["rule"])
     for (kind, reason), names in by_reason.items():
-        yield f"  {kind.replace('-', ' ')}: {', '.join(names)} ({reason})"
+        yield f"  {LABELS.get(kind, kind)}: {', '.join(names)} ({reason})"

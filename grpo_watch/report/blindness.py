@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -94,6 +94,27 @@ def coverage(snapshot: RunSnapshot) -> Coverage:
         missing={setting: tuple(rule.rule for rule in rules) for setting, rules in ranked},
         not_applicable=tuple(rule.rule for rule in not_applicable),
     )
+
+
+LABELS: Mapping[str, str] = MappingProxyType(
+    {
+        Blindness.MISSING: "blind",
+        Blindness.NOT_YET: "needs more steps",
+        Blindness.NOT_APPLICABLE: "not applicable",
+    }
+)
+"""What a rule without a judgement is called everywhere: blind is only one that lacks evidence."""
+
+
+def unjudged(snapshot: RunSnapshot) -> Iterator[tuple[str, str, list[str]]]:
+    """Label, reason and names of the rules that did not judge, by kind: what lacks evidence first."""
+    for kind, label in LABELS.items():
+        reasons: dict[str, list[str]] = {}
+        for rule in snapshot.rules:
+            if rule.status is RuleStatus.BLIND and blindness(rule, snapshot) is kind:
+                reasons.setdefault(rule.reason, []).append(rule.rule)
+        for reason, rules in reasons.items():
+            yield label, reason, rules
 
 
 def headline(snapshot: RunSnapshot) -> str:

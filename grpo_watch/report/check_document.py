@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_watch.engine.diagnosis import Finding, first_sign
 from grpo_watch.engine.records import CompletionSummary, Scalar, Severity
-from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import UNJUDGED, RunSnapshot, RunVerdict, caveats
 from grpo_watch.engine.snapshot import judged as judged  # noqa: PLC0414  reports take it from here
 from grpo_watch.engine.waste import wasted
@@ -222,12 +221,3 @@ def exit_code(reports: Sequence[RunReport], fail_on: Severity | None) -> int:
     ranks = {RunVerdict.WARNING: Severity.WARNING.rank, RunVerdict.CRITICAL: Severity.CRITICAL.rank}
     worst = max((ranks.get(verdict, -1) for verdict in verdicts), default=-1)
     return int(fail_on is not None and worst >= fail_on.rank)
-
-
-def blind(snapshot: RunSnapshot) -> dict[str, list[str]]:
-    """Blind rules by reason, in order of first appearance."""
-    reasons: dict[str, list[str]] = {}
-    for rule in snapshot.rules:
-        if rule.status is RuleStatus.BLIND:
-            reasons.setdefault(rule.reason, []).append(rule.rule)
-    return reasons

@@ -9,12 +9,11 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from grpo_watch.engine.detector import Blindness
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule_views import RuleStatus
 from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RunSnapshot, caveats
-from grpo_watch.report.blindness import blind_words, blindness, coverage, judged_words
+from grpo_watch.report.blindness import blind_words, coverage, judged_words, unjudged
 from grpo_watch.report.check_document import RunReport
 from grpo_watch.report.view import (
     FindingView,
@@ -138,22 +137,6 @@ def _consequence(finding: Finding) -> Text:
     return line.append(f" explained by {visible(finding.caused_by or '')}", style="dim")
 
 
-def _blind(snapshot: RunSnapshot) -> Iterator[tuple[Text, int]]:
-    """Every blind rule with its reason, by kind: what lacks evidence first."""
-    labels = {
-        Blindness.MISSING: "blind",
-        Blindness.NOT_YET: "needs more steps",
-        Blindness.NOT_APPLICABLE: "not applicable",
-    }
-    for kind, label in labels.items():
-        reasons: dict[str, list[str]] = {}
-        for rule in snapshot.rules:
-            if rule.status is RuleStatus.BLIND and blindness(rule, snapshot) is kind:
-                reasons.setdefault(rule.reason, []).append(rule.rule)
-        for reason, rules in reasons.items():
-            yield Text(f"{label}: {', '.join(rules)}: {visible(reason)}", style="dim"), 2
-
-
 def _reservations(snapshot: RunSnapshot) -> Iterator[tuple[Text, int]]:
     """What the verdict must not be read without."""
     for caveat in caveats(snapshot):
@@ -169,7 +152,8 @@ def _footer(report: RunReport, *, verbose: bool) -> Iterator[tuple[Text, int]]:
     if missing:
         yield Text(missing + ("" if verbose else " (-v lists the rules)"), style="dim yellow"), 2
     if verbose:
-        yield from _blind(snapshot)
+        for label, reason, rules in unjudged(snapshot):
+            yield Text(f"{label}: {', '.join(rules)}: {visible(reason)}", style="dim"), 2
     for rule in snapshot.rules:
         if rule.status is RuleStatus.BROKEN:
             yield Text(f"broken: {rule.rule}: {visible(rule.reason)}", style="red"), 2
