@@ -251,9 +251,8 @@ class KlStuckAtZero(Detector):
             self.floor.push(record.step, abs(kl))
         if not is_zero(kl, record.resolution):
             unknown = self.blind_because(run) or self._not_evidence(record, run)
-            if said := one_kl(record, kl, self.same) or (QUIET if unknown else ()):
-                return said
-            return hardly_moves(run, kl) if self.floor.level is None else (self.floor.reading(kl),)
+            small = QUIET if unknown else (self.floor.reading(kl),) if self.floor.level else hardly_moves(run, kl)
+            return one_kl(record, kl, self.same) or small
         why_not = self.blind_because(run) or self._not_evidence(record, run)
         return no_data(why_not) if why_not else (self._breach(record, run, kl),)
 

@@ -24,8 +24,9 @@ FAINT = 1e-4
 """Share of the peak below which a rate is next to nothing; a cosine reaches it in the last 0.7 % of its steps."""
 TINY = 1e-9
 """Rate below which nothing is trained in any number of steps: a hundredth of the smallest usual peak."""
-HALF = 0.5
-"""Share of the run after which a rate that still rises warms up too long."""
+HALF, LATELY = 0.5, 0.2
+"""Share of the run after which a rate that still rises warms up too long, and since when it last rose: a log of few
+decimals shows some steps."""
 SHAPE = (
     "Compare warmup_steps (or warmup_ratio) and the scheduler's number of steps with max_steps: a warm-up longer than "
     "the run never reaches the peak, and a decay that counts micro-steps or ranks ends early."
@@ -54,7 +55,7 @@ class LearningRateZero(Detector):
 
     def setup(self) -> None:
         """Nothing seen yet."""
-        self.peak = self.before = 0.0
+        self.peak, self.rose = 0.0, 0
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries the learning rate."""
@@ -62,9 +63,10 @@ class LearningRateZero(Detector):
         if rate is None:
             return SILENT
         if not is_zero(rate, record.resolution):
-            rises, self.before = rate > self.before, rate
+            self.rose = record.step if rate > self.peak else self.rose
             self.peak = max(self.peak, rate)
-            return self._faint(rate, record, run, rises=rises)
+            lately = record.step - self.rose <= LATELY * (run.max_steps or inf)
+            return self._faint(rate, record, run, rises=rate == self.peak and lately)
         why_not = self._rounded_away(record, run) or self._expected_zero(record, run) or self._skipped(record)
         if why_not:
             return no_data(why_not)
