@@ -29,8 +29,7 @@ from grpo_watch.sources.discovery.tracker_runs import run_name
 from grpo_watch.sources.discovery.walk import LEADS_OUT
 from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.rows.document import DocumentSource
-from grpo_watch.sources.rows.jsonl import JsonlSource
-from grpo_watch.sources.rows.jsonl_pieces import JsonlPiecesSource
+from grpo_watch.sources.rows.jsonl import JsonlPiecesSource, JsonlSource
 from grpo_watch.sources.rows.pieces import PiecesSource
 from grpo_watch.sources.rows.trainer_state import TrainerStateSource
 from grpo_watch.sources.settings.run_config import RunConfigSource, from_user

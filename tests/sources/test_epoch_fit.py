@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from grpo_watch.sources.base import SourceStats
-from grpo_watch.sources.console.epoch_fit import EpochFit
 from grpo_watch.sources.console.parser import ConsoleParser
+from grpo_watch.sources.console.step_placement import EpochFit
 from tests.sources.test_console import bar, rows
 
 START = bar(0, 40, "00:00<?, ?it/s")

@@ -13,7 +13,7 @@ from grpo_watch.engine.records import Item, RawRow
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.discovery.discover import discover
 from grpo_watch.sources.discovery.sniff import ChannelContent
-from grpo_watch.sources.rows.jsonl_pieces import JsonlPiecesSource
+from grpo_watch.sources.rows.jsonl import JsonlPiecesSource
 
 
 def step(number: int, grad_norm: float | None = 0.125) -> str:

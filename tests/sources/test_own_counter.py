@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_watch.sources.own_loops.counter import OwnCounter
+from grpo_watch.sources.trackers.tracker_source import OwnCounter
 
 
 def test_metrics_that_come_again_make_it_coarse() -> None:

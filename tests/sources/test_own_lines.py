@@ -10,7 +10,7 @@ from grpo_watch.engine.records import RawRow, RunEvent
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.own_loops.fields import fields_of
 from grpo_watch.sources.own_loops.lines import OwnLines
-from grpo_watch.sources.own_loops.rows import holds_own_rows
+from grpo_watch.sources.own_loops.printed import holds_own_rows
 
 FORMS = (
     "step {n} | reward {r} | kl 0.01",

@@ -27,7 +27,7 @@ from grpo_watch.sources.console.rows import ConsoleRows, PendingRow
 from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
 from grpo_watch.sources.own_loops.fields import step_before
 from grpo_watch.sources.own_loops.lines import begins_own_row
-from grpo_watch.sources.own_loops.rows import OwnRows
+from grpo_watch.sources.own_loops.printed import OwnRows
 from grpo_watch.sources.settings.config_files import arguments
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedArguments, PrintedConfig
 from grpo_watch.sources.settings.run_config import FROM_ARGUMENTS

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_watch.engine.records import Cursor, Item, Scalar
+from grpo_watch.engine.records import Cursor, EventKind, Item, RunEvent, Scalar
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.sources.base import Skip, Source, SourceStats
+from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.files.step_gaps import Missing
 from grpo_watch.sources.files.tail import SplitLine, Tail
+from grpo_watch.sources.rows.line_source import TailSource
 from grpo_watch.sources.tables.text_tables import TablesFrom
 
 LONGEST_PIECE = 1 << 20
@@ -32,7 +34,7 @@ class _RestartPoint:
         return Cursor(at.source, at.identity, at.position, {**self.state, "again": self.given})
 
 
-class ConsoleSource(Source):
+class ConsoleSource(TailSource):
     """Reads one console log.
 
     With ``tables`` the tables of completions that a trainer prints are read too.
@@ -82,20 +84,6 @@ class ConsoleSource(Source):
             at = self._tail.cursor(self.name)
             return Cursor(at.source, at.identity, at.position, self._parser.state())
         return (self._left if self._leaving else self._mark).cursor()
-
-    @property
-    def unread(self) -> bool:
-        """Whether the last poll ended at its budget."""
-        return self._tail.unread
-
-    @property
-    def held(self) -> int:
-        """The inode of the file that is open, while that has a name somewhere."""
-        return self._tail.held
-
-    def close(self) -> None:
-        """Free the file handle."""
-        self._tail.close()
 
     def _items(self, lines: Iterator[SplitLine], seen: float | None) -> Iterator[Item]:
         yield from self._give()
@@ -149,3 +137,13 @@ class ConsoleSource(Source):
         self._leaving -= 1
         if not self._leaving:
             self._again = 0
+
+
+ENDS = frozenset({EventKind.TRACEBACK, EventKind.KILLED, EventKind.CONFIG_ERROR})
+
+
+def dies(text: bytes) -> bool:
+    """Whether a piece of a log names how its job died."""
+    parser = ConsoleParser("", 0, SourceStats(), {})
+    items = [item for line in re.split(rb"[\r\n]+", text) for item in parser.feed(line, None)]
+    return any(isinstance(item, RunEvent) and item.kind in ENDS for item in [*items, *parser.flush(None)])

@@ -15,8 +15,7 @@ from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.frameworks.row_numbers import flat, is_row, numbers, place, stream
 from grpo_watch.sources.console.framework_lines import framework_of
 from grpo_watch.sources.files.decompress import SUFFIXES
-from grpo_watch.sources.own_loops.printed_columns import holds_columns
-from grpo_watch.sources.own_loops.rows import holds_own_rows
+from grpo_watch.sources.own_loops.printed import holds_columns, holds_own_rows
 from grpo_watch.sources.rows.decoded import LARGEST_TEXT, holds_rows
 from grpo_watch.sources.rows.document import whole_text
 from grpo_watch.sources.rows.jsonl import decode

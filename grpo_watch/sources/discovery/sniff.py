@@ -19,9 +19,9 @@ from grpo_watch.frameworks.guessing import names_updates
 from grpo_watch.frameworks.row_numbers import flat, unwrapped
 from grpo_watch.sources.completions.rollout_dumps import holds_dump
 from grpo_watch.sources.console.collector_prefixes import WRAPS_TEXT, bare_text
-from grpo_watch.sources.console.end import dies
 from grpo_watch.sources.console.framework_lines import framework_of
 from grpo_watch.sources.console.notebook import holds_run
+from grpo_watch.sources.console.source import dies
 from grpo_watch.sources.console.tracebacks import named_end
 from grpo_watch.sources.discovery.row_files import (
     MAY_HOLD_ROWS,
@@ -34,7 +34,7 @@ from grpo_watch.sources.discovery.row_files import (
 )
 from grpo_watch.sources.files.decompress import plain
 from grpo_watch.sources.files.reading import open_regular
-from grpo_watch.sources.own_loops.rows import holds_own_rows
+from grpo_watch.sources.own_loops.printed import holds_own_rows
 from grpo_watch.sources.rows.decoded import YAML, holds_rows
 from grpo_watch.sources.rows.document import nests_rows, whole_text
 from grpo_watch.sources.rows.layouts import is_number

@@ -17,7 +17,7 @@ from grpo_watch.frameworks.python_literal import atom
 from grpo_watch.sources.files.decompress import SUFFIXES
 from grpo_watch.sources.rows.layouts import METRIC_NAMES, Rows, is_number, parts_of, shows_reward
 from grpo_watch.sources.settings.config_files import plain_yaml
-from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of, table_lines
+from grpo_watch.sources.tables.table_rows import cells_of, delimiter_of, table_lines
 
 YAML = (".yaml", ".yml")
 DOCUMENTS = re.compile(r"^---\s*$", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What sources share that make at most one item of each line of a growing text file."""
+"""What sources of growing text files share, and those that make at most one item of each line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,27 @@ from grpo_watch.sources.files.step_gaps import Missing
 from grpo_watch.sources.files.tail import SplitLine, Tail
 
 
-class LineSource(Source, ABC):
+class TailSource(Source, ABC):
+    """Reads a text file that grows; a subclass sets ``_tail``."""
+
+    _tail: Tail
+
+    @property
+    def unread(self) -> bool:
+        """Whether the last poll ended at its budget."""
+        return self._tail.unread
+
+    @property
+    def held(self) -> int:
+        """The inode of the file that is open, while that has a name somewhere."""
+        return self._tail.held
+
+    def close(self) -> None:
+        """Free the file handle."""
+        self._tail.close()
+
+
+class LineSource(TailSource, ABC):
     """Counts lines from 1 in each generation of the file; a subclass reads a line and keeps what must be kept."""
 
     def __init__(self, name: str, tail: Tail, segment: int, cursor: Cursor | None) -> None:
@@ -33,20 +53,6 @@ class LineSource(Source, ABC):
         """Where reading would continue, and what later lines need of those before."""
         at = self._tail.cursor(self.name)
         return Cursor(at.source, at.identity, at.position, {"line": self._line, **self._remembered()})
-
-    @property
-    def unread(self) -> bool:
-        """Whether the last poll ended at its budget."""
-        return self._tail.unread
-
-    @property
-    def held(self) -> int:
-        """The inode of the file that is open, while that has a name somewhere."""
-        return self._tail.held
-
-    def close(self) -> None:
-        """Free the file handle."""
-        self._tail.close()
 
     def _items(self, lines: Iterator[SplitLine], seen: float | None) -> Iterator[Item]:
         for line in lines:

@@ -19,8 +19,7 @@ from grpo_watch.sources.rows.document import MARK, whole_text
 from grpo_watch.sources.rows.layouts import Rows, joined, triples
 from grpo_watch.sources.settings.config_files import plain_yaml
 from grpo_watch.sources.tables.runs_in_table import arms_of
-from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of, table_lines
-from grpo_watch.sources.tables.table_rows import named_columns, step_key
+from grpo_watch.sources.tables.table_rows import cells_of, delimiter_of, named_columns, step_key, table_lines
 
 LARGEST = 4 << 20
 """Bytes of a file with one metric: 100,000 steps."""

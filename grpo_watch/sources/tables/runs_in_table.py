@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of, table_lines
-from grpo_watch.sources.tables.table_rows import step_key
+from grpo_watch.sources.tables.table_rows import cells_of, delimiter_of, step_key, table_lines
 
 NAMES = frozenset(
     {"arm", "run", "run_id", "run_name", "runid", "name", "experiment", "exp", "exp_name", "variant", "method"}

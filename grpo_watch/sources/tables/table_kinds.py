@@ -9,8 +9,7 @@ from pathlib import PurePath
 from grpo_watch.frameworks.guessing import names_training, names_updates
 from grpo_watch.frameworks.row_numbers import STEPS, number
 from grpo_watch.sources.own_loops.html_metric_tables import TableParser
-from grpo_watch.sources.tables.table_cells import cells_of, delimiter_of, table_lines
-from grpo_watch.sources.tables.table_rows import keys_of, named_columns
+from grpo_watch.sources.tables.table_rows import cells_of, delimiter_of, keys_of, named_columns, table_lines
 
 HEAD = 64 << 10
 HTML = (".html", ".htm")

@@ -12,8 +12,16 @@ from grpo_watch.sources.base import Skip
 from grpo_watch.sources.files.tail import SplitLine, Tail
 from grpo_watch.sources.rows.line_source import LineSource
 from grpo_watch.sources.tables.runs_in_table import arm_column, arm_in_header
-from grpo_watch.sources.tables.table_cells import REMARK, cells_of, delimiter_of, is_header
-from grpo_watch.sources.tables.table_rows import keys_of, named_columns, row_of, table_owner
+from grpo_watch.sources.tables.table_rows import (
+    REMARK,
+    cells_of,
+    delimiter_of,
+    is_header,
+    keys_of,
+    named_columns,
+    row_of,
+    table_owner,
+)
 
 MAX_LINE = 1 << 20
 WALL_TIME = "Wall time"

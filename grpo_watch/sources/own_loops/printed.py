@@ -1,0 +1,264 @@
+"""Reads what own training loops print in any shape: lines, blocks, tables as text, and bars with metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from grpo_watch.engine.records import Scalar
+from grpo_watch.frameworks.guessing import guess
+from grpo_watch.frameworks.line_reader import MetricLine
+from grpo_watch.frameworks.row_numbers import number
+from grpo_watch.sources.console.collector_prefixes import Envelope
+from grpo_watch.sources.console.progress_bar import training_bar
+from grpo_watch.sources.own_loops.fields import fields_of
+from grpo_watch.sources.own_loops.lines import OwnLines, may_show, row_of
+from grpo_watch.sources.tables.table_rows import keys_of, step_key
+from grpo_watch.sources.tables.table_rows import row_of as cells_row
+
+LONGEST = 2_000
+LEAST_COLUMNS = 3
+LEAST_ROWS = 3
+MOST_COLUMNS = 64
+NAME = re.compile(r"[A-Za-z][\w./%@()-]*(?: [A-Za-z(][\w./%@()-]*){0,4}")
+RULER = re.compile(r"[\s|:+=\u2500-\u257f-]+")
+BARS = re.compile(r"[|\u2502\u2503\u2551]")
+SIDES = "|\u2502\u2503\u2551 "
+WIDE = re.compile(r"\s{2,}|\t")
+
+
+def _split(text: str) -> list[str]:
+    return [cell.strip() for cell in BARS.split(text)]
+
+
+class PrintedColumns:
+    """Takes a log line by line: a header that names a step and a reward opens a table, other text ends it.
+
+    Args:
+        state: what ``state`` gave before a restart.
+    """
+
+    def __init__(self, state: str = "") -> None:
+        self._header: list[str] = json.loads(state) if state else []
+
+    def state(self) -> str:
+        """The header of the open table, as text; empty where none is open."""
+        return json.dumps(self._header) if self._header else ""
+
+    @property
+    def open(self) -> bool:
+        """Whether lines of a table may follow."""
+        return bool(self._header)
+
+    def feed(self, data: bytes) -> Sequence[MetricLine]:
+        """The row that a line is."""
+        if len(data) > LONGEST or (not self._header and b"eward" not in data and b"eturn" not in data):
+            return ()
+        text = data.decode("utf-8", "replace").strip()
+        if not text or RULER.fullmatch(text):
+            return ()
+        if self._header and (row := self._row(text)) is not None:
+            return (row,)
+        self._header = header_of(text)
+        return ()
+
+    def _row(self, text: str) -> MetricLine | None:
+        cells = _split(text.strip(SIDES)) if BARS.search(text) else text.split()
+        if text.count(",") == len(self._header) - 1:
+            cells = [cell.strip() for cell in text.split(",")]
+        if len(cells) == len(self._header) + 1 and number(cells[0]) is not None:
+            cells = cells[1:]  # pandas' index
+        if len(cells) != len(self._header):
+            return None
+        row = cells_row(self._header, cells)
+        made = (
+            row_of(row.step, {key: value for key, value in row.values.items() if value is not None})
+            if row.step is not None
+            else None
+        )
+        return made and MetricLine(made.step, row.values, resolution=row.resolution)
+
+
+def holds_columns(text: bytes) -> bool:
+    """Whether a text has a printed table of training with several rows."""
+    columns = PrintedColumns()
+    return sum(len(columns.feed(line)) for line in text.splitlines()) >= LEAST_ROWS
+
+
+def header_of(text: str) -> list[str]:
+    """The keys of a line that is the header of a table of training with a step and a reward; else nothing."""
+    plain = text.strip(SIDES).removeprefix("# ")
+    splits = (
+        [_split(plain)]
+        if BARS.search(plain)
+        else [WIDE.split(plain), plain.split(), [cell.strip() for cell in plain.split(",")]]
+    )
+    for cells in splits:
+        if not LEAST_COLUMNS <= len(cells) <= MOST_COLUMNS or not all(NAME.fullmatch(cell) for cell in cells):
+            continue
+        if step_key(cells) is not None and any(guess(cell) == "reward_mean" for cell in keys_of(cells, {})):
+            return list(keys_of(cells, {}))
+    return []
+
+
+BAR = re.compile(
+    r"(?<!\d)\d{1,3}%(?:\|[^|\r\n]{0,400}\|)?\s{0,20}(?P<done>\d{1,9})/(?P<total>\d{1,9})"
+    r"\s?\[[\d:?]{1,20}<[\d:?]{1,20}(?:, {0,9}[\d.?]{1,20}\s?(?:[a-z]{1,12}/s|s/[a-z]{1,12}))?"
+    r"(?:, (?P<postfix>[^\r\n]{3,1000}))?",
+    re.IGNORECASE,
+)
+LABEL = 200
+"""Characters before the share that may name the bar."""
+SHOWS = re.compile(rb"reward|return|score|\bkl", re.IGNORECASE)
+"""What a bar with metrics names; most bars are passed over by this look."""
+EPOCH = re.compile(r"epoch\D{0,3}(\d{1,6})", re.IGNORECASE)
+
+
+class BarRows:
+    """Gives a row when the bar moves on: the last metrics shown at a count are those of the iteration.
+
+    A bar that is redrawn with the same metrics, or counts on without new ones, gives none. One that begins again goes
+    on from the steps before if its label names a later epoch.
+
+    Args:
+        state: what ``state`` gave before a restart.
+    """
+
+    def __init__(self, state: str = "") -> None:
+        kept = json.loads(state) if state else [None, {}, {}, 0, 0, 0]
+        self._done: int | None
+        self._done, self._shown, self._given, self._first, self._offset, self._epoch = kept
+        self._total = 0
+
+    def state(self) -> str:
+        """All that later bars need; empty while no bar showed metrics."""
+        if self._done is None:
+            return ""
+        return json.dumps([self._done, self._shown, self._given, self._first, self._offset, self._epoch])
+
+    @property
+    def sure(self) -> bool:
+        """Whether a bar gave a row."""
+        return bool(self._given)
+
+    def feed(self, data: bytes) -> Sequence[MetricLine]:
+        """The row that this bar completes."""
+        if SHOWS.search(data) is None:
+            return ()
+        line = data.decode("utf-8", "replace")
+        if (found := BAR.search(line)) is None:
+            return ()
+        label = line[max(0, found.start() - LABEL) : found.start()].rpartition("%")[2].rpartition("|")[2]
+        label = label.rstrip().removesuffix(":")
+        text = ", ".join(filter(None, ((found["postfix"] or "").rstrip(" ]"), label)))
+        values = {one.name: one.value for one in fields_of(text) if not (one.is_step or one.counts)}
+        if row_of(1, values) is None:
+            return ()
+        done, total = int(found["done"]), int(found["total"])
+        rows = self._moved(done, total, label) if done != self._done else ()
+        self._done, self._shown, self._total = done, values, total
+        return rows
+
+    def flush(self) -> Sequence[MetricLine]:
+        """The row of the last iteration."""
+        return self._row()
+
+    def _moved(self, done: int, total: int, label: str) -> Sequence[MetricLine]:
+        epoch = int(named[1]) if (named := EPOCH.search(label)) is not None else 0
+        if self._done is None:
+            self._first, self._epoch = done, epoch
+            return ()
+        rows = self._row()
+        if done < self._done:
+            self._offset = self._offset + total if epoch > self._epoch else 0
+            self._first, self._epoch = done, epoch
+        return rows
+
+    def _row(self) -> Sequence[MetricLine]:
+        if self._done is None or self._shown == self._given:
+            return ()
+        self._given = self._shown
+        row = row_of(self._done + self._offset + (self._first == 0), self._shown)
+        return (row,) if row is not None else ()
+
+
+MOVES = re.compile(rb"\x1b\[[\d;?]{0,10}[A-Za-z]")
+"""How a terminal is told to move its cursor, behind a bar drawn below another one."""
+
+
+class OwnRows:
+    """One reader for each shape. The shape that gave rows first is the log's, and the others are not asked any more.
+
+    Args:
+        state: what ``state`` gave before a restart.
+    """
+
+    def __init__(self, state: Mapping[str, Scalar]) -> None:
+        self._lines = OwnLines(str(state.get("own") or ""))
+        self._columns = PrintedColumns(str(state.get("columns") or ""))
+        self._bars = BarRows(str(state.get("bars") or ""))
+        self._asked, self.sure = bool(state.get("own") or state.get("columns") or state.get("bars")), False
+        self._look()
+
+    def state(self) -> dict[str, Scalar]:
+        """What has to be remembered across a restart; nothing while nothing that looks like a row was seen."""
+        if not self._asked:
+            return {}
+        kept = {"own": self._lines.state(), "columns": self._columns.state(), "bars": self._bars.state()}
+        return {name: state for name, state in kept.items() if state}
+
+    def _look(self) -> None:
+        """``sure``: the rows of the log are those of an own loop."""
+        self.sure = self._lines.sure or self._columns.open or self._bars.sure
+        self._asked = self._asked or self.sure
+
+    def wants(self, data: bytes) -> bool:
+        """Whether a line may complete or begin a row; the others cost no more than this look."""
+        if self._columns.open or b"eward" in data or b"eturn" in data or may_show(data):
+            return True
+        self._lines.passed()
+        return False
+
+    def line(self, data: bytes) -> Sequence[MetricLine]:
+        """The rows that a line completes."""
+        if self._bars.sure:
+            return ()
+        self._asked = True
+        rows = (() if self._lines.sure else self._columns.feed(data)) or self._lines.feed(data)
+        self._look()
+        return rows
+
+    def table(self, data: bytes) -> Sequence[MetricLine]:
+        """The row that a line drawn with rules completes: other text never looks so."""
+        if self._bars.sure or self._lines.sure:
+            return ()
+        rows = self._columns.feed(data)
+        self._look()
+        return rows
+
+    def bar(self, data: bytes) -> Sequence[MetricLine]:
+        """The row that a bar completes."""
+        if self._lines.sure or self._columns.open:
+            return ()
+        self._asked = True
+        rows = self._bars.feed(data)
+        self._look()
+        return rows
+
+    def bar_or_line(self, data: bytes) -> Sequence[MetricLine]:
+        """The rows that a bar completes, or the line behind it: what is printed below a bar often shares its line."""
+        behind = training_bar(data)[1]
+        line = MOVES.sub(b"", data[behind:]).strip() if behind else b""
+        return self.line(line) if line else self.bar(MOVES.sub(b"", data))
+
+    def flush(self) -> Sequence[MetricLine]:
+        """The rows that are held back."""
+        return (*self._lines.flush(), *self._bars.flush())
+
+
+def holds_own_rows(text: bytes) -> bool:
+    """Whether a piece of a log has rows of an own loop."""
+    rows, envelope = OwnRows({}), Envelope()
+    pieces = (piece for line in text.replace(b"\r", b"\n").split(b"\n") for piece in envelope.take(line))
+    return any(rows.line(piece) or rows.bar_or_line(piece) for piece in pieces) or bool(rows.flush())
