@@ -6,9 +6,8 @@ from pathlib import Path
 
 from grpo_watch.engine.records import RawRow
 from grpo_watch.sources.discovery.discover import discover
-from grpo_watch.sources.tables.runs_in_table import arms_of
 from grpo_watch.sources.tables.table_rows import step_key
-from grpo_watch.sources.tables.text_table import TableSource
+from grpo_watch.sources.tables.text_table import TableSource, arms_of
 
 
 def read(path: Path, name: str) -> list[RawRow]:

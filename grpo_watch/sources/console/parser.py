@@ -23,7 +23,7 @@ from grpo_watch.sources.console.markers import (
     readable,
 )
 from grpo_watch.sources.console.progress_bar import percent_of_bar, title_step, training_bar
-from grpo_watch.sources.console.rows import ConsoleRows, PendingRow
+from grpo_watch.sources.console.rows import ConsoleRows, PendingRow, TextTables
 from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
 from grpo_watch.sources.own_loops.fields import step_before
 from grpo_watch.sources.own_loops.lines import begins_own_row
@@ -31,7 +31,6 @@ from grpo_watch.sources.own_loops.printed import OwnRows
 from grpo_watch.sources.settings.config_files import arguments
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedArguments, PrintedConfig
 from grpo_watch.sources.settings.run_config import FROM_ARGUMENTS
-from grpo_watch.sources.tables.text_tables import TextTables
 
 WIPE = 16
 """Spaces with which tqdm wipes a bar are as many as the bar is long; the shortest has more than 16 characters."""

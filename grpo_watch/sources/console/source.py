@@ -12,10 +12,10 @@ from grpo_watch.engine.records import Cursor, EventKind, Item, RunEvent, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
+from grpo_watch.sources.console.rows import TablesFrom
 from grpo_watch.sources.files.step_gaps import Missing
 from grpo_watch.sources.files.tail import SplitLine, Tail
 from grpo_watch.sources.rows.line_source import TailSource
-from grpo_watch.sources.tables.text_tables import TablesFrom
 
 LONGEST_PIECE = 1 << 20
 """Bytes between two carriage returns or line ends; a row takes about 1 KB."""

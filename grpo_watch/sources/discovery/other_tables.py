@@ -15,9 +15,8 @@ from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.files.reading import real_path
 from grpo_watch.sources.own_loops.html_metric_tables import TableParser
 from grpo_watch.sources.rows.document import whole_text
-from grpo_watch.sources.tables.runs_in_table import LOOKED_AT
-from grpo_watch.sources.tables.table_kinds import HTML
 from grpo_watch.sources.tables.table_rows import cells_of, delimiter_of, keys_of, row_of, table_lines
+from grpo_watch.sources.tables.text_table import HTML, LOOKED_AT
 
 OF_ANY = frozenset(
     {"loss", "eval_loss", "epoch", "grad_norm", "learning_rate", "mean_token_accuracy", "entropy", "num_tokens", *STEPS}

@@ -39,7 +39,7 @@ from grpo_watch.sources.rows.decoded import YAML, holds_rows
 from grpo_watch.sources.rows.document import nests_rows, whole_text
 from grpo_watch.sources.rows.layouts import is_number
 from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece
-from grpo_watch.sources.tables.table_kinds import HEADER_NEEDED, HTML, TABLES, holds_table
+from grpo_watch.sources.tables.text_table import HEADER_NEEDED, HTML, TABLES, holds_table
 from grpo_watch.sources.trackers.tracker_files import SUFFIXES, tracker_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from grpo_watch.sources.rows.decoded import parts_in
 from grpo_watch.sources.rows.document import whole_text
 from grpo_watch.sources.rows.layouts import runs_of
 from grpo_watch.sources.rows.pieces import LARGEST, pieces_in
-from grpo_watch.sources.tables.runs_in_table import LOOKED_AT, arms_of
+from grpo_watch.sources.tables.text_table import LOOKED_AT, arms_of
 
 MARK = "#"
 FEWEST = 2

@@ -18,8 +18,8 @@ from grpo_watch.sources.rows.decoded import YAML
 from grpo_watch.sources.rows.document import MARK, whole_text
 from grpo_watch.sources.rows.layouts import Rows, joined, triples
 from grpo_watch.sources.settings.config_files import plain_yaml
-from grpo_watch.sources.tables.runs_in_table import arms_of
 from grpo_watch.sources.tables.table_rows import cells_of, delimiter_of, named_columns, step_key, table_lines
+from grpo_watch.sources.tables.text_table import arms_of
 
 LARGEST = 4 << 20
 """Bytes of a file with one metric: 100,000 steps."""

@@ -1,17 +1,21 @@
-"""Turns a metrics file with one line per step under a header (CSV, TSV) into raw rows while it grows."""
+"""Tells tables of metrics (CSV, TSV) from others, and the runs in them apart, and reads them while they grow."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
 
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, RunConfig, Scalar
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.frameworks.guessing import names_updates
+from grpo_watch.frameworks.guessing import names_training, names_updates
+from grpo_watch.frameworks.row_numbers import STEPS, number
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.files.tail import SplitLine, Tail
+from grpo_watch.sources.own_loops.html_metric_tables import TableParser
 from grpo_watch.sources.rows.line_source import LineSource
-from grpo_watch.sources.tables.runs_in_table import arm_column, arm_in_header
 from grpo_watch.sources.tables.table_rows import (
     REMARK,
     cells_of,
@@ -20,6 +24,8 @@ from grpo_watch.sources.tables.table_rows import (
     keys_of,
     named_columns,
     row_of,
+    step_key,
+    table_lines,
     table_owner,
 )
 
@@ -124,3 +130,102 @@ class TableSource(LineSource):
             seen=seen,
             resolution=row.resolution,
         )
+
+
+NAMES = frozenset(
+    {"arm", "run", "run_id", "run_name", "runid", "name", "experiment", "exp", "exp_name", "variant", "method"}
+    | {"config", "setting", "seed", "model", "trial", "condition", "group"}
+)
+"""Columns that people name the runs of one table with."""
+OF_RUN = re.compile(r"(?P<run>.+) - (?P<key>[^ ].*)")
+"""A header of wandb's CSV export: the run's name and the metric."""
+BOUNDS = ("__MIN", "__MAX")
+"""Endings of the columns that wandb adds to each of a chart."""
+MOST_ARMS = 64
+LOOKED_AT = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TableArms:
+    """The runs of a table. ``column``: where their names are in each line; None: in the header."""
+
+    names: tuple[str, ...] = ()
+    column: int | None = None
+    keys: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+
+
+def arms_of(text: str) -> TableArms:
+    """The runs in a table; no names where it holds one alone."""
+    lines = table_lines(text)
+    if not lines:
+        return TableArms()
+    delimiter = delimiter_of(lines[0])
+    header = [cell.strip() for cell in cells_of(lines[0], delimiter)]
+    wide = _wide(header)
+    if wide is not None:
+        return wide
+    rows = [cells for line in lines[1:] if len(cells := cells_of(line, delimiter)) == len(header)]
+    return _long(header, rows)
+
+
+def arm_in_header(header: Sequence[str], arm: str) -> Mapping[int, str]:
+    """The columns of one run in wandb's export, and the metric of each, with those that all runs share."""
+    wide = _wide([cell.strip() for cell in header])
+    return wide.keys.get(arm, {}) if wide is not None else {}
+
+
+def arm_column(header: Sequence[str]) -> int | None:
+    """The place of the column that names the runs."""
+    return next((place for place, name in enumerate(header) if name.strip().lower() in NAMES), None)
+
+
+def _wide(header: Sequence[str]) -> TableArms | None:
+    found: dict[str, dict[int, str]] = {}
+    shared: dict[int, str] = {}
+    for place, name in enumerate(header):
+        parts = OF_RUN.fullmatch(name)
+        if parts is None:
+            shared[place] = name
+        elif not name.endswith(BOUNDS):
+            found.setdefault(parts["run"], {})[place] = parts["key"]
+    if not found or step_key(dict.fromkeys(shared.values())) is None:
+        return None
+    return TableArms(tuple(found)[:MOST_ARMS], None, {run: {**shared, **keys} for run, keys in found.items()})
+
+
+def _long(header: Sequence[str], rows: Sequence[Sequence[str]]) -> TableArms:
+    """A column of names counts where a step comes again under another name."""
+    place, step = arm_column(header), step_key(dict.fromkeys(header))
+    if place is None or step is None:
+        return TableArms()
+    at = header.index(step)
+    names = tuple(dict.fromkeys(cells[place].strip() for cells in rows))
+    pairs = {(cells[place].strip(), cells[at].strip()) for cells in rows}
+    repeated = len(pairs) > len({number for _, number in pairs})
+    several = (
+        1 < len(names) <= MOST_ARMS and repeated and all(row_numbers.number(cells[at]) is not None for cells in rows)
+    )
+    return TableArms(names, place) if several else TableArms()
+
+
+HEAD = 64 << 10
+HTML = (".html", ".htm")
+TABLES = (".csv", ".tsv", *HTML)
+NOTEBOOK = re.compile(rb"<t[hd][^>]{0,80}>\s{0,20}(?:Step|step|global_step)\s{0,20}</t[hd]>")
+HEADER_NEEDED = "no column of its header is known; say what they mean under runs: columns: in grpo-watch.yaml"
+
+
+def holds_table(name: str, head: bytes, metrics: AbstractSet[str]) -> bool:
+    """Whether a file of this name and beginning has a step and one of these metrics, or is a notebook's output."""
+    if name.endswith(HTML):
+        parser = TableParser(frames=True)
+        parser.feed(head.decode("utf-8", "replace"))
+        return bool(parser.tables) or NOTEBOOK.search(head) is not None
+    lines = table_lines(head[:HEAD].decode("utf-8-sig", "replace"))
+    header = lines[0].strip() if lines else ""
+    cells = cells_of(header, delimiter_of(header))
+    if any(number(cell.strip("[](){}' \"")) is not None for cell in cells):
+        return False  # numbers by name on one line
+    keys = frozenset(keys_of(named_columns(cells, PurePath(name).stem), {}))
+    metric = bool(keys & metrics or names_training(part for key in keys for part in {key, key.rpartition(" - ")[2]}))
+    return metric and (bool(keys & frozenset(STEPS)) or names_updates(keys))

@@ -110,7 +110,7 @@ def summarised(columns: Mapping[str, object], group_size: int | None, *, example
 
 
 class ConsoleTables:
-    """What a console's parser asks about the lines of printed tables (``sources.tables.text_tables``)."""
+    """What a console's parser asks about the lines of printed tables (``TextTables``)."""
 
     def __init__(self, channel: str, segment: int, state: Mapping[str, Scalar], *, examples: KeptTexts) -> None:
         self._printed, self._examples = PrintedTables(), examples
