@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path, PurePosixPath
@@ -15,6 +16,10 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".distcp", ".gguf", "
 MOST_BYTES = 4 << 30
 """Of one run: more than the logs of any real run, and less than a mistake would fill the disk with."""
 SERVER = "://"
+_PAGE = re.compile(
+    r"https?://(?:www\.)?(?:wandb\.ai/(?P<run>[^/?#]+/[^/?#]+(?:/runs/[^/?#]+)?)|(?:huggingface\.co|modelscope\.cn|swanlab\.cn)/(?!.*/resolve/))"
+)
+"""Pages that people copy from a browser; files of a hub have ``/resolve/`` in their address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,13 @@ def _listed(system: Any, root: str) -> tuple[RemoteFile, ...]:
 
 
 def _system(address: str) -> tuple[Any, str]:
+    if page := _PAGE.match(address):
+        run = (
+            f"; for its run use wandb://{page['run'].replace('/runs/', '/')}"
+            if page["run"]
+            else "; download the run's files"
+        )
+        raise UsageError(f"{address}: a web page can't be read{run}")
     try:
         core = import_module("fsspec.core")
     except ImportError:

@@ -54,7 +54,8 @@ def _known(name: str, chosen: Settings) -> tuple[Rule, type[Detector] | None, Ru
     detectors = catalogue()
     rules = {rule.name: rule for rule in load_rules(chosen.rules, language=chosen.language, detectors=detectors)}
     if name not in rules:
-        fix = nearest(name, rules) or f"known rules: {', '.join(rules)}"
+        near = " or ".join(rule for rule in rules if name and name in rule)
+        fix = (near and f"did you mean {near}?") or nearest(name, rules) or "`grpo-watch rules list` lists all"
         raise UsageError(f"unknown rule {name!r} ({fix})")
     rule = rules[name]
     detector = None if rule.when is not None else detectors[rule.detector or name]

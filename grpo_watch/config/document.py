@@ -89,6 +89,12 @@ def parse_document(text: str, file: str, error: type[LocatedError]) -> Document:
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         place = FilePlace(file, mark.line + 1, mark.column + 1) if mark else FilePlace(file)
+        if (
+            mark
+            and text.splitlines()[mark.line : mark.line + 1]
+            and "\t" in text.splitlines()[mark.line][: mark.column + 1]
+        ):
+            raise error("a tab can't indent YAML", place, "use spaces") from None
         raise error(f"is not valid YAML: {problem.problem or problem.context}", place) from None
     except yaml.YAMLError as problem:
         raise error(f"is not valid YAML: {str(problem).splitlines()[0]}", FilePlace(file)) from None
@@ -109,28 +115,31 @@ def first_problem(
     error: type[LocatedError],
     known: Iterable[str],
     at: Path_ = (),
-    removed: Mapping[str, str] | None = None,
+    instead: Mapping[str, str] | None = None,
 ) -> LocatedError:
     """The first complaint of a pydantic model as one line with its place.
 
     ``known`` are the keys to suggest for an unknown one; ``at`` is where the model's value is in the document.
-    ``removed`` are keys and types that an earlier version had, with what to use instead.
+    ``instead`` says what to use for unknown types and keys (also as ``type.key``) that an earlier version had, or that
+    people expect.
     """
     problems = invalid.errors(include_url=False)
     problem = min(
         problems, key=lambda found: found["type"] != "extra_forbidden"
     )  # a misspelt key explains a missing one
-    loc = problem["loc"]
+    loc, better = problem["loc"], instead or {}
     path = _resolved((*at, *loc), document)
     if problem["type"] == "extra_forbidden":
         unknown = str(loc[-1])
-        if instead := (removed or {}).get(unknown):
-            return error(f"{unknown!r} was removed", document.place_of(path, key=True), instead)
-        return error(f"unknown key {unknown!r}", document.place_of(path, key=True), nearest(unknown, known))
+        fix = better.get(unknown) or better.get(".".join(map(str, loc[-2:])))
+        fix = fix or nearest(unknown, set(known) - {unknown})
+        return error(f"unknown key {unknown!r}", document.place_of(path, key=True), fix)
     if problem["type"] == "missing":
         return error(f"missing key {loc[-1]!r}", document.place_of(path))
-    if instead := (removed or {}).get(str(problem.get("ctx", {}).get("tag"))):
-        return error(f"type {problem['ctx']['tag']!r} was removed", document.place_of(path), instead)
+    if problem["type"] == "union_tag_invalid":
+        unknown, kinds = problem["ctx"]["tag"], problem["ctx"]["expected_tags"].replace("'", "")
+        fix = better.get(unknown) or nearest(unknown, kinds.split(", ")) or f"known types: {kinds}"
+        return error(f"unknown type {unknown!r}", document.place_of(path), fix)
     message = _NOT_A_MAPPING if problem["type"] == "model_type" else problem["msg"].removeprefix("Value error, ")
     name = ".".join(str(part) for part in path[len(at) :])
     return error(f"{name}: {message[:1].lower()}{message[1:]}" if name else message, document.place_of(path))

@@ -44,15 +44,20 @@ VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Variables that are read; lists are separated like PATH. Unknown ones are ignored on purpose: Kubernetes puts
 ``GRPO_WATCH_PORT`` and ``GRPO_WATCH_SERVICE_*`` into every pod next to a service called grpo-watch."""
 
-REMOVED: Mapping[str, str] = MappingProxyType(
+_IN_FILE = "use webhook_url_file: the path of a file that contains the address"
+_APPRISE = "use `type: apprise` with url_file; docs/notifications.md lists the addresses"
+INSTEAD: Mapping[str, str] = MappingProxyType(
     {
-        "basic_auth_file": "use token_file: the token is also the password of any user in a browser",
-        "per_minute": "use digest, or a route of Alertmanager with group_interval",
-        "quiet_hours": "use an Alertmanager receiver, whose routes have mute_time_intervals",
-        "stop": "end the job with `grpo-watch wait RUN && scancel JOB` or the like",
+        "basic_auth_file": "was removed: use token_file, whose token is also the password of any user in a browser",
+        "per_minute": "was removed: use digest, or a route of Alertmanager with group_interval",
+        "quiet_hours": "was removed: use an Alertmanager receiver, whose routes have mute_time_intervals",
+        "stop": "was removed: end the job with `grpo-watch wait RUN && scancel JOB` or the like",
+        "slack.url": _IN_FILE,
+        "slack.webhook_url": _IN_FILE,
+        **dict.fromkeys(("dingtalk", "discord", "email", "feishu", "lark", "teams", "telegram", "wecom"), _APPRISE),
     }
 )
-"""Keys and kinds of receivers that an earlier version had, and what to use instead."""
+"""What to use for keys and kinds of receivers that an earlier version had, or that people expect."""
 
 _LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
 """POSIX: the first that is set decides."""
@@ -192,7 +197,7 @@ def _from_file(file: Path) -> tuple[Settings, dict[str, str]]:
     try:
         settings = Settings.model_validate(value, context={"folder": file.parent})
     except ValidationError as invalid:
-        raise first_problem(invalid, document, ConfigError, _KEYS, removed=REMOVED) from None
+        raise first_problem(invalid, document, ConfigError, _KEYS, instead=INSTEAD) from None
     return settings, dict(_file_origins(value, document))
 
 

@@ -75,3 +75,18 @@ def test_a_wrong_address_is_a_usage_error(address: str) -> None:
 
 def test_what_is_an_address_of_a_file_server() -> None:
     assert [is_remote(path) for path in ("s3://b/run", "run", "wandb://e/p", "a*b")] == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("https://wandb.ai/me/math/runs/abc1?nw=x", "for its run use wandb://me/math/abc1"),
+        ("https://wandb.ai/me/math", "for its run use wandb://me/math"),
+        ("https://huggingface.co/me/model", "download the run's files"),
+        ("https://swanlab.cn/@me/math/runs/1/chart", "download the run's files"),
+    ],
+)
+def test_the_address_of_a_web_page_says_what_to_give_instead(address: str, said: str) -> None:
+    with pytest.raises(UsageError, match="a web page can't be read") as refused:
+        remote_folders(address)
+    assert said in str(refused.value)

@@ -37,7 +37,11 @@ def test_json_carries_rule_parameters_and_runbook(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     ("name", "fix"),
-    [("kl-stuck-at-zer", "did you mean kl-stuck-at-zero?"), ("xyz", "known rules: adapter-never-trained, ")],
+    [
+        ("kl-stuck-at-zer", "did you mean kl-stuck-at-zero?"),
+        ("xyz", "`grpo-watch rules list` lists all"),
+        ("kl", "kl-explosion or kl-stuck-at-zero"),
+    ],
 )
 def test_an_unknown_rule_is_2_with_a_suggestion(capsys: pytest.CaptureFixture[str], name: str, fix: str) -> None:
     """The nearest name, or all of them."""

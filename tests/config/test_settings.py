@@ -124,12 +124,20 @@ def test_variables_that_kubernetes_sets_are_ignored(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("listen:", "listn:", "8:1: unknown key 'listn' (did you mean listen?)"),
-        ("listen:", "basic_auth_file:", "8:1: 'basic_auth_file' was removed (use token_file: "),
-        ("webhook_url_file", "webhook_url", "15:19: unknown key 'webhook_url' (did you mean webhook_url_file?)"),
+        ("listen:", "basic_auth_file:", "8:1: unknown key 'basic_auth_file' (was removed: use token_file"),
+        (
+            "webhook_url_file",
+            "webhook_url",
+            "15:19: unknown key 'webhook_url' (use webhook_url_file: the path",
+        ),
+        ("webhook_url_file", "url", "15:19: unknown key 'url' (use webhook_url_file: the path"),
+        ("type: slack", "type: feishu", "15:5: unknown type 'feishu' (use `type: apprise` with url_file"),
+        ("type: slack", "type: xyz", "15:5: unknown type 'xyz' (known types: alertmanager, slack, "),
+        ("listen:", "\tlisten:", "8:1: a tab can't indent YAML (use spaces)"),
         ("path: runs/*", "pth: runs/*", "2:5: unknown key 'pth' (did you mean path?)"),
         ("beta:", "bta:", "5:15: runs.0.settings: unknown setting 'bta' (did you mean beta?)"),
         ("team: math", "team: [1]", "4:20: runs.0.labels.team: input should be a valid string"),
-        ("type: slack", "type: slak", "15:5: sinks.1: input tag 'slak' found using 'type' does not match"),
+        ("type: slack", "type: slak", "15:5: unknown type 'slak' (did you mean slack?)"),
         ("days: 7", "days: -7", "10:19: retention.days: input should be greater than 0"),
         (
             "notify_backlog: all",
