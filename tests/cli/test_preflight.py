@@ -428,7 +428,11 @@ def test_the_hook_and_the_action_of_the_documentation(tmp_path: Path) -> None:
     (tmp_path / "train" / "bad.sh").write_text(f"swift rlhf --rlhf_type grpo {BAD}\n")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environ = {**os.environ, "PATH": path}
-    entry = hook["repos"][0]["hooks"][0]["entry"]
+    (ours,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
+    (named,) = hook["repos"][0]["hooks"]
+    assert named["id"] == ours["id"]
+    assert re.search(named["files"], "train/grpo.sh")
+    entry = ours["entry"]
     codes = [
         subprocess.run(
             [*shlex.split(entry), *files], env=environ, cwd=tmp_path, capture_output=True, check=False

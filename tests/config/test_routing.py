@@ -23,7 +23,7 @@ def route(folder: Path, delivery_settings: str) -> Route:
 @pytest.mark.parametrize(
     ("delivery_settings", "problem"),
     [
-        ("quiet_hours: {from: '22:00', to: '07:00'}", "unknown key 'quiet_hours' .was removed: use an Alertmanager receiver"),
+        ("quiet_hours: {from: '22:00', to: '07:00'}", "unknown key 'quiet_hours' .was removed: use an Alert"),
         ("per_minute: 10", "unknown key 'per_minute' .was removed: use digest"),
         ("only_run: ['x']", "unknown key 'only_run' .did you mean only_runs?"),
     ],
