@@ -127,7 +127,7 @@ def why_not(state: RunState, *, blind: bool) -> str | None:
     """Why nothing may be called healthy; None where it may."""
     if state.rows and not _read_reward(state):
         return _without_reward(state)
-    if blind:
+    if blind or not (state.rows or state.evidence - {"run end"}):  # a rule about versions judges settings alone
         return "no rule had anything to judge: no row of metrics, no completions and no two checkpoints were read"
     if state.rows and not any(_shows(state, evidence) for evidence in AREAS.values()):
         return "too little was read to judge it: nothing shows KL, weights, gradients or completions"

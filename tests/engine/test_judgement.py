@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.engine.judgement import early_signs
+from grpo_watch.engine.judgement import early_signs, judge
 from grpo_watch.engine.records import (
     ChannelKind,
     CheckpointKind,
@@ -21,6 +21,7 @@ from grpo_watch.engine.records import (
     TensorDigest,
     Tick,
 )
+from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict, caveats
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.report.blindness import headline
@@ -290,3 +291,8 @@ def test_every_critical_rule_has_an_early_sign_or_fires_at_once() -> None:
     """A new one needs an entry above; so do those whose readings raise them to critical."""
     critical = {rule.name for rule in SHIPPED.values() if rule.severity is Severity.CRITICAL}
     assert sorted(critical - FIRST_SHOWN.keys()) == []
+
+
+def test_settings_alone_are_not_evaluable() -> None:
+    """A rule about versions may judge them; nothing of the training was read."""
+    assert judge(RunState("run", ()), blind=False)[0] is RunVerdict.NOT_EVALUABLE
