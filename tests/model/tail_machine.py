@@ -160,6 +160,22 @@ class TailMachine(ReaderModel, RuleBasedStateMachine):
         self.exact = self.exact and self.names[name] is self.reader.file
         self._rename(name, LOG)
 
+    @precondition(
+        lambda self: (
+            self.reader.live
+            and self._named() is self.reader.file
+            and not self._is_link()
+            and self.reader.file.content.startswith(self.reader.seen)
+        )
+    )
+    @rule(sizes=SIZES)
+    def folder_away_and_back(self, sizes: Sequence[int]) -> None:
+        """A mount that was lost for a while: the writer goes on, and the reader reads what it holds open."""
+        here, away = self.folder, self.folder.with_name(f"{self.folder.name}-away")
+        self.folder = here.rename(away)
+        self.poll(sizes)
+        self.folder = away.rename(here)
+
     @rule(again=st.booleans(), old=SIZES, new=SIZES)
     def delete(self, *, again: bool, old: Sequence[int], new: Sequence[int]) -> None:
         """With no reader the new file may get the same inode."""

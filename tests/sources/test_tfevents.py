@@ -23,6 +23,7 @@ from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.records import Cursor, EventKind, Item, RawRow, RunConfig, RunEvent, Stream
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.console.source import ConsoleSource
+from grpo_watch.sources.files import growing_file
 from grpo_watch.sources.trackers import tf_event, tfevents
 from grpo_watch.sources.trackers.tfevents import TfeventsSource
 from tests.support.bundles import unpack
@@ -303,3 +304,17 @@ def test_two_jobs_in_one_folder_are_reported(
     assert run_cli(["sources", str(tmp_path), "--format", "json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert any("were written at the same time: two jobs" in each for each in run["problems"]) is reported
+
+
+def test_a_turn_reads_no_more_than_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A year of scalars is read over several turns, each row once, and all at once by a check."""
+    path = written(tmp_path, *(scalar(step, f"reward/{n}", 0.5) for step in range(1, 9) for n in range(20)))
+    monkeypatch.setattr(growing_file, "BUDGET", 2_000)
+    source, got, turns = opens(path)(None), list[Item](), 0
+    while not turns or source.unread:
+        got += source.poll(1.0)
+        turns += 1
+    assert turns > 3
+    got += source.finish()
+    assert [(row.step, row.values) for row in rows(got)] == [(row.step, row.values) for row in rows(whole(opens(path)))]
+    assert not opens(path)(None).unread

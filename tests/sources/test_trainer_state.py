@@ -7,8 +7,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from grpo_watch.engine.records import Item, RawRow, RunConfig, Stream
 from grpo_watch.sources.base import Skip
+from grpo_watch.sources.files import growing_file
 from grpo_watch.sources.rows.trainer_state import TrainerStateSource
 from tests.support.bundles import unpack
 
@@ -129,3 +132,49 @@ def test_a_link_out_of_the_folder_is_refused_and_a_deleted_folder_is_normal(tmp_
     gone = the_source(tmp_path / "missing")
     assert list(gone.poll(None)) == []
     assert gone.stats.problem == ""
+
+
+def history(path: Path, count: int, width: int) -> None:
+    """A state with so many rows, each of at least ``width`` bytes."""
+    rows = ",\n".join(f'{{"loss": 0.5, "note": "{"x" * width}", "step": {step}}}' for step in range(1, count + 1))
+    path.write_text(f'{{"epoch": 1.0, "log_history": [{rows}], "max_steps": {count}, "save_steps": 2}}')
+
+
+def test_a_history_of_any_size_is_read_in_turns(tmp_path: Path) -> None:
+    """80 MiB: a turn takes its budget, each row comes once, and the settings behind them at last."""
+    history(tmp_path / "trainer_state.json", 5_000, 16 << 10)
+    source, items, turns = the_source(tmp_path), list[Item](), 0
+    while not turns or source.unread:
+        items += source.poll(1.0)
+        turns += 1
+    assert steps(items) == list(range(1, 5_001))
+    assert [item.settings["max_steps"].value for item in items if isinstance(item, RunConfig)] == [5_000]
+    assert turns > 10
+    assert list(source.poll(2.0)) == []
+    assert source.stats.skipped == {}
+
+
+def test_a_large_history_that_is_cut_off_gives_what_it_holds(tmp_path: Path) -> None:
+    """It is read once, not at every turn, until it is written again."""
+    path = tmp_path / "trainer_state.json"
+    history(path, 5_000, 0)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    source = the_source(tmp_path)
+    first = steps(list(source.poll(None)))
+    assert first == list(range(1, len(first) + 1))
+    assert 2_400 < len(first) < 2_600
+    read = source.stats.bytes
+    assert list(source.poll(None)) == []
+    assert source.stats.bytes == read
+    path.write_bytes(whole)
+    assert steps(list(source.poll(None))) == list(range(len(first) + 1, 5_001))
+
+
+def test_a_turn_s_rest_is_read_when_the_input_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    history(tmp_path / "trainer_state.json", 4_000, 0)
+    monkeypatch.setattr(growing_file, "BUDGET", 1)
+    source = the_source(tmp_path)
+    some = steps(list(source.poll(1.0)))
+    assert source.unread
+    assert [*some, *steps(list(source.finish()))] == list(range(1, 4_001))

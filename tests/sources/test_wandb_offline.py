@@ -10,6 +10,7 @@ import pytest
 
 from grpo_watch.engine.records import CompletionSummary, Cursor, EventKind, Item, RunConfig, RunEvent, Stream
 from grpo_watch.sources.base import Skip
+from grpo_watch.sources.files import growing_file
 from grpo_watch.sources.trackers.wandb_offline import WandbOfflineSource
 from tests.support.channel import Opens, grown, restarted, rows, whole
 from tests.support.process import until
@@ -194,3 +195,17 @@ def test_a_file_that_is_no_log_of_wandb_says_so(log: Path) -> None:
     source = opens_alone(log)
     assert [*source.poll(None), *source.finish()] == []
     assert source.stats.problem == f"{log}: not such a log (its first bytes are others)"
+
+
+@pytest.mark.slow
+def test_a_turn_reads_no_more_than_its_budget(
+    finished: Path, items: list[Item], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growing_file, "BUDGET", 1_000)
+    source, got, turns = opens(finished)(None), list[Item](), 0
+    while not turns or source.unread:
+        got += source.poll(1.0)
+        turns += 1
+    assert turns > 3
+    got += source.finish()
+    assert [(row.step, row.values) for row in rows(got)] == [(row.step, row.values) for row in rows(items)]

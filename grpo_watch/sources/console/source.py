@@ -19,6 +19,9 @@ from grpo_watch.sources.rows.line_source import TailSource
 
 LONGEST_PIECE = 1 << 20
 """Bytes between two carriage returns or line ends; a row takes about 1 KB."""
+MOST_REPEATS = 16
+"""A line that gave nothing so many times, one after the other, is passed over until another one comes: logs that wait,
+and texts that were made to be unpacked, hold millions of them."""
 
 
 @dataclass(slots=True)
@@ -67,6 +70,8 @@ class ConsoleSource(TailSource):
         self._mark = _RestartPoint(cursor or self._tail.cursor(name), state, self._again)
         self._left, self._leaving = self._mark, 0
         self._clean = self._again == 0
+        self._same: bytes | None = None
+        self._times = 0
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield the items of all pieces that were completed."""
@@ -108,9 +113,14 @@ class ConsoleSource(TailSource):
         if line.too_long:
             self.stats.skip(Skip.TOO_LONG, f"byte {line.start}: {line.end - line.start} bytes without a line end")
             return
+        if line.data == self._same and self._times > MOST_REPEATS:
+            return
         parser = self._parser
         was_idle = parser.idle
         items = parser.feed(line.data, seen)
+        nothing = was_idle and parser.idle and not items
+        self._times = self._times + 1 if nothing and line.data == self._same else 0
+        self._same = line.data if nothing else None
         if was_idle and (len(items) > 1 or not parser.idle):
             self._mark = _RestartPoint(self._tail.before(self.name, line), parser.saved)
         self._clean = parser.idle and not items

@@ -76,7 +76,7 @@ def _log_names(folder: WalkedFolder) -> Iterator[Path]:
 def _begin(path: Path, roots: Sequence[Path]) -> bytes:
     descriptor = open_regular(path, roots)
     try:
-        text = plain(descriptor)
+        text = plain(descriptor, LOOKED_AT)
         try:
             return os.pread(text, LOOKED_AT, 0)
         finally:

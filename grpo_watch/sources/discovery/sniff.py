@@ -220,7 +220,7 @@ def _ends(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
     Where the hole is longer than the window, the end stands for the beginning too.
     """
     opened = open_regular(path, roots)
-    descriptor = plain(opened)
+    descriptor = plain(opened, 64 * WINDOW)
     if descriptor != opened:
         os.close(opened)
     try:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import lzma
 import os
 import re
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpo_watch.errors import SourceError
+from grpo_watch.sources.files.reading import BEFORE, HEAD, before, open_regular
 
 LARGEST = 256 << 20
 """Bytes of a text that is unpacked: they are held in memory."""
+AT_LEAST, DENSEST = 8 << 20, 100
+"""A text is unpacked as far as it has so many bytes, and so many times as many as were read of the file, at most: logs
+become a tenth to a fiftieth of their size, one line that is repeated for ever a thousandth, as a bomb does."""
+PIECE, PACKED_PIECE = 1 << 20, 16 << 10
+"""Bytes that are unpacked at once, and packed ones that are read for it."""
+LONGEST_HELD = 8 << 20
+"""Bytes of a line that is held back until its end was unpacked."""
 XZ_MEMORY = 128 << 20
 """Bytes that xz may take to unpack: the header of a file asks for up to 4 GiB, `xz -9` for 65 MiB."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
@@ -23,6 +33,7 @@ GZIP = b"\x1f\x8b"
 BZIP2 = b"BZh"
 MAGIC = (GZIP, BZIP2, b"\xfd7zXZ\x00")
 """How gzip, bzip2 and xz begin."""
+LONGEST_MAGIC = 6
 SUFFIXES = (".gz", ".bz2", ".xz")
 """Names of compressed logs end so."""
 
@@ -32,109 +43,214 @@ def is_packed(head: bytes) -> bool:
     return head.startswith((*UTF_16, *MAGIC)) or WIDE.match(head) is not None
 
 
-class Plain(NamedTuple):
-    """A descriptor of a file's text; ``cut``: the text is longer than what was unpacked of it."""
+class TextStream:
+    """Turns the bytes of a file, in pieces, into its text in UTF-8.
 
-    descriptor: int
-    cut: bool
+    ``held``: what was taken gives more text without further bytes. ``ended``: what follows is no text.
+    """
 
+    def __init__(self, head: bytes) -> None:
+        self._reader = _reader(head) if head.startswith(MAGIC) else None
+        self._wide: codecs.IncrementalDecoder | None = None
+        self._begun = self.ended = self.held = False
+        self._rest = b""
 
-class Unpacked(NamedTuple):
-    """Bytes that were unpacked; ``cut``: there are more."""
+    def take(self, data: bytes, most: int) -> bytes:
+        """About so many bytes of the text at most.
 
-    data: bytes
-    cut: bool
+        Raises:
+            SourceError: the file is damaged, or needs too much memory.
+        """
+        try:
+            return self._text(self._unpacked(self._rest + data, most))
+        except lzma.LZMAError as error:
+            reason = (
+                f"needs more than {XZ_MEMORY >> 20} MiB to unpack" if "limit" in str(error) else f"damaged: {error}"
+            )
+            raise SourceError(f"compressed and {reason}") from None
+        except (EOFError, OSError, zlib.error) as error:
+            raise SourceError(f"compressed and damaged: {error}") from None
+
+    def _unpacked(self, data: bytes, most: int) -> bytes:
+        if self._reader is None:
+            self._rest = b""
+            return data
+        if self._reader.eof:
+            data = data.lstrip(b"\0")  # xz pads its streams
+            self._rest, self.held = data, False
+            if len(data) < LONGEST_MAGIC and any(each.startswith(data[: len(each)]) for each in MAGIC):
+                return b""  # another stream may begin here, as `cat` joins them
+            if not data.startswith(MAGIC):
+                self.ended = True
+                return b""
+            self._reader = _reader(data)
+        part: bytes = self._reader.decompress(data, most)
+        self._rest = self._reader.unused_data if self._reader.eof else getattr(self._reader, "unconsumed_tail", b"")
+        self.held = bool(self._rest) or not (self._reader.eof or getattr(self._reader, "needs_input", True))
+        return part
+
+    def _text(self, data: bytes) -> bytes:
+        if not self._begun and data:
+            self._begun = True
+            if data.startswith(UTF_16):
+                self._wide = codecs.getincrementaldecoder("utf-16")("replace")
+            elif WIDE.match(data) is not None:
+                self._wide = codecs.getincrementaldecoder("utf-16-le")("replace")
+        return data if self._wide is None else self._wide.decode(data).encode("utf-8", "replace")
 
 
 class Unpacker:
-    """Opens the text of one log, and remembers the file that can't be unpacked until it changes.
+    """The text of one packed file, in memory, as far as it was unpacked; it grows with the file.
 
-    ``notice`` is what of the open file is not read and what to do about it; empty where all of it is read.
+    Args:
+        path: names the file in messages, and is where it is opened again.
+        packed: its descriptor, which is closed once all it holds is unpacked.
+
+    Attributes:
+        memory: the descriptor of the text.
+        node: device and inode of the file.
+        notice: what of it is not read and what to do about it; empty where all of it is read.
     """
 
-    def __init__(self) -> None:
-        self.notice = ""
-        self._refused: tuple[tuple[int, ...], str] | None = None
+    def __init__(self, path: Path, packed: int) -> None:
+        info = os.fstat(packed)
+        self.node, self.notice = (info.st_dev, info.st_ino), ""
+        self.memory = os.memfd_create("grpo-watch", os.MFD_CLOEXEC)
+        self._path, self._packed = path, packed
+        self._begin()
 
-    def text_of(self, path: Path, descriptor: int) -> int:
-        """The descriptor of the text; ``descriptor`` stays open if it is returned or if this raises.
+    def _begin(self) -> None:
+        self._head = os.pread(self._packed, HEAD, 0)
+        self._stream, self._taken, self._last = TextStream(self._head), 0, b""
+        self._size, self._done, self.notice = 0, False, ""
+        self._held_back = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the text so far."""
+        return self._size
+
+    def fill(self) -> int:
+        """Unpack a piece; how many bytes were read or unpacked for it, 0 where there is no more for now."""
+        if self._done or self._packed < 0:
+            return 0
+        data = b"" if self._stream.held else os.pread(self._packed, PACKED_PIECE, self._taken)
+        if not data and not self._stream.held:
+            self._let_go()
+            return self._write(b"", whole=True)
+        self._taken += len(data)
+        self._last = (self._last + data)[-BEFORE:]
+        most = min(LARGEST, AT_LEAST + DENSEST * self._taken)
+        try:
+            text = self._stream.take(data, min(PIECE, most + 1 - self._size))
+        except SourceError as error:
+            text = b""
+            self._stop(str(error))
+        if self._stream.ended:
+            self._done = True
+            self._pass_over()
+        if self._size + len(self._held_back) + len(text) > most:
+            self._stop(f"only the first {_amount(most)} of its text are read; unpack the file to read all")
+            text = (self._held_back + text)[: most - self._size]
+            text, self._held_back = text[: text.rfind(b"\n") + 1], b""
+        return max(1, len(data) + self._write(text, whole=self._done))
+
+    def fill_to(self, size: int) -> None:
+        """Unpack until the text has so many bytes, or there is no more."""
+        while self._size < size and self.fill():
+            pass
+
+    def follow(self, roots: Sequence[Path], read_to: int) -> None:
+        """Go on with a file that grew; one that was written anew is unpacked anew, as far as it was read.
 
         Raises:
-            SourceError: the file is damaged, or too large for memory; the message names it.
-            OSError: the file can't be read.
+            OSError, SourceError: it can't be opened.
         """
-        info = os.fstat(descriptor)
-        state = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
-        if self._refused is not None and self._refused[0] == state:
-            raise SourceError(self._refused[1])
         try:
-            text = unpack(descriptor)
-        except SourceError as error:
-            self._refused = state, f"{path}: {error}"
-            raise SourceError(self._refused[1]) from None
-        self.notice = _notice(path, text)
-        return text.descriptor
+            info = self._path.stat()
+        except OSError:
+            return
+        if (info.st_dev, info.st_ino) != self.node or info.st_size == self._taken:
+            return
+        if self._packed < 0:
+            self._packed = open_regular(self._path, roots)
+        elif info.st_size > self._taken:
+            return
+        head, behind = os.pread(self._packed, len(self._head), 0), before(self._packed, self._taken)
+        same = info.st_size > self._taken and head == self._head and behind.endswith(self._last)
+        if same and self._done:
+            self._pass_over()
+        elif not same:
+            os.ftruncate(self.memory, 0)
+            self._begin()
+            self.fill_to(read_to)
 
-    def again(self, path: Path, descriptor: int, into: int) -> None:
-        """Unpack a file that changed into the memory of its text, which stays what it was if that fails."""
-        try:
-            self.notice = _notice(path, unpack(descriptor, into))
-        except SourceError as error:
-            self.notice = f"{path}: {error}"
+    def text(self, size: int) -> int:
+        """The memory, once the text has so many bytes or there is no more, and the packed file closed.
+
+        Raises:
+            SourceError: the file is damaged from its beginning on.
+        """
+        self.first(size)
+        self.close()
+        return self.memory
+
+    def first(self, size: int) -> None:
+        """Unpack so many bytes at least, where there are so many; gives all handles back where that can't begin.
+
+        Raises:
+            SourceError: the file is damaged from its beginning on.
+        """
+        self.fill_to(max(1, size))
+        if not self._size and self.notice:
+            self.close()
+            os.close(self.memory)
+            raise SourceError(self.notice)
+
+    def close(self) -> None:
+        """Free the handle of the packed file; the text's is the reader's."""
+        self._let_go()
+
+    def _write(self, text: bytes, *, whole: bool) -> int:
+        """Add to the text; a line that is not whole is held back while more comes, for the text may be cut there."""
+        text = self._held_back + text
+        end = len(text) if whole or len(text) > LONGEST_HELD else text.rfind(b"\n") + 1
+        self._held_back = text[end:]
+        written = 0
+        while written < end:
+            written += os.pwrite(self.memory, text[written:end], self._size + written)
+        self._size += written
+        return written
+
+    def _stop(self, why: str) -> None:
+        self._done, self.notice = True, f"{self._path}: {why}"
+        self._pass_over()
+
+    def _pass_over(self) -> None:
+        """The rest of the file is not unpacked."""
+        self._taken = os.fstat(self._packed).st_size
+        self._last = before(self._packed, self._taken)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._packed >= 0:
+            os.close(self._packed)
+            self._packed = -1
 
 
-def _notice(path: Path, text: Plain) -> str:
-    if not text.cut:
-        return ""
-    return f"{path}: only the first {LARGEST >> 20} MiB of its text are read; unpack the file to read all"
+def _amount(size: int) -> str:
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size} bytes"
 
 
-def plain(descriptor: int) -> int:
-    """A descriptor of the file's text: itself, or one of memory.
+def plain(descriptor: int, most: int = PIECE) -> int:
+    """A descriptor of the file's text: itself, or one of memory, which holds about so many bytes of it at most.
 
     Raises:
-        SourceError: the file is damaged, or too large for memory.
+        SourceError: the file is damaged from its beginning on.
     """
-    return unpack(descriptor).descriptor
-
-
-def unpack(descriptor: int, into: int | None = None) -> Plain:
-    """The file's text: the file itself, or memory; ``into``: the memory that an earlier call gave.
-
-    Raises:
-        SourceError: the file is damaged, or too large for memory.
-    """
-    head = os.pread(descriptor, 8, 0)
-    if not is_packed(head):
-        return Plain(descriptor, cut=False)
-    size = os.fstat(descriptor).st_size
-    if size > LARGEST:
-        raise SourceError(f"compressed or UTF-16, and larger than {LARGEST >> 20} MiB: unpack it")
-    text, cut = _text(os.pread(descriptor, size, 0))
-    memory = os.memfd_create("grpo-watch", os.MFD_CLOEXEC) if into is None else into
-    os.ftruncate(memory, 0)
-    written = 0
-    while written < len(text):
-        written += os.pwrite(memory, text[written:], written)
-    return Plain(memory, cut)
-
-
-def _text(data: bytes) -> Unpacked:
-    """The text in UTF-8, as far as a file that is still written holds it."""
-    cut = False
-    try:
-        if data.startswith(MAGIC):
-            data, cut = _unpacked(data)
-    except lzma.LZMAError as error:
-        reason = f"needs more than {XZ_MEMORY >> 20} MiB to unpack" if "limit" in str(error) else f"damaged: {error}"
-        raise SourceError(f"compressed and {reason}") from None
-    except (EOFError, OSError, zlib.error) as error:
-        raise SourceError(f"compressed and damaged: {error}") from None
-    if WIDE.match(data) is not None:
-        data = UTF_16[0] + data
-    if data.startswith(UTF_16):
-        data = data[: len(data) // 2 * 2].decode("utf-16", "replace").encode("utf-8", "replace")
-    return Unpacked(data, cut)
+    if not is_packed(os.pread(descriptor, 8, 0)):
+        return descriptor
+    return Unpacker(Path(), os.dup(descriptor)).text(most)
 
 
 def _reader(data: bytes) -> Any:
@@ -142,24 +258,3 @@ def _reader(data: bytes) -> Any:
     if data.startswith(BZIP2):
         return bz2.BZ2Decompressor()
     return zlib.decompressobj(31) if data.startswith(GZIP) else lzma.LZMADecompressor(memlimit=XZ_MEMORY)
-
-
-def _unpacked(data: bytes) -> Unpacked:
-    """The unpacked bytes: of a text above the limit its whole lines below it, of a cut file what it holds."""
-    reader = _reader(data)
-    parts, rest = [], data
-    total = 0
-    while rest and total <= LARGEST:
-        part = reader.decompress(rest, LARGEST + 1 - total)
-        parts.append(part)
-        total += len(part)
-        rest = getattr(reader, "unconsumed_tail", b"")
-        if reader.eof:
-            rest = reader.unused_data.lstrip(b"\0")  # xz pads its streams
-            if not rest.startswith(MAGIC):
-                break
-            reader = _reader(rest)
-    text = b"".join(parts)
-    if total <= LARGEST:
-        return Unpacked(text, cut=False)
-    return Unpacked(text[: text.rfind(b"\n", 0, LARGEST) + 1], cut=True)

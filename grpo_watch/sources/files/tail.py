@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ from grpo_watch.descriptors import ADVICE, keep_some, lacking
 from grpo_watch.engine.records import Cursor
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.files import rotated
-from grpo_watch.sources.files.decompress import Unpacker
+from grpo_watch.sources.files.decompress import Unpacker, is_packed
 from grpo_watch.sources.files.line_splitter import LineSplitter, SplitLine
 from grpo_watch.sources.files.reading import (
     BEFORE,
@@ -28,7 +29,10 @@ from grpo_watch.sources.files.reading import (
 )
 
 BUDGET = 4 << 20
-"""Bytes of one file that one turn of a live run reads."""
+"""Bytes of one file that one turn of a live run reads …"""
+TURN_SECONDS = 0.2
+"""… in so many seconds at most, looked at every so many lines: of short ones 4 MiB hold a million."""
+LINES_APART = 64
 
 __all__ = ["SplitLine", "Tail"]
 
@@ -53,9 +57,10 @@ class Tail:
         bars: split at carriage returns too, as consoles with progress bars need it; empty pieces are passed over.
         max_line: longest line in bytes; longer ones are skipped without being held in memory.
         chunk: bytes per read.
+        timer: seconds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what a file is read with
         self,
         path: Path,
         roots: Sequence[Path],
@@ -64,14 +69,16 @@ class Tail:
         bars: bool = False,
         max_line: int = 8 << 20,
         chunk: int = 1 << 20,
+        timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self.path, self.problem, self.generation, self.bytes = path, "", 0, 0
         self._roots, self._bars, self.max_line, self._chunk = tuple(roots), bars, max_line, chunk
+        self._timer = timer
         self._expected = (cursor.identity, cursor.position) if cursor is not None and cursor.identity else None
         self._descriptor: int | None = None
         self._node, self._left = (0, 0), ("", 0)
-        self._packed: tuple[int, int, int] | None = None
-        self._unpacker = Unpacker()
+        self._packed: Unpacker | None = None
+        self._opened: Unpacker | None = None
         self.unread = False
         """Whether the last ``read`` ended at its budget: there is more to read at once."""
         self._left_to_read = 0.0
@@ -91,15 +98,33 @@ class Tail:
     def read(self, *, live: bool = False) -> Iterator[SplitLine]:
         """The lines that were completed since the last call. Never blocks; errors are in ``problem``.
 
-        ``live``: at most ``BUDGET`` bytes, so that no other run waits for this file.
+        ``live``: at most ``BUDGET`` bytes and ``TURN_SECONDS``, so that no other run waits for this file.
         """
         self.unread, self._left_to_read = False, BUDGET if live else math.inf
+        lines = self._lines()
+        if not live:
+            yield from lines
+            return
+        until = self._timer() + TURN_SECONDS
+        for number, line in enumerate(lines, 1):
+            yield line
+            if not number % LINES_APART and self._timer() >= until:
+                lines.close()
+                self.unread = True
+                return
+
+    def _lines(self) -> Generator[SplitLine, None, None]:
+        """The lines that were completed since the last call, as far as the budget goes."""
         try:
             if self._descriptor is None and not self._open():
                 return
             if self._packed is not None:
-                self._unpack()
+                self._packed.follow(self._roots, self._split.offset)
             self._check()
+            if self._packed is None and not self._split.offset and is_packed(self._head):  # it was empty when opened
+                self.close()
+                if not self._open():
+                    return
             yield from self._drain()
             while self._left_to_read > 0 and (following := self._following()) is not None:
                 yield from self._drain()
@@ -110,7 +135,9 @@ class Tail:
                     return
                 yield from rest
                 yield from self._drain()
-            self.problem = self._unpacker.notice
+            self.problem = self._packed.notice if self._packed is not None else ""
+        except SourceError as error:
+            self.problem = str(error)
         except OSError as error:
             self._lose(error)
 
@@ -141,6 +168,9 @@ class Tail:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+        if self._packed is not None:
+            self._packed.close()
+            self._packed = None
 
     def _open(self) -> bool:
         """Open the file if it is there, and continue where the expected reader stopped if it can be found."""
@@ -148,15 +178,22 @@ class Tail:
             descriptor = self._try(rotated.oldest(self.path))
             return descriptor is not None and self._take(descriptor)
         known, position = self._expected
-        descriptor = self._try(self.path)
+        descriptor = self._try(self.path, position)
         if descriptor is not None and self._goes_on(descriptor, known, position):
             return self._take(descriptor, position)
         other = self._elsewhere(known, position)
         if other is None:
             return descriptor is not None and self._take(descriptor, restarted=True)
         if descriptor is not None:
-            os.close(descriptor)
+            self._drop(descriptor)
         return self._take(other, position)
+
+    def _drop(self, descriptor: int) -> None:
+        """Close what was opened and is not read."""
+        os.close(descriptor)
+        if self._opened is not None and self._opened.memory == descriptor:
+            self._opened.close()
+            self._opened = None
 
     def _take(self, descriptor: int, position: int = 0, *, restarted: bool = False) -> bool:
         """Read this file from now on."""
@@ -168,7 +205,9 @@ class Tail:
             raise
         self.close()
         self._descriptor, self._expected = descriptor, None
-        self._node = (info.st_dev, info.st_ino) if self._packed is None else self._packed[:2]
+        if self._opened is not None and self._opened.memory == descriptor:
+            self._packed, self._opened = self._opened, None
+        self._node = (info.st_dev, info.st_ino) if self._packed is None else self._packed.node
         self.generation += restarted
         self._begin(position, passed)
         self._head = head
@@ -182,45 +221,24 @@ class Tail:
             os.close(descriptor)
             raise
 
-    def _try(self, path: Path) -> int | None:
-        """Open a file; None where it is missing or refused."""
+    def _try(self, path: Path, position: int = 0) -> int | None:
+        """Open a file's text, as far as ``position`` at least; None where it is missing or refused."""
+        text = None
         try:
-            return self._plain(path, keep_some(open_regular(path, self._roots)))
+            descriptor = keep_some(open_regular(path, self._roots))
+            if is_packed(os.pread(descriptor, HEAD, 0)):
+                text = Unpacker(path, descriptor)
+                text.first(position)
         except FileNotFoundError:
             self.problem = ""
             return None
         except SourceError as error:
             self.problem = str(error)
             return None
-
-    def _plain(self, path: Path, descriptor: int) -> int:
-        """The file itself, or its text where it is compressed or UTF-16; such a file is unpacked again when it grew."""
-        self._packed = None
-        try:
-            text = self._unpacker.text_of(path, descriptor)
-        except (OSError, SourceError):
-            os.close(descriptor)
-            raise
-        if text != descriptor:
-            info = os.fstat(descriptor)
-            self._packed = (info.st_dev, info.st_ino, info.st_size)
-            os.close(descriptor)
-        return text
-
-    def _unpack(self) -> None:
-        """Unpack a file that grew; the part read before is unchanged."""
-        try:
-            size = self.path.stat().st_size
-        except OSError:
-            return
-        if self._packed is None or self._descriptor is None or size == self._packed[2]:
-            return
-        descriptor = open_regular(self.path, self._roots)
-        try:
-            self._unpacker.again(self.path, descriptor, self._descriptor)
-        finally:
-            os.close(descriptor)
-        self._packed = (*self._packed[:2], size)
+        if text is None:
+            return descriptor
+        self._opened = text
+        return text.memory
 
     def _elsewhere(self, known: str, position: int) -> int | None:
         """The file next to the path that continues from a known one: it was renamed, or copied before a truncation."""
@@ -258,17 +276,17 @@ class Tail:
 
     def _change(self, following: Path) -> list[SplitLine] | None:
         """Change to the next file: what the old one ends with; None where the next one can't be opened."""
-        descriptor = self._try(following)
+        old, position = self._split, self._split.position
+        descriptor = self._try(following, position)
         if descriptor is None:
             return None
-        old, position = self._split, self._split.position
         self._left = (self._identity(position), position)
         if self._goes_on(descriptor, *self._left):
             self._take(descriptor, position)
             return []
         copy = self._grown_copy() if following == self.path else None
         if copy is not None:
-            os.close(descriptor)
+            self._drop(descriptor)
             return self._change(copy)
         self._take(descriptor, restarted=True)
         return old.rest()
@@ -301,7 +319,7 @@ class Tail:
                 self.generation += 1
                 self._begin()
             else:
-                os.close(self._file)
+                self.close()
                 self._descriptor, self._node = copy, (os.fstat(copy).st_dev, os.fstat(copy).st_ino)
         self._head = os.pread(self._file, HEAD, 0)
 
@@ -319,6 +337,10 @@ class Tail:
             self.unread = self._left_to_read <= 0
             data = b"" if self.unread else os.pread(self._file, self._chunk, offset)
             if not data:
+                filled = 0 if self.unread or self._packed is None else self._packed.fill()
+                self._left_to_read -= filled
+                if filled:
+                    continue
                 return
             self._left_to_read -= len(data)
             if data[0] == 0 and not data.strip(b"\0") and (end := self._hole(offset)) != offset:

@@ -107,7 +107,7 @@ def whole_text(path: Path, roots: Sequence[Path], largest: int = 2 * LARGEST) ->
     """
     opened = open_regular(path, roots)
     with os.fdopen(opened, "rb", closefd=False) as file:
-        descriptor = plain(file.fileno())
+        descriptor = plain(file.fileno(), largest + 1)
     try:
         with os.fdopen(descriptor, "rb", closefd=False) as text:
             text.seek(0)

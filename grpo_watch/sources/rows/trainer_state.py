@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, RunConfig, Scalar, Setting
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, Source, SourceStats
+from grpo_watch.sources.files.growing_file import TurnBudget
 from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.rows.json_stream import HistoryStream
 
+_Stamp: TypeAlias = tuple[int, int, int]
+"""Inode, size and time of the last write."""
 CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
 NAME = "trainer_state.json"
-LARGEST = 64 << 20
-"""Bytes of the largest file that is read (a row takes about 1.2 KB in it)."""
+HELD_ROWS = 2_000
+"""Rows of a file that wait for what stands behind them in it: where there are no more, the settings come first."""
 SETTINGS: Mapping[str, str] = {
     "max_steps": "max_steps",
     "logging_steps": "logging_steps",
@@ -46,32 +51,52 @@ class TrainerStateSource(Source):
         self._train = row_numbers.whole(state.get("train")) or 0
         self._eval = row_numbers.whole(state.get("eval")) or 0
         self._settings = str(state.get("settings") or "")
-        self._read: dict[str, tuple[int, int, int]] = {}
+        self._read: dict[str, _Stamp] = {}
+        self._refused = set[str]()
+        self._budget = TurnBudget()
+        self._going: Generator[Item | None, None, None] | None = None
+        self._taken = 0
+        self._seen: float | None = None
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield the rows of files that are new or were rewritten."""
-        for path in self._files():
-            stamp = _stamp(path)
-            if stamp is None or self._read.get(path.as_posix()) == stamp:
-                continue
-            state = self._load(path)
-            if state is None:
-                continue
-            yield from self._config(state, path)
-            yield from self._rows(state, seen)
-            self._read[path.as_posix()] = stamp
+        self._seen = seen
+        if self._going is None:
+            for name in self._refused:
+                self._read.pop(name, None)
+            self._refused.clear()
+        self._budget.begin(self._taken, live=seen is not None)
+        while True:
+            if self._going is None and (unread := self._next_file()) is not None:
+                self._going = self._items(*unread)
+            if self._going is None:
+                return
+            for item in self._going:
+                if item is not None:
+                    yield item
+                if self._budget.ends(self._taken):
+                    return
+            self._going = None
 
     def finish(self) -> Iterator[Item]:
-        """Nothing is held back."""
-        yield from ()
+        """Yield what a turn's budget left."""
+        yield from self.poll(None) if self._going is not None else ()
 
     def cursor(self) -> Cursor:
         """The last steps that were given."""
         state: dict[str, Scalar] = {"train": self._train, "eval": self._eval, "settings": self._settings}
         return Cursor(self.name, "", self._train, state)
 
+    @property
+    def unread(self) -> bool:
+        """Whether the last poll ended at its budget."""
+        return self._budget.spent
+
     def close(self) -> None:
-        """Nothing stays open."""
+        """Free the handle of the file that is being read."""
+        if self._going is not None:
+            self._going.close()
+            self._going = None
 
     def _files(self) -> list[Path]:
         """The files by step, the folder's own last; folders that were deleted meanwhile are normal."""
@@ -86,31 +111,41 @@ class TrainerStateSource(Source):
             return []
         return [*(self._path / name / NAME for _, name in sorted(found)), self._path / NAME]
 
-    def _load(self, path: Path) -> dict[str, Any] | None:
+    def _next_file(self) -> tuple[Path, _Stamp] | None:
+        for path in self._files():
+            stamp = _stamp(path)
+            if stamp is not None and self._read.get(path.as_posix()) != stamp:
+                return path, stamp
+        return None
+
+    def _items(self, path: Path, stamp: _Stamp) -> Generator[Item | None, None, None]:
+        """The settings and rows of one file; None after what gives nothing, so that the turn may end."""
+        self._read[path.as_posix()] = stamp
         try:
             descriptor = open_regular(path, self._roots)
         except (SourceError, OSError) as error:
             self._refuse(path, error)
-            return None
+            self._refused.add(path.as_posix())  # it may be readable at the next poll, though it did not change
+            return
         with os.fdopen(descriptor, "rb") as file:
-            data = file.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            self.stats.skip(Skip.TOO_LONG, f"{path}: more than {LARGEST >> 20} MiB")
-            self._read[path.as_posix()] = _stamp(path) or (0, 0, 0)
-            return None
-        try:
-            state = json.loads(data)  # accepts NaN and Infinity, which transformers writes
-        except (ValueError, RecursionError):
-            return None
-        self.stats.bytes += len(data)
-        state = {"log_history": state} if isinstance(state, list) else state
-        if isinstance(state, dict) and isinstance(state.get("log_history"), list):
-            return state
-        self._read[path.as_posix()] = _stamp(path) or (0, 0, 0)
-        if state:
-            held = f"its keys: {', '.join(map(repr, list(state)[:6]))}" if isinstance(state, dict) else "no JSON object"
-            self.stats.skip(Skip.NOT_A_ROW, f"{path.parent.name}/{path.name}: no list log_history in it ({held})")
-        return None
+            stream, before = HistoryStream(file, "log_history"), 0
+            entries = stream.entries()
+            held = list(islice(entries, HELD_ROWS))
+            if stream.whole:
+                yield from self._config(stream.beside or {}, path)
+            elif len(held) < HELD_ROWS:
+                return  # it is being written
+            total = row_numbers.whole((stream.beside or {}).get("max_steps"))
+            for entry in chain(held, entries):
+                self._taken, before = self._taken + stream.read - before, stream.read
+                yield self._row(entry, total)
+            if len(held) == HELD_ROWS:
+                yield from self._config(stream.beside or {}, path)
+            self.stats.bytes += stream.read
+        if stream.whole and not stream.listed and stream.beside != {}:
+            keys = list(stream.beside or ())[:6]
+            what = f"its keys: {', '.join(map(repr, keys))}" if keys else "no JSON object"
+            self.stats.skip(Skip.NOT_A_ROW, f"{path.parent.name}/{path.name}: no list log_history in it ({what})")
 
     def _refuse(self, path: Path, error: Exception) -> None:
         if isinstance(error, SourceError):
@@ -129,36 +164,34 @@ class TrainerStateSource(Source):
             self.stats.records += 1
             yield RunConfig(None, None, settings, self.name, self.segment, precedence=2)
 
-    def _rows(self, state: Mapping[str, Any], seen: float | None) -> Iterator[Item]:
-        total = row_numbers.whole(state.get("max_steps"))
-        for entry in state["log_history"]:
-            if not isinstance(entry, dict) or "train_runtime" in entry:
-                continue
-            values, step = row_numbers.numbers(entry), row_numbers.place(entry).step
-            if step is None or not values:
-                self.stats.skip(Skip.NO_STEP if values else Skip.NOT_A_ROW, f"an entry of {NAME}")
-                continue
-            stream = row_numbers.stream(values)
-            if step <= (self._train if stream is None else self._eval):
-                continue
-            if stream is None:
-                self._train = step
-            else:
-                self._eval = step
-            self.stats.records += 1
-            yield RawRow(
-                channel=self.name,
-                kind=ChannelKind.TRAINER_STATE,
-                step=step,
-                values=values,
-                stream=stream,
-                segment=self.segment,
-                max_steps=total,
-                seen=seen,
-            )
+    def _row(self, entry: object, total: int | None) -> RawRow | None:
+        if not isinstance(entry, dict) or "train_runtime" in entry:
+            return None
+        values, step = row_numbers.numbers(entry), row_numbers.place(entry).step
+        if step is None or not values:
+            self.stats.skip(Skip.NO_STEP if values else Skip.NOT_A_ROW, f"an entry of {NAME}")
+            return None
+        stream = row_numbers.stream(values)
+        if step <= (self._train if stream is None else self._eval):
+            return None
+        if stream is None:
+            self._train = step
+        else:
+            self._eval = step
+        self.stats.records += 1
+        return RawRow(
+            channel=self.name,
+            kind=ChannelKind.TRAINER_STATE,
+            step=step,
+            values=values,
+            stream=stream,
+            segment=self.segment,
+            max_steps=total,
+            seen=self._seen,
+        )
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _stamp(path: Path) -> _Stamp | None:
     try:
         info = path.stat()
     except OSError:

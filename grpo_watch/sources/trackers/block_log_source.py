@@ -8,7 +8,7 @@ from pathlib import Path
 
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, Scalar
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.files.growing_file import GrowingFile
+from grpo_watch.sources.files.growing_file import GrowingFile, TurnBudget
 from grpo_watch.sources.trackers import block_log
 from grpo_watch.sources.trackers.tracker_source import TrackerFile
 
@@ -36,6 +36,7 @@ class BlockLogSource(TrackerFile):
 
     def _begin(self, cursor: Cursor | None) -> None:
         self._file = GrowingFile(self._path, self._roots, cursor)
+        self._budget = TurnBudget()
 
     def _state(self) -> dict[str, Scalar]:
         """What the subclass must remember across a restart."""
@@ -62,6 +63,11 @@ class BlockLogSource(TrackerFile):
         return self._file.cursor(self.name, *self._position(**self._state()))
 
     @property
+    def unread(self) -> bool:
+        """Whether the last poll ended at its budget."""
+        return self._budget.spent
+
+    @property
     def held(self) -> int:
         """The inode of the file that is open, while that has a name somewhere."""
         return self._file.held
@@ -86,6 +92,7 @@ class BlockLogSource(TrackerFile):
         self.stats.bytes, self.stats.problem = self._file.bytes, self._file.problem or problem
 
     def _frames(self, seen: float | None, *, ended: bool) -> Iterator[Item]:
+        self._budget.begin(self._feed.read_to, live=seen is not None)
         for frame in block_log.frames(self._file.read, self._feed.read_to, ended=ended):
             self._feed.read_to = frame.end
             if frame.damage:
@@ -93,3 +100,5 @@ class BlockLogSource(TrackerFile):
             else:
                 self.take(frame.start, frame.end, frame.payload, seen)
             yield from self._give()
+            if self._budget.ends(frame.end):
+                break

@@ -10,7 +10,7 @@ from pathlib import Path
 from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RunConfig, RunEvent
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, Source, SourceStats
-from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
+from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile, TurnBudget
 from grpo_watch.sources.rows.step_assembly import PROFILING, StepFeed
 from grpo_watch.sources.settings import config_files
 from grpo_watch.sources.settings.logged_config import logged_config
@@ -61,6 +61,7 @@ class TfeventsSource(Source):
         ending = row_numbers.whole(cursor.state.get("ending")) if cursor is not None else None
         self._ending = NOT_YET if ending is None else ending
         self._last = NOT_YET
+        self._budget = TurnBudget()
         self._piece: _Piece | None = None
 
     def poll(self, seen: float | None) -> Iterator[Item]:
@@ -82,6 +83,11 @@ class TfeventsSource(Source):
         return self._file.cursor(self.name, position, state)
 
     @property
+    def unread(self) -> bool:
+        """Whether the last poll ended at its budget."""
+        return self._budget.spent
+
+    @property
     def held(self) -> int:
         """The inode of the file that is open, while that has a name somewhere."""
         return self._file.held
@@ -96,11 +102,14 @@ class TfeventsSource(Source):
             if self._file.restarted:
                 self._feed.restart()
                 self._ending = self._last = NOT_YET
+            self._budget.begin(self._feed.read_to, live=seen is not None)
             for frame in tfrecord.frames(self._file.read, self._feed.read_to, ended=ended):
                 self._take(frame, seen)
                 self._feed.read_to = frame.end
                 if self._feed.waits:
                     yield from self._give()
+                if self._budget.ends(frame.end):
+                    break
             self._add(seen)
             yield from self._give()
         self.stats.bytes, self.stats.problem = self._file.bytes, self._file.problem or self._stuck()
