@@ -69,3 +69,11 @@ def test_it_is_found_in_a_folder(tmp_path: Path) -> None:
     assert [channel.what for channel in run.channels if channel.what is not ChannelContent.RUN_CONFIG] == [
         ChannelContent.JSONL
     ]
+
+
+def test_a_row_is_whole_though_another_framework_splits_rows_under_this_name(tmp_path: Path) -> None:
+    """Both measure ``perf/mfu``; verl's is ``perf/mfu/actor``."""
+    row = '{"step":%d,"data":{"actor/pg_loss":0.25,"perf/mfu/actor":0.3,"critic/score/mean":1}}\n'
+    (tmp_path / "metrics.jsonl").write_text("".join(row % step for step in (1, 2, 3)))
+    (run,) = discover(tmp_path)
+    assert ChannelContent.JSONL in {channel.what for channel in run.channels}
