@@ -1,6 +1,6 @@
 """Measures whether the daemon reports, while runs happen, what ``check`` finds once they are over; and how late.
 
-    python benchmarks/live.py [--runs tests/runs] [--count 60] [--at-once 10] [--seconds 20 60] [--busy 3]
+    python benchmarks/live.py [--runs tests/runs] [--count 60] [--at-once 10] [--resting 940] [--busy 3]
 
 Recorded runs are written again below one watched folder, each line, checkpoint and completion file in its turn. For
 each root finding of ``check`` on the finished folder: did a webhook get it, and how long after the write that completed
@@ -19,8 +19,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
@@ -28,12 +31,16 @@ from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
 
+from make_run import write_jsonl
+
 OURS = str(Path(sys.executable).with_name("grpo-watch"))
 ROOT = Path(__file__).resolve().parents[1]
 TEXTS = {".jsonl", ".log", ".txt", ".out"}
 STEP = re.compile(r"(?:checkpoint-|completions_|global_step_|^)0*(\d+)(?:\.\w+)?$")
 ROW_STEP = re.compile(r'"(?:step|global_step)": *(\d+)|"global_step/max_steps": *"(\d+)')
 PAUSE = threading.Event()
+RESTING_ROWS = 20
+OK = 200
 DRAIN_SECONDS = 45.0
 """After the last write: a checkpoint has to keep still before it is read."""
 
@@ -141,22 +148,37 @@ def usable(run: Path) -> bool:
     return run.is_dir() and len(versions) < 2 and not any(word in run.name for word in ("resume", "error"))
 
 
-def findings(folder: Path) -> list[tuple[str, int]]:
+def findings(replayed: Sequence[Replayed]) -> Iterator[tuple[Replayed, str, int]]:
     """Rule and step of each root finding of ``check`` that is at least a warning."""
-    done = subprocess.run([OURS, "check", "--format", "json", str(folder)], capture_output=True, check=False)
-    document = json.loads(done.stdout)
-    return [
-        (found["rule"], found["fired_step"])
-        for run in document["runs"]
-        for found in run["findings"]
-        if found["caused_by"] is None and found["severity"] in {"warning", "critical"}
-    ]
+    by_folder = {one.folder: one for one in replayed}
+    command = [OURS, "check", "--format", "json", *map(str, by_folder)]
+    document = json.loads(subprocess.run(command, capture_output=True, check=False).stdout)
+    for run in document["runs"]:
+        name = str(run["run"]).partition("/")[0]
+        of = next(one for folder, one in by_folder.items() if folder.name == name)
+        for found in run["findings"]:
+            if found["caused_by"] is None and found["severity"] in {"warning", "critical"}:
+                yield of, found["rule"], found["fired_step"]
+
+
+def ready(daemon: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until the daemon has read every run that is there."""
+    while daemon.poll() is None:
+        PAUSE.wait(0.2)
+        address = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())
+        with suppress(urllib.error.URLError):
+            if address is not None and urllib.request.urlopen(f"{address[0]}/readyz", timeout=60).status == OK:
+                return
+    raise RuntimeError(log.read_text())
 
 
 def measure(options: argparse.Namespace, place: Path) -> int:
     """Write, watch, compare; the exit code."""
     received, runs = Received(), place / "runs"
     runs.mkdir()
+    for number in range(options.resting):
+        log = write_jsonl(runs / f"resting-{number:04}", 2 * RESTING_ROWS, seed=number)
+        log.write_text("".join(log.read_text().splitlines(keepends=True)[:RESTING_ROWS]))
 
     class Hook(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -190,7 +212,7 @@ def measure(options: argparse.Namespace, place: Path) -> int:
     chance = random.Random(options.seed)
     recorded = [run for run in sorted(Path(options.runs).iterdir()) if usable(run)]
     chosen = list(islice((run for _ in iter(int, 1) for run in recorded), options.count))
-    PAUSE.wait(3.0)
+    ready(daemon, place / "daemon.log")
     began = time.monotonic()
     with ThreadPoolExecutor(options.at_once) as pool:
         written = []
@@ -203,7 +225,7 @@ def measure(options: argparse.Namespace, place: Path) -> int:
     for process in (daemon, *busy):
         process.terminate()
         process.wait()
-    return report([(one, *found) for one in replayed for found in findings(one.folder)], received)
+    return report(list(findings(replayed)), received)
 
 
 def report(due: list[tuple[Replayed, str, int]], received: Received) -> int:
@@ -234,6 +256,7 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=10)
     parser.add_argument("--per-minute", type=float, default=30.0, help="new folders a minute")
     parser.add_argument("--seconds", type=float, nargs=2, default=(20.0, 60.0), help="shortest and longest run")
+    parser.add_argument("--resting", type=int, default=0, help="runs beside that are there before and don't grow")
     parser.add_argument("--busy", type=int, default=0, help="processes that use the processor beside")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="keep the written runs and the daemon's log here")

@@ -19,7 +19,7 @@ from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.sources.files import decompress as packed
 from grpo_watch.sources.files.decompress import plain
 from grpo_watch.sources.files.reading import open_regular
-from grpo_watch.sources.files.tail import BUDGET
+from grpo_watch.sources.files.throttle import BUDGET
 
 LINES = [f"step {n} | loss 0.1 | reward 0.{n}\n" for n in range(1, 8)]
 PACK: dict[str, Callable[[str], bytes]] = {
@@ -150,7 +150,7 @@ def test_a_text_that_packs_like_no_log_is_cut_and_said(tmp_path: Path, unpacked:
     path.write_bytes(stream.compress("".join(LINES).encode()) + b"".join(stream.compress(noise) for _ in range(40)))
     source = ConsoleSource("log", path, [tmp_path])
     assert steps(source) + [row.step for row in source.finish() if isinstance(row, RawRow)] == [1, 2, 3, 4, 5, 6, 7]
-    assert sum(unpacked) < 16 << 20
+    assert sum(unpacked) < 4 << 20
     assert "MiB of its text are read; unpack the file to read all" in source.stats.problem
 
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.sources.files.tail import BUDGET, LINES_APART, TURN_SECONDS, Tail
+from grpo_watch.sources.files.tail import Tail
+from grpo_watch.sources.files.throttle import BUDGET, RECORDS
 
 BANNER = b"[INFO] the same first lines in every job of this cluster " * 6 + b"\n"
 """Longer than the head fingerprint."""
@@ -502,28 +503,23 @@ def test_a_hole_inside_a_line_makes_it_too_long(tmp_path: Path) -> None:
 
 def test_one_turn_reads_no_more_than_its_budget(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
-    log.write_bytes(b"noise\n".rjust(256) * (3 * BUDGET // 256))
-    tail = Tail(log, (tmp_path,), timer=lambda: 0.0)
+    log.write_bytes(b"noise\n".rjust(1024) * (3 * BUDGET // 1024))
+    tail = Tail(log, (tmp_path,))
     turns = []
     while not turns or tail.unread:
         turns.append(sum(1 for _ in tail.read(live=True)))
-    assert sum(turns) == 3 * BUDGET // 256
+    assert sum(turns) == 3 * BUDGET // 1024
     assert len(turns) in {3, 4}
     tail.close()
 
 
-def test_one_turn_takes_no_longer_than_its_budget(tmp_path: Path) -> None:
-    """Short lines cost their reader more time than bytes: here each takes a millisecond."""
+def test_one_turn_reads_no_more_lines_than_its_budget(tmp_path: Path) -> None:
+    """Short lines cost their reader more time than bytes."""
     log = tmp_path / "train.log"
-    log.write_bytes(b"x\n" * 1_000)
-    now = 0.0
-    tail = Tail(log, (tmp_path,), timer=lambda: now)
-    turns = []
+    log.write_bytes(b"x\n" * (3 * RECORDS))
+    tail, turns = Tail(log, (tmp_path,)), list[int]()
     while not turns or tail.unread:
-        turns.append(0)
-        for _ in tail.read(live=True):
-            turns[-1] += 1
-            now += 0.001
-    assert sum(turns) == 1_000
-    assert max(turns) <= 1_000 * TURN_SECONDS + LINES_APART
+        turns.append(sum(1 for _ in tail.read(live=True)))
+    assert sum(turns) == 3 * RECORDS
+    assert max(turns) == RECORDS
     tail.close()

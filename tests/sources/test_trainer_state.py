@@ -11,7 +11,7 @@ import pytest
 
 from grpo_watch.engine.records import Item, RawRow, RunConfig, Stream
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.files import growing_file
+from grpo_watch.sources.files import throttle
 from grpo_watch.sources.rows.trainer_state import TrainerStateSource
 from tests.support.bundles import unpack
 
@@ -173,7 +173,7 @@ def test_a_large_history_that_is_cut_off_gives_what_it_holds(tmp_path: Path) -> 
 
 def test_a_turn_s_rest_is_read_when_the_input_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     history(tmp_path / "trainer_state.json", 4_000, 0)
-    monkeypatch.setattr(growing_file, "BUDGET", 1)
+    monkeypatch.setattr(throttle, "BUDGET", 1)
     source = the_source(tmp_path)
     some = steps(list(source.poll(1.0)))
     assert source.unread

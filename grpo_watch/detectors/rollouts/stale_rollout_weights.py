@@ -93,6 +93,7 @@ class StaleRolloutWeights(Detector):
         """Nothing known."""
         self.trend, self.entropy = GapTrend(self.rows), Window(5)
         self.weights = RolloutWeights()
+        self.shown = {MetricRow: False, CheckpointDigest: False}
 
     def early_sign(self, run: RunView) -> Reading | None:
         """A gap as large as that of other weights."""
@@ -103,7 +104,13 @@ class StaleRolloutWeights(Detector):
         return Reading(Verdict.BREACH, message=text, evidence={found[0].metric: run.newest(found[0].metric)})
 
     def observe(self, record: MetricRow | CheckpointDigest, run: RunView) -> Iterable[Reading]:
-        """Judge a row that carries a gap, or the engine's own weights."""
+        """Judge a row that carries a gap, or the engine's own weights; neither clears what the other one shows."""
+        readings = tuple(self._judge(record, run))
+        if readings:
+            self.shown[type(record)] = any(reading.verdict is Verdict.BREACH for reading in readings)
+        return SILENT if any(self.shown.values()) and not self.shown[type(record)] else readings
+
+    def _judge(self, record: MetricRow | CheckpointDigest, run: RunView) -> Iterable[Reading]:
         if isinstance(record, CheckpointDigest):
             return self._weights(record)
         if METRICS.isdisjoint(record.values):

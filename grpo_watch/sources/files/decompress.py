@@ -17,10 +17,10 @@ from grpo_watch.sources.files.reading import BEFORE, HEAD, before, open_regular
 
 LARGEST = 256 << 20
 """Bytes of a text that is unpacked: they are held in memory."""
-AT_LEAST, DENSEST = 8 << 20, 100
+AT_LEAST, DENSEST = 1 << 20, 100
 """A text is unpacked as far as it has so many bytes, and so many times as many as were read of the file, at most: logs
 become a tenth to a fiftieth of their size, one line that is repeated for ever a thousandth, as a bomb does."""
-PIECE, PACKED_PIECE = 1 << 20, 16 << 10
+PIECE, PACKED_PIECE = 1 << 20, 4 << 10
 """Bytes that are unpacked at once, and packed ones that are read for it."""
 LONGEST_HELD = 8 << 20
 """Bytes of a line that is held back until its end was unpacked."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,34 +15,6 @@ from grpo_watch.sources.files.reading import inode_with_name, open_regular
 HEAD = 256
 """This many first bytes name a file: they hold the writer's clock (TensorBoard) or the run's id (wandb)."""
 CHUNK = 1 << 20
-BUDGET = 4 << 20
-"""Bytes of one file that one turn of a live run reads …"""
-TURN_SECONDS = 0.2
-"""… in so many seconds at most: other runs wait meanwhile."""
-
-
-class TurnBudget:
-    """What one turn may read of a file, so that no run waits long for another; ``spent``: there is more to read.
-
-    Args:
-        timer: seconds.
-    """
-
-    def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
-        self._timer = timer
-        self.spent = False
-        self.begin(0, live=False)
-
-    def begin(self, position: int, *, live: bool) -> None:
-        """A turn begins at a position; without ``live`` it has no bounds."""
-        self.spent = False
-        self._last = position + BUDGET if live else math.inf
-        self._until = self._timer() + TURN_SECONDS if live else math.inf
-
-    def ends(self, position: int) -> bool:
-        """Whether the turn is over at this position."""
-        self.spent = position >= self._last or self._timer() >= self._until
-        return self.spent
 
 
 class FileFrame(NamedTuple):

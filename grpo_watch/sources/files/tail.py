@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import math
 import os
-import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -27,12 +25,10 @@ from grpo_watch.sources.files.reading import (
     inode_with_name,
     open_regular,
 )
+from grpo_watch.sources.files.throttle import TurnBudget
 
-BUDGET = 4 << 20
-"""Bytes of one file that one turn of a live run reads …"""
-TURN_SECONDS = 0.2
-"""… in so many seconds at most, looked at every so many lines: of short ones 4 MiB hold a million."""
 LINES_APART = 64
+"""Lines between two looks at the turn's budget."""
 
 __all__ = ["SplitLine", "Tail"]
 
@@ -57,10 +53,9 @@ class Tail:
         bars: split at carriage returns too, as consoles with progress bars need it; empty pieces are passed over.
         max_line: longest line in bytes; longer ones are skipped without being held in memory.
         chunk: bytes per read.
-        timer: seconds.
     """
 
-    def __init__(  # noqa: PLR0913  what a file is read with
+    def __init__(
         self,
         path: Path,
         roots: Sequence[Path],
@@ -69,19 +64,15 @@ class Tail:
         bars: bool = False,
         max_line: int = 8 << 20,
         chunk: int = 1 << 20,
-        timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self.path, self.problem, self.generation, self.bytes = path, "", 0, 0
         self._roots, self._bars, self.max_line, self._chunk = tuple(roots), bars, max_line, chunk
-        self._timer = timer
         self._expected = (cursor.identity, cursor.position) if cursor is not None and cursor.identity else None
         self._descriptor: int | None = None
         self._node, self._left = (0, 0), ("", 0)
         self._packed: Unpacker | None = None
         self._opened: Unpacker | None = None
-        self.unread = False
-        """Whether the last ``read`` ended at its budget: there is more to read at once."""
-        self._left_to_read = 0.0
+        self._turn, self._taken = TurnBudget(), 0
         self._begin()
 
     def _begin(self, position: int = 0, passed: bytes = b"") -> None:
@@ -98,19 +89,17 @@ class Tail:
     def read(self, *, live: bool = False) -> Iterator[SplitLine]:
         """The lines that were completed since the last call. Never blocks; errors are in ``problem``.
 
-        ``live``: at most ``BUDGET`` bytes and ``TURN_SECONDS``, so that no other run waits for this file.
+        ``live``: as many as one turn may read, so that no other run waits for this file.
         """
-        self.unread, self._left_to_read = False, BUDGET if live else math.inf
         lines = self._lines()
+        self._turn.begin(self._taken, live=live)
         if not live:
             yield from lines
             return
-        until = self._timer() + TURN_SECONDS
         for number, line in enumerate(lines, 1):
             yield line
-            if not number % LINES_APART and self._timer() >= until:
+            if not number % LINES_APART and self._turn.ends(self._taken, LINES_APART):
                 lines.close()
-                self.unread = True
                 return
 
     def _lines(self) -> Generator[SplitLine, None, None]:
@@ -126,9 +115,9 @@ class Tail:
                 if not self._open():
                     return
             yield from self._drain()
-            while self._left_to_read > 0 and (following := self._following()) is not None:
+            while not self._turn.ends(self._taken, 0) and (following := self._following()) is not None:
                 yield from self._drain()
-                if self._left_to_read <= 0:
+                if self._turn.ends(self._taken, 0):
                     break
                 rest = self._change(following)
                 if rest is None:
@@ -140,6 +129,11 @@ class Tail:
             self.problem = str(error)
         except OSError as error:
             self._lose(error)
+
+    @property
+    def unread(self) -> bool:
+        """Whether the last ``read`` ended at its budget: there is more to read at once."""
+        return self._turn.spent
 
     def finish(self) -> Iterator[SplitLine]:
         """What is left, the unfinished last line included: the input has ended."""
@@ -334,15 +328,14 @@ class Tail:
         while True:
             yield from self._split.lines()
             offset = self._split.offset
-            self.unread = self._left_to_read <= 0
-            data = b"" if self.unread else os.pread(self._file, self._chunk, offset)
+            data = b"" if self._turn.ends(self._taken, 0) else os.pread(self._file, self._chunk, offset)
             if not data:
                 filled = 0 if self.unread or self._packed is None else self._packed.fill()
-                self._left_to_read -= filled
+                self._taken += filled
                 if filled:
                     continue
                 return
-            self._left_to_read -= len(data)
+            self._taken += len(data)
             if data[0] == 0 and not data.strip(b"\0") and (end := self._hole(offset)) != offset:
                 if end is None:
                     return

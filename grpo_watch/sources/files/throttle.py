@@ -1,10 +1,15 @@
-"""Slows reading down to so many bytes per second, so that checkpoints don't take the disk away from the job."""
+"""Bounds what reading takes: so many bytes per second of checkpoints, and of a run's files so much in one turn."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from threading import Event, Lock
+
+BUDGET, RECORDS = 4 << 20, 8_000
+"""Bytes and records (lines, logged values) of one file that one turn of a live run reads: some tenths of a second, in
+which other runs wait. Of short lines the bytes alone would be a million."""
 
 
 class Throttle:
@@ -35,3 +40,23 @@ class Throttle:
             early = self._taken / self._limit - (now - self._start)
             if early > 0:
                 self._wait(early)
+
+
+class TurnBudget:
+    """What one turn may read of a file, so that no run waits long for another; ``spent``: there is more to read."""
+
+    def __init__(self) -> None:
+        self.spent = False
+        self.begin(0, live=False)
+
+    def begin(self, position: int, *, live: bool) -> None:
+        """A turn begins at a position; without ``live`` it has no bounds."""
+        self.spent = False
+        self._last = position + BUDGET if live else math.inf
+        self._records = RECORDS if live else math.inf
+
+    def ends(self, position: int, records: int = 1) -> bool:
+        """Whether the turn is over at this position, so many records further than when asked last."""
+        self._records -= records
+        self.spent = position >= self._last or self._records <= 0
+        return self.spent

@@ -14,8 +14,8 @@ from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, RunConf
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, Source, SourceStats
-from grpo_watch.sources.files.growing_file import TurnBudget
 from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.files.throttle import TurnBudget
 from grpo_watch.sources.rows.json_stream import HistoryStream
 
 _Stamp: TypeAlias = tuple[int, int, int]

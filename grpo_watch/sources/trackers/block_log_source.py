@@ -8,7 +8,8 @@ from pathlib import Path
 
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, Scalar
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.files.growing_file import GrowingFile, TurnBudget
+from grpo_watch.sources.files.growing_file import GrowingFile
+from grpo_watch.sources.files.throttle import TurnBudget
 from grpo_watch.sources.trackers import block_log
 from grpo_watch.sources.trackers.tracker_source import TrackerFile
 

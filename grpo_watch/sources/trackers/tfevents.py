@@ -10,7 +10,8 @@ from pathlib import Path
 from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RunConfig, RunEvent
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, Source, SourceStats
-from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile, TurnBudget
+from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
+from grpo_watch.sources.files.throttle import TurnBudget
 from grpo_watch.sources.rows.step_assembly import PROFILING, StepFeed
 from grpo_watch.sources.settings import config_files
 from grpo_watch.sources.settings.logged_config import logged_config

@@ -1,0 +1,101 @@
+"""Alerts stand still: a symptom that stays is told once, at the step that its rule's distances say, and not taken back.
+
+Each kind of fault of the synthetic runs goes through the whole pipeline, in order and with late completions and
+checkpoints, as slow disks and dumps that settle deliver them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import pytest
+
+from benchmarks.robustness import shipped
+from benchmarks.synthetic.runs import KINDS, SyntheticRun, faulty
+from grpo_watch.engine.records import (
+    AlertState,
+    CheckpointDigest,
+    CompletionSummary,
+    Item,
+    RawRow,
+    Transition,
+)
+from grpo_watch.pipeline.pipeline import Pipeline
+
+pytestmark = pytest.mark.slow
+
+SEED = 1
+LATE_ROWS = 5
+COME_AND_GO = {
+    "groups-of-several-prompts": "a batch of this strength may hold none",
+    "gradient-spikes": "a spike is one row",
+    "memory-creep": "the forecast falls back once memory has passed the limit",
+}
+"""Kinds whose symptom is not on every row, and why."""
+STANDING = [kind for kind in KINDS if kind not in COME_AND_GO]
+
+
+@cache
+def run_of(kind: str) -> SyntheticRun:
+    """The same run for each test."""
+    return faulty(kind, SEED)
+
+
+@cache
+def told(kind: str, evidence: type[CompletionSummary | CheckpointDigest] | None = None) -> list[Transition]:
+    """What the rules that may name the fault say, firing and resolved; ``evidence``: that comes late."""
+    run = run_of(kind)
+    items = run.items if evidence is None else late(run.items, evidence)
+    pipeline = Pipeline("run", *shipped())
+    changes = (change for item in items for change in pipeline.feed(item))
+    spoken = {AlertState.FIRING, AlertState.RESOLVED}
+    return [change for change in changes if change.rule in run.rules and change.to_state in spoken]
+
+
+def late(items: Sequence[Item], kind: type[CompletionSummary | CheckpointDigest]) -> Iterator[Item]:
+    """The same items, those of a kind some rows later, the last ones before what ends the run."""
+    waiting, rows = deque[tuple[int, Item]](), 0
+    last = max((at for at, item in enumerate(items) if isinstance(item, RawRow)), default=-1)
+    for at, item in enumerate(items):
+        if isinstance(item, kind):
+            waiting.append((rows + LATE_ROWS, item))
+            continue
+        while waiting and (waiting[0][0] <= rows or at > last):
+            yield waiting.popleft()[1]
+        yield item
+        rows += isinstance(item, RawRow)
+    yield from (item for _, item in waiting)
+
+
+@pytest.mark.parametrize("kind", STANDING)
+def test_a_symptom_that_stays_is_told_once_and_not_taken_back(kind: str) -> None:
+    """From the first alert on, which keeps its distance, one of the rules that name the fault fires at any time."""
+    changes, firing = told(kind), set[tuple[str, str]]()
+    rules = {rule.name: rule for rule in shipped()[0]}
+    assert changes
+    for change in changes:
+        place = (change.rule, change.key)
+        if change.to_state is AlertState.FIRING:
+            waited = change.step - change.first_step
+            assert change.reading.immediate or waited >= rules[change.rule].for_steps
+            assert place not in firing or change.from_state is AlertState.FIRING
+            firing.add(place)
+        else:
+            firing.discard(place)
+            assert firing, f"{change.rule} was taken back at step {change.step}"
+
+
+@pytest.mark.parametrize("evidence", [CompletionSummary, CheckpointDigest])
+@pytest.mark.parametrize("kind", STANDING)
+def test_evidence_that_comes_late_gives_the_same_alerts(
+    kind: str, evidence: type[CompletionSummary | CheckpointDigest]
+) -> None:
+    if not any(isinstance(item, evidence) for item in run_of(kind).items):
+        return
+    changes, later = told(kind), told(kind, evidence)
+    assert {change.rule for change in later} == {change.rule for change in changes}
+    assert all(change.to_state is AlertState.FIRING for change in later) or any(
+        change.to_state is AlertState.RESOLVED for change in changes
+    )
