@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -47,6 +48,9 @@ class WatchOptions:
 
 SLICE = 2_000
 """Items per slice: about 0.1 s of work, after which other runs have their turn."""
+PATIENCE_SECONDS, GOES_ON_SECONDS = 2.0, 60.0
+"""So long a first pass waits for completions and checkpoints where the run was written in the last minute: on a busy
+machine the process that reads them gets little time. They are judged when they come."""
 LONGEST_POLL_SECONDS = 20.0
 """How often folders (checkpoints, dumps, configuration) are listed at least while the run gives nothing …"""
 POLL_SHARE = 25.0
@@ -117,6 +121,7 @@ class RunReader:
         self._slow_at = self._gave_at = 0.0
         self.lists_soon = False
         """Whether a folder of the run (checkpoints, dumps) changed since it was listed."""
+        self._merged_at, self._hurries = math.inf, False
         self.reads = 0
         """How often channels were opened or read: what is known of them is the same until it rises."""
 
@@ -193,7 +198,17 @@ class RunReader:
 
     def merge(self, seen: float, now: float, trusts: Callable[[str], bool]) -> ChannelMerge:
         """All that the channels hold now (Unix seconds), in step order; see there."""
-        return ChannelMerge(self._opened.sources, ReadSoFar(seen, now, lambda _: self._worked_on()), trusts)
+        self._merged_at = now
+        return ChannelMerge(self._opened.sources, ReadSoFar(seen, now, self._holds_up), trusts)
+
+    def hurry(self, now: float) -> None:
+        """Let what was merged go on without what other processes work on, where that takes long and the run goes on."""
+        if not self._hurries and now - self._merged_at >= PATIENCE_SECONDS:
+            self._hurries = 0.0 <= now - (self.written() or 0.0) < GOES_ON_SECONDS
+
+    def _holds_up(self, _: str) -> bool:
+        fetching = self.unread or any(one.source.behind for one in self._opened.sources)
+        return fetching if self._hurries else self._worked_on()
 
     def read(self, now: float, feed: Callable[[Item], None], listing: float = SECOND) -> TurnResult:
         """Feed a slice of what each channel has that is new; ``listing``: seconds between two listings of folders."""

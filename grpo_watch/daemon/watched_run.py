@@ -128,6 +128,7 @@ class WatchedRun:
     def turn(self, now: float, listing: float = SECOND) -> bool:
         """Work for a slice; whether there is more to do at once. ``listing``: seconds between listings of folders."""
         if self._work is not None:
+            self.reader.hurry(now)
             more = next(self._work, None)
             if more is not None:
                 self.urgent = self.urgent and more  # what another process works on holds up no other run

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from grpo_watch.children.child import MEMORY
 from grpo_watch.children.pool import Worker
+from grpo_watch.daemon.run_reader import GOES_ON_SECONDS, PATIENCE_SECONDS
 from grpo_watch.daemon.service import Service
 from grpo_watch.daemon.waker import Waker
 from grpo_watch.engine.records import (
@@ -324,4 +325,30 @@ def test_heavy_work_of_one_run_holds_up_no_other(tmp_path: Path) -> None:
         live.daemon.turn()
     assert live.daemon.ready()
     assert live.run("trl-1.16.0-04-healthy-lora").values["parameters_changed_ratio"] == 1.0
+    live.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("age", "waits"), [(1.0, False), (2 * GOES_ON_SECONDS, True)])
+def test_a_run_that_is_being_written_waits_for_no_slow_checkpoint(age: float, tmp_path: Path, *, waits: bool) -> None:
+    """On a busy machine checksums come late: what rows show counts meanwhile. An old run is read whole before."""
+    run = unpack("trl-1.16.0-04-healthy-lora", tmp_path / "runs")
+    for path in (run, *run.rglob("*")):
+        os.utime(path, (RECORDED, RECORDED))
+    slow = Slow()
+    live = Live(tmp_path / "runs", tmp_path / "state", now=RECORDED + age, submit=slow.submit)
+    live.look()
+    for _ in range(20):
+        live.daemon.turn()
+    assert slow.futures
+    assert not live.daemon.ready()
+    live.now += PATIENCE_SECONDS
+    for _ in range(20):
+        live.daemon.turn()
+    assert live.daemon.ready() is not waits
+    for _ in range(20):
+        slow.work()
+        live.now += 1.0
+        live.daemon.turn()
+    assert live.run().values["parameters_changed_ratio"] == 1.0
     live.close()
