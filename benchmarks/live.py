@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import random
 import re
 import shutil
@@ -221,6 +222,7 @@ def measure(options: argparse.Namespace, place: Path) -> int:
             seconds = chance.uniform(*options.seconds)
             written.append(pool.submit(replay, run, runs / f"{number:03}-{run.name}", seconds))
         replayed = [each.result() for each in written]
+    sys.stdout.write(f"{options.resting + options.count} runs, load {os.getloadavg()[1]:.0f}\n")
     PAUSE.wait(DRAIN_SECONDS)
     for process in (daemon, *busy):
         process.terminate()
