@@ -182,7 +182,7 @@ class RunRegistry:
         self._looks += 1
 
     def renew(self, now: float, rules: RuleSet | None) -> None:
-        """Take the settings of all runs anew; those with others, and all where there are other rules, begin again."""
+        """Take the settings of all runs again; those with others, and all where there are other rules, begin again."""
         self._rules = rules or self._rules
         for tracked in self:
             if tracked.found is not None:

@@ -84,7 +84,7 @@ class WatchedRun:
         self.failures = 0
         self._rules, self._state_writer = rules, state_writer
         self._looked = self._known = state_writer.looked(name)
-        self._begin_anew(now)
+        self._restart(now)
         self.reader = RunReader(name, found, options, lambda: state_writer.cursors(name), submit)
         self.urgent = self._has_news(found)
         """Whether an alert of it fired when the watch began and something was written since; not while it waits."""
@@ -97,7 +97,7 @@ class WatchedRun:
         self._rules_problem = ""
         self._work: Iterator[bool] | None = self._begin(now)
 
-    def _begin_anew(self, now: float) -> None:
+    def _restart(self, now: float) -> None:
         """Know nothing of the run."""
         self.recorder, self.end = RunDetailRecorder(), RunEnd()
         labels = self.options.labels
@@ -324,7 +324,7 @@ class WatchedRun:
         except StoreError:
             log.exception("a stored run is damaged and read again", extra={"fields": {"run": self.name}})
             self._state_writer.forget(self.name)
-            self._begin_anew(now)
+            self._restart(now)
         if not self._announced and self._state_writer.alerts(self.name):
             yield from self._read_again(now)
             return

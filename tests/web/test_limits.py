@@ -99,7 +99,7 @@ PIPELINED = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200
 
 
 def test_clients_that_pipeline_get_one_answer_each() -> None:
-    """Sixty of them ask for 12,000 pages of metrics; those are told that their connection ends, others are answered."""
+    """Sixty of them ask for 12,000 pages of metrics; their connections end, others are answered."""
     watch = Fake()
     asked = []
     snapshot = watch.snapshot()

@@ -184,7 +184,7 @@ class BarRows:
 
 
 MOVES = re.compile(rb"\x1b\[[\d;?]{0,10}[A-Za-z]")
-"""How a terminal is told to move its cursor, behind a bar drawn below another one."""
+"""Moves the cursor of a terminal, behind a bar drawn below another one."""
 
 
 class OwnRows:
