@@ -89,6 +89,8 @@ rows in a row while it learns (its usual share is 0.4)."""
 WHOLE = frozenset({0.0, 1.0})
 EDGE = 0.05
 """Share of the run's own range of rewards that counts as its top or bottom."""
+NEARLY_ALL = 0.02
+"""Distance from 1 at which a mean of 0/1 rewards is that of solved prompts: one completion in fifty is wrong."""
 
 
 def at_maximum(rewards: Sequence[float], lowest: float, highest: float) -> bool:
@@ -99,8 +101,8 @@ def at_maximum(rewards: Sequence[float], lowest: float, highest: float) -> bool:
     if not rewards or highest <= FLOAT_NOISE or highest - lowest <= FLOAT_NOISE:
         return False
     top = highest - EDGE * (highest - lowest)
-    known = abs(highest - 1.0) <= FLOAT_NOISE and lowest >= 0.0
-    return (median(rewards) if known else min(rewards)) >= top
+    known = lowest >= 0.0 and abs(highest - 1.0) <= NEARLY_ALL
+    return median(rewards) >= min(top, 1.0 - NEARLY_ALL) if known else min(rewards) >= top
 
 
 class MetricTrend:

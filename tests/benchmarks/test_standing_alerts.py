@@ -1,4 +1,4 @@
-"""Alerts stand still: a symptom that stays is told once, at the step that its rule's distances say, and not taken back.
+"""Alerts stand still: a symptom that stays fires once, when its rule says, and stays.
 
 Each kind of fault of the synthetic runs goes through the whole pipeline, in order and with late completions and
 checkpoints, as slow disks and dumps that settle deliver them.
@@ -44,14 +44,14 @@ def run_of(kind: str) -> SyntheticRun:
 
 
 @cache
-def told(kind: str, evidence: type[CompletionSummary | CheckpointDigest] | None = None) -> list[Transition]:
+def changes_of(kind: str, evidence: type[CompletionSummary | CheckpointDigest] | None = None) -> list[Transition]:
     """What the rules that may name the fault say, firing and resolved; ``evidence``: that comes late."""
     run = run_of(kind)
     items = run.items if evidence is None else late(run.items, evidence)
     pipeline = Pipeline("run", *shipped())
     changes = (change for item in items for change in pipeline.feed(item))
-    spoken = {AlertState.FIRING, AlertState.RESOLVED}
-    return [change for change in changes if change.rule in run.rules and change.to_state in spoken]
+    ends = {AlertState.FIRING, AlertState.RESOLVED}
+    return [change for change in changes if change.rule in run.rules and change.to_state in ends]
 
 
 def late(items: Sequence[Item], kind: type[CompletionSummary | CheckpointDigest]) -> Iterator[Item]:
@@ -70,9 +70,9 @@ def late(items: Sequence[Item], kind: type[CompletionSummary | CheckpointDigest]
 
 
 @pytest.mark.parametrize("kind", STANDING)
-def test_a_symptom_that_stays_is_told_once_and_not_taken_back(kind: str) -> None:
+def test_a_symptom_that_stays_fires_once_and_stays(kind: str) -> None:
     """From the first alert on, which keeps its distance, one of the rules that name the fault fires at any time."""
-    changes, firing = told(kind), set[tuple[str, str]]()
+    changes, firing = changes_of(kind), set[tuple[str, str]]()
     rules = {rule.name: rule for rule in shipped()[0]}
     assert changes
     for change in changes:
@@ -94,7 +94,7 @@ def test_evidence_that_comes_late_gives_the_same_alerts(
 ) -> None:
     if not any(isinstance(item, evidence) for item in run_of(kind).items):
         return
-    changes, later = told(kind), told(kind, evidence)
+    changes, later = changes_of(kind), changes_of(kind, evidence)
     assert {change.rule for change in later} == {change.rule for change in changes}
     assert all(change.to_state is AlertState.FIRING for change in later) or any(
         change.to_state is AlertState.RESOLVED for change in changes

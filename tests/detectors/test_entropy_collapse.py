@@ -91,3 +91,14 @@ def test_a_solved_run_is_no_emergency() -> None:
 
     assert {severity for _, _, severity in fed_with(1.0).changes} == {"warning"}
     assert {severity for _, _, severity in fed_with(0.2).changes} == {"critical"}
+
+
+def test_a_task_that_is_solved_within_a_window_is_no_emergency() -> None:
+    """So fast that no window of rows shows the gain; a completion in a hundred is still wrong."""
+    first = [(0.68, 0.2, 0.77), (0.8, 0.4, 0.59), (0.93, 0.64, 0.23), (0.98, 0.74, 0.15)]
+    rows = first + [(0.99 + 0.01 * (n % 2), 0.97, 0.005) for n in range(40)]
+    run = Watched(RULE).feed_all(
+        row(n, reward_mean=reward, reward_zero_std_ratio=silent, entropy=entropy)
+        for n, (reward, silent, entropy) in enumerate(rows, 1)
+    )
+    assert {severity for _, _, severity in run.changes} == {"warning"}

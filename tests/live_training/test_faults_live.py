@@ -1,4 +1,4 @@
-"""Real TRL with a dozen faults beside the live daemon: a webhook is told of each while its job runs, or at its end."""
+"""Real TRL with a dozen faults beside the live daemon: a webhook hears of each while its job runs, or at its end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROGRAM = Path(sys.executable).with_name("grpo-watch")
 PATIENCE = 900.0
 """Seconds after which something is wrong, however busy the machine is."""
 LATE = 30.0
-"""Seconds after its job's end within which a fault is told: a checkpoint keeps still for some before it is read."""
+"""Seconds after its job's end within which a fault is notified: a checkpoint keeps still for some before it is read."""
 MUST: Mapping[str, frozenset[str]] = {
     name: frozenset(rules.split())
     for name, rules in {
@@ -40,11 +40,11 @@ MUST: Mapping[str, frozenset[str]] = {
         "untrained-weights-saved": "parameters-unchanged",
     }.items()
 }
-"""What an engineer expects to be told of each fault: one of these rules."""
+"""What an engineer expects to hear of each fault: one of these rules."""
 HEALTHY = "nothing"
 
 
-class Told:
+class Received:
     """What the webhook got: when each rule of each run fired first (Unix seconds)."""
 
     def __init__(self) -> None:
@@ -67,10 +67,10 @@ class Told:
 
 
 @contextmanager
-def webhook(told: Told) -> Iterator[str]:
+def webhook(received: Received) -> Iterator[str]:
     class Hook(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            told.take(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            received.take(json.loads(self.rfile.read(int(self.headers["content-length"]))))
             self.send_response(200)
             self.end_headers()
 
@@ -106,12 +106,12 @@ def watching(folder: Path, place: Path, url: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, Mapping[str, float]]:
-    """What was told of the jobs, and when each ended (Unix seconds)."""
-    place, told = tmp_path_factory.mktemp("faults"), Told()
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Received, Mapping[str, float]]:
+    """What the webhook got of the jobs, and when each ended (Unix seconds)."""
+    place, received = tmp_path_factory.mktemp("faults"), Received()
     runs, ended = place / "runs", dict[str, float]()
     runs.mkdir()
-    with webhook(told) as url, watching(runs, place, url):
+    with webhook(received) as url, watching(runs, place, url):
         done = subprocess.run(
             [sys.executable, str(SCRIPT), str(runs)],
             env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"},
@@ -125,26 +125,26 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, Mapping[str
             assert code == "0", (runs / name / "train.log").read_text()[-3_000:]
             ended[name] = float(at)
         assert ended.keys() == {*MUST, HEALTHY}, done.stderr[-3_000:]
-        with told.came:
-            told.came.wait_for(
-                lambda: all(MUST[name] & {rule for run, rule in told.first if run == name} for name in MUST),
+        with received.came:
+            received.came.wait_for(
+                lambda: all(MUST[name] & {rule for run, rule in received.first if run == name} for name in MUST),
                 timeout=max(0.0, max(ended.values()) + LATE - time.time()),
             )
-    return told, ended
+    return received, ended
 
 
 @pytest.mark.parametrize("fault", MUST)
-def test_a_fault_is_told_while_its_job_runs_or_at_its_end(
-    fault: str, outcome: tuple[Told, Mapping[str, float]]
+def test_a_fault_is_notified_while_its_job_runs_or_at_its_end(
+    fault: str, outcome: tuple[Received, Mapping[str, float]]
 ) -> None:
-    told, ended = outcome
-    of_it = {rule: at for rule, at in told.of(fault).items() if rule in MUST[fault]}
-    assert of_it, f"told only: {told.of(fault)}"
+    received, ended = outcome
+    of_it = {rule: at for rule, at in received.of(fault).items() if rule in MUST[fault]}
+    assert of_it, f"received only: {received.of(fault)}"
     assert min(of_it.values()) <= ended[fault] + LATE
 
 
-def test_a_healthy_job_is_told_of_by_nothing_critical(outcome: tuple[Told, Mapping[str, float]]) -> None:
-    told, _ = outcome
+def test_a_healthy_job_gets_nothing_critical(outcome: tuple[Received, Mapping[str, float]]) -> None:
+    received, _ = outcome
     assert {
-        rule for (run, rule), severity in told.severities.items() if run == HEALTHY and severity == "critical"
+        rule for (run, rule), severity in received.severities.items() if run == HEALTHY and severity == "critical"
     } == set()

@@ -55,7 +55,7 @@ class EntropyCollapse(Detector):
         if entropy.mean >= self.share * entropy.start:
             return QUIET
         signs = trend.signs() & AGREEING
-        grave = signs & ({TrendSign.REWARD_FELL} if trend.reward.gained() else GRAVE)
+        grave = signs & ({TrendSign.REWARD_FELL} if trend.reward.gained() or trend.reward.solved else GRAVE)
         says = named(signs) or self._narrows(trend)
         if not says:
             return no_data(NotApplicable("entropy is low, but reward, spread and texts are unaffected"))

@@ -80,8 +80,8 @@ class Envelope:
             return self._ended(text, whole=text[-1:] in b"\r\n")
         if data[:1] == b"{" and JOURNAL_MARK in data and (entry := _object(data)) is not None:
             return self._entry(entry, data)
-        entry = b"{" + line[1] + b"}" if (line := ENTRY.match(data)) is not None else data
-        if entry[:1] == b"{" and WRAPS_TEXT.search(entry) and (text := _message_of(entry)) is not None:
+        wrapped = b"{" + line[1] + b"}" if (line := ENTRY.match(data)) is not None else data
+        if wrapped[:1] == b"{" and WRAPS_TEXT.search(wrapped) and (text := _message_of(wrapped)) is not None:
             return self._ended(text, whole=True)
         if (found := CONTAINER.match(data)) is not None:
             return self._ended(data[found.end() :], whole=found[1] == b"F")

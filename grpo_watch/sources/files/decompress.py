@@ -161,7 +161,7 @@ class Unpacker:
             pass
 
     def follow(self, roots: Sequence[Path], read_to: int) -> None:
-        """Go on with a file that grew; one that was written anew is unpacked anew, as far as it was read.
+        """Go on with a file that grew; one that was rewritten is unpacked again, as far as it was read.
 
         Raises:
             OSError, SourceError: it can't be opened.
