@@ -30,7 +30,7 @@ class LowReward(Detector):
         return (Reading(Verdict.BREACH),) if low else QUIET
 
 
-class KlExplosion(Detector):
+class KlExplosion(LowReward):
     """Takes a shipped name."""
 
     @classmethod

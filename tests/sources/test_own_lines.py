@@ -74,6 +74,12 @@ BLOCKS = (
     "step {n} | loss 0.1 | grad_norm 0.3\nstep {n} | mean reward {r} | kl 0.01\n",
     "Iteration 1/1\nAverage Reward: {r}\nIteration 1/1, Step {n}/500, GRPO iter 1/1, loss: 0.1\n",
     "[rank0] step {n} | loss 0.1 | reward {r}\n[rank1] step {n} | loss 0.2 | reward 0.9\n",
+    (
+        "2026-01-02 03:04:05,678 - trainer - INFO - \U0001f4ca Iteration {n} metrics:\n"
+        "2026-01-02 03:04:05,678 - trainer - INFO -   - Policy Loss: 0.1\n"
+        "2026-01-02 03:04:05,679 - trainer - INFO -   - KL Divergence: 0.01\n"
+        "2026-01-02 03:04:05,679 - trainer - INFO -   - Average Reward: {r}\n"
+    ),
     "Step {n}\n  sample 0 reward: 1.0\n  sample 1 reward: 0.0\n  mean reward: {r}\n  loss: 0.1\n  kl: 0.01\n",
 )
 

@@ -200,7 +200,7 @@ def bare_line(line: str) -> tuple[int, str]:
             text = text[found.end() :]
         if (found := TAG.match(text)) is not None and found.end() < len(text):
             text = text[found.end() :]
-        text = _undecorated(text)
+        text = _behind(BULLET, _undecorated(text))
         if text == before:
             break
     return rank, _plain(text).strip()
