@@ -3,7 +3,7 @@
 .PHONY: help demo test test-all test-one test-pythons test-unprivileged check bench robustness soak channels container lock docs docs-site golden test-frameworks swift-live writers-live preflight-envs preflight-differential system-deps setup release wheel audit frameworks-new
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-29s%s\n", $$1, $$2 }'
 demo: ## replay a recorded run with a real fault through the real daemon
 	@scripts/demo
 test: ## nine tests in ten, in five minutes on two cores

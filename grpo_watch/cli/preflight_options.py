@@ -31,7 +31,8 @@ class _Parser(argparse.ArgumentParser):
         Raises:
             UsageError: always.
         """
-        raise UsageError(f"{message} (see grpo-watch preflight --help)")
+        launch = "; put `--` before the launch" if message.startswith("unrecognized") else ""
+        raise UsageError(f"{message}{launch} (see grpo-watch preflight --help)")
 
 
 def split_launch(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:

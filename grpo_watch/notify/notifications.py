@@ -172,7 +172,7 @@ def _notification(
         message=rule.says(reading.message),
         evidence=dict(reading.evidence),
         hint=finding.hint if finding else rule.advice(context.snapshot.framework, reading.hint),
-        cause="; ".join(finding.causes[:CAUSES]) if finding else "",
+        cause="; ".join(cause.rstrip(".") for cause in finding.causes[:CAUSES]) if finding else "",
         caused_by=finding.caused_by if finding else None,
         started=at,
         ended=at if status == RESOLVED else None,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from grpo_watch.advisories.judge import VERSION_OF
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Setting, Severity
@@ -234,7 +235,8 @@ def _settings(a: RunReport, b: RunReport) -> Iterator[tuple[str, tuple[Setting |
     for name in [*SETTINGS, *sorted((left.keys() | right.keys()) - SETTINGS.keys())]:
         pair = left.get(name), right.get(name)
         values = [setting.value if setting else None for setting in pair]
-        if values[0] != values[1]:
+        unknown = name.startswith(VERSION_OF) and None in pair  # read from a file that only one of them has
+        if values[0] != values[1] and not unknown:
             yield name, pair
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from grpo_watch.cli.logs import start_logging
 from grpo_watch.cli.main import run_cli
 from grpo_watch.cli.options import parse_time
 from grpo_watch.errors import RuleError, SourceError, StateInUseError, UsageError
+from tests.support.bundles import unpack
 
 COMMANDS = ("run", "check", "sources", "digest", "explain", "config", "demo")
 
@@ -303,3 +305,14 @@ def test_a_csv_of_unknown_origin_is_judged(tmp_path: Path, capsys: pytest.Captur
     )
     assert run_cli(["check", str(tmp_path / "m.csv"), "--config", str(tmp_path / "grpo-watch.yaml")]) == 1
     assert "kl-stuck-at-zero" in capsys.readouterr().out
+
+
+def test_signs_that_a_terminal_lacks_are_replaced(tmp_path: Path) -> None:
+    """As in a console of another encoding than UTF-8; the exit code stays that of the verdict."""
+    run = unpack("trl-1.16.0-09-frozen-lr0", tmp_path)
+    command = [sys.executable, "-m", "grpo_watch", "check", str(run)]
+    environ = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=environ, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert b"CRITICAL" in done.stdout
+    assert b"?" in done.stdout

@@ -31,7 +31,7 @@ FIRED = Transition(
     READING,
 )
 FINDING = Finding(
-    "kl-stuck-at-zero", "", Severity.CRITICAL, 1, 2, 10, None, {}, "KL is 0", "Stop.", causes=("a", "b", "c")
+    "kl-stuck-at-zero", "", Severity.CRITICAL, 1, 2, 10, None, {}, "KL is 0", "Stop.", causes=("a.", "b", "c")
 )
 
 
