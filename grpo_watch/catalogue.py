@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from typing import Any
+from typing import Any, get_origin
 
 from grpo_watch.engine.detector import Detector
 
@@ -80,7 +80,8 @@ def _modules(package: str) -> Iterator[str]:
 
 
 def _detectors_in(module: Any) -> Iterator[type[Detector]]:
-    for _, member in inspect.getmembers(module, inspect.isclass):
+    classes = inspect.getmembers(module, lambda member: inspect.isclass(member) and get_origin(member) is None)
+    for _, member in classes:  # `list[int]` is a class for Python 3.10
         if issubclass(member, Detector) and member.__module__ == module.__name__ and not inspect.isabstract(member):
             yield member
 

@@ -55,6 +55,7 @@ def test_axolotls_yaml_and_nothing_secret_of_it() -> None:
         "max_completion_length": 256,
         "per_device_train_batch_size": 4,
         "gradient_accumulation_steps": 2,
+        "raw:micro_batch_size": 4,  # advisories have a condition on it
         "model": "org/model",
     }
 

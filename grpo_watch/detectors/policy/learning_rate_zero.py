@@ -79,8 +79,10 @@ class LearningRateZero(Detector):
         peak = max(self.peak, planned)
         endless = rises and done >= HALF and rate < done / 2.0 * planned
         faint = rate < max(FAINT * peak, TINY) and (not rises or done >= HALF)
-        if not (endless or faint) or self._expected_zero(row, run):
+        if not (endless or faint):
             return QUIET
+        if why_not := self._expected_zero(row, run):
+            return no_data(why_not)
         what = f"next to nothing of its peak of {peak:.2g}" if rate < FAINT * peak else "next to nothing"
         if endless:
             what = f"in a warm-up that does not reach {planned:.2g} within the run"
