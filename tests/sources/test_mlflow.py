@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.engine.records import EventKind, RunConfig, RunEvent, Stream
+from grpo_watch.errors import SourceError
 from grpo_watch.sources.discovery.discover import ChannelContent, discover
+from grpo_watch.sources.files.throttle import BUDGET, RECORDS
+from grpo_watch.sources.trackers import database
 from grpo_watch.sources.trackers.mlflow import MlflowSource
 from tests.support.channel import Opens, restarted, rows, whole
 from tests.support.tracker_files import Mlflow
@@ -164,3 +168,109 @@ def test_another_program_s_database_is_looked_at_without_a_lock(tmp_path: Path) 
 def test_another_database_is_none_of_mlflow_s(tmp_path: Path) -> None:
     (tmp_path / "cache.db").write_bytes(b"SQLite format 3\0" + bytes(200))
     assert discover(tmp_path) == []
+
+
+NUMBERED = "INSERT INTO metrics (rowid, key, value, timestamp, run_uuid, step) VALUES (?, 'loss', ?, 0, ?, ?)"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "given"), [((2**63 - 1,), [0.5]), ((1e308,), [0.5]), (("7",), [0.5]), ((7, 7), [0.5, 0.25])]
+)
+def test_rows_without_rising_numbers_end_the_reading(
+    path: Path, job: Mlflow, numbers: tuple[object, ...], given: list[float]
+) -> None:
+    """A column may be called ``rowid``; and behind the largest number there is none."""
+    if numbers != (2**63 - 1,):
+        job.database.execute("ALTER TABLE metrics ADD COLUMN rowid")
+    stored = enumerate((1, 2, *numbers))
+    job.database.executemany(NUMBERED, [(number, 0.5 / (k + 1), "a" * 32, min(k, 2)) for k, number in stored])
+    job.database.commit()
+    source = opens(path)(None)
+    assert [row.values["loss"] for row in rows([*source.poll(1.0)])] == given
+    assert source.stats.problem == f"{path}: rows without rising numbers; not read further"
+
+
+COLUMNS = "value FLOAT, timestamp BIGINT, run_uuid VARCHAR(32), step BIGINT, is_nan BOOLEAN"
+MADE = "hex(zeroblob(100000))"
+ONE_ROW = "INSERT INTO metrics (value, timestamp, run_uuid, step, is_nan) SELECT 1, 0, run_uuid, 1, 0 FROM runs"
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        f"CREATE TABLE metrics (key AS ({MADE}), {COLUMNS}); {ONE_ROW}",
+        f"CREATE TABLE metrics (key AS ({MADE}) STORED, {COLUMNS}); {ONE_ROW}",
+        (
+            f"CREATE VIEW metrics (key, value, timestamp, run_uuid, step, is_nan, rowid) AS"
+            f" VALUES ({MADE}, 1.0, 0, '{'a' * 32}', 1, 0, 1)"
+        ),
+        f"CREATE VIRTUAL TABLE metrics USING fts5(key, value, timestamp, run_uuid, step, is_nan); {ONE_ROW}",
+    ],
+    ids=["generated", "stored", "view", "virtual"],
+)
+def test_what_is_computed_is_not_read(path: Path, job: Mlflow, tables: str, tmp_path: Path) -> None:
+    """A few bytes of such a database become gigabytes in memory."""
+    source = opens(path)(None)
+    job.database.executescript(f"DROP TABLE metrics; {tables}")
+    assert not MlflowSource.holds(path, [tmp_path])
+    assert rows([*source.poll(1.0)]) == []
+    assert source.stats.problem == f"{path}: no plain table metrics"
+
+
+def test_a_query_has_bounds(path: Path, job: Mlflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of bytes (some rows of a mebibyte each are what it gives) and of work."""
+    job.database.execute("CREATE TABLE texts (text)")
+    job.database.executemany("INSERT INTO texts VALUES (zeroblob(?))", [(BUDGET // 4,)] * 8)
+    job.database.commit()
+    own = frozenset({"texts"})
+    assert len(database.query(path, [path.parent], own, "SELECT text FROM texts")) == 4
+    endless = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n) SELECT max(n) FROM n"
+    monkeypatch.setattr(database, "STEPS", 100_000)
+    with pytest.raises(SourceError, match="interrupted"):
+        database.query(path, [path.parent], own, endless)
+
+
+@pytest.mark.skipif(not hasattr(sqlite3.Connection, "setlimit"), reason="Python 3.10 sets no limits")
+def test_a_value_without_end_is_not_made(path: Path, job: Mlflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "LONGEST_TEXT", 1_000)
+    with pytest.raises(SourceError, match="too big"):
+        database.query(path, [path.parent], MlflowSource.OWN_TABLES, "SELECT zeroblob(2001) FROM runs")
+
+
+def test_values_that_are_no_numbers_hide_no_others(path: Path, job: Mlflow) -> None:
+    """Long texts are cut, or left where they are."""
+    job.log("a" * 32, 1, {"loss": 0.5})
+    job.database.execute(
+        "INSERT INTO metrics SELECT CAST(x'FF6B6579' AS TEXT), 1.5, timestamp, run_uuid, step, 0 FROM metrics"
+    )
+    job.database.execute(
+        "INSERT INTO metrics SELECT 'text', zeroblob(9), timestamp, run_uuid, step, 0 FROM metrics WHERE key = 'loss'"
+    )
+    job.log("a" * 32, 1, {"long" * 1_000: 2.5})
+    (row,) = rows(whole(opens(path)))
+    assert row.values == {"loss": 0.5, "\ufffdkey": 1.5, ("long" * 1_000)[:250]: 2.5}
+
+
+def test_a_setting_with_thousands_of_digits_stops_nothing(path: Path, job: Mlflow) -> None:
+    job.start("c" * 32, num_generations=8, max_steps="9" * 5_000)
+    job.log("c" * 32, 1, {"loss": 0.5})
+    source = MlflowSource("mlflow", path, [path.parent], lambda: None, run="c" * 32)
+    items = [*source.poll(None), *source.finish()]
+    (config,) = [item for item in items if isinstance(item, RunConfig)]
+    assert {name: setting.value for name, setting in config.settings.items()} == {"num_generations": 8}
+    assert len(rows(items)) == 1
+
+
+def test_a_turn_reads_so_many_numbers_and_the_end_comes_last(path: Path, job: Mlflow) -> None:
+    keys = [f"metric_{key}" for key in range(100)]
+    for step in range(1, 201):
+        job.log("a" * 32, step, dict.fromkeys(keys, 1.0 * step))
+    job.end("a" * 32)
+    source = opens(path)(None)
+    turns = []
+    while not turns or source.unread:
+        turns.append(list(source.poll(1.0)))
+    assert [len(rows(items)) for items in turns] == [RECORDS // 100 - 1, RECORDS // 100, 200 - 2 * RECORDS // 100 + 1]
+    assert [item.kind for items in turns for item in items if isinstance(item, RunEvent)] == [EventKind.FINISHED]
+    assert isinstance(turns[-1][-1], RunEvent)
+    assert len(rows(whole(opens(path)))) == 200

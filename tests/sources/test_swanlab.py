@@ -10,9 +10,11 @@ import pytest
 
 from grpo_watch.engine.records import EventKind, Item, RunConfig, RunEvent, Stream
 from grpo_watch.sources.discovery.discover import ChannelContent, discover
-from grpo_watch.sources.trackers.swanlab import SwanlabSource
+from grpo_watch.sources.settings.config_files import plain_yaml
+from grpo_watch.sources.trackers import swanlab as reader
+from grpo_watch.sources.trackers.swanlab import HEADERS, SwanlabSource
 from tests.support.channel import Opens, grown, restarted, rows, whole
-from tests.support.tracker_files import swanlab
+from tests.support.tracker_files import in_blocks, swanlab
 
 RECORDED = Path(__file__).parent / "swanlab"
 """Five steps each, with KLs of 0, NaN and an infinity, and an evaluation at step 4; one ends with an error."""
@@ -140,3 +142,34 @@ def test_runs_of_the_same_time_are_two(tmp_path: Path) -> None:
     swanlab(tmp_path, [(step, {"loss": 1.0, "reward": 0.5}) for step in range(1, 5)])
     second(tmp_path, 2)
     assert len(discover(tmp_path)) == 2
+
+
+WRITTEN = b'{"model_type": "Runtime", "data": {"config_filename": "config.yaml"}}\n'
+
+
+def test_settings_are_read_once_per_poll_and_when_they_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a second or more if the file is made for it; what is written meanwhile is read at the next poll."""
+    path, settings = tmp_path / "backup.swanlab", tmp_path / "files" / "config.yaml"
+    settings.parent.mkdir()
+    parsed: list[str] = []
+
+    def parse(text: str) -> object:
+        parsed.append(text)
+        if len(parsed) == 2:
+            settings.write_text("beta: {value: 0.125}\n", encoding="utf-8")
+        return plain_yaml(text)
+
+    monkeypatch.setattr(reader, "plain_yaml", parse)
+    source = opens(path)(None)
+
+    def polled(records: int) -> list[object]:
+        path.write_bytes(in_blocks([WRITTEN] * records, HEADERS[0]))
+        return [item.settings["beta"].value for item in source.poll(1.0) if isinstance(item, RunConfig)]
+
+    settings.write_text("beta: {value: 0.5}\n", encoding="utf-8")
+    assert (polled(3), len(parsed)) == ([0.5], 1)
+    assert (polled(5), len(parsed)) == ([], 1)
+    settings.write_text("beta: {value: 0.25}\n", encoding="utf-8")
+    assert (polled(7), len(parsed)) == ([0.25], 2)
+    assert (polled(7), len(parsed)) == ([0.125], 3)
+    assert (polled(7), len(parsed)) == ([], 3)

@@ -14,6 +14,8 @@ import pytest
 
 from grpo_watch.engine.records import CompletionSummary, EventKind, Item, RunConfig, RunEvent, Stream
 from grpo_watch.sources.discovery.discover import ChannelContent, discover
+from grpo_watch.sources.files.throttle import BUDGET
+from grpo_watch.sources.trackers import trackio
 from grpo_watch.sources.trackers.trackio import TrackioSource
 from tests.support.channel import Opens, restarted, rows, whole
 
@@ -179,3 +181,22 @@ def test_rows_that_are_no_json_are_counted_with_their_number(path: Path, writer:
     source = opens(path)(None)
     assert len(rows([*source.poll(None), *source.finish()])) == 1
     assert source.stats.first_bad == "not-json: row 2: no JSON object"
+
+
+def test_a_turn_reads_so_many_bytes(path: Path, writer: Writer) -> None:
+    for step in range(1, 7):
+        writer.log(train__loss=0.5, train__global_step=step, text="x" * (BUDGET // 4))
+    source = opens(path)(None)
+    assert len(rows([*source.poll(1.0)])) == 3
+    assert source.unread
+    assert len(rows([*source.poll(1.0)])) == 2
+    assert not source.unread
+
+
+def test_a_row_that_is_too_long_is_counted(path: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TrackioSource, "ROWS", TrackioSource.ROWS.replace(str(trackio.LONGEST_TEXT), "1000"))
+    writer.log(train__loss=0.5, train__global_step=1)
+    writer.log(train__loss=0.5, train__global_step=2, text="x" * 1_000)
+    source = opens(path)(None)
+    assert len(rows([*source.poll(None), *source.finish()])) == 1
+    assert source.stats.first_bad == "too-long: row 2: more than 32 MiB"

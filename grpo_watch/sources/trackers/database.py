@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,26 +14,40 @@ from urllib.parse import quote
 from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RunConfig, Scalar
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.files.throttle import BUDGET, TurnBudget
 from grpo_watch.sources.trackers.tracker_source import TrackerFile
 
 MAGIC = b"SQLite format 3\0"
 JOURNAL, OF_LOG = 18, 2
 """The byte that says how the database is written, and its value where a write-ahead log is."""
-TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
+PLAIN = (
+    "SELECT m.name FROM sqlite_master m WHERE type = 'table' AND rootpage > 0"
+    " AND NOT EXISTS (SELECT 1 FROM pragma_table_xinfo(m.name) WHERE hidden)"
+)
+"""Tables whose values are stored: a view, a virtual table or a generated column makes gigabytes of a few bytes."""
 BATCH = 500
 """Rows per query: the database is open for some milliseconds only, so that its writer is not held up."""
+STEPS = 200_000_000
+"""Instructions of SQLite's machine that a query may take, some seconds: 30 million rows of other runs. The pages of a
+database that is made for it lead to each other without end."""
+LONGEST_TEXT = 32 << 20
+"""Characters of a value that is read. One of twice as many bytes is not even loaded (Python 3.11 and newer)."""
+LAST = 2**63 - 1
+"""SQLite's largest row number."""
 
 Row: TypeAlias = "tuple[Any, ...]"
 
 
-def query(path: Path, roots: Sequence[Path], sql: str, *values: object, lock: bool = True) -> list[Row]:
-    """The rows of a query, read-only.
+def query(
+    path: Path, roots: Sequence[Path], tables: frozenset[str], sql: str, *values: object, lock: bool = True
+) -> list[Row]:
+    """The rows of a query, read-only, up to ``BUDGET`` bytes and one row; ``tables`` are those that it reads.
 
     A database with a write-ahead log is read through that of its live writer, else without making a file beside it.
     Without ``lock``, one that has none is read as it lies there, even while it is written.
 
     Raises:
-        SourceError: the file lies outside the roots, is none of a tracker's, or can't be read.
+        SourceError: the file lies outside the roots, is none of a tracker's, lacks a table, or can't be read.
         OSError: it is not there.
     """
     import sqlite3  # noqa: PLC0415 (only where there is such a database)
@@ -45,9 +60,38 @@ def query(path: Path, roots: Sequence[Path], sql: str, *values: object, lock: bo
     mode = "immutable=1" if still else "mode=ro"
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?{mode}", uri=True, timeout=1.0)) as database:
-            return list(database.execute(sql, values))
+            database.text_factory = _text
+            database.set_progress_handler(lambda: 1, STEPS)
+            if sys.version_info >= (3, 11):
+                database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2 * LONGEST_TEXT)
+            database.execute("BEGIN")  # the tables stay what they are until the rows are read
+            lacking = tables.difference(name for (name,) in _bounded(database.execute(PLAIN)))
+            if lacking:
+                raise SourceError(f"{path}: no plain table {min(lacking)}")
+            return _bounded(database.execute(sql, values))
     except sqlite3.Error as error:
         raise SourceError(f"{path}: can't be read as a tracker's database: {error}") from error
+
+
+def _text(data: bytes) -> str:
+    """A text that is no UTF-8 hides no other row."""
+    return data.decode("utf-8", "replace")
+
+
+def _bounded(rows: Iterable[Row]) -> list[Row]:
+    found: list[Row] = []
+    size = 0
+    for row in rows:
+        found.append(row)
+        size += _size(row)
+        if size >= BUDGET:
+            break
+    return found
+
+
+def _size(row: Sequence[object]) -> int:
+    """About the bytes that a row's values take."""
+    return sum(len(value) if isinstance(value, (str, bytes)) else 8 for value in row)
 
 
 class DatabaseSource(TrackerFile):
@@ -55,15 +99,15 @@ class DatabaseSource(TrackerFile):
 
     KIND, SUFFIXES = ChannelKind.TRACKIO, (".db", ".sqlite")
     OWN_TABLES: frozenset[str]
-    """Tables that its databases have."""
+    """Tables that its databases have; nothing else is read."""
     ROWS: str
-    """Gives a row's number and what ``take`` reads, for a run, a first number and a limit."""
+    """Gives a row's rising number and what ``take`` reads, for a run, a first number and a limit."""
 
     @classmethod
     def holds(cls, path: Path, roots: Sequence[Path]) -> bool:
         """Whether a database has the tracker's tables; another program's is never locked."""
         try:
-            return {str(name) for (name,) in query(path, roots, TABLES, lock=False)} >= cls.OWN_TABLES
+            return bool(query(path, roots, cls.OWN_TABLES, "SELECT 1", lock=False))
         except (SourceError, OSError):
             return False
 
@@ -84,6 +128,7 @@ class DatabaseSource(TrackerFile):
 
     def _begin(self, cursor: Cursor | None) -> None:
         del cursor
+        self._budget = TurnBudget()
         self._config, self._end = str(self._known.get("config") or ""), str(self._known.get("end") or "")
 
     def _state(self, position: int) -> dict[str, Scalar]:
@@ -93,26 +138,43 @@ class DatabaseSource(TrackerFile):
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield what was logged since."""
+        self._budget.begin(0, live=seen is not None)
         yield from self._give()
         try:
             over = self._over()
             yield from self._configure()
-            while batch := self._query(self.ROWS, self._run, self._feed.read_to, BATCH):
-                for number, *record in batch:
-                    self._feed.read_to = number + 1
-                    self.take(number, number + 1, record, seen)
-                    yield from self._give()
+            yield from self._read(seen)
+            self.stats.problem = ""
+            if self._budget.spent:
+                return
             if over is not None and over[0].value != self._end:
                 yield from self._flush(seen)
                 self.stats.records += 1
                 self._end = over[0].value
                 yield self._event(*over, step=self._feed.last, seen=seen)
             self._end = self._end if over is not None else ""
-            self.stats.problem = ""
         except FileNotFoundError:
             return
         except (SourceError, OSError) as error:
             self.stats.problem = str(error)
+
+    def _read(self, seen: float | None) -> Iterator[Item]:
+        """The new rows, as many as a turn may read.
+
+        Raises:
+            SourceError: the database can't be read, or its rows have no rising numbers.
+        """
+        size = 0
+        while batch := self._query(self.ROWS, self._run, self._feed.read_to, BATCH):
+            for number, *record in batch:
+                if type(number) is not int or not self._feed.read_to <= number < LAST:
+                    raise SourceError(f"{self._path}: rows without rising numbers; not read further")
+                self._feed.read_to = number + 1
+                self.take(number, number + 1, record, seen)
+                yield from self._give()
+                size += _size(record)
+                if self._budget.ends(size):
+                    return
 
     def finish(self) -> Iterator[Item]:
         """Yield the newest step."""
@@ -123,6 +185,11 @@ class DatabaseSource(TrackerFile):
         """The first row of the step held back."""
         position, known = self._position()
         return Cursor(self.name, "", position, {**known, **self._state(position)})
+
+    @property
+    def unread(self) -> bool:
+        """Whether the last poll ended at its budget."""
+        return self._budget.spent
 
     def close(self) -> None:
         """Nothing stays open."""
@@ -136,4 +203,4 @@ class DatabaseSource(TrackerFile):
             yield config
 
     def _query(self, sql: str, *values: object) -> list[Row]:
-        return query(self._path, self._roots, sql, *values)
+        return query(self._path, self._roots, self.OWN_TABLES, sql, *values)

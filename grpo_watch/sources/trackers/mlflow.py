@@ -9,6 +9,7 @@ from pathlib import Path
 
 from grpo_watch.engine.records import EventKind, RunConfig
 from grpo_watch.errors import SourceError
+from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.python_literal import atom
 from grpo_watch.sources.settings.logged_config import logged_config
 from grpo_watch.sources.trackers.database import DatabaseSource, query
@@ -22,12 +23,14 @@ MOST_RUNS = 50
 SHORT = 8
 """Characters of a run's id that distinguish runs of one name."""
 RUNS = (
-    "SELECT r.run_uuid, e.name, r.name FROM runs r LEFT JOIN experiments e ON e.experiment_id = r.experiment_id"
+    "SELECT substr(r.run_uuid, 1, 32), substr(e.name, 1, 256), substr(r.name, 1, 250) FROM runs r"
+    " LEFT JOIN experiments e ON e.experiment_id = r.experiment_id"
     " WHERE r.lifecycle_stage = 'active' AND EXISTS (SELECT 1 FROM latest_metrics m WHERE m.run_uuid = r.run_uuid)"
     " ORDER BY r.start_time DESC, r.run_uuid LIMIT ?"
 )
-PARAMS = "SELECT key, value FROM params WHERE run_uuid = ? ORDER BY key"
-STATUS = "SELECT status FROM runs WHERE run_uuid = ?"
+"""Texts are cut where MLflow's own columns end; SQLite stores any length."""
+PARAMS = "SELECT substr(key, 1, 250), substr(value, 1, 8000) FROM params WHERE run_uuid = ? ORDER BY key"
+STATUS = "SELECT substr(status, 1, 20) FROM runs WHERE run_uuid = ?"
 ENDS: Mapping[str, EventKind] = {
     "FINISHED": EventKind.FINISHED,
     "FAILED": EventKind.CRASH_SUMMARY,
@@ -44,7 +47,9 @@ class MlflowSource(DatabaseSource):
     WHAT = "mlflow"
     OWN_TABLES = frozenset({"metrics", "params", "runs", "experiments", "latest_metrics"})
     ROWS = (
-        "SELECT rowid, key, value, timestamp, step, is_nan FROM metrics WHERE run_uuid = ? AND rowid >= ?"
+        "SELECT rowid, substr(key, 1, 250), value, timestamp, step, is_nan FROM metrics"
+        " WHERE run_uuid = ? AND rowid >= ? AND typeof(value) IN ('real', 'integer')"
+        " AND (typeof(timestamp), typeof(step), typeof(is_nan)) = ('integer', 'integer', 'integer')"
         " ORDER BY rowid LIMIT ?"
     )
 
@@ -52,7 +57,7 @@ class MlflowSource(DatabaseSource):
     def runs(cls, path: Path, roots: Sequence[Path]) -> list[LoggedRun]:
         """The newest runs with metrics, named ``experiment/run``; none where the database can't be read."""
         try:
-            found = query(path, roots, RUNS, MOST_RUNS)
+            found = query(path, roots, cls.OWN_TABLES, RUNS, MOST_RUNS)
         except (SourceError, OSError):
             return []
         shown = {str(key): f"{experiment}/{name or key}" for key, experiment, name in found}
@@ -79,7 +84,8 @@ class MlflowSource(DatabaseSource):
             for folder in folders:
                 inner = place.setdefault(folder, {})
                 place = inner if isinstance(inner, dict) else {}
-            place[last] = int(value) if str(value).isdecimal() else atom(str(value))
+            whole = row_numbers.whole(str(value))
+            place[last] = atom(str(value)) if whole is None else whole
         return logged_config(raw, "mlflow params", self.name, self.segment)
 
     def _over(self) -> tuple[EventKind, str] | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from grpo_watch.engine.records import Cursor, EventKind, RunConfig, Scalar
+from grpo_watch.engine.records import Cursor, EventKind, Item, RunConfig, Scalar
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip
@@ -76,12 +76,22 @@ class SwanlabSource(BlockLogSource):
     def _begin(self, cursor: Cursor | None) -> None:
         super()._begin(cursor)
         self._error, self._config = str(self._known.get("error") or ""), str(self._known.get("config") or "")
+        self._written, self._looked = False, False
+        self._version: tuple[int, ...] = ()
+
+    def _before(self, seen: float | None) -> Iterator[Item]:
+        del seen
+        self._looked = False
+        if self._written and (config := self._new_settings()) is not None:
+            self.stats.records += 1
+            yield config
 
     def _state(self) -> dict[str, Scalar]:
         return {"error": self._error, "config": self._config}
 
     def _start_over(self) -> None:
         self._error = self._config = ""
+        self._version = ()
 
     @staticmethod
     def time_of(record: bytes) -> float | None:
@@ -104,9 +114,8 @@ class SwanlabSource(BlockLogSource):
             if not found.key.startswith(OWN) and found.key not in AT_END:
                 self._feed.add(start, found.step, {found.key: found.value}, found.time, seen)
         elif isinstance(found, ConfigWritten):
-            config = self._settings()
-            if config is not None and repr(config) != self._config:
-                self._config = repr(config)
+            self._written = True
+            if (config := self._new_settings()) is not None:
                 self._feed.say(start, config, following)
         elif isinstance(found, TracedError):
             self._error = found.error
@@ -116,11 +125,26 @@ class SwanlabSource(BlockLogSource):
             text = text if found.state in SAYS else ""
             self._feed.say(start, self._event(ENDS[found.state], text, self._feed.last, seen), following)
 
+    def _new_settings(self) -> RunConfig | None:
+        """Settings that differ from the last: a file is read once per poll, what is written meanwhile in the next."""
+        if self._looked:
+            return None
+        self._written, self._looked = False, True
+        config = self._settings()
+        if config is None or repr(config) == self._config:
+            return None
+        self._config = repr(config)
+        return config
+
     def _settings(self) -> RunConfig | None:
-        """The settings beside the log, each as ``{desc, sort, value}``; None where there are none that are known."""
+        """The settings beside the log, each as ``{desc, sort, value}``; None where none are known or none are new."""
         path = self._file.path.parent / "files" / "config.yaml"
         try:
             with os.fdopen(open_regular(path, self._roots), "rb") as file:
+                node = os.fstat(file.fileno())
+                before, self._version = self._version, (node.st_ino, node.st_mtime_ns, node.st_size)
+                if before == self._version:
+                    return None
                 held = plain_yaml(file.read(LARGEST_CONFIG).decode("utf-8", "replace"))
         except FileNotFoundError:
             return None

@@ -12,15 +12,19 @@ from grpo_watch.sources.base import Skip
 from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.rows.step_assembly import BOTH
 from grpo_watch.sources.settings.logged_config import logged_config
-from grpo_watch.sources.trackers.database import DatabaseSource, query
+from grpo_watch.sources.trackers.database import LONGEST_TEXT, DatabaseSource, query
 from grpo_watch.sources.trackers.tfevents import AT_END, END
 from grpo_watch.sources.trackers.tracker_source import LoggedRun, iso_seconds
 
 NAMES = (
-    "SELECT run_name FROM configs UNION SELECT run_name FROM (SELECT run_name FROM metrics ORDER BY id DESC LIMIT 100)"
+    "SELECT substr(run_name, 1, 1000) FROM configs UNION"
+    " SELECT substr(run_name, 1, 1000) FROM (SELECT run_name FROM metrics ORDER BY id DESC LIMIT 100)"
 )
 """Every run has a configuration once it logged; the newest rows are looked at for those that have none."""
-CONFIG = "SELECT config FROM configs WHERE run_name = ? ORDER BY id DESC LIMIT 1"
+CONFIG = (
+    f"SELECT CASE WHEN length(config) <= {LONGEST_TEXT} THEN config END"  # noqa: S608  a constant
+    " FROM configs WHERE run_name = ? ORDER BY id DESC LIMIT 1"
+)
 NOT_YET = -1
 
 
@@ -33,13 +37,17 @@ class TrackioSource(DatabaseSource):
 
     WHAT = "trackio"
     OWN_TABLES = frozenset({"metrics", "configs"})
-    ROWS = "SELECT id, timestamp, step, metrics FROM metrics WHERE run_name = ? AND id >= ? ORDER BY id LIMIT ?"
+    ROWS = (
+        "SELECT id, substr(timestamp, 1, 40), CASE WHEN typeof(step) = 'integer' THEN step END,"  # noqa: S608  a constant
+        f" CASE WHEN length(metrics) <= {LONGEST_TEXT} THEN metrics END"
+        " FROM metrics WHERE run_name = ? AND id >= ? ORDER BY id LIMIT ?"
+    )
 
     @classmethod
     def runs(cls, path: Path, roots: Sequence[Path]) -> list[LoggedRun]:
         """The runs of a database by name; none where it can't be read."""
         try:
-            names = sorted(str(name) for (name,) in query(path, roots, NAMES))
+            names = sorted(str(name) for (name,) in query(path, roots, cls.OWN_TABLES, NAMES))
         except (SourceError, OSError):
             return []
         return [LoggedRun(name, name) for name in names]
@@ -60,6 +68,9 @@ class TrackioSource(DatabaseSource):
     def take(self, start: int, following: int, record: Sequence[object], seen: float | None) -> None:
         """A logged call: when, trackio's counter, its numbers and tables as JSON."""
         order, (logged, counter, metrics) = start, record
+        if metrics is None:
+            self.stats.skip(Skip.TOO_LONG, f"row {order}: more than {LONGEST_TEXT >> 20} MiB")
+            return
         row = decode(_bytes(metrics))
         if row is None:
             self.stats.skip(Skip.NOT_JSON, f"row {order}: no JSON object")
