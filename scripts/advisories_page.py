@@ -20,9 +20,11 @@ grpo-watch audit -- swift rlhf --rlhf_type grpo …
 grpo-watch advisories --package trl              # the list; an id shows one entry
 ```
 
-`audit` exits with 1 if one applies that is more than `info`, else with 0. `preflight` reports the same as
-`known-bug`, and so does `check` as the rule [`known-bug`](../grpo_watch/detectors/run/known_bug.md). In a finding
-that an advisory explains, it is named as the first likely cause. Versions come from `pip freeze` in a log, wandb's
+`audit` exits with 1 if one applies that is more than `info`, with 3 if of nothing that was given a framework or a
+version is known (NOT JUDGED; `--framework NAME --framework-version V` or `--python ENV` gives them), else with 0.
+`preflight` reports the same as `known-bug`, and so does `check` as the rule
+[`known-bug`](../grpo_watch/detectors/run/known_bug.md). In a finding that an advisory explains, it is named as the
+first likely cause. Versions come from `pip freeze` in a log, wandb's
 `requirements.txt`, `args.json`, banners of the console, model cards, `--python`, and from `requirements.txt` or
 `uv.lock` beside a launch. A bug whose condition is met in a version that is not known is listed as not known, with
 what settles it, and changes no exit code.
@@ -37,17 +39,18 @@ jobs:
     runs-on: ubuntu-latest
     steps:
       - uses: actions/checkout@v4
-      - run: pip install grpo-watch
+      - run: pip install path/to/grpo-watch # a checkout or wheel: it is on no package index
       - run: grpo-watch audit scripts/train.sh --world-size 8
 ```
 
 ## JSON
 
-`audit --format json` writes `{"schema": "grpo-watch/audit/1", "audits": [{"name", "framework", "versions": {PACKAGE:
-{"version", "from"}}, "applies": […], "open": [{"id", "package", "settle"}]}]}`. Each of `applies` has `id`,
-`package`, `version`, `version_from`, `severity`, `title`, `wrong`, `settings`, `where`, `shows`, `fix`, `fixed` and
-`threads`. `advisories --format json` writes `{"schema": "grpo-watch/advisories/1", "advisories": […]}` with every
-part of each entry. From Python: `grpo_watch.preflight.audit.audit_here("output")`; for agents the MCP tool `audit`.
+`audit --format json` writes `{"schema": "grpo-watch/audit/1", "audits": [{"name", "framework", "judged",
+"versions": {PACKAGE: {"version", "from"}}, "applies": […], "open": [{"id", "package", "settle"}]}]}`. Each of
+`applies` has `id`, `package`, `version`, `version_from`, `severity`, `title`, `wrong`, `settings`, `where`, `shows`,
+`fix`, `fixed` and `threads`. `advisories --format json` writes `{"schema": "grpo-watch/advisories/1", "advisories":
+[…]}` with every part of each entry. From Python: `grpo_watch.preflight.audit.audit_here("output")`; for agents the
+MCP tool `audit`.
 
 ## Add one
 

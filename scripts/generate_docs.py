@@ -15,6 +15,7 @@ import prometheus_rules
 import quoted_figures
 import rules_pages
 
+from grpo_watch.advisories.entries import CHECK, advisories
 from grpo_watch.catalogue import catalogue
 from grpo_watch.metrics.exposition import METRIC_TABLE
 from grpo_watch.preflight.assess import catalogue as preflight_checks
@@ -53,7 +54,7 @@ def generated() -> Iterator[tuple[Path, str]]:
         runbook = runbook_of(detector)
         yield runbook.path, runbook.with_table(parameter_table(detector.params))
     preflight = ROOT / "docs" / "preflight.md"
-    yield preflight, between(preflight.read_text(), checks_table(), CHECKS)
+    yield preflight, between(preflight.read_text(), f"{checks_table()}\n{names_of_advisories()}", CHECKS)
     yield ROOT / "docs" / "metrics.md", metrics_page()
     yield from frameworks_page.documents(ROOT / "docs")
     yield from rules_pages.documents(ROOT)
@@ -80,6 +81,16 @@ def checks_table() -> str:
     )
     rows = ((f"[`{name}`](../grpo_watch/preflight/checks/{stem}.md)", sentence) for name, stem, sentence in pages)
     return table(("check", "finding"), rows)
+
+
+def names_of_advisories() -> str:
+    """The other names under which preflight reports an advisory, each with the ids."""
+    ids: dict[str, list[str]] = {}
+    for advisory in advisories():
+        ids.setdefault(advisory.check, []).append(advisory.id)
+    names = "\n".join(f"- `{name}`: {', '.join(sorted(ids[name]))}" for name in sorted(ids.keys() - {CHECK}))
+    head = "Some known bugs are reported under a name of their own; `grpo-watch advisories ID` explains each:"
+    return f"{head}\n\n{names}\n"
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

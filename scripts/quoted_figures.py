@@ -1,10 +1,17 @@
-"""Keeps the figures that other pages quote from docs/robustness.md as they are there; the sentences are by hand."""
+"""Keeps figures that pages quote as docs/robustness.md and the bundled run have them; the sentences are by hand."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from grpo_watch.demo.replayer import replay_run
 
 MEASURED = (
     r"^(?P<healthy>[\d,]+) healthy runs,",
@@ -33,13 +40,18 @@ QUOTED = {
     ),
 }
 """Sentences of a page, in which each named figure is that of ``MEASURED``; they may be broken anywhere."""
+SHOWN = {"README.md": "my-run", "README.zh-CN.md": "my-run"}
+"""Pages that show what `check` prints of the bundled run, and its name there."""
+COUNTS = (r"^CRITICAL  {name}  .*$", r"^  \d+ blind .*$")
+"""The lines with counts of rules: the verdict, and what is blind."""
 
 
 def documents(root: Path) -> Iterator[tuple[Path, str]]:
     """Each page that quotes figures, with those of today."""
     today = measured((root / "docs" / "robustness.md").read_text(encoding="utf-8"))
     for name in QUOTED:
-        yield root / name, quoting(name, (root / name).read_text(encoding="utf-8"), today)
+        page = quoting(name, (root / name).read_text(encoding="utf-8"), today)
+        yield root / name, showing(page, SHOWN[name]) if name in SHOWN else page
 
 
 def measured(page: str) -> dict[str, str]:
@@ -65,6 +77,26 @@ def quoting(name: str, page: str, figures: dict[str, str]) -> str:
         for figure in sorted(found.groupdict(), key=found.start, reverse=True):
             page = page[: found.start(figure)] + figures[figure] + page[found.end(figure) :]
     return page
+
+
+def showing(page: str, run: str) -> str:
+    """The page with the lines of ``COUNTS`` as `check` prints them of the bundled run."""
+    for count in COUNTS:
+        pattern = count.format(name=run)
+        shown, printed = _found(pattern, page, "the page"), _found(pattern, _checked(run), "`check`")
+        page = page[: shown.start()] + printed[0] + page[shown.end() :]
+    return page
+
+
+@cache
+def _checked(run: str) -> str:
+    """What `check` prints of the bundled run in a folder of this name."""
+    with TemporaryDirectory() as folder:
+        replay_run(Path(folder) / run, lambda _: False, 1e9)
+        environment = os.environ | {"HOME": folder, "NO_COLOR": "1", "LC_ALL": "C.UTF-8"}
+        command = [sys.executable, "-m", "grpo_watch", "check", run]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return done.stdout
 
 
 def _found(pattern: str, page: str, name: str) -> re.Match[str]:

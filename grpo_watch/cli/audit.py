@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,13 +23,13 @@ from grpo_watch.preflight.text_report import STYLES
 from grpo_watch.safe_text import visible
 
 LIST_SCHEMA = "grpo-watch/advisories/1"
-FINE, FOUND = 0, 1
+FINE, FOUND, NOT_JUDGED = 0, 1, 3
 
 
 def audit_command(
     path: Path | None, command: Sequence[str], options: GivenOptions, output_format: str, *, color: bool
 ) -> int:
-    """Print the advisories that apply; returns 1 where one does that is more than ``info``.
+    """Print the advisories that apply; returns 1 where one is more than ``info``, 3 where nothing could be judged.
 
     Raises:
         UsageError: nothing was given, or what was given can't be read.
@@ -39,9 +40,10 @@ def audit_command(
     if output_format == "json":
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(document(audits)), indent=1).decode() + "\n")
     else:
-        _print([line for each in audits for line in _audited(each)], color=color)
+        place = f"-- {shlex.join(command)}" if command else shlex.quote(str(path))
+        _print([line for each in audits for line in _audited(each, place)], color=color)
     harmful = any(match.advisory.severity is not Severity.INFO for each in audits for match in each.applying)
-    return FOUND if harmful else FINE
+    return FOUND if harmful else FINE if any(each.judged for each in audits) else NOT_JUDGED
 
 
 def _print(lines: Sequence[Text], *, color: bool) -> None:
@@ -50,7 +52,13 @@ def _print(lines: Sequence[Text], *, color: bool) -> None:
         console.print(line)
 
 
-def _audited(one: Audit) -> Iterator[Text]:
+def _audited(one: Audit, place: str) -> Iterator[Text]:
+    """The lines of one; ``place`` is what was to be audited, as on the command line."""
+    if not one.judged:
+        line = Text("NOT JUDGED", style="bold").append(": no framework or version known", style="not bold")
+        yield line.append(f"  {visible(one.name)}", style="dim")
+        yield Text(f"  grpo-watch audit --framework NAME --framework-version VERSION {visible(place)}")
+        return
     count = len(one.applying)
     word = Text("NO KNOWN BUG" if not count else "1 KNOWN BUG" if count == 1 else f"{count} KNOWN BUGS", style="bold")
     yield word.append(f"  {visible(one.name)}  {one.setup.framework or 'unknown framework'}", style="dim")

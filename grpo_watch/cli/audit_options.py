@@ -38,7 +38,7 @@ def audit(
     log_format: Logs = LogFormat.LOGFMT,
     _version: Version = False,
 ) -> int:
-    """List known bugs that a run or a launch (after --) has. Exits with 1 if there are any."""
+    """List known bugs that a run or a launch (after --) has. Exits with 1 if there are any, 3: not judged."""
     from grpo_watch.cli.audit import audit_command
     from grpo_watch.preflight.inputs.load_launch import GivenOptions
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from grpo_watch.advisories.entries import advisories
 from grpo_watch.catalogue import catalogue
 from grpo_watch.config.document import nearest
 from grpo_watch.config.schema import Settings
@@ -54,6 +55,9 @@ def _known(name: str, chosen: Settings) -> tuple[Rule, type[Detector] | None, Ru
     detectors = catalogue()
     rules = {rule.name: rule for rule in load_rules(chosen.rules, language=chosen.language, detectors=detectors)}
     if name not in rules:
+        if bugs := [advisory.id for advisory in advisories() if advisory.check == name]:
+            commands = " or ".join(f"`grpo-watch advisories {bug}`" for bug in bugs)
+            raise UsageError(f"{name} is no rule: preflight reports known bugs by this name ({commands} explains)")
         near = " or ".join(rule for rule in rules if name and name in rule)
         fix = (near and f"did you mean {near}?") or nearest(name, rules) or "`grpo-watch rules list` lists all"
         raise UsageError(f"unknown rule {name!r} ({fix})")

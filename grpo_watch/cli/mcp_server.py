@@ -123,6 +123,7 @@ def audit(path: str = "", launch: str = "", python: str | None = None) -> dict[s
         "audits": [
             {
                 "id": run_id(each["name"]),
+                "judged": each["judged"],
                 "applies": [{key: match[key] for key in shown} for match in each["applies"]],
                 "open": each["open"],
             }

@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from grpo_watch.advisories.entries import packages
 from grpo_watch.advisories.judge import VERSION_OF, Match, Setup, judge
 from grpo_watch.catalogue import catalogue
-from grpo_watch.engine.records import Tick
+from grpo_watch.engine.records import Setting, Tick
 from grpo_watch.errors import UsageError
+from grpo_watch.frameworks.launches import Launch
 from grpo_watch.pipeline.offline import read_run
+from grpo_watch.preflight.inputs.framework_version import installed_in
 from grpo_watch.preflight.inputs.load_launch import GivenOptions, read_launch
 from grpo_watch.preflight.launch_setup import setup_of
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundRun, discover
@@ -38,6 +41,13 @@ class Audit:
     name: str
     setup: Setup
     matches: tuple[Match, ...]
+
+    @property
+    def judged(self) -> bool:
+        """Whether the framework, or the version of a package that has advisories, is known: else none could apply."""
+        return self.setup.framework is not None or any(
+            f"{VERSION_OF}{package}" in self.setup.settings for package in packages()
+        )
 
     @property
     def applying(self) -> tuple[Match, ...]:
@@ -91,9 +101,23 @@ def _of_run(found: FoundRun, path: Path, options: GivenOptions, folder: Path, en
     try:
         launched = setup_of(read_launch(place, (), options, folder, environ))
     except UsageError:
-        return known
+        return _by_options(known, options)
     settings = {**launched.settings, **known.settings}
     return Setup(known.framework or launched.framework, settings, launched.complete)
+
+
+def _by_options(known: Setup, options: GivenOptions) -> Setup:
+    """Where no launch was recorded: what the run says, and below it the versions that the options name."""
+    installed = {} if options.python is None else installed_in(options.python)
+    framework = known.framework or options.framework
+    launch = Launch(
+        framework=framework,
+        version=options.version,
+        version_origin="--framework-version",
+        packages={name: Setting(version, f"--python {options.python}") for name, version in installed.items()},
+    )
+    versions = {name: given for name, given in setup_of(launch).settings.items() if name.startswith(VERSION_OF)}
+    return Setup(framework, {**versions, **known.settings})
 
 
 def document(audits: Sequence[Audit]) -> dict[str, Any]:
@@ -110,6 +134,7 @@ def _audited(one: Audit) -> dict[str, Any]:
     return {
         "name": one.name,
         "framework": one.setup.framework,
+        "judged": one.judged,
         "versions": versions,
         "applies": [_applying(match) for match in one.applying],
         "open": [

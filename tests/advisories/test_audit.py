@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,37 @@ def test_the_list_and_one_entry(capsys: pytest.CaptureFixture[str]) -> None:
     assert "deepspeedai/DeepSpeed#7967" in capsys.readouterr().out
     assert run_cli(["advisories", "GW-2026-9999"]) == 2
     assert "no advisory GW-2026-9999" in capsys.readouterr().err
+
+
+def test_without_framework_and_version_nothing_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not called healthy, and the command that is printed settles it: for a run's folder and for a launch."""
+    (tmp_path / "my run").mkdir()
+    rows = "".join(f"{{'loss': 0.1, 'grad_norm': 0.2, 'step': {step}}}\n" for step in range(1, 7))
+    (tmp_path / "my run" / "train.log").write_text(rows)
+    for place in (["my run"], ["--", "python", "train.py"]):
+        assert run_cli(["audit", *place]) == 3
+        headline, command = capsys.readouterr().out.splitlines()
+        assert headline.startswith("NOT JUDGED: no framework or version known")
+        assert run_cli(["audit", "--format", "json", *place]) == 3
+        assert not json.loads(capsys.readouterr().out)["audits"][0]["judged"]
+        arguments = shlex.split(command.replace("NAME", "trl").replace("VERSION", "0.15.2"))
+        assert arguments[:2] == ["grpo-watch", "audit"]
+        run_cli(arguments[1:])
+        assert "NOT JUDGED" not in capsys.readouterr().out
+
+
+def test_a_run_without_a_recorded_launch_takes_the_versions_of_the_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its settings stay unknown: what depends on one is open, with no default of the framework in its place."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "train.log").write_text("{'loss': 0.1, 'grad_norm': 0.2, 'step': 1}\n")
+    env = environment(tmp_path, trl="0.15.2", vllm="0.8.4")
+    for options, origin in (("--framework-version 0.15.2", "--framework-version"), (f"--python {env}",) * 2):
+        code, audit = audited(capsys, f"run --framework trl {options}")
+        assert (code, names(audit), audit["judged"]) == (0, [], True)
+        assert audit["versions"]["trl"] == {"version": "0.15.2", "from": origin}
+        assert "GW-2025-0004" in {each["id"] for each in audit["open"]}
 
 
 def test_nothing_to_audit_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:

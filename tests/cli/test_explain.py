@@ -49,6 +49,11 @@ def test_an_unknown_rule_is_2_with_a_suggestion(capsys: pytest.CaptureFixture[st
     assert fix in capsys.readouterr().err
 
 
+def test_a_name_of_preflight_s_leads_to_the_advisories(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["explain", "checkpointing-loses-gradients"]) == 2
+    assert "`grpo-watch advisories GW-2025-0002` explains" in capsys.readouterr().err
+
+
 def test_a_rule_of_the_users_own_is_explained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("rules:\n  - {name: low, when: reward_mean < 0.1, for_steps: 20, summary: Reward stays low.}\n")
