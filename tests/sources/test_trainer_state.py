@@ -154,6 +154,17 @@ def test_a_history_of_any_size_is_read_in_turns(tmp_path: Path) -> None:
     assert source.stats.skipped == {}
 
 
+def test_few_entries_that_are_large_are_read_in_turns(tmp_path: Path) -> None:
+    """42 MB in 60 entries: far fewer than may be held, and still no turn reads or gives more than its budget."""
+    history(tmp_path / "trainer_state.json", 60, 700 << 10)
+    source, turns = the_source(tmp_path), list[list[Item]]()
+    while not turns or source.unread:
+        turns.append(list(source.poll(1.0)))
+    assert steps([item for turn in turns for item in turn]) == list(range(1, 61))
+    assert len(turns) > 10
+    assert max(len(steps(turn)) for turn in turns) <= throttle.BUDGET // (700 << 10) + 2
+
+
 def test_a_large_history_that_is_cut_off_gives_what_it_holds(tmp_path: Path) -> None:
     """It is read once, not at every turn, until it is written again."""
     path = tmp_path / "trainer_state.json"
