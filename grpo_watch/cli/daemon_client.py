@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 import ssl
+import stat
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from grpo_watch.config.settings import state_home
 ANSWER_SECONDS = 5.0
 UNAUTHORISED = 401
 TOKEN_FILE = "page.json"  # noqa: S105  a file's name
+OWNER_READS = 0o600
 TOKEN_BYTES = 24
 """Of randomness: 192 bits."""
 EVERYWHERE: Mapping[str, str] = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  asked at, not bound
@@ -134,12 +136,12 @@ def known_token(state: Path | None, host: str, port: int, environ: Mapping[str, 
         there, _, its_port = known.get("address", "").rpartition(":")
         there = there.strip("[]")
         if its_port == str(port) and host in {there, EVERYWHERE.get(there)}:
-            return known["token"]
+            return known.get("token", "")
     return ""
 
 
 def _read(state: Path) -> dict[str, str]:
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         found = json.loads((state / TOKEN_FILE).read_bytes())
         if isinstance(found, dict) and all(isinstance(text, str) for text in found.values()):
             return found
@@ -147,11 +149,20 @@ def _read(state: Path) -> dict[str, str]:
 
 
 def _write(state: Path, token: str, address: str) -> None:
+    """Replace the file as a whole: what is there outlives a full disk. Where nothing changed it only becomes newer."""
+    path, fresh, content = state / TOKEN_FILE, state / f"{TOKEN_FILE}.new", {"address": address, "token": token}
     with suppress(OSError):
-        file = os.open(state / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(file, "w") as stream:
-            os.fchmod(file, 0o600)
-            json.dump({"address": address, "token": token}, stream)
+        if _read(state) == content and stat.S_IMODE(path.lstat().st_mode) == OWNER_READS:
+            os.utime(path)
+            return
+        try:
+            file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, OWNER_READS)
+            with os.fdopen(file, "w") as stream:
+                os.fchmod(file, OWNER_READS)
+                json.dump(content, stream)
+            fresh.replace(path)
+        except OSError:
+            fresh.unlink(missing_ok=True)
 
 
 def _noted(state: Path) -> float:

@@ -54,6 +54,21 @@ STOPPED, FAILED = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
+class Basis:
+    """What a daemon runs on, and one that takes its place: it keeps its state in the same folder, with what is left.
+
+    The addresses are where its page and its metrics are served (``HOST:PORT``).
+    """
+
+    current: SettingsInForce
+    places: Sequence[str]
+    folder: Path
+    state_writer: StateWriter
+    address: str
+    metrics_address: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunningDaemon:
     """A daemon that runs, where its page is served (``HOST:PORT``), and the link that opens it."""
 
@@ -62,6 +77,7 @@ class RunningDaemon:
     servers: HttpServers
     address: str
     link: str
+    basis: Basis
     pollers: Sequence[threading.Thread] = ()
 
     def wait(self, each: Callable[[], None] = lambda: None) -> int:
@@ -111,13 +127,12 @@ def run_command(  # noqa: PLR0917
     deadline = Deadline()
     manager, collections = SystemdNotifier(os.environ, os.getpid(), time.monotonic), PacedCollections(time.monotonic)
     with followed(paths) as given, signal_inbox(deadline) as inbox:
-        code = None
+        code: int | None = None
+        before: Basis | None = None
+        watched = replace(given, overrides=overrides)
         while code is None:
-            with running(
-                replace(given, overrides=overrides), load, exit_when_done=exit_when_done, inbox=inbox
-            ) as watch:
-                code = _watched(watch, manager, collections, deadline)
-                flags["listen"] = watch.address  # :0 chose a port that others know by now
+            with running(watched, load, exit_when_done=exit_when_done, inbox=inbox, before=before) as watch:
+                code, before = _watched(watch, manager, collections, deadline), watch.basis
                 if exit_when_done and code is not None:
                     runs = watch.daemon.snapshot().runs
                     show(*(line for run in runs for line in verdict(run.snapshot, lost=run.lost)))
@@ -146,34 +161,33 @@ def _watched(
 
 @contextmanager
 def running(
-    given: Given, load: Load, *, exit_when_done: bool = False, lines_of: LinesOf = summary, inbox: Inbox = None
+    given: Given,
+    load: Load,
+    *,
+    exit_when_done: bool = False,
+    lines_of: LinesOf = summary,
+    inbox: Inbox = None,
+    before: Basis | None = None,
 ) -> Iterator[RunningDaemon]:
     """A daemon that runs inside the ``with`` block.
 
     Args:
         given: what to watch, besides what the settings name.
-        load: the settings; asked at the start, and for the rules at each reload.
+        load: the settings; asked at the start, unless there was one before, and at each reload.
         exit_when_done: end when every run has ended.
         lines_of: gives the lines to print for a run once it was read.
         inbox: where signals are put.
+        before: that of the daemon whose place it takes, which had no state.
     """
-    settings = (current := SettingsInForce(load)).settings
     given = given if isinstance(given, FollowedPaths) else FollowedPaths(list(given))
-    named = given.paths if given.paths or settings.runs else [newest_below(Path(), settings.allow_roots)]
-    places = watched_paths(named, settings)
-    folder = settings.state_dir or given.state or _own_state_dir(places, Shard.parse(settings.shard))
-    front, daemons = HttpListener(settings), list[Daemon]()
-    try:
-        state_writer = StateWriter(Store(folder, time.time()))
-        pushed = PushSetup(current, front.page, folder.name, lambda: daemons[0] if daemons else None)
-    except BaseException:
-        front.close()
-        raise
+    daemons = list[Daemon]()
+    basis, front, pushed = _opened(given, load, before, lambda: daemons[0] if daemons else None)
+    current, places, folder, settings = basis.current, basis.places, basis.folder, basis.current.settings
     bell = Waker()
     worker = Worker(bell.ring, time.monotonic)
     daemon = Daemon(
-        state_writer,
-        current.reload,
+        basis.state_writer,
+        current.rules(),
         worker.submit,
         options=lambda found: options_for(found, current.settings, given.ended, folder / "digests", given.overrides),
         clock=SteadyClock(time.time, time.monotonic),
@@ -184,7 +198,7 @@ def running(
         receivers=pushed.prepared,
     )
     daemons.append(daemon)
-    poller = Poller(places, settings, bell.ring, state_writer.read_files())
+    poller = Poller(places, settings, bell.ring, basis.state_writer.read_files())
     service = Service(
         daemon,
         worker,
@@ -201,14 +215,48 @@ def running(
     for part in (servers, poller, service):
         part.start()
     try:
-        yield RunningDaemon(daemon, service, servers, front.address, front.link, poller.threads)
+        yield RunningDaemon(daemon, service, servers, front.address, front.link, basis, poller.threads)
     finally:
         service.close()
         poller.close()
         servers.stop()
 
 
-def _own_state_dir(places: Sequence[str], shard: Shard) -> Path:
+def _opened(
+    given: FollowedPaths, load: Load, before: Basis | None, daemon: Callable[[], Daemon | None]
+) -> tuple[Basis, HttpListener, PushSetup]:
+    """What a daemon runs on, with its sockets and receivers."""
+    current = before.current if before else SettingsInForce(load)
+    settings = current.settings
+    places = before.places if before else _places(given, settings)
+    folder = before.folder if before else settings.state_dir or given.state or _own_state_dir(places, settings)
+    front = HttpListener(_at_the_same(settings, before))
+    try:
+        last = before.state_writer if before else None
+        store = Store(folder, time.time(), began=last.started if last else None)
+        state_writer = StateWriter(store, last.left if last else None)
+        pushed = PushSetup(current, front.page, folder.name, daemon)
+    except BaseException:
+        front.close()
+        raise
+    return Basis(current, places, folder, state_writer, front.address, front.metrics_address), front, pushed
+
+
+def _at_the_same(settings: Settings, before: Basis | None) -> Settings:
+    """Settings with the addresses of the daemon before: ``:0`` chose ports that others know by now."""
+    if before is None:
+        return settings
+    metrics = settings.metrics_listen and before.metrics_address
+    return settings.model_copy(update={"listen": before.address, "metrics_listen": metrics})
+
+
+def _places(given: FollowedPaths, settings: Settings) -> list[str]:
+    named = given.paths if given.paths or settings.runs else [newest_below(Path(), settings.allow_roots)]
+    return watched_paths(named, settings)
+
+
+def _own_state_dir(places: Sequence[str], settings: Settings) -> Path:
+    shard = Shard.parse(settings.shard)
     host = socket.gethostname() if shard.count == 1 else f"{socket.gethostname()}-{shard.index}of{shard.count}"
     return default_state_dir(places, host, os.environ)
 

@@ -30,10 +30,15 @@ class SettingsInForce:
         self.settings = load()
         self.prepare: Callable[[Settings], None] = lambda _: None
         """Makes what other settings ask for, to be taken after the reload; may raise ``ConfigError``."""
-        rules_in_force(self.settings)
+        self._rules = rules_in_force(self.settings)
+
+    def rules(self) -> Callable[[], RuleSet]:
+        """For a daemon that begins: gives the rules in force when it is first asked, later what ``reload`` gives."""
+        first = [self._rules]
+        return lambda: first.pop() if first else self.reload()
 
     def reload(self) -> RuleSet:
-        """Take the settings again; answers with their rules.
+        """Take the settings again; answers with their rules. Those that need a restart stay as they are.
 
         Raises:
             ConfigError, RuleError: a file can't be used, or a receiver can't be made; the old settings stay.
@@ -49,7 +54,8 @@ class SettingsInForce:
                 "some changed settings take effect only after a restart",
                 extra={"fields": {"settings": ", ".join(waiting)}},
             )
-        self.settings = fresh
+        kept = {name: getattr(self.settings, name) for name in NEED_A_RESTART}
+        self.settings, self._rules = fresh.model_copy(update=kept), rules
         return rules
 
 

@@ -48,7 +48,7 @@ _IN_FILE = "use webhook_url_file: the path of a file that contains the address"
 _APPRISE = "use `type: apprise` with url_file; docs/notifications.md lists the addresses"
 INSTEAD: Mapping[str, str] = MappingProxyType(
     {
-        "basic_auth_file": "was removed: use token_file, whose token is also the password of any user in a browser",
+        "basic_auth_file": "was removed: use token_file; people open …/?token=… once",
         "per_minute": "was removed: use digest, or a route of Alertmanager with group_interval",
         "quiet_hours": "was removed: use an Alertmanager receiver, whose routes have mute_time_intervals",
         "stop": "was removed: end the job with `grpo-watch wait RUN && scancel JOB` or the like",

@@ -91,7 +91,7 @@ class Daemon:
     ) -> None:
         self._state_writer, self._clock, self._timer, self._plan = state_writer, clock, timer, plan
         self._dispatcher, self._receivers = dispatcher or NotificationDispatcher(), receivers
-        self._dispatcher.load(state_writer.messages(), state_writer.started)
+        self._dispatcher.load(state_writer.messages(), state_writer.started, ahead=state_writer.ahead)
         self._rules = RulesInForce(rules)
         self._registry = RunRegistry(
             state_writer, submit, self._rules.now, options=options, linger=plan.linger, report=report

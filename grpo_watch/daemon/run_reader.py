@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grpo_watch.daemon.schedule import SECOND
-from grpo_watch.engine.records import Cursor, Item, Scalar
+from grpo_watch.engine.records import Cursor, Item, RunConfig, Scalar
 from grpo_watch.pipeline.channel_merge import ChannelMerge, ReadSoFar, guarded
-from grpo_watch.pipeline.open_run import OpenedRun, OpenedSource, open_run, unread_evidence
+from grpo_watch.pipeline.open_run import OpenedRun, OpenedSource, open_run, unread_evidence, user_config
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.checkpoints.weights import UNHURRIED, ReadLimits
 from grpo_watch.sources.deferred import Future, Submit
@@ -22,6 +22,7 @@ from grpo_watch.sources.discovery.discover import FoundChannel, FoundRun
 from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.files.reading import inode_of
 from grpo_watch.sources.files.rotated import base_of
+from grpo_watch.sources.settings.run_config import FROM_USER
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,14 @@ class RunReader:
     def has_all(self, found: FoundRun) -> bool:
         """Whether discovery found the same as before, and every channel of it is open."""
         return self.found == found and len(self._opened.sources) == len(found.channels)
+
+    def as_set_now(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Stored items with what the user sets now in the place of what was set then."""
+        for number, item in enumerate(items):
+            if not number:
+                yield from user_config(self._options.settings, self._options.columns)
+            if not (isinstance(item, RunConfig) and item.precedence == FROM_USER):
+                yield item
 
     def open(self, pipeline: Pipeline) -> Sequence[Item]:
         """Open the channels that are not open yet; returns the items that announce them."""

@@ -29,16 +29,26 @@ class StateWriter:
     """The engine's view of the store; none of its methods raises because of the disk.
 
     ``ok`` is False while something waits to be stored, or all of it is in memory: then ``could_begin`` is asked.
+
+    Args:
+        store: the store.
+        left: what a state in memory left, to be stored at the first ``commit``.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, left: DeliveryChanges | None = None) -> None:
         self._store = store
         self._waiting: list[StoredBatch] = []
         self._unsent = DeliveryChanges()
+        self.left = DeliveryChanges()
+        """After ``close`` of a state in memory: its messages, for the one that takes its place."""
         self._bytes = 0
         self._retry_at = 0.0
         self._unregistered: dict[str, str] = {}
-        self._written = True
+        self.ahead = bool(left)
+        """Whether the messages are of later than what is stored of the runs."""
+        self._written = not left
+        if left:
+            self._unsent = left.behind(self.messages().queued)
         if store.missing:
             log.error("watching without state", extra={"fields": {"problem": store.missing}})
 
@@ -52,7 +62,7 @@ class StateWriter:
         if not self._store.missing or now < self._retry_at:
             return False
         self._retry_at = now + RETRY_SECONDS
-        return self._store.could_be_kept(now)
+        return self._store.could_be_kept()
 
     @property
     def started(self) -> float:
@@ -229,6 +239,8 @@ class StateWriter:
         """Store what waits if that is possible now, and close."""
         if self._waiting or self._unsent:
             self._retry(now)
+        if self._store.missing:
+            self.left = self._store.handover(now)
         self._store.close()
 
     def _of(self, run: str) -> Iterator[StoredBatch]:

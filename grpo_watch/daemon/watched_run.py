@@ -315,7 +315,7 @@ class WatchedRun:
 
     def _begin(self, now: float) -> Iterator[bool]:
         try:
-            for number, item in enumerate(self._state_writer.items(self.name), 1):
+            for number, item in enumerate(self.reader.as_set_now(self._state_writer.items(self.name)), 1):
                 self._changes += 1
                 self.pipeline.feed(item)  # the transitions that it causes are stored, too
                 self._note(item)

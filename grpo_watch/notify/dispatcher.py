@@ -92,7 +92,7 @@ class NotificationDispatcher:
         """One for each receiver; another list once the settings brought other receivers."""
         self._chance, self._delivery_settings = chance, delivery_settings or DeliverySettings()
         self._gather_until: float | None = 0.0
-        self._started = 0.0
+        self._started, self._ahead = 0.0, False
         self._leaving: list[Outbox] = []
         self._past: Counter[tuple[str, str]] = Counter()
         self._round = 0
@@ -103,12 +103,13 @@ class NotificationDispatcher:
         self.troubled: Mapping[str, str] = {}
         """Receivers that get nothing now, and why."""
 
-    def load(self, kept: StoredDeliveries, started: float = 0.0) -> None:
+    def load(self, kept: StoredDeliveries, started: float = 0.0, *, ahead: bool = False) -> None:
         """Continue from what was stored; log what waits for receivers that are no longer configured.
 
         ``started`` is when the first daemon with this state began: runs that ended before are not ours to report.
+        ``ahead``: it is of later than what is stored of the runs, which then arrive once they are read.
         """
-        self._started = started
+        self._started, self._ahead = started, ahead
         for outbox in self.outboxes:
             outbox.load(kept)
         names = {outbox.name for outbox in self.outboxes}
@@ -157,7 +158,8 @@ class NotificationDispatcher:
         notifications are queued first, to keep the order.
         """
         arrived = self._arrived.get(watch, -1)
-        if not self.outboxes or not (watch.restored or watch.ready) or arrived == self._round:
+        known = watch.ready or (watch.restored and not self._ahead)
+        if not self.outboxes or not known or arrived == self._round:
             return
         self._arrived[watch] = self._round
         alerts = watch.alerts()

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import Protocol, runtime_checkable
 
-from grpo_watch.engine.records import ChannelKind, ChannelOpened, Cursor, Item, Scalar
+from grpo_watch.engine.records import ChannelKind, ChannelOpened, Cursor, Item, RunConfig, Scalar
 from grpo_watch.engine.rule_views import ROWS
 from grpo_watch.extras import without_parquet
 from grpo_watch.frameworks.checkpoint_layouts import layout_of
@@ -195,9 +195,7 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
     builder = _Builder(
         found, pipeline, cursors or {}, submit, crew, examples=examples, columns=columns or {}, care=care
     )
-    named = {name: column for name, column in (columns or {}).items() if name != STEP}
-    if settings or named:
-        opened.announcements.append(replace(from_user(settings or {}), columns=named))
+    opened.announcements += user_config(settings or {}, columns or {})
     for channel in found.channels:
         made = builder.build(channel)
         if made is not None:
@@ -208,6 +206,12 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
                     ChannelOpened(channel.name, kind, channel.segment, channel.shows_end, channel.in_folder)
                 )
     return opened
+
+
+def user_config(settings: Mapping[str, Scalar], columns: Mapping[str, str]) -> list[RunConfig]:
+    """The item of what a user sets for a run and calls its columns; none where that is nothing."""
+    named = {name: column for name, column in columns.items() if name != STEP}
+    return [replace(from_user(settings), columns=named)] if settings or named else []
 
 
 class _Builder:

@@ -65,6 +65,8 @@ OF_THE_MACHINE = (
 """What SQLite says where the file is not to blame; ``sqlite_errorcode`` is not there before Python 3.11."""
 PASSING = ("disk is full", "disk I/O error", "is locked", "locking protocol")
 """Of these, what ends by itself: somebody makes room, or lets go of the file."""
+DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What a damaged file raises, and not it alone; the second where a message quotes a damaged page."""
 _READ_FIRST = (
     "SELECT id, name, identity, first_seen, ended, noted, verdict, archived, looked FROM runs",
     "SELECT snapshot, history FROM runs LIMIT 0",
@@ -81,39 +83,49 @@ _READ_FIRST = (
 log = logging.getLogger("grpo_watch.store")
 
 
-def open_database(folder: Path, now: float, mounts: Path = MOUNTS, wait: float = 1.0) -> sqlite3.Connection:
+def open_database(folder: Path, now: float, mounts: Path = MOUNTS) -> sqlite3.Connection:
     """The state database of ``folder``, made if it is not there. A damaged one is renamed and replaced by a new one.
 
     Args:
         folder: an existing directory, locked by the caller.
         now: Unix seconds, for the name of a damaged file.
         mounts: where the mounted file systems are listed.
-        wait: seconds for another program to let go of it.
 
     Raises:
         StateNotReadyError: it can't be opened or written now (full, locked).
         UsageError: it can't be opened or written (read-only, written by a newer version).
     """
     path = folder / FILE
-    journal = "DELETE" if network_type(folder, mounts) else "WAL"
+    journal = _journal(folder, mounts)
     if journal == "DELETE":
         log.warning("state is on a network file system; a local --state-dir is faster", extra=_fields(path))
     try:
         try:
-            return _connect(path, journal, wait)
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter where a message quotes a damaged page
-            if isinstance(error, sqlite3.OperationalError) and any(words in str(error) for words in OF_THE_MACHINE):
+            return _connect(path, journal)
+        except DAMAGE as error:
+            if not _to_blame(error):
                 raise
             aside = _put_aside(path, now)
             log.error(  # noqa: TRY400  the file is to blame, a traceback says nothing
                 "the state database is damaged; moved it aside and created a new one",
                 extra=_fields(path, kept=str(aside), error=str(error)),
             )
-            return _connect(path, journal, wait)
+            return _connect(path, journal)
     except (sqlite3.Error, OSError) as error:
         passes = any(words in str(error) for words in PASSING) or getattr(error, "errno", 0) in FULL
         kind = StateNotReadyError if passes else UsageError
         raise kind(f"{path}: state can't be kept there: {error} (give another --state-dir)") from None
+
+
+def could_open(folder: Path, mounts: Path = MOUNTS) -> bool:
+    """Whether ``open_database`` would give one now; where it is damaged it stays in its place, and another could be."""
+    try:
+        _connect(folder / FILE, _journal(folder, mounts), wait=0.0).close()
+    except DAMAGE as error:
+        return _to_blame(error)
+    except (sqlite3.Error, OSError, UsageError):
+        return False
+    return True
 
 
 def in_memory() -> sqlite3.Connection:
@@ -123,7 +135,17 @@ def in_memory() -> sqlite3.Connection:
     return database
 
 
-def _connect(path: Path, journal: str, wait: float) -> sqlite3.Connection:
+def _journal(folder: Path, mounts: Path) -> str:
+    return "DELETE" if network_type(folder, mounts) else "WAL"
+
+
+def _to_blame(error: Exception) -> bool:
+    """Whether the file is to blame, and not the machine."""
+    passes = isinstance(error, sqlite3.OperationalError) and any(words in str(error) for words in OF_THE_MACHINE)
+    return not passes
+
+
+def _connect(path: Path, journal: str, wait: float = 1.0) -> sqlite3.Connection:
     _keep_private(path)
     database = sqlite3.connect(path, timeout=wait, isolation_level=None, check_same_thread=False)
     try:

@@ -6,7 +6,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -52,6 +52,15 @@ class DeliveryChanges:
         self.changed |= later.changed
         self.finished |= later.finished
         self.episodes |= later.episodes
+
+    def behind(self, queued: Iterable[Message]) -> DeliveryChanges:
+        """The same with numbers of messages and bundles that follow on those of what waits already."""
+        last = max((one.number for one in queued), default=0)
+        return replace(
+            self,
+            queued=[replace(one, number=one.number + last) for one in self.queued],
+            changed={place: (tries, bundle and bundle + last) for place, (tries, bundle) in self.changed.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,19 +165,25 @@ def forget(database: sqlite3.Connection, run: str) -> None:
 
 def salvage(path: Path, now: float) -> DeliveryChanges:
     """What can still be read in a damaged database, row by row; nothing where nothing can. ``now`` is Unix seconds."""
-    saved = DeliveryChanges()
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as damaged:
+        return taken_from(damaged, now)
+    return DeliveryChanges()
+
+
+def taken_from(database: sqlite3.Connection, now: float) -> DeliveryChanges:
+    """All that is stored and can be read, to be stored in another database; ``now`` is Unix seconds."""
+    taken = DeliveryChanges()
     unreadable = (sqlite3.Error, UnicodeDecodeError)
-    with suppress(*unreadable), closing(sqlite3.connect(path)) as damaged:
-        with suppress(*unreadable):
-            saved.episodes.update(((one.sink, one.notification.episode), one) for one in _episodes(damaged))
-        with suppress(*unreadable):
-            for one in _queued(damaged):
-                if isinstance(one, Message):
-                    saved.queued.append(one)
-                    saved.changed[one.sink, one.id] = (one.tries, one.bundle)
-        with suppress(*unreadable):
-            saved.finished.update((place, (MessageState.DELIVERED, now)) for place in _finished(damaged))
-    return saved
+    with suppress(*unreadable):
+        taken.episodes.update(((one.sink, one.notification.episode), one) for one in _episodes(database))
+    with suppress(*unreadable):
+        for one in _queued(database):
+            if isinstance(one, Message):
+                taken.queued.append(one)
+                taken.changed[one.sink, one.id] = (one.tries, one.bundle)
+    with suppress(*unreadable):
+        taken.finished.update((place, (MessageState.DELIVERED, now)) for place in _finished(database))
+    return taken
 
 
 def _queued(database: sqlite3.Connection) -> Iterator[Message | Place]:

@@ -17,9 +17,9 @@ from typing import Any
 from grpo_watch.engine.alerts import Alert
 from grpo_watch.engine.records import Cursor, Item, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.errors import GrpoWatchError, StateNotReadyError, UsageError
+from grpo_watch.errors import GrpoWatchError, StateNotReadyError
 from grpo_watch.store import codec, deliveries
-from grpo_watch.store.database import FILE, SUSPECT, in_memory, open_database, put_aside
+from grpo_watch.store.database import FILE, SUSPECT, could_open, in_memory, open_database, put_aside
 from grpo_watch.store.lock import StateLock
 
 BLOCK_ITEMS = 512
@@ -85,12 +85,20 @@ class Store:
 
     Where the state can't be opened at present (full, locked), it is kept in memory: ``missing`` says why.
 
+    Args:
+        folder: the directory.
+        now: Unix seconds.
+        mounts: where the mounted file systems are listed.
+        began: when a daemon that kept its state in memory began, whose place this one takes (Unix seconds).
+
     Raises:
         StateInUseError: another daemon holds the directory.
         UsageError: it can't be written.
     """
 
-    def __init__(self, folder: Path, now: float, mounts: Path = Path("/proc/self/mounts")) -> None:
+    def __init__(
+        self, folder: Path, now: float, mounts: Path = Path("/proc/self/mounts"), *, began: float | None = None
+    ) -> None:
         self.folder = folder
         self.missing = ""
         self._lock = StateLock(folder)
@@ -103,20 +111,20 @@ class Store:
             raise
         self._numbers: dict[str, int] = dict(self._database.execute("SELECT name, id FROM runs").fetchall())
         self._tails: dict[str, _Tail] = {}
-        self.started = _started(self._database, now)
+        self.started = _started(self._database, now if began is None else began)
         """When the first daemon with this state began (Unix seconds)."""
         self._node = None if self.missing else _node(folder)
         damaged = put_aside(folder, now)
         if damaged.exists():
             self.commit((), deliveries.salvage(damaged, now))
 
-    def could_be_kept(self, now: float) -> bool:
+    def could_be_kept(self) -> bool:
         """Whether a state that is kept in memory could be opened now."""
-        try:
-            open_database(self.folder, now, wait=0.0).close()
-        except UsageError:
-            return False
-        return True
+        return could_open(self.folder)
+
+    def handover(self, now: float) -> deliveries.DeliveryChanges:
+        """The messages, open episodes and ids of what is done (at ``now``, Unix seconds), for another store."""
+        return deliveries.taken_from(self._database, now)
 
     def close(self) -> None:
         """Close the database and free the directory."""
@@ -323,18 +331,16 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with _reading():
-            if not self.missing and self._node != _node(
-                self.folder
-            ):  # SQLite continues writing to a file without a name
+            # SQLite continues writing to a file without a name
+            if not self.missing and self._node != _node(self.folder):
                 raise StoreError(f"state: {self.folder / FILE} was removed or replaced; restart grpo-watch")
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield
                 self._database.execute("COMMIT")
             except BaseException as error:
-                if (
-                    type(error) is sqlite3.DatabaseError
-                ):  # damage; what the machine or a statement does is of a subclass
+                # damage; what the machine or a statement does is of a subclass
+                if type(error) is sqlite3.DatabaseError:
                     with suppress(OSError):
                         (self.folder / SUSPECT).touch()
                 if self._database.in_transaction:

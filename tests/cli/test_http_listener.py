@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import socket
 import ssl
 import stat
@@ -125,7 +127,44 @@ def test_commands_find_the_token_of_the_daemon_they_ask_and_of_no_other(tmp_path
     assert keep_token(home / f"{host}-a", "127.0.0.1:1001") == tokens["a"]
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"token": 3}', "\x00", '{"token": "x"}'])
+def test_a_full_disk_takes_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    token = keep_token(tmp_path, "127.0.0.1:1")
+    with monkeypatch.context() as patched:
+        patched.setattr("grpo_watch.cli.daemon_client.json.dump", full)
+        assert keep_token(tmp_path, "127.0.0.1:2") == token
+    assert known_token(tmp_path, "127.0.0.1", 1, {}) == token
+    assert [path.name for path in tmp_path.iterdir()] == ["page.json"]
+
+
+def test_a_token_that_is_noted_already_is_not_written_again(tmp_path: Path) -> None:
+    """But it becomes the newest, which commands look at first."""
+    keep_token(tmp_path, "127.0.0.1:1")
+    os.utime(tmp_path / "page.json", (1.0, 1.0))
+    before = (tmp_path / "page.json").stat()
+    keep_token(tmp_path, "127.0.0.1:1")
+    after = (tmp_path / "page.json").stat()
+    assert before.st_ino == after.st_ino
+    assert after.st_mtime > 1.0
+    (tmp_path / "page.json").chmod(0o644)
+    keep_token(tmp_path, "127.0.0.1:1")
+    assert stat.S_IMODE((tmp_path / "page.json").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        '{"token": 3}',
+        "\x00",
+        '{"token": "x"}',
+        '{"address": "127.0.0.1:1"}',
+        pytest.param("[" * 100_000, id="deep"),
+    ],
+)
 def test_a_damaged_token_file_is_made_again(content: str, tmp_path: Path) -> None:
     (tmp_path / "page.json").write_text(content)
     assert known_token(tmp_path, "127.0.0.1", 1, {}) == ""

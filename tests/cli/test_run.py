@@ -13,8 +13,10 @@ import pytest
 import trustme
 
 from grpo_watch.cli.main import run_cli
-from grpo_watch.cli.run import options_for
+from grpo_watch.cli.run import options_for, running
+from grpo_watch.cli.settings_in_force import SettingsInForce
 from grpo_watch.config.schema import Settings
+from grpo_watch.errors import ConfigError, StateNotReadyError
 from grpo_watch.sources.discovery.discover import FoundRun
 from grpo_watch.store.state import Store
 from tests.support.bundles import unpack
@@ -258,6 +260,39 @@ def test_what_is_set_on_the_command_line_lies_over_the_file(tmp_path: Path) -> N
     assert options_for(found, settings, overrides={"beta": 0.04}).settings == {"beta": 0.04, "world_size": 8}
     assert options_for(found, Settings(), overrides={"beta": 0.04}).settings == {"beta": 0.04}
     assert run_cli(["run", str(tmp_path), "--set", "bta=1"]) == 2
+
+
+def test_a_state_that_is_taken_up_later_needs_no_settings_file(
+    frozen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file may have broken meanwhile: settings, places, folder and both addresses are those of before."""
+    chosen = Settings(listen="127.0.0.1:0", metrics_listen="127.0.0.1:0", state_dir=tmp_path / "state")
+    loads = [chosen]
+
+    def load() -> Settings:
+        if not loads:
+            raise ConfigError("grpo-watch.yaml:1:1: no")
+        return loads.pop()
+
+    def full(*_: object) -> None:
+        raise StateNotReadyError("database or disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("grpo_watch.store.state.open_database", full)
+        with running([str(frozen)], load, lines_of=lambda _: ()) as first:
+            assert not first.daemon.snapshot().state_ok
+    with running([str(frozen)], load, lines_of=lambda _: (), before=first.basis) as second:
+        one, other = first.basis, second.basis
+        assert (other.address, other.metrics_address) == (one.address, one.metrics_address)
+        assert (other.places, other.folder, second.link) == (one.places, one.folder, first.link)
+        until(lambda: second.daemon.snapshot().state_ok)
+
+
+def test_a_reload_changes_no_setting_that_needs_a_restart() -> None:
+    loads = [Settings(listen=":9", language="zh"), Settings(listen=":8")]
+    current = SettingsInForce(loads.pop)
+    current.reload()
+    assert (current.settings.listen, current.settings.language) == (":8", "zh")
 
 
 def test_no_thread_outlives_a_refusal(frozen: Path, tmp_path: Path) -> None:

@@ -124,7 +124,11 @@ def test_variables_that_kubernetes_sets_are_ignored(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("listen:", "listn:", "8:1: unknown key 'listn' (did you mean listen?)"),
-        ("listen:", "basic_auth_file:", "8:1: unknown key 'basic_auth_file' (was removed: use token_file"),
+        (
+            "listen:",
+            "basic_auth_file:",
+            "8:1: unknown key 'basic_auth_file' (was removed: use token_file; people open …/?token=… once)",
+        ),
         (
             "webhook_url_file",
             "webhook_url",

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -236,6 +237,32 @@ def test_labels_and_settings_of_runs_apply_in_the_turn_after_a_reload(going_on: 
     live.settle(0.0)
     assert live.run().config["beta"].value == 0.25
     assert findings(live.run()) == before
+    live.close()
+
+
+def test_a_setting_that_is_removed_holds_no_more(going_on: Path, tmp_path: Path) -> None:
+    """After a reload as after a restart, and one that is set back is as it was."""
+    given = [WatchOptions()]
+
+    def config(live: Live) -> dict[str, Any]:
+        config = live.run().config
+        return {name: config[name].value for name in ("beta", "world_size") if name in config}
+
+    def begin() -> Live:
+        live = Live(going_on, tmp_path / "state", now=RECORDED, options=lambda _: given[0])
+        live.settle()
+        return live
+
+    live = begin()
+    own = config(live)
+    for settings in ({"beta": 0.25, "world_size": 8}, {"world_size": 4}, {"beta": 0.25, "world_size": 8}, {}):
+        given[0] = WatchOptions(settings=settings)
+        live.daemon.reload()
+        live.settle()
+        assert config(live) == own | settings
+        live.kill()
+        live = begin()
+        assert config(live) == own | settings
     live.close()
 
 

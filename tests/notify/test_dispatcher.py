@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 
 from grpo_watch.daemon.watched_run import WatchedRun
+from grpo_watch.errors import StateNotReadyError
 from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.receiver import DeliveryOutcome, MutedFindings, Route, RoutedReceiver
+from grpo_watch.store.deliveries import DeliveryChanges
 from grpo_watch.store.messages import Message, Notification
 from grpo_watch.store.state import StoreError
 from tests.support.bundles import RECORDED
 from tests.support.frozen_run import FrozenRun
 from tests.support.live import Live
 from tests.support.postbox import DELIVERED, REFUSED, RETRY, Named, ids
+from tests.support.receiving import a_notification
 
 KL = "kl-stuck-at-zero"
 
@@ -570,6 +573,47 @@ def test_a_damaged_state_does_not_repeat_what_can_be_read_of_it(frozen: FrozenRu
     assert list(path.parent.glob("state.db.damaged-*"))
     assert sent(live, dispatcher) == [[]]
     live.close()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_nothing_is_lost_when_the_state_is_taken_up_later(
+    *, kept: bool, frozen: FrozenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for a receiver goes before the end of the alert, which came while the daemon began again."""
+    routed = ("hook", Route()), ("down", Route())
+    frozen.write(3)
+    if kept:
+        frozen.start(*routed)[0].close()
+
+    def full(*_: Any) -> None:
+        raise StateNotReadyError("database or disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("grpo_watch.store.state.open_database", full)
+        live, dispatcher = frozen.start(*routed)
+    frozen.more(live, 40)
+    (fired,) = sent_to(live, dispatcher, "hook")
+    frozen.write_recovery(live)
+    live.close()
+    frozen.now = live.now + 60
+    again, dispatcher = frozen.begin(*routed, before=live)
+    assert again.store.started == live.store.started
+    again.settle()
+    got, waited = ([one for one in flat(messages) if one.rule == KL] for messages in sent(again, dispatcher))
+    assert rules(got) == [("resolved", KL)]
+    assert rules(waited) == [("firing", KL), ("resolved", KL)]
+    assert ids(waited) == [fired.id, got[0].id]
+    again.kill()
+    last, dispatcher = frozen.start(*routed)
+    assert last.store.started == live.store.started
+    assert sent(last, dispatcher) == [[], []]
+    last.close()
+
+
+def test_what_a_state_in_memory_left_goes_behind_what_waits() -> None:
+    left = DeliveryChanges(queued=[Message("hook", a_notification(), number=1)], changed={("hook", "b"): (1, 1)})
+    after = left.behind([Message("hook", a_notification(), number=4)])
+    assert ([one.number for one in after.queued], after.changed) == ([5], {("hook", "b"): (1, 5)})
 
 
 def test_a_state_of_the_version_before_is_taken_over(frozen: FrozenRun) -> None:

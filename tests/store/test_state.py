@@ -22,7 +22,7 @@ import pytest
 
 from grpo_watch.engine.alerts import Alert
 from grpo_watch.engine.records import AlertState, ChannelKind, Cursor, RawRow, Reading, Severity, Transition, Verdict
-from grpo_watch.errors import StateInUseError, UsageError
+from grpo_watch.errors import StateInUseError, StateNotReadyError, UsageError
 from grpo_watch.store import codec, database
 from grpo_watch.store.deliveries import DeliveryChanges
 from grpo_watch.store.lock import StateLock
@@ -439,7 +439,7 @@ def open_without_space(folder: Path) -> tuple[str, list[str]]:
     opened = Store(folder, 0.0)
     opened.register("/runs/r", "r", 1.0)
     opened.commit([batch(1)])
-    assert not opened.could_be_kept(1.0)
+    assert not opened.could_be_kept()
     return opened.missing, [run.name for run in opened.runs()]
 
 
@@ -457,13 +457,33 @@ def test_a_state_that_another_program_holds_is_opened_once_that_lets_go(tmp_path
         store.register("/runs/new", "new", 2.0)
         store.commit([StoredBatch("new", 2.0, items=[codec.encode_item(row(1))])])
         assert list(store.items("new")) == [row(1)]
-        assert not store.could_be_kept(3.0)
+        assert not store.could_be_kept()
         with pytest.raises(StateInUseError):
             Store(tmp_path, 3.0)
-    assert store.could_be_kept(4.0)
+    assert store.could_be_kept()
     store.close()
     after = Store(tmp_path, 5.0)
     assert (after.missing, [run.name for run in after.runs()]) == ("", ["r"])
+    after.close()
+
+
+def test_asking_whether_it_could_be_opened_moves_no_damaged_state_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon that takes it up does, and then knows where to look for what was sent."""
+
+    def locked(*_: object) -> None:
+        raise StateNotReadyError("database is locked")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("grpo_watch.store.state.open_database", locked)
+        store = Store(tmp_path, 1.0)
+    (tmp_path / "state.db").write_bytes(b"no database" * 100)
+    assert store.could_be_kept()
+    assert list(tmp_path.glob("state.db.damaged-*")) == []
+    store.close()
+    after = Store(tmp_path, 5.0)
+    assert [path.name for path in tmp_path.glob("state.db.damaged-*")] == ["state.db.damaged-5"]
     after.close()
 
 

@@ -65,11 +65,14 @@ class FrozenRun:
         live.settle()
         return live, dispatcher
 
-    def begin(self, *routed: tuple[str, Route], **delivery_settings: Any) -> tuple[Live, NotificationDispatcher]:
-        """The same before it looks."""
+    def begin(
+        self, *routed: tuple[str, Route], before: Live | None = None, **delivery_settings: Any
+    ) -> tuple[Live, NotificationDispatcher]:
+        """The same before it looks; ``before`` was without state."""
         named = [RoutedReceiver(Named(name), route) for name, route in routed or (("hook", Route()),)]  # type: ignore[arg-type]
         dispatcher = NotificationDispatcher(named, DeliverySettings(**delivery_settings))
-        return Live(self.watched, self.folder / "state", now=self.now, dispatcher=dispatcher), dispatcher
+        live = Live(self.watched, self.folder / "state", now=self.now, dispatcher=dispatcher, before=before)
+        return live, dispatcher
 
     def more(self, live: Live, rows: int) -> None:
         """Rows are written and read."""

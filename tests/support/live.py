@@ -56,7 +56,8 @@ def each_time(*answers: RuleSet | GrpoWatchError) -> Callable[[], RuleSet]:
 class Live:
     """A daemon over ``path`` whose clock stands still unless ``now`` is set; state in ``state``.
 
-    ``timer`` is what the monotonic clock shows besides the time that passed with ``now``.
+    ``timer`` is what the monotonic clock shows besides the time that passed with ``now``. ``before`` was without state,
+    which this one takes up.
     """
 
     def __init__(  # noqa: PLR0913  what a test may vary
@@ -69,15 +70,17 @@ class Live:
         submit: Any = Done,
         dispatcher: NotificationDispatcher | None = None,
         options: Callable[[FoundRun], WatchOptions] = lambda _: WatchOptions(),
+        before: Live | None = None,
         **plan: Any,
     ) -> None:
         self.now, self.timer, self.path = now, 0.0, path
         self.reported: list[RunSnapshot] = []
         self._receivers: Sequence[RoutedReceiver] | None = None
         self.discoverer = Discoverer()
-        self.store = Store(state, now)
+        self.store = Store(state, now, began=before.store.started if before else None)
+        self.state_writer = StateWriter(self.store, before.state_writer.left if before else None)
         self.daemon = Daemon(
-            StateWriter(self.store),
+            self.state_writer,
             rules,
             submit,
             options=options,
