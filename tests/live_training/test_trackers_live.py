@@ -21,8 +21,11 @@ pytestmark = pytest.mark.frameworks
 STEPS = 20
 
 
-def asked(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+def asked(url: str, state: Path) -> Any:
+    """What the API answers to somebody who has the daemon's token."""
+    token = json.loads((state / "page.json").read_text())["token"]
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
         return json.loads(answer.read())
 
 
@@ -52,8 +55,8 @@ def test_one_run_through_its_log_and_its_trackers(tmp_path: Path, monkeypatch: p
     ):
         until(lambda: min(records(metrics(url), kind) for kind in ("console", "wandb-offline")) > STEPS, job)
         assert job.poll() is None
-        (found,) = asked(f"{url}/api/v1/runs")["runs"]
-        series = asked(f"{url}/api/v1/runs/{found['slug']}/series")["series"]
+        (found,) = asked(f"{url}/api/v1/runs", tmp_path / "state")["runs"]
+        series = asked(f"{url}/api/v1/runs/{found['slug']}/series", tmp_path / "state")["series"]
         job.kill()
     assert series["step"] == list(range(1, len(series["step"]) + 1))
     assert len(series["step"]) >= STEPS / 2

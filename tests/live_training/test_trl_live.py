@@ -50,7 +50,7 @@ def watching(folder: Path, state: Path) -> Iterator[str]:
             command,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "NO_COLOR": "1", "GRPO_WATCH_WEB_OPEN": "true"},
+            env={**os.environ, "NO_COLOR": "1"},
         )
     try:
         yield until(lambda: re.search(r"http://127\.0\.0\.1:\d+", output.read_text()), daemon)[0]
