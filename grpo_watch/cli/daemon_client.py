@@ -125,6 +125,11 @@ def forget_token(state: Path) -> None:
         _write(state, token, "")
 
 
+def noted_address(state: Path) -> str | None:
+    """Where the daemon of this state listens (HOST:PORT); None: it noted nothing, or has ended."""
+    return _read(state).get("address") or None
+
+
 def known_token(state: Path | None, host: str, port: int, environ: Mapping[str, str]) -> str:
     """The token of the daemon that listens there; empty: none is known.
 

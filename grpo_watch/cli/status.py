@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grpo_watch.cli.daemon_client import DaemonClient
+from grpo_watch.cli.daemon_client import DaemonClient, noted_address
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.snapshot import WORST_FIRST, RunVerdict
 from grpo_watch.report.blindness import LABELS
@@ -26,6 +26,8 @@ def status_command(
     Raises:
         ConfigError: the settings, or the token that they name, can't be used.
     """
+    if listen is None and state_dir is not None:
+        listen = noted_address(state_dir)
     client = DaemonClient(load_settings({"listen": listen, "state_dir": state_dir}, config=config).settings)
     try:
         listed, alerts = client.ask("/api/v1/runs"), client.ask("/api/v1/alerts")["alerts"]

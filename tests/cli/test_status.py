@@ -93,6 +93,7 @@ def test_with_the_token_that_the_daemon_made(tmp_path: Path, capsys: pytest.Capt
     try:
         assert run_cli(["status", "--listen", front.address, "--state-dir", str(state)]) == 0
         assert capsys.readouterr().out.splitlines()[-1] == f"page: {front.link}"
+        assert run_cli(["status", "--state-dir", str(state)]) == 0, "the state says where its daemon listens"
         assert run_cli(["status", "--listen", front.address, "--state-dir", str(tmp_path)]) == 3
         assert "requires a token; use its --state-dir" in capsys.readouterr().err
     finally:
