@@ -96,8 +96,6 @@ def _watch(watch: RunningDaemon, frozen: Path, healthy: Path, *, color: bool) ->
                 break
             stop.wait(LOOK)
             patience -= LOOK if written else 0.0
-    except KeyboardInterrupt:
-        show("interrupted")
     finally:
         stop.set()
         for writer in writers:

@@ -62,3 +62,17 @@ def test_both_runs_are_replayed_whole(tmp_path: Path) -> None:
     for name in ("frozen", "healthy"):
         assert b"100/100 [" in (tmp_path / name / "train.log").read_bytes()
     assert (tmp_path / "none" / "train.log").read_bytes() == b""
+
+
+def test_ctrl_c_during_the_replay_ends_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not go on to serve the page; the replay writes nothing more."""
+
+    def pressed(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "_snapshots", pressed)
+    folders = [tmp_path / name for name in ("frozen", "healthy")]
+    for folder in folders:
+        folder.mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        demo._watch(watch_of(), *folders, color=False)
