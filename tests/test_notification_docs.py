@@ -40,8 +40,8 @@ def test_addresses_for_apprise_are_known_to_it() -> None:
 
     rows = re.findall(r"^\| [^|]+ \| (`[a-z]+://.*) \|$", PAGE, re.MULTILINE)
     addresses = [address for row in rows for address in re.findall(r"`([a-z]+://[^`]+)`", row)]
-    assert {address.partition(":")[0] for address in addresses} == {url.partition(":")[0] for url in SERVICES} | {
-        "mailtos"
-    }
+    tested = {url.partition(":")[0] for url in SERVICES} | {"mailtos"}
+    assert addresses
+    assert {address.partition(":")[0] for address in addresses} <= tested
     for address in addresses:
         assert apprise.Apprise().add(address), address

@@ -54,7 +54,8 @@ INSTEAD: Mapping[str, str] = MappingProxyType(
         "stop": "was removed: end the job with `grpo-watch wait RUN && scancel JOB` or the like",
         "slack.url": _IN_FILE,
         "slack.webhook_url": _IN_FILE,
-        **dict.fromkeys(("dingtalk", "discord", "email", "feishu", "lark", "teams", "telegram", "wecom"), _APPRISE),
+        "lark": "use `type: feishu`, whose robots take the same",
+        **dict.fromkeys(("discord", "email", "teams", "telegram"), _APPRISE),
     }
 )
 """What to use for keys and kinds of receivers that an earlier version had, or that people expect."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
@@ -16,9 +16,10 @@ class BaseSink(Model):
     """What every receiver has; ``name`` is what metrics and logs call it, made from the address when empty.
 
     The rest says which alerts it gets: empty lists take all, patterns are those of a shell (``exp7*``). With ``digest``
-    many that wait become one (chat services do so by default).
+    many that wait become one (chat services do so by default). ``module`` holds the receiver, if not that of the type.
     """
 
+    module: ClassVar[str] = ""
     min_severity: Severity = Severity.WARNING
     only_runs: tuple[str, ...] = ()
     only_rules: tuple[str, ...] = ()
@@ -97,6 +98,36 @@ class AppriseSink(BaseSink):
     url_file: Secret
 
 
+class RobotSink(BaseSink):
+    """A robot of a chat group, whose address is a secret."""
+
+    module: ClassVar[str] = "group_robots"
+
+    type: str
+    webhook_url_file: Secret
+    ca_file: FilePath | None = None
+
+
+class FeishuSink(RobotSink):
+    """A custom robot of Feishu or Lark; ``secret_file`` holds what it verifies signatures with."""
+
+    type: Literal["feishu"]
+    secret_file: Secret | None = None
+
+
+class DingTalkSink(RobotSink):
+    """A custom robot of DingTalk; ``secret_file`` holds the secret of its signed requests."""
+
+    type: Literal["dingtalk"]
+    secret_file: Secret | None = None
+
+
+class WeComSink(RobotSink):
+    """A group robot of WeCom."""
+
+    type: Literal["wecom"]
+
+
 class PagerDutySink(BaseSink):
     """PagerDuty's Events API v2; ``routing_key_file`` holds the key of an integration of that kind.
 
@@ -124,6 +155,9 @@ Sink: TypeAlias = Annotated[
     | PushgatewaySink
     | TextfileSink
     | AppriseSink
+    | FeishuSink
+    | DingTalkSink
+    | WeComSink
     | PagerDutySink
     | HeartbeatSink,
     Field(discriminator="type"),

@@ -1,6 +1,7 @@
 """Receivers: the contract that each keeps, what it wants, and how one is made from its settings.
 
-A sink of ``type: my_service`` is for ``receivers/my_service.py``, whose ``receiver(sink, name, context)`` makes one.
+A sink of ``type: my_service`` is for ``receivers/my_service.py`` (or its ``module``), whose
+``receiver(sink, name, context)`` makes one.
 No list has to be edited.
 """
 
@@ -160,7 +161,7 @@ def build(sinks: Sequence[Sink], context: ReceiverContext) -> list[RoutedReceive
     """
     made = []
     for sink, name in zip(sinks, names_of(sinks), strict=True):
-        module: Any = import_module(f"grpo_watch.notify.receivers.{sink.type}")
+        module: Any = import_module(f"grpo_watch.notify.receivers.{sink.module or sink.type}")
         receiver: Receiver = module.receiver(sink, name, context)
         made.append(RoutedReceiver(receiver, route_of(sink, digest=receiver.chat)))
     return made

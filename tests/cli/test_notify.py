@@ -15,6 +15,9 @@ from tests.support.receiving import Answer, receiving, secret_file
 TITLES: dict[tuple[str, str], tuple[str | int, ...]] = {
     ("alertmanager", ""): (0, "annotations", "summary"),
     ("apprise", ""): ("title",),
+    ("dingtalk", ""): ("markdown", "title"),
+    ("feishu", ""): ("card", "header", "title", "content"),
+    ("wecom", ""): ("markdown", "content"),
     ("pagerduty", ""): ("payload", "summary"),
     ("slack", ""): ("text",),
     ("webhook", "alertmanager"): ("alerts", 0, "annotations", "summary"),

@@ -135,7 +135,7 @@ def test_variables_that_kubernetes_sets_are_ignored(tmp_path: Path) -> None:
             "15:19: unknown key 'webhook_url' (use webhook_url_file: the path",
         ),
         ("webhook_url_file", "url", "15:19: unknown key 'url' (use webhook_url_file: the path"),
-        ("type: slack", "type: feishu", "15:5: unknown type 'feishu' (use `type: apprise` with url_file"),
+        ("type: slack", "type: teams", "15:5: unknown type 'teams' (use `type: apprise` with url_file"),
         ("type: slack", "type: xyz", "15:5: unknown type 'xyz' (known types: alertmanager, slack, "),
         ("listen:", "\tlisten:", "8:1: a tab can't indent YAML (use spaces)"),
         ("path: runs/*", "pth: runs/*", "2:5: unknown key 'pth' (did you mean path?)"),

@@ -5,7 +5,6 @@ DingTalk, WeCom, Feishu and Lark refuse with status 200 and an error code in the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -20,7 +19,7 @@ from grpo_watch.notify.receivers.apprise_process import (
     keep_quiet,
     service_of,
 )
-from grpo_watch.notify.receivers.http import ACCEPTED, FIXABLE_TRIES, outcome_of, seconds_of
+from grpo_watch.notify.receivers.http import ACCEPTED, FIXABLE_TRIES, code_of, outcome_of, seconds_of
 from grpo_watch.safe_text import clean
 from grpo_watch.store.messages import RESOLVED, Notification
 
@@ -120,7 +119,7 @@ def judged(scheme: str, result: AppriseResult, now: float) -> DeliveryOutcome:
     answer = result.answer
     if answer is not None and answer.status not in ACCEPTED:
         return outcome_of(answer.status, seconds_of(answer.retry_after, now))
-    code = 0 if answer is None else _code(scheme, answer.body)
+    code = 0 if answer is None or scheme not in CODES else code_of(answer.body, CODES[scheme])
     if code:
         return DeliveryOutcome(DeliveryResult.RETRY, f"the service answers error {code}", most_tries=FIXABLE_TRIES)
     if result.taken:
@@ -128,16 +127,6 @@ def judged(scheme: str, result: AppriseResult, now: float) -> DeliveryOutcome:
     if result.recorded and answer is None:
         return DeliveryOutcome(DeliveryResult.RETRY, "the service was not reached")
     return DeliveryOutcome(DeliveryResult.RETRY, "the service did not take the message", most_tries=FIXABLE_TRIES)
-
-
-def _code(scheme: str, body: bytes) -> int:
-    """The service's own error code; 0 where there is none."""
-    try:
-        said = json.loads(body) if scheme in CODES else None
-    except ValueError:  # a UnicodeDecodeError is one
-        return 0
-    codes = [said[name] for name in CODES[scheme] if name in said] if isinstance(said, dict) else []
-    return next((code for code in codes if isinstance(code, int)), 0)
 
 
 def title_of(notification: Notification) -> str:

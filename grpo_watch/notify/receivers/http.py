@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from grpo_watch import __version__
 from grpo_watch.config.fields import SecretFile, Url
@@ -42,6 +42,8 @@ FIXABLE_TRIES = 1_500
 RETRIED = FIXABLE | {408, 409, 421, 423, 425, 429}
 """Refusals of clients that pass; every other 4xx is about the message itself, and sending it again changes nothing."""
 SERVER_ERROR = 500
+CODES = ("errcode", "code", "StatusCode")
+"""Where DingTalk and WeCom, and Feishu, give an error code of their own; 0 is success."""
 JSON = {"Content-Type": "application/json"}
 NEVER_SERVED = frozenset({501, 505})
 REDIRECTS = range(300, 400)
@@ -117,16 +119,27 @@ def outcome_of(status: int, retry_after: float | None = None, refusal: str = "")
     return DeliveryOutcome(DeliveryResult.REFUSED, detail, status=status)
 
 
+def code_of(read: bytes, names: tuple[str, ...] = CODES) -> int:
+    """A service's own error code, by the first of these names that it has; 0 where there is none."""
+    try:
+        said = json.loads(read)
+    except (ValueError, RecursionError):  # a UnicodeDecodeError is a ValueError
+        return 0
+    codes = [said[name] for name in names if name in said] if isinstance(said, dict) else []
+    return next((code for code in codes if isinstance(code, int)), 0)
+
+
 class HttpEndpoint:
     """One receiver's HTTP side.
 
     Args:
         access: headers and authorities.
         clock: Unix seconds, for a ``Retry-After`` that is a date.
+        coded: whether a 2xx answer may be a refusal with a code of the service's own.
     """
 
-    def __init__(self, access: HttpAccess, clock: Callable[[], float]) -> None:
-        self._access, self._clock = access, clock
+    def __init__(self, access: HttpAccess, clock: Callable[[], float], *, coded: bool = False) -> None:
+        self._access, self._clock, self._coded = access, clock, coded
         self._client: HttpClient | None = None
         self._skewed = False
         self.ahead = 0.0
@@ -155,7 +168,9 @@ class HttpEndpoint:
                 DeliveryResult.RETRY, f"the authorities to trust can't be read ({type(problem).__name__})"
             )
         self._note_skew(reply.date, (began + self._clock()) / 2)
-        return outcome_of(reply.status, seconds_of(reply.retry_after, self._clock()), reply.word)
+        code = code_of(reply.body) if self._coded else 0
+        refusal = f"error {code}" if code else reply.word
+        return outcome_of(reply.status, seconds_of(reply.retry_after, self._clock()), refusal)
 
     def _note_skew(self, date: str, ours: float) -> None:
         """Keep by how much the clocks differ, and log once that they do."""
@@ -188,22 +203,29 @@ class HttpReceiver(Receiver):
         clock: Unix seconds.
     """
 
+    coded: ClassVar[bool] = False
+    """Whether the service refuses with a 2xx answer and a code of its own, other than 0."""
+
     def __init__(self, name: str, url: Callable[[], str], access: HttpAccess, clock: Callable[[], float]) -> None:
         super().__init__(name)
         self._url, self._clock = url, clock
-        self._http = HttpEndpoint(access, clock)
+        self._http = HttpEndpoint(access, clock, coded=self.coded)
 
     def close(self) -> None:
         """Free the connections."""
         self._http.close()
 
-    def _post(self, document: object) -> DeliveryOutcome:
-        """Post a document as strict JSON."""
-        return self._ask("POST", json.dumps(plain(document)).encode(), JSON)
+    def _post(self, document: object, query: str = "") -> DeliveryOutcome:
+        """Post a document as strict JSON; ``query`` is added to the address."""
+        return self._ask("POST", json.dumps(plain(document)).encode(), JSON, query)
 
-    def _ask(self, method: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> DeliveryOutcome:
+    def _ask(
+        self, method: str, body: bytes = b"", headers: Mapping[str, str] | None = None, query: str = ""
+    ) -> DeliveryOutcome:
         try:
             url = self._url()
+            if query:
+                url += f"{'&' if '?' in url else '?'}{query}"
         except ConfigError as problem:
             return DeliveryOutcome(DeliveryResult.RETRY, str(problem))
         return self._http.send(method, url, body, headers)

@@ -49,12 +49,13 @@ _KNOWN_WORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """What came back: the status, its ``Retry-After`` as it was written, and the body where it is a known word."""
+    """What came back: the status, its ``Retry-After`` as it was written, a known word, and how the body begins."""
 
     status: int
     retry_after: str
     word: str
     date: str = ""
+    body: bytes = b""
 
 
 NO_PROXY = (
@@ -103,11 +104,13 @@ class HttpClient:
                 _deadline() as trace,
                 self._client.stream(method, url, content=body, headers=headers, extensions={"trace": trace}) as answer,
             ):
+                read = _body(answer)
                 return HttpReply(
                     answer.status_code,
                     answer.headers.get("retry-after", ""),
-                    _beginning(answer),
+                    _word(read),
                     answer.headers.get("date", ""),
+                    read,
                 )
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as problem:
             raise NoReplyError(_words(problem)) from None
@@ -174,17 +177,19 @@ def _deadline() -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
             opened.close()
 
 
-def _beginning(answer: httpx.Response) -> str:
-    """A known reason (``invalid_payload``); any other word could be a secret that was sent.
-
-    The status is the answer: a body that breaks off changes nothing.
-    """
+def _body(answer: httpx.Response) -> bytes:
+    """How the body begins. The status is the answer: a body that breaks off changes nothing."""
     read = b""
     with suppress(httpx.HTTPError):
         for piece in answer.iter_raw():
             read += piece[: MAX_ANSWER - len(read)]
             if len(read) >= MAX_ANSWER:
                 break
+    return read
+
+
+def _word(read: bytes) -> str:
+    """A known reason (``invalid_payload``); any other word could be a secret that was sent."""
     word = read[:64].decode("ascii", "replace").strip()
     return word if word in _KNOWN_WORDS else ""
 
