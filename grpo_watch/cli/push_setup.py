@@ -44,6 +44,7 @@ class PushSetup:
             backlog=lambda: current.settings.notify_backlog,
             page=page,
             runbook=lambda: current.settings.runbook_url,
+            texts=lambda: current.settings.privacy.messages,
         )
         self.dispatcher = NotificationDispatcher(list(self._routed.values()), delivery_settings, random.random)
 

@@ -148,11 +148,12 @@ class Privacy(Model):
     """``examples`` keeps redacted excerpts (80 characters) of completions in findings.
 
     ``completions`` shows how prompts and completions of the newest batches begin (240 characters) in the page's table;
-    without ``examples`` it has no effect.
+    without ``examples`` it has no effect. ``messages`` sends the excerpts of findings to receivers, too.
     """
 
     examples: bool = True
     completions: bool = False
+    messages: bool = False
 
 
 class WandbServer(Model):

@@ -39,6 +39,7 @@ VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "GRPO_WATCH_RETENTION_MAX_MB": ("retention", "max_mb"),
         "GRPO_WATCH_PRIVACY_EXAMPLES": ("privacy", "examples"),
         "GRPO_WATCH_PRIVACY_COMPLETIONS": ("privacy", "completions"),
+        "GRPO_WATCH_PRIVACY_MESSAGES": ("privacy", "messages"),
     }
 )
 """Variables that are read; lists are separated like PATH. Unknown ones are ignored on purpose: Kubernetes puts

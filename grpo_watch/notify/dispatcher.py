@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -64,13 +64,14 @@ class DeliverySettings:
     """Settings of all messages; asked again each time, so that a reload counts.
 
     ``backlog`` is ``live``, ``all`` or ``none``; ``page`` the address of the status page, or empty; ``runbook`` that of
-    runbooks with ``{rule}`` in it, or empty.
+    runbooks with ``{rule}`` in it, or empty; ``texts`` whether messages hold excerpts of completions.
     """
 
     mutes: Callable[[], Sequence[MutedFindings]] = tuple
     backlog: Callable[[], str] = lambda: "live"
     page: str = ""
     runbook: Callable[[], str] = str
+    texts: Callable[[], bool] = bool
 
 
 class NotificationDispatcher:
@@ -289,7 +290,8 @@ class NotificationDispatcher:
         return lambda notification: any(mute.covers(notification, now) for mute in mutes)
 
     def _context(self, watch: AlertingRun, now: float) -> NotificationContext:
-        return watch.context(now, self._delivery_settings.page, self._delivery_settings.runbook())
+        chosen = self._delivery_settings
+        return replace(watch.context(now, chosen.page, chosen.runbook()), texts=chosen.texts())
 
 
 def _log_not_sent(run: str, count: int) -> None:

@@ -29,6 +29,8 @@ SERIES, POINTS = 3, 24
 ALWAYS_SHOWN = ("reward_mean", "kl_reference")
 """Shown in addition to what the evidence names, where there is room."""
 CAUSES = 2
+EXAMPLE = "example"
+"""The evidence that is an excerpt of a completion."""
 
 
 class RecentValues(Protocol):
@@ -43,7 +45,7 @@ class NotificationContext:
     """What a run's notifications are made of besides its transitions.
 
     ``at`` is Unix seconds, ``page`` the address of the status page or empty, ``rules`` those of the run by name,
-    ``runbook`` the address of runbooks with ``{rule}`` in it, or empty.
+    ``runbook`` the address of runbooks with ``{rule}`` in it, or empty. ``texts``: excerpts of completions may be sent.
     """
 
     snapshot: RunSnapshot
@@ -53,6 +55,7 @@ class NotificationContext:
     page: str = ""
     rules: Mapping[str, Rule] = field(default_factory=dict)
     runbook: str = ""
+    texts: bool = False
 
 
 def notifications(transitions: Iterable[Transition], context: NotificationContext) -> list[Notification]:
@@ -170,7 +173,7 @@ def _notification(
         max_steps=context.snapshot.max_steps,
         summary=rule.summary or reading.message,
         message=rule.says(reading.message),
-        evidence=dict(reading.evidence),
+        evidence={name: value for name, value in reading.evidence.items() if context.texts or name != EXAMPLE},
         hint=finding.hint if finding else rule.advice(context.snapshot.framework, reading.hint),
         cause="; ".join(cause.rstrip(".") for cause in finding.causes[:CAUSES]) if finding else "",
         caused_by=finding.caused_by if finding else None,

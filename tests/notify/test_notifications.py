@@ -73,6 +73,13 @@ def test_a_message_holds_what_is_needed_to_act() -> None:
     assert "loss" not in message.series
 
 
+def test_a_completion_is_quoted_only_where_the_settings_say_so() -> None:
+    reading = replace(READING, evidence={"example": "secret text", "copies": 4})
+    for texts, evidence in ((False, {"copies": 4}), (True, {"example": "secret text", "copies": 4})):
+        (message,) = notifications([replace(FIRED, reading=reading)], replace(material(FINDING), texts=texts))
+        assert message.evidence == evidence
+
+
 def test_thousands_of_changes_read_each_line_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A burst of a run that flaps: the lines are the same for all, and reading one takes milliseconds."""
     read: list[str] = []
