@@ -6,7 +6,9 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from grpo_watch.cli.options import Config, LogFormat, Logs, NoColor, Verbose, begin, example, group
 from grpo_watch.errors import UsageError
@@ -22,39 +24,43 @@ app = group("Test the configured receivers.")
 
 @app.command("test", epilog=example("notify test --config grpo-watch.yaml"))
 def send_sample(
-    config: Config = None, verbose: Verbose = 0, no_color: NoColor = False, log_format: Logs = LogFormat.LOGFMT
+    run: Annotated[Path | None, typer.Option(help="Send the alert of this finished run instead of a sample.")] = None,
+    config: Config = None,
+    verbose: Verbose = 0,
+    no_color: NoColor = False,
+    log_format: Logs = LogFormat.LOGFMT,
 ) -> int:
     """Send a sample notification to each receiver. Exits with 0: all accepted, 1: one failed, 2: none configured."""
     begin(verbose, no_color, log_format)
-    return notify_test(config)
+    return notify_test(config, run)
 
 
-def notify_test(config: Path | None) -> int:
-    """Print one line for each receiver; returns 1 where one did not take the sample.
+def notify_test(config: Path | None, run: Path | None = None) -> int:
+    """Print one line for each receiver; returns 1 where one did not take the message.
 
     Raises:
-        UsageError: no receiver is configured, or one can't be made.
+        UsageError: no receiver is configured, one can't be made, or the run has no finding.
     """
     from grpo_watch.config.settings import load_settings  # noqa: PLC0415  a light start
 
     loaded = load_settings(config=config)
     if not loaded.settings.sinks:
         raise UsageError(f"no receiver configured: add one under sinks: in {loaded.file or 'grpo-watch.yaml'}")
+    now = time.time()
+    notification = sample(now) if run is None else alert_of(run, loaded.settings, now)
     failed = False
-    for name, well, detail in _tried(loaded.settings):
+    for name, well, detail in _tried(loaded.settings, notification, now):
         failed = failed or not well
         sys.stdout.write(f"{'ok    ' if well else 'failed'}  {name}: {detail}\n")
         sys.stdout.flush()
     return FAILED if failed else 0
 
 
-def _tried(settings: Settings) -> Iterator[tuple[str, bool, str]]:
-    """For each receiver its name, whether it took the sample, and its answer."""
+def _tried(settings: Settings, notification: Notification, now: float) -> Iterator[tuple[str, bool, str]]:
+    """For each receiver its name, whether it took the message, and its answer."""
     from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot  # noqa: PLC0415
     from grpo_watch.notify.receiver import DeliveryResult, ReceiverContext, build  # noqa: PLC0415
 
-    now = time.time()
-    notification = sample(now)
     for routed in build(settings.sinks, ReceiverContext(time.time, "notify-test")):
         receiver = routed.receiver
         if receiver.metrics_only:
@@ -64,6 +70,52 @@ def _tried(settings: Settings) -> Iterator[tuple[str, bool, str]]:
         if not outcome.reached:  # it takes no messages, such as a heartbeat
             outcome = receiver.refresh((), DaemonSnapshot(), now)
         yield receiver.name, outcome.result is DeliveryResult.DELIVERED, outcome.detail
+
+
+def alert_of(path: Path, settings: Settings, now: float) -> Notification:
+    """The message of the run's first root finding, as the daemon would have sent it, without sparklines.
+
+    Raises:
+        UsageError: nothing is there, or no run has a finding that the verdict counts.
+    """
+    from grpo_watch.cli.check import check_runs, find_runs  # noqa: PLC0415
+    from grpo_watch.engine.records import Tick  # noqa: PLC0415
+    from grpo_watch.notify.notifications import EXAMPLE, cause_of, runbook_of  # noqa: PLC0415
+    from grpo_watch.report.view import top_view  # noqa: PLC0415
+    from grpo_watch.rules.packs import rules_for  # noqa: PLC0415
+    from grpo_watch.store.messages import FIRING, Notification  # noqa: PLC0415
+
+    found, _ = find_runs([str(path)], settings)
+    rules = rules_for(settings)
+    for report in check_runs(found, rules, {}, Tick(now, live=False), settings):
+        view = top_view(report.snapshot)
+        if view is None:
+            continue
+        finding, summaries = view.finding, {rule.name: rule.summary for rule in rules}
+        texts = settings.privacy.messages
+        return Notification(
+            id=f"notify-test-{int(now)}",
+            status=FIRING,
+            run=report.snapshot.run,
+            attempt=finding.attempt,
+            rule=finding.rule,
+            key=finding.key,
+            severity=finding.severity.value,
+            step=finding.fired_step,
+            first_step=finding.first_step,
+            max_steps=report.snapshot.max_steps,
+            summary=summaries.get(finding.rule, "") or finding.summary,
+            message=finding.summary,
+            evidence={name: value for name, value in finding.evidence.items() if texts or name != EXAMPLE},
+            hint=finding.hint,
+            cause=cause_of(finding),
+            caused_by=None,
+            started=now,
+            ended=None,
+            at=now,
+            runbook=runbook_of(finding.rule, settings.runbook_url),
+        )
+    raise UsageError(f"{path}: no run with a finding to send")
 
 
 def sample(now: float) -> Notification:

@@ -108,6 +108,11 @@ def runbook_of(rule: str, template: str) -> str:
     return template.replace("{rule}", quote(rule, safe="")) if template else f"grpo-watch explain {rule}"
 
 
+def cause_of(finding: Finding) -> str:
+    """The likeliest causes, as a message names them."""
+    return "; ".join(cause.rstrip(".") for cause in finding.causes[:CAUSES])
+
+
 def digest(parts: Sequence[Notification], at: float) -> Notification:
     """One message for many; its id follows from theirs. ``at`` is Unix seconds."""
     runs = sorted({part.run for part in parts})
@@ -175,7 +180,7 @@ def _notification(
         message=rule.says(reading.message),
         evidence={name: value for name, value in reading.evidence.items() if context.texts or name != EXAMPLE},
         hint=finding.hint if finding else rule.advice(context.snapshot.framework, reading.hint),
-        cause="; ".join(cause.rstrip(".") for cause in finding.causes[:CAUSES]) if finding else "",
+        cause=cause_of(finding) if finding else "",
         caused_by=finding.caused_by if finding else None,
         started=at,
         ended=at if status == RESOLVED else None,

@@ -9,6 +9,7 @@ import pytest
 
 from grpo_watch.cli.main import run_cli
 from grpo_watch.config.sinks import AlertmanagerSink, BaseSink
+from tests.support.bundles import unpack
 from tests.support.every_receiver import pointed, shown
 from tests.support.receiving import Answer, receiving, secret_file
 
@@ -111,3 +112,26 @@ def test_status_without_a_daemon(capsys: pytest.CaptureFixture[str]) -> None:
     """One line that names the address; port 9 of this machine is unused."""
     assert run_cli(["status", "--listen", "127.0.0.1:9"]) == 3
     assert "no daemon responds at http://127.0.0.1:9" in capsys.readouterr().err
+
+
+def test_the_alert_of_a_finished_run_is_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its root finding as the daemon would have sent it, under an id that no daemon uses."""
+    run = unpack("trl-1.16.0-09-frozen-lr0", tmp_path)
+    with receiving() as hook:
+        file = settings(tmp_path, f"type: webhook, url: '{hook.url}/hook'")
+        assert run_cli(["notify", "test", "--run", str(run), "--config", file]) == 0
+    (sent,) = hook.sent
+    message = json.loads(sent.body)
+    assert (message["rule"], message["severity"], message["status"]) == ("learning-rate-zero", "critical", "firing")
+    assert message["run"] == run.name
+    assert message["id"].startswith("notify-test-")
+    assert message["hint"]
+
+
+def test_a_healthy_run_has_no_alert_to_send(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = unpack("trl-1.16.0-04-healthy-lora", tmp_path)
+    with receiving() as hook:
+        file = settings(tmp_path, f"type: webhook, url: '{hook.url}/hook'")
+        assert run_cli(["notify", "test", "--run", str(run), "--config", file]) == 2
+    assert hook.sent == []
+    assert "no run with a finding to send" in capsys.readouterr().err
