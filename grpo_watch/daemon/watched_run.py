@@ -94,6 +94,7 @@ class WatchedRun:
         self._rest = Rest(now)
         self._safe = True
         self._awaits = True  # only reading begins what is awaited
+        self._more = False
         self._rules_problem = ""
         self._work: Iterator[bool] | None = self._begin(now)
 
@@ -117,7 +118,7 @@ class WatchedRun:
 
         ``least`` are seconds between two reads; where all its logs lie in ``watched`` folders, the longest rest counts.
         """
-        if not self.ready or (self._awaits and self.reader.waiting):
+        if not self.ready or self._more or (self._awaits and self.reader.waiting):
             return True
         if self._rest.due(now, ticks=ticks, least=least) and (
             not self.reader.lies_in(watched) or self._rest.due(now, ticks=ticks, least=LONGEST_SECONDS)
@@ -142,8 +143,8 @@ class WatchedRun:
         if taken.items or taken.grown:
             self.end.touch(now)
         self._rest.read(now, gave=taken.items > 0)
-        self._awaits = self.reader.waiting
-        return taken.more
+        self._awaits, self._more = self.reader.waiting, taken.more
+        return self._more
 
     def tick(self, now: float, *, jumped: bool = False) -> None:
         """Give the pipeline the time (Unix seconds); ``jumped``: the clock jumped to it."""

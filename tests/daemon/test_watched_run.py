@@ -171,3 +171,21 @@ def test_growth_between_two_ticks_is_a_sign_of_life_when_it_was(tmp_path: Path) 
     again = Store(tmp_path / "state", live.now)
     (name,) = (run.name for run in again.runs())
     assert [item.time for item in again.items(name) if isinstance(item, Activity)] == [drawn]
+
+
+def test_a_burst_in_a_watched_folder_is_read_to_its_end_at_once(tmp_path: Path) -> None:
+    """One write rings once; what a turn leaves is read in the next, not after the longest rest."""
+    (folder := tmp_path / "run").mkdir()
+    log = folder / "logging.jsonl"
+    line = '{"reward": 0.5, "kl": 0.01, "loss": 0.1, "global_step/max_steps": "%d/9000"}\n'
+    log.write_text(line % 1)
+    live = Live(folder, tmp_path / "state", now=RECORDED)
+    live.settle()
+    with log.open("a") as file:
+        file.writelines(line % step for step in range(2, 5_002))
+    live.now += 2.0
+    live.daemon.turn({folder}, {folder})
+    for _ in range(10):
+        live.now += 0.01
+        live.daemon.turn((), {folder})
+    assert live.run().step == 5_001

@@ -13,7 +13,7 @@ def names(daemon: Process) -> set[str]:
 
 
 def test_two_daemons_watch_the_runs_of_a_folder_between_them(tmp_path: Path) -> None:
-    runs = {f"run-{number}" for number in range(8)}
+    runs = {f"run-{number}" for number in range(24)}  # all in one share: once in millions
     for name in runs:
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "logging.jsonl").write_text(
