@@ -10,11 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
-import yaml
 
 from grpo_watch.detectors.shared.batch_plan import release
 from grpo_watch.engine.records import Scalar, Setting
-from grpo_watch.frameworks.framework_tables import folders
+from grpo_watch.frameworks.framework_tables import folders, shipped_yaml
 
 NO_SETTINGS: Mapping[str, Setting] = MappingProxyType({})
 SUGGESTED = "suggested"
@@ -111,11 +110,10 @@ class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 @lru_cache(maxsize=1)
 def launch_facts() -> Mapping[str, LaunchFacts]:
     """The frameworks whose launches can be judged, by name, those of the lowest rank first."""
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     raw: dict[str, dict[str, Any]] = {}
     for folder in folders():
         if (path := folder / "launch.yaml").is_file():
-            raw |= yaml.load(path.read_text(encoding="utf-8"), loader)  # noqa: S506  a safe one
+            raw |= shipped_yaml(path.read_text(encoding="utf-8"))
     found = [msgspec.convert({"name": name, **_extended(own, raw)}, LaunchFacts) for name, own in raw.items()]
     return MappingProxyType({facts.name: facts for facts in sorted(found, key=lambda facts: (facts.rank, facts.name))})
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
@@ -26,7 +27,7 @@ TEMPLATES: Mapping[str, str] = {"critical": "red", "warning": "orange", "info": 
 """Colours of a card's head; green is for what is over."""
 
 
-class GroupRobot(HttpReceiver):
+class GroupRobot(HttpReceiver, ABC):
     """One robot.
 
     Args:
@@ -58,9 +59,9 @@ class GroupRobot(HttpReceiver):
         body, query = self.request(notification, secret, self._clock())
         return self._post(body, query)
 
+    @abstractmethod
     def request(self, notification: Notification, secret: str, now: float) -> tuple[dict[str, Any], str]:
         """The body, and what is added to the address; ``now`` is Unix seconds."""
-        raise NotImplementedError
 
 
 class Feishu(GroupRobot):
