@@ -143,14 +143,23 @@ def test_one_excerpt_and_no_more(
     places = everything(run, tmp_path, servers, capsys)
     assert holding(places, MIDDLE, TAIL, PROMPT, SECRET, HOSTILE) == {}
     found = holding(places, BEGINS)[BEGINS]
-    assert {"check", "webhook", "state"} <= found
-    assert not found & {"/metrics", "textfile", "gateway", "log"}
+    assert {"check", "state"} <= found
+    assert not found & {"/metrics", "textfile", "gateway", "log", "webhook", "slack", "alerts"}
     findings = json.loads(places["check json"])["runs"][0]["findings"]
     examples = [finding["evidence"]["example"] for finding in findings if "example" in finding["evidence"]]
     assert examples
     for example in examples:
         assert example.startswith(f"{BEGINS} \\x1b[31m[…] ")
         assert len(example) <= 80
+
+
+@pytest.mark.slow
+def test_excerpts_in_the_messages_that_ask_for_them(
+    run: Path, tmp_path: Path, servers: dict[str, Receiving], capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = everything(run, tmp_path, servers, capsys, privacy={"messages": True})
+    assert holding(places, MIDDLE, TAIL, PROMPT, SECRET, HOSTILE) == {}
+    assert "webhook" in holding(places, BEGINS)[BEGINS]
 
 
 @pytest.mark.slow
