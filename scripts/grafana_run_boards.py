@@ -146,6 +146,7 @@ def sampling() -> Dashboard:
         lines("KL between trainer and engine", "none", series("grpo_kl_rollout"), min=0),
         lines("Chi-squared divergence", "none", series("grpo_chi2_rollout")),
         lines("Importance ratio", "none", series("grpo_importance_ratio_rollout")),
+        lines("Age of the samples", "none", series("grpo_sample_staleness_steps"), min=0),
         lines("Effective sample size", "percentunit", series("grpo_effective_sample_rollout"), min=0),
         lines(
             "Token probabilities",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.random import Generator
 
-from benchmarks.synthetic.fault import TRL_LATEST, batches, fault, silent
+from benchmarks.synthetic.fault import TRL_LATEST, batches, fault, ramp, silent
 from benchmarks.synthetic.signals import Signals
 
 
@@ -117,6 +117,13 @@ def engine_lost_weights(signals: Signals, rng: Generator, start: int, strength: 
 def engine_weights_not_synced(signals: Signals, rng: Generator, start: int, strength: float) -> None:
     """Digests of the engine's weights stay the same."""
     signals.engine = np.minimum(signals.version, signals.version[start])
+
+
+@fault("samples-too-stale", **TRL_LATEST, configured=True)
+def generation_outruns_training(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """A queue without an end: samples get older than the settings allow."""
+    age = rng.uniform(0.5, 2.0, signals.shape.steps) + ramp(signals.shape.steps, start, 20) * (4 + 20 * strength)
+    signals.logged["sample/staleness_mean"], signals.settings["max_staleness"] = age, 4
 
 
 @fault("train-rollout-mismatch", "stale-rollout-weights", from_start=True, gap_logged=True, **TRL_LATEST)

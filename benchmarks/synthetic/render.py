@@ -175,6 +175,7 @@ def _values(signals: Signals, batches: Batches, window: range) -> dict[str, floa
     if shape.gap_logged and made:
         values["sampling/sampling_logp_difference/mean"] = float(signals.gap[here].mean())
         values["sampling/importance_sampling_ratio/mean"] = 1.0 + float(signals.gap[here].mean()) / 10
+    values |= {key: float(series[here].mean()) for key, series in signals.logged.items() if made}
     if shape.version in {"4.6.0", "1.16.0"}:
         values["step_time"] = float(signals.seconds[here].mean())
     values["epoch"] = float(signals.epoch[window[-1]])

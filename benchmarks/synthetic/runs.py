@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
+from numpy.random import Generator
 
 from benchmarks.synthetic import faults_policy, faults_reward, faults_rollouts, faults_run, faults_stability
 from benchmarks.synthetic.events import EVENT_FAULTS
-from benchmarks.synthetic.fault import Fault
+from benchmarks.synthetic.fault import Fault, ramp
 from benchmarks.synthetic.render import render
 from benchmarks.synthetic.shape import Shape, draw_shape
-from benchmarks.synthetic.signals import Damage, no_damage, simulate
+from benchmarks.synthetic.signals import Damage, Signals, no_damage, simulate, wander
 from grpo_watch.engine.records import Item
 
 FADES_OVER = 20
@@ -48,7 +49,22 @@ def healthy(seed: int) -> SyntheticRun:
     """A run without a fault."""
     rng = np.random.default_rng([seed, 0])
     shape = draw_shape(rng)
-    return SyntheticRun(list(render(simulate(shape, rng, no_damage(shape.steps)))), shape=shape)
+    signals = simulate(shape, rng, no_damage(shape.steps))
+    log_more(signals, np.random.default_rng([seed, 1]))
+    return SyntheticRun(list(render(signals)), shape=shape)
+
+
+def log_more(signals: Signals, rng: Generator) -> None:
+    """What some healthy runs of TRL log besides: the age of their samples, as a queue fills up that may be bounded."""
+    if signals.shape.swift:
+        return
+    steps = signals.shape.steps
+    if signals.shape.version == "1.16.0" and rng.random() < 0.4:
+        full = rng.uniform(0.0, 12.0)
+        filling = ramp(steps, 0, rng.uniform(1.0, 40.0))
+        signals.logged["sample/staleness_mean"] = np.maximum(0.0, full * filling + wander(rng, steps, 0.3, 0.6))
+        if rng.random() < 0.5:
+            signals.settings["max_staleness"] = int(full) + 2
 
 
 def faulty(kind: str, seed: int) -> SyntheticRun:

@@ -33,9 +33,9 @@ class Signals:
     prompts, group) numbers the texts of a group, equal ones alike; ``prompt_ids`` and the counts of bad texts (n,
     prompts), ``again`` of texts that the prompt has whenever it comes; ``shift`` (n) rows by which dumped advantages
     are off; the rest (t). ``version`` numbers the policy's weights after each step, ``engine`` those of the
-    rollout engine (None: not digested). ``gone`` maps a metric to the step from which it is not logged;
-    ``settings`` are more of the run's configuration. The log ends after ``stop`` steps with ``last_words``;
-    ``silence`` seconds later is the last tick.
+    rollout engine (None: not digested). ``logged`` holds more keys and their values (t). ``gone`` maps a metric to the
+    step from which it is not logged; ``settings`` are more of the run's configuration. The log ends after ``stop``
+    steps with ``last_words``; ``silence`` seconds later is the last tick.
     """
 
     shape: Shape
@@ -67,6 +67,7 @@ class Signals:
     base: Whole | None = None
     ranks: Whole | None = None
     gone: dict[str, int] = field(default_factory=dict)
+    logged: dict[str, Floats] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     events: list[tuple[int, RunEvent]] = field(default_factory=list)
     stop: int = 0

@@ -22,6 +22,7 @@ METRICS: Mapping[str, str] = MappingProxyType(
         "kl_rollout": "KL between trainer and rollout engine (k3 estimator, never negative).",
         "chi2_rollout": "Chi-squared divergence between trainer and rollout engine, per token.",
         "effective_sample_rollout": "Effective sample size of the importance weights, as a share (1: no loss).",
+        "sample_staleness_steps": "Policy updates since a sample was generated, averaged over the batch.",
         "policy_clip_ratio": "Share of tokens whose importance ratio was clipped.",
         "policy_clip_low_ratio": "Share of tokens clipped at the lower bound.",
         "policy_clip_high_ratio": "Share of tokens clipped at the upper bound.",
@@ -112,6 +113,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "dynamic_sample": "whether groups without spread are re-sampled",
         "mask_truncated_completions": "whether truncated completions are left out of the loss",
         "rollout_bypass": "whether the engine's log-probabilities replace those of the old policy",
+        "max_staleness": "policy updates that a sample may be old when it is trained on",
         "peft_type": "adapter type (LORA, …)",
     }
 )

@@ -16,6 +16,7 @@ from grpo_watch.frameworks.row_corrections import AppliedRate, Meaning, SpreadEv
 INFERRED = 9
 """Precedence of what is inferred from keys: anything read from a file or set by the user is stronger."""
 
+BEHIND = "behind "
 MAX_PLANS = 256
 MAX_UNKNOWN = 256
 
@@ -163,6 +164,9 @@ class _Channel:
             value = values[metric]
             if how == "complement":
                 values[metric] = None if value is None else 1.0 - value
+            elif how.startswith(BEHIND):
+                newest = raw.values.get(how[len(BEHIND) :])
+                values[metric] = None if value is None or newest is None else newest - value
             else:
                 values[metric] = 1.0 / value if value else None
         for metric in plan.off_at_zero:

@@ -28,6 +28,7 @@ GAPS = frozenset(
 OPTIONAL = GAPS | {
     "memory_gib",
     "prompt_truncated_ratio",
+    "sample_staleness_steps",
     "step_seconds",
     "entropy",
     "kl_reference",

@@ -125,6 +125,7 @@ KINDS = (
         "Trainer against rollout engine: weights and errors (1: none)",
         ("importance_ratio_rollout", "effective_sample_rollout", "probability_error_rollout"),
     ),
+    ChartKind("Age of the samples (policy updates)", ("sample_staleness_steps",)),
     ChartKind("Seconds per step", ("step_seconds",)),
     ChartKind("Accelerator memory (GiB)", ("memory_gib",)),
 )

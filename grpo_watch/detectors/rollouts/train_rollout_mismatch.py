@@ -21,7 +21,7 @@ LOGGED = METRICS | {RATIO, SAMPLE, CHI2}
 class TrainRolloutMismatch(Detector):
     """Compares the median of each metric's newest rows with its documented threshold."""
 
-    explained_by = ("non-finite-metric", "stale-rollout-weights", "entropy-explosion")
+    explained_by = ("non-finite-metric", "stale-rollout-weights", "samples-too-stale", "entropy-explosion")
     likely_causes = WEIGHTS
     dashboards = ("grpo-sampling-weights",)
 
