@@ -21,7 +21,7 @@ from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import FoundRun
 
 if TYPE_CHECKING:
-    from grpo_watch.report.frames import RecordedRun
+    from grpo_watch.report.series import RecordedRun
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def failed_run(setup: CheckSetup, name: str, message: str) -> RunReport:
 
 
 def _recorded() -> RecordedRun:
-    from grpo_watch.report.frames import RecordedRun  # noqa: PLC0415  numpy, which only charts need
+    from grpo_watch.report.series import RecordedRun  # noqa: PLC0415  numpy, which only charts need
 
     return RecordedRun()
 

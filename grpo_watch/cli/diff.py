@@ -21,7 +21,7 @@ from grpo_watch.engine.records import Tick
 from grpo_watch.errors import UsageError
 from grpo_watch.report.check_document import RunReport
 from grpo_watch.report.compare import Comparison, compare, document
-from grpo_watch.report.compare_text import render
+from grpo_watch.report.text import render_comparison
 from grpo_watch.rules.packs import rules_for
 
 EXIT = {"same": 0, "parted": 1, "not-evaluable": 3}
@@ -67,7 +67,7 @@ def _report(path: str, chosen: Settings) -> RunReport:
 
 def _as_text(comparison: Comparison, *, color: bool) -> str:
     written = StringIO()
-    render(
+    render_comparison(
         comparison, Console(file=written, force_terminal=color, no_color=not color, width=columns(), highlight=False)
     )
     return "".join(f"{line.rstrip()}\n" for line in written.getvalue().splitlines())

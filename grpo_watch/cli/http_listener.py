@@ -14,8 +14,7 @@ from grpo_watch.config.schema import Settings, Web, split_listen
 from grpo_watch.errors import UsageError
 from grpo_watch.web.access import AccessKeys, OwnToken, is_loopback
 from grpo_watch.web.app import DaemonView, make_app, make_metrics_app
-from grpo_watch.web.server import Server, address, bind
-from grpo_watch.web.tls import Certificates
+from grpo_watch.web.server import Certificates, Server, address, bind
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, not bound
 NO_LINK = "notifications contain no link to the status page because its public address is unknown; set web.url"

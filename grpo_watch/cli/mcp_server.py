@@ -28,7 +28,7 @@ from grpo_watch.preflight.json_report import document as preflight_document
 from grpo_watch.report.agent import agent_text, run_id
 from grpo_watch.report.blindness import coverage, headline
 from grpo_watch.report.check_document import RunReport
-from grpo_watch.report.compare import compare, status
+from grpo_watch.report.compare import compare
 from grpo_watch.rules.packs import rules_for
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def diff(first: str, second: str) -> dict[str, Any]:
         "parted_step": found.step,
         "common_steps": len(found.steps),
         "metrics": [
-            {"metric": metric.name, "status": status(metric), "step": metric.parting and metric.parting.step}
+            {"metric": metric.name, "status": metric.status, "step": metric.parting and metric.parting.step}
             for metric in found.metrics
             if metric.name in METRICS
         ],

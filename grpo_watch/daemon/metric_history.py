@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite, nan
 from threading import Lock
 from typing import NamedTuple
@@ -21,20 +20,12 @@ METRICS = 128
 
 
 class RowSpan(NamedTuple):
-    """A stretch of rows of one attempt: first and last step, when the two were logged (NaN: unknown), how many."""
+    """A stretch of rows of one attempt: first and last step, how many."""
 
     attempt: int
     first: int
     last: int
-    began: float
-    ended: float
     rows: int
-
-
-@dataclass(slots=True)
-class _Row:
-    time: float
-    values: Mapping[str, float | None]
 
 
 class _Column:
@@ -82,7 +73,7 @@ class MetricHistory:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._fresh: dict[tuple[int, int], _Row] = {}
+        self._fresh: dict[tuple[int, int], Mapping[str, float | None]] = {}
         self._spans: list[RowSpan] = []
         self._columns: dict[str, _Column] = {}
         self._odd: dict[str, int] = {}
@@ -97,12 +88,11 @@ class MetricHistory:
             self.taken += 1
             known = self._fresh.get(place)
             if known is not None:
-                known.values = {**known.values, **row.values}
+                self._fresh[place] = {**known, **row.values}
             elif place > self._last:
                 self._rows += 1
                 self._last = place
-                time = row.time if row.time is not None else row.seen
-                self._fresh[place] = _Row(nan if time is None else time, row.values)
+                self._fresh[place] = row.values
                 if len(self._fresh) >= 2 * NEWEST:
                     self._fold()
             else:
@@ -121,20 +111,19 @@ class MetricHistory:
         with self._lock:
             spans, fresh = list(self._spans), dict(self._fresh)
             pairs = [span.rows > 1 for span in spans]
-            known = {*self._columns, *(name for row in fresh.values() for name in row.values)}
+            known = {*self._columns, *(name for values in fresh.values() for name in values)}
             names = sorted(known & {*only} if only else known)[:METRICS]
             columns = {name: [*self._old(name, pairs), *_values(name, fresh.values())] for name in names}
             odd = dict(self._odd)
-        for row in fresh.values():
-            for name, value in row.values.items():
+        for values in fresh.values():
+            for name, value in values.items():
                 if value is not None and not isfinite(value):
                     odd[name] = odd.get(name, 0) + 1
         ends = [end for span, pair in zip(spans, pairs, strict=True) for end in _ends(span, pair=pair)]
-        ends += [(attempt, step, row.time) for (attempt, step), row in fresh.items()]
+        ends += fresh
         return ThinnedColumns(
-            attempts=[attempt for attempt, _, _ in ends],
-            steps=[step for _, step, _ in ends],
-            times=[None if time != time else time for _, _, time in ends],  # noqa: PLR0124  NaN
+            attempts=[attempt for attempt, _ in ends],
+            steps=[step for _, step in ends],
             columns=columns,
             odd=odd,
             rows=self._rows,
@@ -172,22 +161,18 @@ class MetricHistory:
         if len(self._spans) >= SPANS:
             self._halve()
             return self._room(attempt)
-        self._spans.append(RowSpan(attempt, 0, 0, nan, nan, 0))
+        self._spans.append(RowSpan(attempt, 0, 0, 0))
         for column in self._columns.values():
             column.grow()
         return self._stride
 
-    def _extend(self, attempt: int, piece: Sequence[tuple[int, _Row]]) -> None:
+    def _extend(self, attempt: int, piece: Sequence[tuple[int, Mapping[str, float | None]]]) -> None:
         """Add rows of one attempt, in order, to the newest span."""
         at, span = len(self._spans) - 1, self._spans[-1]
-        (first, oldest), (last, newest) = piece[0], piece[-1]
-        if span.rows:
-            first, began = span.first, span.began
-        else:
-            began = oldest.time
-        self._spans[-1] = RowSpan(attempt, first, last, began, newest.time, span.rows + len(piece))
-        for name in dict.fromkeys(name for _, row in piece for name in row.values):
-            values = [value for _, row in piece if (value := row.values.get(name)) is not None]
+        first = span.first if span.rows else piece[0][0]
+        self._spans[-1] = RowSpan(attempt, first, piece[-1][0], span.rows + len(piece))
+        for name in dict.fromkeys(name for _, row in piece for name in row):
+            values = [value for _, row in piece if (value := row.get(name)) is not None]
             self._put(at, name, values)
 
     def _put(self, at: int, name: str, values: list[float]) -> None:
@@ -242,16 +227,16 @@ def _pairs(spans: Sequence[RowSpan], *, apart: bool) -> list[list[int]]:
 def _joined(spans: Sequence[RowSpan]) -> RowSpan:
     first, last = spans[0], spans[-1]
     begin = first if first.attempt == last.attempt else last  # of two attempts the later one's steps
-    return RowSpan(last.attempt, begin.first, last.last, first.began, last.ended, sum(span.rows for span in spans))
+    return RowSpan(last.attempt, begin.first, last.last, sum(span.rows for span in spans))
 
 
-def _ends(span: RowSpan, *, pair: bool) -> Iterator[tuple[int, int, float]]:
-    yield span.attempt, span.first, span.began
+def _ends(span: RowSpan, *, pair: bool) -> Iterator[tuple[int, int]]:
+    yield span.attempt, span.first
     if pair:
-        yield span.attempt, span.last, span.ended
+        yield span.attempt, span.last
 
 
-def _values(name: str, rows: Iterable[_Row]) -> Iterator[float | None]:
+def _values(name: str, rows: Iterable[Mapping[str, float | None]]) -> Iterator[float | None]:
     for row in rows:
-        value = row.values.get(name)
+        value = row.get(name)
         yield value if value is not None and isfinite(value) else None

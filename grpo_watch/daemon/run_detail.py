@@ -15,8 +15,7 @@ from typing import Any
 from grpo_watch.daemon.metric_history import MetricHistory
 from grpo_watch.engine.groups import GroupSummary
 from grpo_watch.engine.records import CheckpointDigest, CompletionSummary, MetricRow, Record, Stream
-from grpo_watch.report.charts import ThinnedColumns
-from grpo_watch.report.sparklines import DRAWN, Sparkline, sparks
+from grpo_watch.report.charts import DRAWN, Sparkline, ThinnedColumns, sparks
 from grpo_watch.report.tensor_map import TensorMap, WeightsView
 
 BATCHES = 8
@@ -166,6 +165,7 @@ def unpack(packed: bytes | None) -> RunDetail:
         return RunDetail(_older(json.loads(zlib.decompress(packed))))
     _, rest = _parts(packed)
     stored = json.loads(zlib.decompress(rest))
+    stored["thinned"].pop("times", None)  # of an older version
     return RunDetail(
         ThinnedColumns(**stored["thinned"]),
         tuple(BatchView(**_batch(each)) for each in stored["batches"]),
@@ -205,7 +205,7 @@ def _weights(stored: Mapping[str, Any]) -> dict[str, Any]:
 def _older(series: Mapping[str, Any]) -> ThinnedColumns:
     steps = series["step"]
     columns = {name: values for name, values in series.items() if name != "step"}
-    return ThinnedColumns([1] * len(steps), steps, [None] * len(steps), columns, rows=len(steps))
+    return ThinnedColumns([1] * len(steps), steps, columns, rows=len(steps))
 
 
 def _text(value: object) -> str:

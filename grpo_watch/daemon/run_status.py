@@ -15,7 +15,7 @@ from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import ChannelStatus, RunOverview
 from grpo_watch.pipeline.channel_agreement import CONFLICT
 from grpo_watch.report.blindness import coverage
-from grpo_watch.report.sparklines import Sparkline
+from grpo_watch.report.charts import Sparkline
 from grpo_watch.sources.discovery.discover import FoundRun
 from grpo_watch.store.state import slug
 

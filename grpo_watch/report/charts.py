@@ -30,12 +30,11 @@ SPARSE = 0.5
 class PickedRows:
     """Rows chosen for one chart, in the order in which they came, as columns of one length.
 
-    ``times`` are Unix seconds; None where a time or a value is not known. ``count``: so many rows there are to draw.
+    ``columns`` hold None where there is no value. ``count``: so many rows there are to draw.
     """
 
     attempts: Sequence[int]
     steps: Sequence[int]
-    times: Sequence[float | None]
     columns: Mapping[str, Sequence[float | None]]
     count: int
 
@@ -44,13 +43,12 @@ class PickedRows:
 class ThinnedColumns:
     """Columns of one length, in the order in which the rows came; steps go back where an attempt begins.
 
-    ``times`` are Unix seconds (None: unknown); ``columns`` hold None where there is no value; ``odd`` counts values
-    that are no numbers, by metric. ``rows`` were logged, and a point of an old part stands for ``stride`` of them.
+    ``columns`` hold None where there is no value; ``odd`` counts values that are no numbers, by metric. ``rows`` were
+    logged, and a point of an old part stands for ``stride`` of them.
     """
 
     attempts: Sequence[int] = ()
     steps: Sequence[int] = ()
-    times: Sequence[float | None] = ()
     columns: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     odd: Mapping[str, int] = field(default_factory=dict)
     rows: int = 0
@@ -67,7 +65,7 @@ class ThinnedColumns:
     def pick(self, names: Sequence[str], _points: int) -> PickedRows:
         """All points: they are few already."""
         columns = {name: self.columns[name] for name in names}
-        return PickedRows(self.attempts, self.steps, self.times, columns, self.rows)
+        return PickedRows(self.attempts, self.steps, columns, self.rows)
 
     def odd_values(self, name: str) -> int:
         """How many values of a metric were logged as NaN or infinite."""
@@ -150,16 +148,16 @@ TOTAL: Mapping[str, str] = MappingProxyType(
 
 @dataclass(slots=True)
 class ChartColumns:
-    """Columns over ascending places (steps, or times); what a restart threw away is in columns of its own."""
+    """Columns over ascending steps; what a restart threw away is in columns of its own."""
 
     places: Sequence[float]
     columns: dict[str, list[float | None]] = field(default_factory=dict)
 
 
-def charts(rows: ChartRows, points: int = POINTS, *, by_time: bool = False) -> list[dict[str, Any]]:
+def charts(rows: ChartRows, points: int = POINTS) -> list[dict[str, Any]]:
     """The charts of a run for which there is anything to draw, as JSON values.
 
-    Each has ``title``, ``x`` (ascending: the drawn optimizer steps, or ``by_time`` Unix seconds), ``rows`` (how many
+    Each has ``title``, ``x`` (ascending: the drawn optimizer steps), ``rows`` (how many
     there are to draw), ``lines`` (``name``, ``y`` with None where there is no value, ``faint`` for what a restart threw
     away, ``sparse``), and ``odd``, the count of values that are no numbers.
     """
@@ -168,8 +166,7 @@ def charts(rows: ChartRows, points: int = POINTS, *, by_time: bool = False) -> l
         names = _logged(rows, kind.metrics)
         if names:
             picked = rows.pick(names, points)
-            table = tabulate_by_time(picked) if by_time else tabulate(picked)
-            found.append(_chart(rows, kind.title, names, table, picked.count))
+            found.append(_chart(rows, kind.title, names, tabulate(picked), picked.count))
     return found
 
 
@@ -238,17 +235,6 @@ def tabulate(picked: PickedRows) -> ChartColumns:
     return table
 
 
-def tabulate_by_time(picked: PickedRows) -> ChartColumns:
-    """The metrics over the time of each row that has one; all attempts follow each other."""
-    first: dict[float, int] = {}
-    for row, moment in enumerate(picked.times):
-        if moment is not None:
-            first.setdefault(moment, row)
-    moments = sorted(first)
-    columns = {name: [values[first[at]] for at in moments] for name, values in picked.columns.items()}
-    return ChartColumns(moments, columns)
-
-
 def _line(name: str, column: Sequence[float | None], *, lost: bool) -> dict[str, Any]:
     values = [None if value is None else float(f"{value:.{DIGITS}g}") for value in column]
     given = sum(value is not None for value in values)
@@ -290,3 +276,73 @@ def _metrics_of(finding: Finding, needs: Mapping[str, Sequence[str]]) -> list[st
     named = [EVIDENCE_AS[name] for name in finding.evidence if name in EVIDENCE_AS] + named
     found = named or [DRAWN_AS.get(need, need) for need in needs.get(finding.rule, ())]
     return [*found, *(TOTAL[name] for name in found if name in TOTAL)]
+
+
+POINTS = 40
+LEVELS = 63
+"""Points of a sparkline, and the greatest of its numbers across and up."""
+MOST = 1e300
+"""Beyond it, the difference of two numbers may be none."""
+SHOWN = (
+    ("reward", ("reward_mean",)),
+    ("kl", ("kl_reference",)),
+    ("spread", ("reward_group_std", "reward_batch_std")),
+    ("unique", ("completion_duplicate_ratio",)),
+    ("entropy", ("entropy",)),
+    ("truncated", ("completion_truncated_ratio",)),
+)
+"""What is shown, and the metric that it is drawn from: the first that was logged."""
+DRAWN = tuple(metric for _, metrics in SHOWN for metric in metrics)
+
+
+@dataclass(frozen=True, slots=True)
+class Sparkline:
+    """``x`` and ``y`` from 0 to ``LEVELS``, over the run's steps and from ``low`` to ``high``; ``last``: the newest."""
+
+    metric: str
+    x: Sequence[int]
+    y: Sequence[int]
+    low: float
+    high: float
+    last: float
+
+
+def sparks(rows: ThinnedColumns) -> dict[str, Sparkline]:
+    """The sparkline of each of ``SHOWN`` that was logged; ``unique`` is 1 less the share of repeats."""
+    found = {}
+    lost = superseded(rows.attempts, rows.steps)
+    for name, metrics in SHOWN:
+        metric = next((metric for metric in metrics if metric in rows.columns), None)
+        if metric is not None:
+            given = [
+                (step, max(-MOST, min(1.0 - value if name == "unique" else value, MOST)))
+                for step, value, thrown in zip(rows.steps, rows.columns[metric], lost, strict=True)
+                if value is not None and not thrown
+            ]
+            if given:
+                found[name] = _spark(metric, given, min(rows.steps), max(rows.steps))
+    return found
+
+
+def _spark(metric: str, given: Sequence[tuple[int, float]], begin: int, end: int) -> Sparkline:
+    values = [value for _, value in given]
+    low, high = min(values), max(values)
+    shown = [given[at] for at in _telling(values)]
+    flat = LEVELS // 2 if low else 0
+    across, up = LEVELS / max(1, end - begin), LEVELS / (high - low) if high > low else 0.0
+    return Sparkline(
+        metric,
+        [round((step - begin) * across) for step, _ in shown],
+        [round((value - low) * up) if up else flat for _, value in shown],
+        low,
+        high,
+        values[-1],
+    )
+
+
+def _telling(values: Sequence[float]) -> list[int]:
+    """The first place and the last, and of each of equal stretches those of its lowest and highest value."""
+    width = max(1, -(-2 * len(values) // (POINTS - 2)))
+    stretches = [range(at, min(at + width, len(values))) for at in range(0, len(values), width)]
+    ends = {end(stretch, key=values.__getitem__) for stretch in stretches for end in (min, max)}
+    return sorted({0, len(values) - 1} | ends)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,6 +142,17 @@ class ComparedMetric:
         """Whether there were enough common rows for a verdict."""
         return self.parting is not None and (self.parting.rows >= FEWEST or self.parting.step is not None)
 
+    @property
+    def status(self) -> str:
+        """``parted``, ``differs`` (noise explains it), ``same``, ``only-a``, ``only-b`` or ``too-few`` common rows."""
+        if self.parting is None:
+            return "only-a" if self.lacking == "b" else "only-b"
+        if not self.judged:
+            return "too-few"
+        if self.parting.step is not None:
+            return "parted"
+        return "same" if self.parting.differs is None else "differs"
+
 
 @dataclass(frozen=True, slots=True)
 class LoneFinding:
@@ -162,6 +173,13 @@ class Comparison:
     metrics: tuple[ComparedMetric, ...]
     settings: Mapping[str, tuple[Setting | None, Setting | None]]
     findings: tuple[LoneFinding, ...]
+
+    @property
+    def parted(self) -> list[ComparedMetric]:
+        """The metrics that part, those first that part first; those that do not count last."""
+        found = [(metric, metric.parting.step) for metric in self.metrics if metric.parting]
+        parted = [(not metric.counted, step, metric.name, metric) for metric, step in found if step is not None]
+        return [metric for *_, metric in sorted(parted, key=lambda each: each[:3])]
 
     @property
     def step(self) -> int | None:
@@ -274,22 +292,11 @@ def document(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def status(metric: ComparedMetric) -> str:
-    """``parted``, ``differs`` (noise explains it), ``same``, ``only-a``, ``only-b`` or ``too-few`` common rows."""
-    if metric.parting is None:
-        return "only-a" if metric.lacking == "b" else "only-b"
-    if not metric.judged:
-        return "too-few"
-    if metric.parting.step is not None:
-        return "parted"
-    return "same" if metric.parting.differs is None else "differs"
-
-
 def _metric_document(metric: ComparedMetric) -> dict[str, Any]:
     found = metric.parting or Parting(0, None)
     return {
         "metric": metric.name,
-        "status": status(metric),
+        "status": metric.status,
         "counted": metric.counted,
         "rows": found.rows,
         "differs_step": found.differs,
@@ -308,9 +315,3 @@ def _finding(lone: LoneFinding) -> dict[str, Any]:
     finding = lone.finding
     details = {"summary": finding.summary, "caused_by": finding.caused_by}
     return {"only_in": lone.of, "counted": lone.counted, **episode(finding), **details}
-
-
-def parted_first(comparison: Comparison) -> Sequence[ComparedMetric]:
-    """The metrics that part, those first that part first; those that do not count last."""
-    parted = [metric for metric in comparison.metrics if metric.parting is not None and metric.parting.step is not None]
-    return sorted(parted, key=lambda m: (not m.counted, m.parting.step if m.parting and m.parting.step else 0, m.name))

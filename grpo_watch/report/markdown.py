@@ -71,10 +71,7 @@ def _finding(shown: FindingView, *, whole: bool, first: bool) -> Iterator[str]:
     key = f" {code(shown.key)}" if shown.key else ""
     yield from (f"### {'Root cause: ' if first else ''}{code(finding.rule)}{key}", "")
     yield from (f"**{finding.severity.value}**, {prose(shown.since)}: {prose(finding.summary)}", "")
-    points = [f"- **Evidence:** {prose(' · '.join(shown.words))}"] if shown.words else []
-    points += [f"- **Likely cause:** {prose(cause)}" for cause in finding.causes]
-    points += [f"- **What to do:** {prose(shown.hint)}"] if shown.hint else []
-    points += [f"- **Wasted:** {shown.wasted}"] if shown.wasted else []
+    points = [f"- **{label}:** {prose(text)}" for label, text in shown.details]
     yield from [*points, ""] if points and whole else []
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
+from html import escape
 from importlib.resources import files
 from typing import Any
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.engine.snapshot import WORST_FIRST, RunSnapshot
+from grpo_watch.engine.diagnosis import Finding
+from grpo_watch.engine.rule_views import RuleStatus
+from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RunSnapshot, RunVerdict, caveats
+from grpo_watch.report.blindness import coverage, coverage_line, headline
 from grpo_watch.report.charts import POINTS, bands, charts, finding_charts
-from grpo_watch.report.check_document import Provenance, RunReport
-from grpo_watch.report.page_run import Html, facts_line, joined, run_section, tag, verdict_mark
-from grpo_watch.report.view import top_view
+from grpo_watch.report.check_document import ChannelReport, Provenance, RunReport
+from grpo_watch.report.view import FindingView, causes, course, facts, judgement_lines, top_view, views, when
+from grpo_watch.report.words import shown
+from grpo_watch.safe_text import visible
 
 STYLES = tuple(f"web/static/{name}.css" for name in ("vendor/uPlot.min", "theme", "common"))
 FEWEST = 60
@@ -142,3 +147,220 @@ def _scripts() -> tuple[str, str]:
 
 def _file(name: str) -> str:
     return files("grpo_watch").joinpath(name).read_text(encoding="utf-8")
+
+
+class Html(str):
+    """Text that is markup already and is not escaped again."""
+
+    __slots__ = ()
+
+
+def tag(name: str, *inner: object, **attributes: str) -> Html:
+    """An element; content that is not ``Html`` is escaped. ``class_`` stands for ``class``, ``a_b`` for ``a-b``."""
+    given = "".join(f' {key.rstrip("_").replace("_", "-")}="{_plain(value)}"' for key, value in attributes.items())
+    return Html(f"<{name}{given}>{joined(inner)}</{name}>")
+
+
+def joined(parts: Iterable[object]) -> Html:
+    """The parts one after the other, those that are not ``Html`` escaped."""
+    return Html("".join(part if isinstance(part, Html) else _plain(part) for part in parts))
+
+
+def prose(text: str) -> Html:
+    """A sentence in which `code` is between backticks."""
+    parts = text.split("`")
+    closed = len(parts) % 2 == 1  # an odd backtick out is a character like any other
+    return (
+        joined(tag("code", part) if index % 2 else part for index, part in enumerate(parts))
+        if closed
+        else joined([text])
+    )
+
+
+def _plain(value: object) -> str:
+    """Text without markup; control characters (also those that turn the direction of writing) are shown as codes."""
+    return escape(visible(str(value)))
+
+
+HEIGHT, TOP, BAR = 20, 4, 12
+"""Heights in pixels; across, everything is in percent of the run."""
+
+
+def timeline(snapshot: RunSnapshot) -> Html:
+    """The lanes, the earliest symptom first; empty where there is no finding."""
+    findings = snapshot.findings
+    if not findings:
+        return Html("")
+    last = max(snapshot.step, *(finding.fired_step for finding in findings), 1)
+    lanes: dict[tuple[str, str], list[Finding]] = {}
+    for finding in sorted(findings, key=lambda each: (each.first_step, each.fired_step)):
+        lanes.setdefault((finding.rule, finding.key), []).append(finding)
+    axis = tag("div", tag("span", "step 0"), tag("span", "step ", last), class_="axis")
+    return tag("div", *(_lane(rule, key, episodes, last) for (rule, key), episodes in lanes.items()), axis, class_="tl")
+
+
+def _lane(rule: str, key: str, episodes: Sequence[Finding], last: int) -> Html:
+    label = tag("div", rule, tag("span", f" {key}" if key else "", class_="dim"), class_="name")
+    ground = f'<line x1="0" x2="100%" y1="{HEIGHT / 2}" y2="{HEIGHT / 2}" class="ground"></line>'
+    marks = "".join(mark for finding in episodes for mark in _episode(finding, last))
+    drawing = Html(f'<svg width="100%" height="{HEIGHT}" aria-hidden="true">{ground}{marks}</svg>')
+    episodes_text = "; ".join(map(course, episodes))
+    return tag("div", label, drawing, tag("div", episodes_text, class_="dim when"), class_="lane")
+
+
+def _episode(finding: Finding, last: int) -> Iterator[str]:
+    """A pale bar from the first sign, a full one while it fired, a stroke where it fired, a ring where it resolved."""
+    first, fired = _across(finding.first_step, last), _across(finding.fired_step, last)
+    end = 100.0 if finding.resolved_step is None else _across(finding.resolved_step, last)
+    kind, fired_as = finding.severity.value, finding.told_severity.value
+    yield _bar(min(first, fired), fired, f"{kind} pending")
+    yield _bar(fired, end, kind)
+    yield f'<line x1="{fired}%" x2="{fired}%" y1="1" y2="{HEIGHT - 1}" class="{fired_as} fired"></line>'
+    if finding.resolved_step is not None and end >= fired:  # a restart goes back before the step where it fired
+        yield f'<circle cx="{end}%" cy="{HEIGHT / 2}" r="5" class="resolved"></circle>'
+
+
+def _bar(start: float, end: float, kind: str) -> str:
+    width = max(0.0, round(end - start, 2))
+    return f'<rect x="{start}%" width="{width}%" y="{TOP}" height="{BAR}" class="{kind}"></rect>'
+
+
+def _across(step: int, last: int) -> float:
+    return round(100 * min(max(step, 0), last) / last, 2)
+
+
+NO_SCRIPT = Html(
+    "<noscript><p class='dim'>The charts need JavaScript; nothing is loaded from the network.</p></noscript>"
+)
+
+
+def run_section(report: RunReport, index: int) -> Html:
+    """The section of the run at this place of the page."""
+    return tag("section", *_parts(report, index), id=f"run-{index}", class_="run")
+
+
+def verdict_mark(verdict: RunVerdict) -> Html:
+    """The verdict in its colour."""
+    return tag("span", verdict.value.replace("-", " "), class_=f"mark {verdict.value}")
+
+
+def facts_line(snapshot: RunSnapshot) -> str:
+    """Framework, step and attempt in one line."""
+    return " · ".join(facts(snapshot))
+
+
+def _parts(report: RunReport, index: int) -> Iterator[Html]:
+    snapshot = report.snapshot
+    yield tag("h2", tag("span", headline(snapshot), class_=f"mark {snapshot.verdict.value}"), " ", snapshot.run)
+    yield tag("p", facts_line(snapshot), class_="dim")
+    for caveat in caveats(snapshot):
+        yield tag("p", caveat[0].upper(), caveat[1:], ".", class_="note")
+    for label, line in judgement_lines(snapshot):
+        yield tag("p", f"{label}: {line}", class_="note")
+    first = top_view(snapshot)
+    if first is not None:
+        yield _finding(first, "Root cause: ")
+    if not snapshot.findings and snapshot.verdict is RunVerdict.HEALTHY:
+        yield tag("p", "No findings.")
+    if snapshot.findings:
+        yield joined([tag("h3", "When"), timeline(snapshot)])
+    if report.series is not None and len(report.series):
+        yield from _chart_area(report, index)
+    others = [each for each in causes(views(snapshot)) if each != first]
+    if others:
+        yield joined([tag("h3", "Further findings" if first else "Findings"), *map(_finding, others)])
+    yield from _consequences(snapshot.findings)
+    yield from _unjudged(snapshot)
+    yield from _background(report)
+
+
+def _finding(shown: FindingView, title: str = "") -> Html:
+    """What it is, since when, why, what to do and what it cost."""
+    finding = shown.finding
+    head = tag("h3", title, finding.rule, f" {shown.key}" if shown.key else "")
+    label = tag("p", _severity(finding), " ", shown.since, class_="dim")
+    details = tag("dl", *(joined([tag("dt", label), tag("dd", prose(text))]) for label, text in shown.details))
+    return tag(
+        "article", head, label, tag("p", prose(finding.summary)), details, class_=f"finding {finding.severity.value}"
+    )
+
+
+def _severity(finding: Finding) -> Html:
+    """The severity in its colour."""
+    return tag("span", finding.severity.value, class_=f"mark {finding.severity.value}")
+
+
+def _chart_area(report: RunReport, index: int) -> Iterator[Html]:
+    left_out = report.series.left_out if report.series is not None else 0
+    yield tag("h3", "Metrics by step")
+    shaded = bool(bands(report.snapshot.findings))
+    legend = "Shaded: an alert. Solid line: fired; dashed line: resolved. " if shaded else ""
+    more = f" {left_out} rows after the first million are not drawn." if left_out else ""
+    yield tag("p", legend, "Drag to zoom, double-click to reset.", more, class_="dim")
+    yield tag("div", NO_SCRIPT, class_="charts", data_run=str(index))
+
+
+def _consequences(findings: Iterable[Finding]) -> Iterator[Html]:
+    rows = [
+        tag(
+            "tr",
+            tag("td", _severity(finding)),
+            tag("td", finding.rule, f" {finding.key}" if finding.key else ""),
+            tag("td", prose(finding.summary), tag("div", when(finding), class_="dim")),
+            tag("td", finding.caused_by, data_label="explained by "),
+        )
+        for finding in findings
+        if finding.caused_by is not None
+    ]
+    if rows:
+        yield joined(
+            [tag("h3", "Consequences"), _table(("severity", "rule", "finding", "explained by"), rows, "stacked")]
+        )
+
+
+def _unjudged(snapshot: RunSnapshot) -> Iterator[Html]:
+    """How much could be judged, and which rules a setting would let judge; those that don't apply are left out."""
+    found = coverage(snapshot)
+    rows = [
+        tag("tr", tag("td", setting or "nothing known"), tag("td", ", ".join(rules)))
+        for setting, rules in found.missing.items()
+    ]
+    broken = [rule for rule in snapshot.rules if rule.status is RuleStatus.BROKEN]
+    rows += [tag("tr", tag("td", "broken: ", rule.reason), tag("td", rule.rule)) for rule in broken]
+    if not rows:
+        yield tag("p", coverage_line(snapshot), class_="dim")
+        return
+    title = tag("summary", coverage_line(snapshot))
+    table = _table(("to set", "rules"), rows, "stacked")
+    opened = {"open": ""} if snapshot.verdict in UNJUDGED or broken else {}
+    yield tag("details", title, table, **opened)
+
+
+def _background(report: RunReport) -> Iterator[Html]:
+    lines = [*report.notes, *(f"problem: {problem}" for problem in report.problems)]
+    if lines:
+        yield tag("ul", *(tag("li", line) for line in lines), class_="note")
+    settings = [
+        tag("tr", tag("td", name), tag("td", shown(setting.value)), tag("td", setting.origin))
+        for name, setting in sorted(report.snapshot.config.items())
+        if setting.value is not None
+    ]
+    if settings:
+        table = _table(("setting", "value", "source"), settings)
+        yield tag("details", tag("summary", f"{len(settings)} settings of the run"), table)
+    if report.channels:
+        channels = _table(("channel", "kind", "records", "trouble"), [_channel(each) for each in report.channels])
+        yield tag("details", tag("summary", f"{len(report.channels)} channels read"), channels)
+
+
+def _channel(channel: ChannelReport) -> Html:
+    skipped = ", ".join(f"{count} {reason}" for reason, count in channel.skipped.items())
+    first = f"; first: {channel.first_bad}" if channel.first_bad else ""
+    trouble = channel.problem or (f"skipped {skipped}{first}" if skipped else "")
+    cells: Sequence[object] = (channel.name, channel.kind, channel.records, trouble)
+    return tag("tr", *(tag("td", cell) for cell in cells))
+
+
+def _table(names: Sequence[str], rows: Sequence[Html], kind: str = "plain") -> Html:
+    head = tag("thead", tag("tr", *(tag("th", name) for name in names)))
+    return tag("div", tag("table", head, tag("tbody", *rows), class_=kind), class_="wide")

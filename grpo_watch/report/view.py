@@ -19,6 +19,8 @@ from grpo_watch.report.words import evidence_words
 FUNCTION_MEAN = "reward_function_mean["
 NAMED = 5
 """Keys that a summary names."""
+CAUSE, TO_DO, WASTED, EVIDENCE = "Likely cause", "What to do", "Wasted", "Evidence"
+"""Labels of what stands below a finding."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -56,6 +58,13 @@ class FindingView:
     def hint(self) -> str:
         """What to do; empty for an info, which asks for nothing."""
         return "" if self.finding.severity is Severity.INFO else self.finding.hint
+
+    @property
+    def details(self) -> list[tuple[str, str]]:
+        """What stands below the finding, each with its label: likely causes, what to do, cost, evidence."""
+        lines = [(CAUSE, cause) for cause in self.finding.causes]
+        lines += [(TO_DO, self.hint), (WASTED, self.wasted), (EVIDENCE, " · ".join(self.words))]
+        return [(label, text) for label, text in lines if text]
 
     @property
     def wasted(self) -> str:

@@ -18,13 +18,12 @@ from grpo_watch import __version__
 from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.metrics.exposition import Exporter
-from grpo_watch.report.sparklines import Sparkline
+from grpo_watch.report.charts import Sparkline
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.web.access import AccessKeys, Guard
 from grpo_watch.web.answers import INDEX, Answers, Assets, Basis, basis_of, problem, same
-from grpo_watch.web.documents import alert_documents, run_document
+from grpo_watch.web.documents import alert_documents, overview, query_of, run_document
 from grpo_watch.web.limits import BodyLimit
-from grpo_watch.web.overview import overview, query_of
 from grpo_watch.web.run_pages import RunPages
 from grpo_watch.web.runbooks import runbook_document
 

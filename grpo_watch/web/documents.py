@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.rule_views import RuleStatus, RuleView
-from grpo_watch.engine.snapshot import RunSnapshot, caveats
+from grpo_watch.engine.snapshot import WORST_FIRST, RunSnapshot, caveats
 from grpo_watch.engine.waste import wasted_text
-from grpo_watch.metrics.daemon_snapshot import RunOverview
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.report.blindness import blindness, coverage, coverage_line, headline
-from grpo_watch.report.check_document import early_sign_documents, in_full
+from grpo_watch.report.charts import Sparkline
+from grpo_watch.report.check_document import early_sign_documents, episode, in_full
 from grpo_watch.report.view import FindingView, course, judgement_lines, top_view, views
 
 TOP = (
@@ -26,6 +28,7 @@ TOP = (
     "resolved_step",
     "summary",
     "first_sign",
+    "since",
 )
 """What the overview shows of a finding."""
 
@@ -80,19 +83,10 @@ def coverage_document(snapshot: RunSnapshot) -> dict[str, Any]:
 
 def shown_document(shown: FindingView) -> dict[str, Any]:
     """Findings of one rule that are shown as one, in words."""
-    found = shown.finding
-    return {
-        "rule": found.rule,
-        "key": found.key,
-        "severity": found.severity.value,
-        "attempt": found.attempt,
-        "first_step": found.first_step,
-        "since": shown.since,
-        "summary": found.summary,
-        "evidence": shown.words,
-        "episodes": shown.episodes,
-        "keys": list(shown.keys),
-    }
+    found = episode(shown.finding)
+    del found["fired_step"], found["resolved_step"]
+    words = {"key": shown.finding.key, "summary": shown.finding.summary, "evidence": shown.words}
+    return {**found, **words, "since": shown.since, "episodes": shown.episodes, "keys": list(shown.keys)}
 
 
 def alert_documents(snapshot: RunSnapshot) -> list[dict[str, Any]]:
@@ -186,7 +180,85 @@ def _remaining(run: RunOverview) -> float | None:
 def _top(snapshot: RunSnapshot) -> dict[str, Any] | None:
     """The first finding that the verdict counts, with the words of every other report."""
     shown = top_view(snapshot)
-    if shown is None:
-        return None
-    document = finding_document(shown.finding, snapshot.findings)
-    return {**{name: document[name] for name in TOP}, "since": shown.since}
+    return None if shown is None else {name: card_document(shown, snapshot)[name] for name in TOP}
+
+
+PAGE = 25
+LARGEST_PAGE = 100
+ORDERS: Mapping[str, Callable[[RunOverview], Any]] = {
+    "verdict": lambda run: (WORST_FIRST.index(run.snapshot.verdict), not run.active, run.snapshot.run),
+    "name": lambda run: run.snapshot.run,
+    "newest": lambda run: (-(run.last_step_time or 0.0), run.snapshot.run),
+    "progress": lambda run: (-run.snapshot.step / (run.snapshot.max_steps or 1e12), run.snapshot.run),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewQuery:
+    """Which runs a page shows. ``q``: words that must all occur in name, framework, labels or open findings.
+
+    ``verdict``: verdicts between commas, empty for all; ``state``: ``running``, ``ended`` or empty; ``sort``: one of
+    ``ORDERS``. What is not understood counts as not given.
+    """
+
+    q: str = ""
+    verdict: str = ""
+    state: str = ""
+    sort: str = "verdict"
+    offset: int = 0
+    limit: int = PAGE
+
+
+def query_of(query: Mapping[str, str]) -> OverviewQuery:
+    """Read the parameters of a query string."""
+    texts = {field.name: query[field.name][:200] for field in fields(OverviewQuery) if field.name in query}
+    numbers = {name: int(texts.pop(name)) for name in ("offset", "limit") if texts.get(name, "").isdecimal()}
+    texts = {name: text for name, text in texts.items() if name not in {"offset", "limit"}}
+    given = OverviewQuery(**texts, **numbers)  # type: ignore[arg-type]  # texts and numbers by their names
+    return OverviewQuery(
+        given.q,
+        given.verdict,
+        given.state,
+        given.sort if given.sort in ORDERS else "verdict",
+        given.offset,
+        max(1, min(given.limit, LARGEST_PAGE)),
+    )
+
+
+def overview(
+    snapshot: DaemonSnapshot, query: OverviewQuery, sparks: Callable[[str], Mapping[str, Sparkline]]
+) -> dict[str, Any]:
+    """One page of the overview. ``verdicts`` counts all runs, ``matching`` those that the query selects."""
+    found = sorted((run for run in snapshot.shown if _wanted(run, query)), key=ORDERS[query.sort])
+    shown = found[query.offset : query.offset + query.limit]
+    return {
+        "total": len(snapshot.shown),
+        "matching": len(found),
+        "offset": query.offset,
+        "limit": query.limit,
+        "verdicts": Counter(run.snapshot.verdict.value for run in snapshot.shown),
+        "running": sum(run.active for run in snapshot.runs),
+        "problems": snapshot.problems,
+        "runs": [
+            {**brief_document(run), "sparks": {name: asdict(each) for name, each in sparks(run.snapshot.run).items()}}
+            for run in shown
+        ],
+    }
+
+
+def _wanted(run: RunOverview, query: OverviewQuery) -> bool:
+    verdicts = [verdict for verdict in query.verdict.split(",") if verdict]
+    if verdicts and run.snapshot.verdict.value not in verdicts:
+        return False
+    if query.state in {"running", "ended"} and run.active is not (query.state == "running"):
+        return False
+    words = query.q.casefold().split()
+    return not words or _holds(words, run)
+
+
+def _holds(words: Sequence[str], run: RunOverview) -> bool:
+    snapshot = run.snapshot
+    texts = [snapshot.run, snapshot.framework or "", *run.labels.keys(), *run.labels.values()]
+    texts += [finding.rule for finding in snapshot.findings if finding.resolved_step is None]
+    text = "\n".join(texts).casefold()
+    return all(word in text for word in words)

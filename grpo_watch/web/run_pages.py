@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from starlette.concurrency import run_in_threadpool
@@ -21,11 +22,19 @@ from grpo_watch.report.charts import ThinnedColumns
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.web.answers import Answers, basis_of, problem
 from grpo_watch.web.documents import detail_document, rule_document
-from grpo_watch.web.run_detail_pages import batches_document, charts_document, weights_document
 from grpo_watch.web.runbooks import effective
 
 if TYPE_CHECKING:
     from grpo_watch.report.check_document import RunReport
+
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+
+from grpo_watch.daemon.run_detail import BatchView, ListedGroup
+from grpo_watch.report.charts import LOST, bands, charts, finding_charts
+from grpo_watch.report.tensor_map import ABSENT, WeightsView
 
 WatchedRows: TypeAlias = tuple[RunSnapshot, ThinnedColumns]
 """A run as the daemon has it: its snapshot and its rows, thinned where it is long."""
@@ -70,12 +79,11 @@ class RunPages:
         )
 
     async def charts(self, request: Request) -> Response:
-        """What its charts draw; ``?axis=time`` over time."""
-        by_time = request.query_params.get("axis") == "time"
+        """What its charts draw."""
 
         def document(run: RunOverview) -> dict[str, Any]:
             shown = self._run_detail(run)
-            return charts_document(run.snapshot, shown.thinned, by_time=by_time, needs=self._needs(), keys=shown.keys)
+            return charts_document(run.snapshot, shown.thinned, self._needs(), shown.keys)
 
         return self._about(request, document)
 
@@ -189,3 +197,69 @@ def _report(snapshot: RunSnapshot, rows: ThinnedColumns) -> RunReport:
         values = {name: column[at] for name, column in rows.columns.items()}
         series.take(MetricRow(snapshot.run, Stream.TRAIN, attempt, step, values))
     return RunReport(snapshot, series=series)
+
+
+NO_NEEDS: Mapping[str, Sequence[str]] = MappingProxyType({})
+NO_KEYS: Mapping[str, str] = MappingProxyType({})
+
+
+def charts_document(
+    snapshot: RunSnapshot,
+    rows: ThinnedColumns,
+    needs: Mapping[str, Sequence[str]] = NO_NEEDS,
+    keys: Mapping[str, str] = NO_KEYS,
+) -> dict[str, Any]:
+    """The charts of a run over its steps.
+
+    ``bands`` are what alerts cover, ``resumes`` where an attempt went on; ``stride``: a point of an old part stands for
+    so many rows. Each chart names the ``rules`` whose findings it shows
+    evidence of; the one that shows the top finding's is the ``lead``. ``needs`` is what each rule's detector reads;
+    ``keys`` is what the run's own rows call each metric: the ``key`` of a line.
+    """
+    return {
+        "rows": rows.rows,
+        "stride": rows.stride,
+        "charts": finding_charts([_with_keys(each, keys) for each in charts(rows)], snapshot, needs),
+        "bands": bands(snapshot.findings),
+        "resumes": _resumes(rows),
+    }
+
+
+def _with_keys(chart: dict[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
+    """The chart; each line names the key that the run's own rows have for it (None: it is computed here)."""
+    return {
+        **chart,
+        "lines": [{**line, "key": keys.get(line["name"].removesuffix(f" {LOST}"))} for line in chart["lines"]],
+    }
+
+
+def batches_document(detail: RunDetail) -> dict[str, Any]:
+    """The newest batches, newest last: which completions of a group are equal, and the rows of the first groups."""
+    return {"batches": [_batch(view) for view in detail.batches]}
+
+
+def weights_document(detail: RunDetail) -> dict[str, Any]:
+    """Of the newest checkpoints the share of tensors that changed, layer by kind; None: there is no such tensor."""
+    return {"checkpoints": [_weights(view) for view in detail.weights]}
+
+
+def _batch(view: BatchView) -> dict[str, Any]:
+    return {**asdict(view), "patterns": list(map(list, view.patterns)), "listed": list(map(_listed, view.listed))}
+
+
+def _listed(group: ListedGroup) -> dict[str, Any]:
+    """The rows of a group; ``prompt`` and ``texts`` are None unless the settings ask for them."""
+    prompt, texts = (group.shown[0], list(group.shown[1:])) if group.shown else (None, [])
+    columns = {"lengths": group.length_column(), "scores": group.score_columns()}
+    return {**columns, "prompt": prompt, "texts": texts or None}
+
+
+def _weights(view: WeightsView) -> dict[str, Any]:
+    return {**asdict(view), "cells": [None if cell == ABSENT else cell / 100 for cell in view.cells]}
+
+
+def _resumes(rows: ThinnedColumns) -> list[dict[str, Any]]:
+    """Where each attempt but the first begins."""
+    places = list(zip(rows.attempts, rows.steps, strict=True))
+    begins = [after for before, after in pairwise(places) if after[0] != before[0]]
+    return [{"attempt": attempt, "at": step} for attempt, step in begins]

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from grpo_watch.daemon.metric_history import METRICS, NEWEST, SPANS, MetricHistory
 from grpo_watch.engine.records import MetricRow, Stream
-from grpo_watch.report.charts import ThinnedColumns, charts
-from grpo_watch.report.sparklines import LEVELS, POINTS, sparks
+from grpo_watch.report.charts import LEVELS, POINTS, ThinnedColumns, charts, sparks
 
 MOST = 2 * SPANS + 2 * NEWEST
 
@@ -44,7 +43,7 @@ def test_every_spike_stays_in_bounded_memory(count: int, spikes: set[int], resta
     thinned = kept(rows())
     assert len(thinned) <= MOST
     assert thinned.rows == count
-    assert set(map(len, (thinned.attempts, thinned.times, *thinned.columns.values()))) == {len(thinned.steps)}
+    assert set(map(len, (thinned.attempts, *thinned.columns.values()))) == {len(thinned.steps)}
     for spike in spikes:
         if thinned.stride == 1 or not spikes & set(range(spike - thinned.stride + 1, spike + thinned.stride)) - {spike}:
             assert 1e3 + spike in thinned.columns["up"]
@@ -87,9 +86,7 @@ def test_a_hundred_thousand_steps_in_little_memory() -> None:
 
 
 def _named(thinned: ThinnedColumns, old: str, new: str) -> ThinnedColumns:
-    return ThinnedColumns(
-        thinned.attempts, thinned.steps, thinned.times, {new: thinned.columns[old]}, rows=thinned.rows
-    )
+    return ThinnedColumns(thinned.attempts, thinned.steps, {new: thinned.columns[old]}, rows=thinned.rows)
 
 
 def test_more_metrics_than_are_kept() -> None:
@@ -109,7 +106,6 @@ def test_metrics_that_come_and_go_and_numbers_that_are_none() -> None:
     thinned = kept(iter(rows))
     assert thinned.series() == {"step": [1, 2, 3], "kl": [None, None, None], "loss": [0.5, None, None]}
     assert thinned.odd_values("kl") == 2
-    assert thinned.times == [None, None, 9.0]
 
 
 def test_odd_numbers_are_counted_when_they_are_thinned_too() -> None:

@@ -14,7 +14,7 @@ import grpo_watch
 from grpo_watch.demo.replayer import replay_run
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.errors import UsageError
-from grpo_watch.report.frames import as_html, plot
+from grpo_watch.report.series import as_html, plot
 from tests.support.bundles import unpack
 from tests.support.markdown import ROOT
 from tests.support.reports import EVIL, a_finding, a_report, a_series

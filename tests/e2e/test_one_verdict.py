@@ -131,6 +131,6 @@ def test_the_compare_view_says_what_diff_says(tmp_path: Path) -> None:
 
 
 def test_a_long_run_is_not_compared_by_its_extremes() -> None:
-    rows = ThinnedColumns([1], [1], [None], {"loss": [0.5]}, rows=2000, stride=4)
+    rows = ThinnedColumns([1], [1], {"loss": [0.5]}, rows=2000, stride=4)
     found, whole = compared((a_report().snapshot, rows), (a_report().snapshot, rows))
     assert (whole, found["verdict"]) == (False, "not-evaluable")

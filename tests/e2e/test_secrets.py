@@ -157,9 +157,7 @@ def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
         assert leaks({"a header": coded}, SECRETS) == [("a header", "token")]
     said = RunEvent("train.log", EventKind.TRACEBACK, text=SECRETS["token"])
     assert hidden(tmp_path / "items.db", encode_block([encode_item(said)]))
-    assert hidden(
-        tmp_path / "history.db", pack(RunDetail(ThinnedColumns([1], [1], [None], {SECRETS["token"]: [0.5]}, rows=1)))
-    )
+    assert hidden(tmp_path / "history.db", pack(RunDetail(ThinnedColumns([1], [1], {SECRETS["token"]: [0.5]}, rows=1))))
 
 
 def hidden(state: Path, content: bytes) -> bool:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from grpo_watch.report.check_document import RunReport
-from grpo_watch.report.compare import compare, document, status
+from grpo_watch.report.compare import compare, document
 from tests.support.reports import a_finding, a_report, a_series
 
 ROWS = [{"reward_mean": 0.5 + 0.01 * (row % 3), "step_seconds": 1.0, "entropy": 1.0} for row in range(30)]
@@ -30,12 +30,12 @@ def test_a_slower_machine_is_listed_and_does_not_count() -> None:
     comparison = compare(a_run(ROWS), a_run(slow))
     assert (comparison.verdict, comparison.step) == ("same", None)
     (metric,) = [metric for metric in comparison.metrics if metric.name == "step_seconds"]
-    assert (status(metric), metric.counted) == ("parted", False)
+    assert (metric.status, metric.counted) == ("parted", False)
 
 
 def test_a_metric_that_only_one_logs() -> None:
     comparison = compare(a_run(ROWS), a_run([{**row, "kl_reference": 0.1} for row in ROWS]))
-    assert {metric.name: status(metric) for metric in comparison.metrics if metric.parting is None} == {
+    assert {metric.name: metric.status for metric in comparison.metrics if metric.parting is None} == {
         "kl_reference": "only-b"
     }
 

@@ -11,7 +11,7 @@ from grpo_watch.daemon.run_detail import BatchView, ListedGroup, RunDetail, RunD
 from grpo_watch.engine.records import CheckpointDigest, CompletionSummary, GroupSummary, MetricRow, Stream, TensorDigest
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
 from grpo_watch.metrics.daemon_snapshot import ChannelStatus, DaemonSnapshot, RunOverview
-from grpo_watch.report.sparklines import Sparkline, sparks
+from grpo_watch.report.charts import Sparkline, sparks
 from grpo_watch.rules.rule_changes import RuleSet
 from tests.support.live import SHIPPED
 from tests.support.reports import EVIL, a_finding, a_hostile_report, a_report

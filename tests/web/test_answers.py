@@ -98,8 +98,6 @@ def test_rows_are_drawn_once_per_change() -> None:
         watch.step()
         client.get(CHARTS)
         assert watch.drawn == 2
-        client.get(f"{CHARTS}?axis=time")
-        assert watch.drawn == 3
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,7 @@ from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
 from grpo_watch.errors import UsageError
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition import label_value
-from grpo_watch.report.charts import ThinnedColumns
-from grpo_watch.report.sparklines import Sparkline, sparks
+from grpo_watch.report.charts import Sparkline, ThinnedColumns, sparks
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.store.state import slug
 from grpo_watch.web.app import make_app
@@ -85,7 +84,7 @@ class Fake:
 
     def detail(self, run: str) -> RunDetail:
         assert run == "v0 run"
-        return RunDetail(ThinnedColumns([1, 1], [1, 2], [None, None], {"loss": [0.5, None]}, rows=2))
+        return RunDetail(ThinnedColumns([1, 1], [1, 2], {"loss": [0.5, None]}, rows=2))
 
     def sparks(self, run: str) -> Mapping[str, Sparkline]:
         return sparks(self.detail(run).thinned)

@@ -275,13 +275,10 @@ def test_the_keyboard_is_enough(opened: Callable[..., Visit]) -> None:
     seen.until("document.querySelectorAll('.u-over').length > 3")
     keys.press("l")
     seen.page.wait_for_url("**log=1*")
-    keys.press("x")
-    seen.page.wait_for_url("**axis=time*")
-    seen.until("document.querySelector('.u-legend .u-label')?.textContent === 'time'")
     seen.page.locator(".chart").first.focus()
     keys.press("ArrowRight")
     first = "[...document.querySelectorAll('.u-legend tr:first-child .u-value')]"
-    seen.until(f"{first}.every((each) => each.textContent.length > 8)")  # a date, in every chart
+    seen.until(f"{first}.every((each) => each.textContent.match(/^\\d+$/))")  # a step, in every chart
     keys.press("?")
     seen.page.get_by_role("dialog").wait_for()
     keys.press("Escape")
@@ -368,7 +365,7 @@ def test_the_policy_stops_what_would_be_injected(browser: Browser) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["#/", "#/run/my-run", "#/run/my-run?axis=time"])
+@pytest.mark.parametrize("place", ["#/", "#/run/my-run"])
 def test_a_long_run_is_a_light_page(browser: Browser, place: str) -> None:
     """A hundred thousand steps of fifteen metrics, everything that opening it transfers; the spike is on the chart."""
     snapshot = a_report(a_finding()).snapshot

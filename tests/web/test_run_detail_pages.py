@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from grpo_watch.daemon.metric_history import MetricHistory
 from grpo_watch.engine.records import MetricRow, Stream
 from grpo_watch.report.charts import ThinnedColumns
-from grpo_watch.web.run_detail_pages import charts_document
+from grpo_watch.web.run_pages import charts_document
 from tests.support.reports import a_finding, a_report
 
 BEGIN = 1.7e9
@@ -21,16 +21,16 @@ def rows() -> Iterator[MetricRow]:
         yield MetricRow("r", Stream.TRAIN, 2, step, {"entropy": step + 0.5}, time=BEGIN + 3_600 + 60 * step)
 
 
-def shown(*, by_time: bool, timed: bool = True) -> dict[str, object]:
+def shown() -> dict[str, object]:
     history = MetricHistory()
     for row in rows():
-        history.take(row if timed else row._replace(time=None))
+        history.take(row)
     finding = a_finding(first_step=2, fired_step=10, resolved_step=9)  # over in the second attempt
-    return charts_document(a_report(finding).snapshot, history.thinned(), by_time=by_time)
+    return charts_document(a_report(finding).snapshot, history.thinned())
 
 
 def test_over_steps() -> None:
-    document = shown(by_time=False)
+    document = shown()
     (chart,) = document["charts"]  # type: ignore[misc]
     assert chart["x"] == list(range(1, 13))
     assert chart["lines"][0]["y"][6:] == [7.0, 8.5, 9.5, 10.5, 11.5, 12.5]
@@ -39,34 +39,17 @@ def test_over_steps() -> None:
     assert document["bands"][0]["fired"] == 10  # type: ignore[index]
 
 
-def test_over_time_all_attempts_follow_each_other() -> None:
-    document = shown(by_time=True)
-    (chart,) = document["charts"]  # type: ignore[misc]
-    assert chart["x"] == [row.time for row in rows()]
-    assert chart["lines"][0]["y"] == [row.values["entropy"] for row in rows()]
-    assert len(chart["lines"]) == 1
-    assert document["resumes"] == [{"attempt": 2, "at": BEGIN + 3_600 + 60 * 8}]
-    (band,) = document["bands"]  # type: ignore[misc]
-    assert (band["first"], band["fired"]) == (BEGIN + 120, BEGIN + 600)
-    assert band["resolved"] == BEGIN + 3_600 + 60 * 9
-
-
-def test_without_times_it_stays_with_steps() -> None:
-    document = shown(by_time=True, timed=False)
-    assert (document["axis"], document["timed"]) == ("step", False)
-
-
 def test_nothing_to_draw() -> None:
-    document = charts_document(a_report().snapshot, MetricHistory().thinned(), by_time=True)
-    assert (document["charts"], document["resumes"], document["axis"]) == ([], [], "step")
+    document = charts_document(a_report().snapshot, MetricHistory().thinned())
+    assert (document["charts"], document["resumes"]) == ([], [])
 
 
 def test_copies_are_proven_by_their_share_not_by_the_entropy_beside_it() -> None:
     values: dict[str, list[float | None]] = {"entropy": [2.0] * 5, "completion_duplicate_ratio": [0.5] * 5}
-    rows = ThinnedColumns([1] * 5, [1, 2, 3, 4, 5], [None] * 5, values, rows=5)
+    rows = ThinnedColumns([1] * 5, [1, 2, 3, 4, 5], values, rows=5)
     copies = a_finding("duplicate-completions", evidence={"pattern": "0, 1", "groups_alike_ratio": 1.0, "entropy": 2.0})
     needs = {"duplicate-completions": ["completions"]}
-    charts = charts_document(a_report(copies).snapshot, rows, by_time=False, needs=needs)["charts"]
+    charts = charts_document(a_report(copies).snapshot, rows, needs=needs)["charts"]
     assert [(chart["title"], chart["lead"]) for chart in charts] == [
         ("Completions cut off or repeated (share)", True),
         ("Entropy", False),
@@ -79,10 +62,10 @@ def test_the_chart_that_proves_the_top_finding_leads_and_only_evidence_is_shaded
     values: dict[str, list[float | None]] = {
         name: [0.0] * 20 for name in ("reward_mean", "kl_reference", "loss", "completion_duplicate_ratio")
     }
-    rows = ThinnedColumns([1] * 20, steps, [None] * 20, values, rows=20)
+    rows = ThinnedColumns([1] * 20, steps, values, rows=20)
     copies = a_finding("duplicate-completions", evidence={"pattern": "(0, 1, 0, 1)", "entropy": None})
     snapshot = a_report(a_finding(), copies).snapshot
-    charts = charts_document(snapshot, rows, by_time=False, needs={"duplicate-completions": ["completions"]})["charts"]
+    charts = charts_document(snapshot, rows, needs={"duplicate-completions": ["completions"]})["charts"]
     shown = {chart["title"]: (chart["lead"], chart["rules"]) for chart in charts}
     assert charts[0]["title"] == "KL to the reference"
     assert shown["KL to the reference"] == (True, ["kl-stuck-at-zero"])
@@ -96,7 +79,7 @@ def test_a_line_names_the_key_of_the_runs_own_rows() -> None:
     history = MetricHistory()
     for row in rows():
         history.take(row._replace(values={**row.values, "loss": 0.5}))
-    drawn = charts_document(a_report().snapshot, history.thinned(), by_time=False, keys=keys)["charts"]
+    drawn = charts_document(a_report().snapshot, history.thinned(), keys=keys)["charts"]
     found = {line["name"]: line["key"] for chart in drawn for line in chart["lines"]}
     assert found["entropy"] == found["entropy before the restart"] == "train/entropy"
     assert found["loss"] is None
@@ -109,5 +92,5 @@ def test_the_line_that_proves_the_finding_comes_first() -> None:
         history.take(MetricRow("r", Stream.TRAIN, 1, step, values))
     finding = a_finding("duplicate-completions", evidence={})
     needs = {"duplicate-completions": ["completions"]}
-    (chart,) = charts_document(a_report(finding).snapshot, history.thinned(), by_time=False, needs=needs)["charts"]
+    (chart,) = charts_document(a_report(finding).snapshot, history.thinned(), needs=needs)["charts"]
     assert [line["name"] for line in chart["lines"]] == ["completion_duplicate_ratio", "completion_truncated_ratio"]

@@ -1,4 +1,4 @@
-// The charts of a run: one cursor for all, steps or time, linear or logarithmic; the keyboard moves the cursor too.
+// The charts of a run: one cursor for all, linear or logarithmic; the keyboard moves the cursor too.
 import { asking } from "./api.js";
 import { button, el, renew, visible } from "./dom.js";
 import { HEIGHT, LEAD_HEIGHT, caveats, columns, number, options, smoothed } from "./plot.js";
@@ -14,7 +14,6 @@ export function chartsPart(holder, slug, route, show) {
   renew(holder, [el("h2", {}, "Metrics by step"), tools, grid]);
 
   const state = () => ({
-    time: route.query.get("axis") === "time",
     log: route.query.get("log") === "1",
     smooth: SMOOTH.find((each) => each === Number(route.query.get("smooth"))) || 0,
     step: /^\d{1,12}$/.test(route.query.get("step") || "") ? Number(route.query.get("step")) : null,
@@ -23,18 +22,9 @@ export function chartsPart(holder, slug, route, show) {
     go(`/run/${slug}`, query({ ...Object.fromEntries(route.query), ...changes }), { quiet: true });
 
   function bar() {
-    const { time, log, smooth } = state();
+    const { log, smooth } = state();
     const pressed = (on) => ({ "aria-pressed": String(on) });
     renew(tools, [
-      el("span", { class: "chips", role: "group", "aria-label": "Horizontal axis" }, [
-        button("steps", () => change({ axis: "" }), { ...pressed(!time), "data-key": "steps" }),
-        button("time", () => change({ axis: "time" }), {
-          ...pressed(time),
-          "data-key": "time",
-          disabled: received && !received.timed,
-          "aria-keyshortcuts": "x",
-        }),
-      ]),
       button("log scale", () => change({ log: log ? "" : "1" }), {
         ...pressed(log),
         "data-key": "log",
@@ -56,18 +46,17 @@ export function chartsPart(holder, slug, route, show) {
         "Shaded: an alert that the chart shows evidence of. Solid line: fired; dashed: resolved; dotted: the run resumed. Drag to zoom, double-click to reset; a click puts the step into the address; arrow keys move the cursor.",
       ),
     ]);
-    holder.querySelector("h2").textContent = time ? "Metrics by time" : "Metrics by step";
   }
 
   function draw() {
     const { log, smooth } = state();
     const same =
       drawn.length === received.charts.length &&
-      drawn.every((each, place) => each.fits(received, received.charts[place], log, smooth));
+      drawn.every((each, place) => each.fits(received.charts[place], log, smooth));
     if (same) drawn.forEach((each, place) => each.renew(received, received.charts[place]));
     else {
       drawn.forEach((each) => each.destroy());
-      const pointed = (step) => !state().time && change({ step: String(step) });
+      const pointed = (step) => change({ step: String(step) });
       drawn = received.charts.map((chart) => oneChart(chart, received, slug, { log, smooth, pointed }));
       grid.replaceChildren(...drawn.map((each) => each.box));
       drawn.forEach((each) => each.make());
@@ -76,7 +65,7 @@ export function chartsPart(holder, slug, route, show) {
   }
 
   const asked = asking(
-    () => `runs/${slug}/charts${state().time ? "?axis=time" : ""}`,
+    () => `runs/${slug}/charts`,
     (answer) => {
       received = { ...answer, charts: answer.charts.map(legible) };
       show(received.charts.length > 0);
@@ -102,8 +91,7 @@ export function chartsPart(holder, slug, route, show) {
       const before = state();
       route = next;
       bar();
-      if (state().time !== before.time) asked.now();
-      else if (state().log !== before.log || state().smooth !== before.smooth) again();
+      if (state().log !== before.log || state().smooth !== before.smooth) again();
       else drawn.forEach((each) => each.point(state().step));
     },
   };
@@ -131,10 +119,10 @@ function oneChart(chart, received, key, { log, smooth, pointed }) {
     area,
     note,
   );
-  const place = { key, log, timed: received.axis === "time", bands: [], resumes: [], lead: chart.lead };
-  const shape = (of, axis, scale, weight) =>
-    JSON.stringify([of.title, of.lead, of.lines.map((line) => [line.name, line.key, line.faint, line.sparse]), axis, scale, weight]);
-  const own = shape(chart, received.axis, log, smooth);
+  const place = { key, log, bands: [], resumes: [], lead: chart.lead };
+  const shape = (of, scale, weight) =>
+    JSON.stringify([of.title, of.lead, of.lines.map((line) => [line.name, line.key, line.faint, line.sparse]), scale, weight]);
+  const own = shape(chart, log, smooth);
   let plot = null;
   const fillIn = (next, now) => {
     const own = now.bands.filter((band) => next.rules.includes(band.rule)); // what a chart shows no evidence of is not shaded
@@ -145,7 +133,7 @@ function oneChart(chart, received, key, { log, smooth, pointed }) {
   };
   return {
     box,
-    fits: (now, next, scale, weight) => shape(next, now.axis, scale, weight) === own,
+    fits: (next, scale, weight) => shape(next, scale, weight) === own,
     make: () => {
       fillIn(chart, received);
       area.addEventListener("click", () => plot.cursor.idx !== null && !plot.select.width && pointed(plot.data[0][plot.cursor.idx]));
@@ -161,7 +149,7 @@ function oneChart(chart, received, key, { log, smooth, pointed }) {
     // The step of the address; with a click on a chart the address names that step.
     point: (step) => {
       place.resumes.splice(0, Infinity, ...place.resumes.filter((each) => !each.pointed));
-      if (step !== null && !place.timed) place.resumes.push({ at: step, label: `step ${step}`, pointed: true });
+      if (step !== null) place.resumes.push({ at: step, label: `step ${step}`, pointed: true });
       plot?.redraw(false);
     },
     fit: () => plot?.setSize({ width: area.clientWidth, height: chart.lead ? LEAD_HEIGHT : HEIGHT }),

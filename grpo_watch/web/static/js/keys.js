@@ -7,7 +7,6 @@ const KEYS = [
   ["j, k", "next or previous run"],
   ["Enter", "open the run"],
   ["u", "back to all runs"],
-  ["x", "toggle charts by step or time"],
   ["l", "toggle logarithmic scale"],
   ["← →", "move the cursor of a chart"],
   ["t", "toggle light or dark theme"],
@@ -34,13 +33,11 @@ export function keyboard(theme) {
   ]);
   const help = () => (dialog.open ? dialog.close() : dialog.showModal());
   document.getElementById("help").addEventListener("click", help);
-  const axis = () => press(document.querySelector("[data-key=time][aria-pressed=true]") ? "steps" : "time");
   const does = {
     "/": () => document.getElementById("search")?.focus(),
     j: () => step(1),
     k: () => step(-1),
     u: () => go("/"),
-    x: axis,
     l: () => press("log"),
     t: theme,
     "?": help,

@@ -85,19 +85,11 @@ function marks(plot, bands, resumes, lead) {
   for (const resume of resumes) stroke(plot, resume.at, colour("--dim"), [1, 3], resume.label || `attempt ${resume.attempt}`);
 }
 
-// A moment (Unix seconds) in local time: 2026-11-21 08:38:20.
-const moment = (at) => new Date(at * 1000).toLocaleString("sv");
-
-function xAxis(timed) {
-  const whole = (plot, splits) => splits.map((at) => (Number.isInteger(at) ? number(at) : ""));
-  const clock = (plot, splits, axis, space, step) =>
-    splits.map((at) => (step >= 86400 ? moment(at).slice(5, 10) : moment(at).slice(11, step < 60 ? 19 : 16)));
-  return { size: 28, values: timed ? clock : whole };
-}
+const whole = (plot, splits) => splits.map((at) => (Number.isInteger(at) ? number(at) : ""));
 
 // uPlot's options for one chart. `place` has: key (charts with the same one share their cursor), bands, resumes, width,
-// log, timed, smooth.
-export function options(chart, { key, bands, resumes = [], width, log, timed = false, lead = false, smooth = 0 }) {
+// log, smooth.
+export function options(chart, { key, bands, resumes = [], width, log, lead = false, smooth = 0 }) {
   const axis = () => ({
     stroke: () => colour("--dim"),
     grid: { stroke: () => colour("--grid"), width: 1 },
@@ -108,13 +100,13 @@ export function options(chart, { key, bands, resumes = [], width, log, timed = f
     height: lead ? LEAD_HEIGHT : HEIGHT,
     padding: [8, 22, 0, 0],
     cursor: { sync: { key, setSeries: false }, drag: { x: true, y: false } },
-    scales: { x: { time: timed }, y: log ? { distr: 3 } : { range: reach } },
+    scales: { x: { time: false }, y: log ? { distr: 3 } : { range: reach } },
     axes: [
-      { ...axis(), ...xAxis(timed) },
+      { ...axis(), size: 28, values: whole },
       { ...axis(), size: 56, values: (plot, splits) => splits.map((at) => (at === null ? "" : number(at))) },
     ],
     series: [
-      { label: timed ? "time" : "step", value: (plot, at) => (at === null ? "–" : timed ? moment(at) : String(at)) },
+      { label: "step", value: (plot, at) => (at === null ? "–" : String(at)) },
       ...drawnLines(chart, smooth).map(({ line, index, role }) => ({
         label: role === "smooth" ? `${line.name} smoothed` : line.name,
         stroke: () => colour(line.faint ? "--dim" : `--s${index % 7}`),
