@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.engine.explanations import causes_of
+from grpo_watch.engine.diagnosis import causes_of
 
 EQUAL = "run, namespace, team"
 

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
-from grpo_watch.engine.rule_views import RuleStatus
-from grpo_watch.engine.snapshot import RunSnapshot, caveats
+from grpo_watch.engine.snapshot import RuleStatus, RunSnapshot, caveats
 from grpo_watch.report.blindness import coverage_line, headline
 from grpo_watch.report.view import causes, progress, software, views
 from grpo_watch.safe_text import visible

@@ -16,7 +16,7 @@ from grpo_watch.cli.explain import rule_document
 from grpo_watch.cli.wait import Awaited, document, seconds, wait_for
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.metric_names import METRICS
-from grpo_watch.engine.rule_views import RuleStatus
+from grpo_watch.engine.snapshot import RuleStatus
 from grpo_watch.errors import GrpoWatchError, UsageError
 from grpo_watch.extras import install
 from grpo_watch.frameworks.framework_tables import frameworks

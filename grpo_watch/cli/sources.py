@@ -23,8 +23,7 @@ from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.engine.judgement import guessed_lines
 from grpo_watch.engine.records import Scalar, Tick
 from grpo_watch.engine.rule import Rule
-from grpo_watch.engine.rule_views import RuleStatus
-from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.engine.snapshot import RuleStatus, RunSnapshot
 from grpo_watch.errors import UsageError
 from grpo_watch.mounts import network_type
 from grpo_watch.pipeline.offline import read_run

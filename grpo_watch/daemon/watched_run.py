@@ -28,8 +28,7 @@ from grpo_watch.engine.records import (
     Tick,
     Transition,
 )
-from grpo_watch.engine.rule_views import RuleViews
-from grpo_watch.engine.snapshot import RunSnapshot, moved_by_time
+from grpo_watch.engine.snapshot import RuleViews, RunSnapshot, moved_by_time
 from grpo_watch.notify.notifications import NotificationContext
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.rules.rule_changes import Key, RuleSet, reconcile

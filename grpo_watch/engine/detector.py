@@ -11,12 +11,10 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 from grpo_watch.engine.learning import LearningSoFar, MaskedLoss
-from grpo_watch.engine.likely_causes import ConfiguredRun
-from grpo_watch.engine.pace import Pace
-from grpo_watch.engine.recent_rows import RecentRows
+from grpo_watch.engine.recent_rows import Pace, RecentRows
 from grpo_watch.engine.records import MetricRow, Reading, Stream, Verdict
 from grpo_watch.engine.reward_functions import RewardFunctions
-from grpo_watch.engine.traits import Traits
+from grpo_watch.engine.traits import ConfiguredRun, Traits
 from grpo_watch.engine.trend import Trend
 
 

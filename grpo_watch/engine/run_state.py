@@ -9,8 +9,7 @@ from grpo_watch.engine.evidence import no_signal_ratio
 from grpo_watch.engine.learning import MASKS, LearningSoFar, MaskedLoss
 from grpo_watch.engine.metric_names import LABELLED, split_label
 from grpo_watch.engine.monitor import GuessedNames, Monitor
-from grpo_watch.engine.pace import Pace
-from grpo_watch.engine.recent_rows import RecentRows
+from grpo_watch.engine.recent_rows import Pace, RecentRows
 from grpo_watch.engine.records import (
     SAVED,
     CheckpointDigest,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from grpo_watch.engine.diagnosis import Finding, Waste, explains
-from grpo_watch.engine.explanations import Relations
-from grpo_watch.engine.pace import duration
+from grpo_watch.engine.diagnosis import Finding, Relations, Waste, explains
+from grpo_watch.engine.recent_rows import duration
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.traits import WasteKind

@@ -168,3 +168,9 @@ def spread(ordered: Sequence[float]) -> float:
 def explained(points: Sequence[tuple[float, float]]) -> float:
     """Share of the variance that a straight line explains (r squared)."""
     return correlation([x for x, _ in points], [y for _, y in points]) ** 2
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """The rank of each value from 0 up; equal ones share the mean of their ranks."""
+    ordered = sorted(values)
+    return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]

@@ -25,11 +25,13 @@ def folders() -> list[Path]:
     return sorted(found, key=lambda path: path.name)
 
 
-def contributions(modules: str, attribute: str) -> Iterator[Any]:
-    """``attribute`` of every module ``<folder>/<modules>.py``, by folder and module name; ``modules`` may be a glob."""
+def contributions(module: str, attribute: str) -> Iterator[Any]:
+    """``attribute`` of every module ``<folder>/<module>.py`` that has it, by folder."""
     for folder in folders():
-        for path in sorted(folder.glob(f"{modules}.py")):
-            yield getattr(import_module(f"{package.__name__}.{folder.name}.{path.stem}"), attribute)
+        if (folder / f"{module}.py").is_file():
+            found = import_module(f"{package.__name__}.{folder.name}.{module}")
+            if hasattr(found, attribute):
+                yield getattr(found, attribute)
 
 
 _SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -66,9 +66,9 @@ LaunchRules: TypeAlias = OwnArithmetic | OnTrainer
 
 @lru_cache(maxsize=1)
 def launch_rules() -> Mapping[str, LaunchRules]:
-    """What each framework counts and refuses: ``LAUNCHES`` of the modules ``launch*.py`` in its folder."""
+    """What each framework counts and refuses: ``LAUNCHES`` of the ``launch.py`` in its folder."""
     found: dict[str, LaunchRules] = {}
-    for launches in contributions("launch*", "LAUNCHES"):
+    for launches in contributions("launch", "LAUNCHES"):
         found |= launches
     return MappingProxyType(found)
 

@@ -1,4 +1,4 @@
-"""What frameworks print: readers of their metric lines, and what else they print (``MARKS`` in their ``marks.py``)."""
+"""What frameworks print: a ``console.py`` has the ``READER`` of metric lines and the ``MARKS`` of other lines."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class RemembersNumber(LineReader, Protocol):
 
 
 def readers() -> Sequence[LineReader]:
-    """A new reader of each module ``<framework>/*console.py`` (its ``READER`` class)."""
-    return tuple(reader() for reader in contributions("*console", "READER"))
+    """A new reader of each ``<framework>/console.py`` (its ``READER`` class)."""
+    return tuple(reader() for reader in contributions("console", "READER"))
 
 
 class MarkKind(Enum):
@@ -102,4 +102,6 @@ class ConsoleMark:
 @cache
 def marks(*kinds: MarkKind) -> tuple[ConsoleMark, ...]:
     """Every framework's marks of these kinds (none given: of all)."""
-    return tuple(one for listed in contributions("marks", "MARKS") for one in listed if not kinds or one.kind in kinds)
+    return tuple(
+        one for listed in contributions("console", "MARKS") for one in listed if not kinds or one.kind in kinds
+    )

@@ -17,8 +17,7 @@ from prometheus_client.exposition import choose_encoder, gzip_accepted
 from grpo_watch import __version__
 from grpo_watch.engine.metric_names import LABELLED, METRICS, prometheus_name, split_label
 from grpo_watch.engine.records import AlertState
-from grpo_watch.engine.rule_views import RuleStatus
-from grpo_watch.engine.snapshot import AlertView, RunSnapshot
+from grpo_watch.engine.snapshot import AlertView, RuleStatus, RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import ENGINE_BUCKETS, DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition_text import Encoder, FamilyLines, RunTexts, Sample, encoded, joined
 from grpo_watch.safe_text import about, clean, visible

@@ -10,7 +10,7 @@ from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Activity, Item, Record, Scalar, Tick, Transition
 from grpo_watch.engine.rule import Rule
-from grpo_watch.engine.rule_views import RuleStatus
+from grpo_watch.engine.snapshot import RuleStatus
 from grpo_watch.pipeline.channel_merge import ChannelMerge, ReadToEnd
 from grpo_watch.pipeline.open_run import KINDS, STEP, OpenedRun, OpenedSource, open_run
 from grpo_watch.pipeline.pipeline import Pipeline

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Protocol, runtime_checkable
 
 from grpo_watch.engine.records import ChannelKind, ChannelOpened, Cursor, Item, RunConfig, Scalar
-from grpo_watch.engine.rule_views import ROWS
+from grpo_watch.engine.snapshot import ROWS
 from grpo_watch.extras import without_parquet
 from grpo_watch.frameworks.checkpoint_layouts import layout_of
 from grpo_watch.pipeline.pipeline import Pipeline

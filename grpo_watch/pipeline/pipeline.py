@@ -7,14 +7,13 @@ from types import MappingProxyType
 
 from grpo_watch.advisories.judge import Setup
 from grpo_watch.advisories.ledger import AdvisoryLedger
-from grpo_watch.detectors.run.planned_steps import predicted_max_steps
+from grpo_watch.detectors.shared.batch_plan import predicted_max_steps
 from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.records import ChannelElected, ChannelOpened, Item, Record, RunConfig, Transition
 from grpo_watch.engine.rule import Rule
-from grpo_watch.engine.rule_views import RuleViews
 from grpo_watch.engine.run_state import RunState
-from grpo_watch.engine.snapshot import RunSnapshot, take_snapshot
+from grpo_watch.engine.snapshot import RuleViews, RunSnapshot, take_snapshot
 from grpo_watch.pipeline.assembler import Assembler, ChannelNotes
 
 

@@ -8,8 +8,15 @@ from types import MappingProxyType
 
 from grpo_watch.engine.detector import Blindness
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.rule_views import NEEDS, RuleStatus, RuleView
-from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict, blind_to_frozen_policy, judged
+from grpo_watch.engine.snapshot import (
+    NEEDS,
+    RuleStatus,
+    RuleView,
+    RunSnapshot,
+    RunVerdict,
+    blind_to_frozen_policy,
+    judged,
+)
 from grpo_watch.extras import PARQUET
 from grpo_watch.frameworks.framework_tables import frameworks
 

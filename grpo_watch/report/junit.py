@@ -8,8 +8,7 @@ from xml.etree import ElementTree as ET
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.rule_views import RuleStatus, RuleView
-from grpo_watch.engine.snapshot import RunSnapshot, caveats
+from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, caveats
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.report.blindness import headline
 from grpo_watch.report.check_document import Provenance, RunReport

@@ -8,8 +8,7 @@ from itertools import chain
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.rule_views import RuleStatus
-from grpo_watch.engine.snapshot import UNJUDGED, RunSnapshot, RunVerdict, caveats
+from grpo_watch.engine.snapshot import UNJUDGED, RuleStatus, RunSnapshot, RunVerdict, caveats
 from grpo_watch.report.blindness import blind_words, coverage, judged_words
 from grpo_watch.report.check_document import Provenance, RunReport
 from grpo_watch.report.view import (

@@ -12,8 +12,7 @@ from typing import Any
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.diagnosis import Finding
-from grpo_watch.engine.rule_views import RuleStatus
-from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RunSnapshot, RunVerdict, caveats
+from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RuleStatus, RunSnapshot, RunVerdict, caveats
 from grpo_watch.report.blindness import coverage, coverage_line, headline
 from grpo_watch.report.charts import POINTS, bands, charts, finding_charts
 from grpo_watch.report.check_document import ChannelReport, Provenance, RunReport

@@ -14,8 +14,7 @@ from rich.text import Text
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Setting, Severity
-from grpo_watch.engine.rule_views import RuleStatus
-from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RunSnapshot, caveats
+from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RuleStatus, RunSnapshot, caveats
 from grpo_watch.report.blindness import blind_words, coverage, judged_words, unjudged
 from grpo_watch.report.check_document import RunReport
 from grpo_watch.report.view import (

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from grpo_watch.engine.pace import duration
+from grpo_watch.engine.recent_rows import duration
 from grpo_watch.engine.records import Scalar
 from grpo_watch.safe_text import visible
 

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from grpo_watch.engine.diagnosis import Finding
-from grpo_watch.engine.rule_views import RuleStatus, RuleView
-from grpo_watch.engine.snapshot import WORST_FIRST, RunSnapshot, caveats
+from grpo_watch.engine.snapshot import WORST_FIRST, RuleStatus, RuleView, RunSnapshot, caveats
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.report.blindness import blindness, coverage, coverage_line, headline

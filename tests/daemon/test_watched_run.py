@@ -13,8 +13,7 @@ from grpo_watch.engine.detector import QUIET, Detector, RunView
 from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.records import Activity, EndState, EventKind, Item, MetricRow, Reading, RunEvent, Stream, Tick
 from grpo_watch.engine.rule import Rule
-from grpo_watch.engine.rule_views import RuleStatus, RuleViews
-from grpo_watch.engine.snapshot import RunSnapshot, moved_by_time, take_snapshot
+from grpo_watch.engine.snapshot import RuleStatus, RuleViews, RunSnapshot, moved_by_time, take_snapshot
 from grpo_watch.rules.rule_changes import rule_set
 from grpo_watch.store.state import Store, StoredBatch
 from tests.support.bundles import RECORDED, bundled_runs

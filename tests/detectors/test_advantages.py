@@ -7,8 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.detectors.shared.advantages import contradicted
 from grpo_watch.engine.records import GroupSummary
+from grpo_watch.engine.reward_functions import contradicted
 from tests.support.records import a_group
 
 

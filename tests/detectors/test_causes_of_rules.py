@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.engine.diagnosis import diagnose
-from grpo_watch.engine.explanations import causes_of
+from grpo_watch.engine.diagnosis import causes_of, diagnose
 from grpo_watch.engine.monitor import Episode, Monitor
 from grpo_watch.engine.records import Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind

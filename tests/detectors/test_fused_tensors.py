@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from grpo_watch.detectors.rollouts.rollout_weights import MODULUS, RADIX, side_by_side
+from grpo_watch.detectors.rollouts.stale_rollout_weights import MODULUS, RADIX, side_by_side
 from grpo_watch.engine.records import TensorDigest
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_watch.detectors.policy.kl_stuck_at_zero import NoiseFloor
-from grpo_watch.detectors.shared.logprob_gap import ranks
-from grpo_watch.engine.window import correlation
+from grpo_watch.engine.window import correlation, ranks
 
 LEVEL = 0.001
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.engine import likely_causes
+from grpo_watch.engine import traits
 from grpo_watch.engine.diagnosis import Finding, with_causes
-from grpo_watch.engine.likely_causes import MOST
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.monitor import Monitor
 from grpo_watch.engine.records import RunConfig, Scalar, Setting, Severity
 from grpo_watch.engine.run_state import RunState
+from grpo_watch.engine.traits import MOST
 from tests.support.records import a_rule
 
 DETECTORS = catalogue()
@@ -27,7 +27,7 @@ def a_run(framework: str | None = "ms-swift", version: str | None = "4.6.0", **s
 
 def likely(rule: str, run: RunState, summary: str = "") -> tuple[str, ...]:
     """The causes of a shipped rule's finding in this run."""
-    return likely_causes.likely(DETECTORS[rule].likely_causes, run, summary)
+    return traits.likely(DETECTORS[rule].likely_causes, run, summary)
 
 
 def a_finding(severity: Severity = Severity.CRITICAL, caused_by: str | None = None) -> Finding:

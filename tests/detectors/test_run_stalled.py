@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_watch.engine.records import Activity, EndState, EventKind, MetricRow, Progress, RunEvent, Tick
-from grpo_watch.engine.rule_views import RuleStatus
-from grpo_watch.engine.snapshot import take_snapshot
+from grpo_watch.engine.snapshot import RuleStatus, take_snapshot
 from tests.support.detecting import Watched
 from tests.support.records import row
 

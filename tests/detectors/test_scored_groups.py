@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.detectors.reward.scored_groups import (
+from grpo_watch.detectors.reward.components import (
     AdvantageOrder,
     CancellingFunctions,
     cancelling,

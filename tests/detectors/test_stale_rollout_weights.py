@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_watch.detectors.shared.logprob_gap import ranks
 from grpo_watch.engine.records import CheckpointDigest, CheckpointKind, MetricRow
+from grpo_watch.engine.window import ranks
 from tests.support.detecting import Watched
 from tests.support.records import a_checkpoint, row
 

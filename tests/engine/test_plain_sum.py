@@ -16,10 +16,10 @@ def test_each_addition_is_rounded() -> None:
 
 
 def test_the_guard_refuses_floats() -> None:
-    from grpo_watch.detectors.shared import advantages  # noqa: PLC0415  as a detector would see it
+    from grpo_watch.engine import reward_functions  # noqa: PLC0415  as a detector would see it
 
     with whole_sums_only():
-        assert advantages.sum([1, 2]) == 3  # type: ignore[attr-defined]
+        assert reward_functions.sum([1, 2]) == 3  # type: ignore[attr-defined]
         with pytest.raises(AssertionError, match="plain_sum"):
-            advantages.sum([1, 0.5])  # type: ignore[attr-defined]
-    assert not hasattr(advantages, "sum")
+            reward_functions.sum([1, 0.5])  # type: ignore[attr-defined]
+    assert not hasattr(reward_functions, "sum")

@@ -20,9 +20,8 @@ from grpo_watch.engine.records import (
     Severity,
     Tick,
 )
-from grpo_watch.engine.rule_views import RuleStatus, RuleView
 from grpo_watch.engine.run_state import RunState
-from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict, caveats, take_snapshot, verdict_of
+from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, RunVerdict, caveats, take_snapshot, verdict_of
 from grpo_watch.rules.packs import load_rules
 from tests.support.records import Scripted, a_rule, row
 

@@ -15,8 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from grpo_watch.engine.metric_names import METRICS, labelled
 from grpo_watch.engine.records import AlertState, Severity
-from grpo_watch.engine.rule_views import RuleStatus, RuleView
-from grpo_watch.engine.snapshot import AlertView, RunSnapshot, RunVerdict
+from grpo_watch.engine.snapshot import AlertView, RuleStatus, RuleView, RunSnapshot, RunVerdict
 from grpo_watch.metrics.daemon_snapshot import ENGINE_BUCKETS, ChannelStatus, DaemonSnapshot, Histogram, RunOverview
 from grpo_watch.metrics.exposition import LONGEST_SUMMARY, MAX_SUMMARIES, METRIC_TABLE, Exporter
 

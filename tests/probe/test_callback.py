@@ -15,7 +15,7 @@ import pytest
 
 from grpo_watch import callback
 from grpo_watch.callback import GrpoWatchCallback, probe
-from grpo_watch.detectors.rollouts import rollout_weights
+from grpo_watch.detectors.rollouts import stale_rollout_weights
 from grpo_watch.probe import checksum, engine, job, journal
 from grpo_watch.sources.checkpoints import probe_file
 from grpo_watch.sources.checkpoints.probe_source import FILE
@@ -66,7 +66,7 @@ def test_importing_it_imports_nothing_but_the_standard_library() -> None:
 
 def test_both_sides_agree_on_the_format() -> None:
     """The callback imports nothing of the reader, so each side states the format."""
-    assert (rollout_weights.RADIX, rollout_weights.MODULUS, rollout_weights.WORD) == (
+    assert (stale_rollout_weights.RADIX, stale_rollout_weights.MODULUS, stale_rollout_weights.WORD) == (
         checksum.RADIX,
         checksum.MODULUS,
         checksum.WORD,

@@ -13,8 +13,7 @@ from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.check import check_runs, find_runs
 from grpo_watch.engine.detector import Blindness, NotApplicable, NotYet, blindness_of
 from grpo_watch.engine.records import Setting, Severity, Tick
-from grpo_watch.engine.rule_views import RuleStatus, RuleView
-from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot
 from grpo_watch.report.blindness import GIVEN, blindness, coverage, coverage_line
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import rule_set

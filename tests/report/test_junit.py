@@ -11,7 +11,7 @@ import pytest
 import xmlschema
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.rule_views import RuleStatus, RuleView
+from grpo_watch.engine.snapshot import RuleStatus, RuleView
 from grpo_watch.report.check_document import RunReport
 from grpo_watch.report.junit import junit
 from tests.support.reports import EVIL, PROVENANCE, a_finding, a_hostile_report, a_report

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_watch.engine.detector import Blindness
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.rule_views import RuleStatus, RuleView
+from grpo_watch.engine.snapshot import RuleStatus, RuleView
 from grpo_watch.report.markdown import code, fenced, markdown, prose, table
 from tests.support.reports import PROVENANCE, a_finding, a_hostile_report, a_report, frozen
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpo_watch.engine.records import ChannelKind, RawRow
-from grpo_watch.frameworks.ms_swift.megatron_console import MegatronLines
+from grpo_watch.frameworks.ms_swift.console import MegatronLines
 from grpo_watch.frameworks.resolver import Resolver
 
 LINE = (

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from grpo_watch.engine.diagnosis import Finding, Waste
 from grpo_watch.engine.records import MetricRow, Setting, Severity, Stream
-from grpo_watch.engine.rule_views import RuleStatus, RuleView
-from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
+from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, RunVerdict
 from grpo_watch.report.check_document import ChannelReport, Provenance, RunReport
 from grpo_watch.report.series import Series
 

@@ -17,8 +17,7 @@ from grpo_watch.cli.main import run_cli
 from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.rule_views import RuleStatus, RuleView
-from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
+from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, RunVerdict
 from grpo_watch.errors import UsageError
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition import label_value

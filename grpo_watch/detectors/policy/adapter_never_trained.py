@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.detectors.policy.probe_history import IDLE, too_few_without_signal
-from grpo_watch.detectors.policy.update_causes import ADAPTER_UPDATES
+from grpo_watch.detectors.shared.likely_causes import ADAPTER_UPDATES
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, Param, RunView, no_data
 from grpo_watch.engine.records import SAVED, CheckpointDigest, CheckpointKind, Reading, Scalar, Verdict
 from grpo_watch.engine.traits import WasteKind

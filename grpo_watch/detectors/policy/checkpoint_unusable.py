@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from grpo_watch.detectors.shared.checkpoint_history import masks
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView
-from grpo_watch.engine.likely_causes import LikelyCause
 from grpo_watch.engine.records import SAVED, CheckpointDigest, Reading, Scalar, Verdict
+from grpo_watch.engine.traits import LikelyCause
 
 SHARDS = (
     LikelyCause(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from math import isclose
 from types import MappingProxyType
 
-from grpo_watch.detectors.policy.update_causes import GRADIENTS
+from grpo_watch.detectors.shared.likely_causes import GRADIENTS
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import NO_SPREAD, SameNumber, is_zero, no_signal_ratio, number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict

@@ -7,16 +7,15 @@ from collections.abc import Iterable
 from statistics import median
 from types import MappingProxyType
 
-from grpo_watch.detectors.policy.update_causes import NO_MOVEMENT
 from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable
 from grpo_watch.detectors.shared.generations import steps_off_policy, update_is_zero
-from grpo_watch.detectors.shared.logprob_gap import ranks
+from grpo_watch.detectors.shared.likely_causes import NO_MOVEMENT
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import SameNumber, is_zero, number
 from grpo_watch.engine.learning import ARITHMETIC_FLOOR, RARE
 from grpo_watch.engine.records import SAVED, CheckpointDigest, MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
-from grpo_watch.engine.window import correlation
+from grpo_watch.engine.window import correlation, ranks
 
 BEGINS_BY = 10
 """Step by which the first row must come: a log that begins later begins on a plateau (10: ``logging_steps`` of 10)."""

@@ -8,9 +8,8 @@ from types import MappingProxyType
 
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import is_zero, number
-from grpo_watch.engine.likely_causes import LikelyCause
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
-from grpo_watch.engine.traits import WasteKind
+from grpo_watch.engine.traits import LikelyCause, WasteKind
 
 LEAST_RATE = 1e-7
 """The smallest peak rate that is usual for GRPO; a log that can't print it (verl's three decimals) proves nothing."""

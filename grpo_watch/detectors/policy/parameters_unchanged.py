@@ -18,7 +18,6 @@ from grpo_watch.detectors.policy.probe_history import (
     too_few_without_signal,
     too_little_between,
 )
-from grpo_watch.detectors.policy.update_causes import UPDATES
 from grpo_watch.detectors.shared.checkpoint_history import (
     ChangedTensors,
     CheckpointHistory,
@@ -28,6 +27,7 @@ from grpo_watch.detectors.shared.checkpoint_history import (
     proves_nothing,
     trained_by_adapter,
 )
+from grpo_watch.detectors.shared.likely_causes import UPDATES
 from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import (
     SAVED,

@@ -11,8 +11,8 @@ from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, ch
 from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import is_zero, number
 from grpo_watch.engine.learning import RARE
-from grpo_watch.engine.likely_causes import ON, LikelyCause
 from grpo_watch.engine.records import SAVED, CheckpointDigest, MetricRow, Reading, Verdict
+from grpo_watch.engine.traits import ON, LikelyCause
 from grpo_watch.engine.window import BATCHES_AHEAD, ROWS_AHEAD
 
 Pair: TypeAlias = tuple[int, int, int, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from grpo_watch.detectors.shared.setting_causes import RATES, UNHELD
+from grpo_watch.detectors.shared.likely_causes import RATES, UNHELD
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.metric_trend import LAST, ROWS, LongMean, RewardTrend

@@ -6,14 +6,12 @@ from collections.abc import Iterable
 from statistics import median
 from types import MappingProxyType
 
-from grpo_watch.detectors.reward.components import UNKNOWN, ComponentWindows, scores_of
-from grpo_watch.detectors.reward.scored_groups import cancelling
-from grpo_watch.detectors.shared.advantages import contradicted
+from grpo_watch.detectors.reward.components import UNKNOWN, ComponentWindows, cancelling, scores_of
 from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Verdict
-from grpo_watch.engine.reward_functions import RewardFunctionKeys
+from grpo_watch.engine.reward_functions import RewardFunctionKeys, contradicted
 
 TABLE = "completions"
 """Key of the alert about the completions table; the alert about rows has none."""

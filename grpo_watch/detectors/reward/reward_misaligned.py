@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 from typing import TypeAlias
 
-from grpo_watch.detectors.reward.scored_groups import AdvantageOrder, explained_by_signs, order_of
+from grpo_watch.detectors.reward.components import AdvantageOrder, explained_by_signs, order_of
 from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict

@@ -19,12 +19,11 @@ from grpo_watch.detectors.reward.zero_std import (
     why,
 )
 from grpo_watch.detectors.shared.generations import BatchesPerRow
-from grpo_watch.detectors.shared.setting_causes import NARROW
+from grpo_watch.detectors.shared.likely_causes import NARROW
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import FLOAT_NOISE, NO_SPREAD, no_signal_ratio, number
-from grpo_watch.engine.likely_causes import LikelyCause
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Scalar, Severity, Tick, Verdict
-from grpo_watch.engine.traits import WasteKind
+from grpo_watch.engine.traits import LikelyCause, WasteKind
 from grpo_watch.engine.trend import TrendSign, named
 from grpo_watch.engine.window import Window
 

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from grpo_watch.detectors.rollouts.engine_causes import CUT_OFF_CAUSES
 from grpo_watch.detectors.shared.drift import reward_lost
 from grpo_watch.detectors.shared.generations import LoggingInterval
+from grpo_watch.detectors.shared.likely_causes import CUT_OFF_CAUSES
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict

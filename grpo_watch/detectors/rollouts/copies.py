@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from statistics import median
 
-from grpo_watch.detectors.shared.advantages import contradicted
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Scalar, Stream
-from grpo_watch.engine.reward_functions import names_of
+from grpo_watch.engine.reward_functions import contradicted, names_of
 from grpo_watch.engine.window import plain_sum
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from grpo_watch.detectors.rollouts.engine_causes import NO_TEXT
 from grpo_watch.detectors.shared.generations import NewBatches
+from grpo_watch.detectors.shared.likely_causes import NO_TEXT
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Scalar, Verdict

@@ -7,8 +7,8 @@ from statistics import median
 from types import MappingProxyType
 
 from grpo_watch.detectors.rollouts.copies import shown
-from grpo_watch.detectors.rollouts.engine_causes import WEIGHTS
 from grpo_watch.detectors.shared.generations import NewBatches
+from grpo_watch.detectors.shared.likely_causes import WEIGHTS
 from grpo_watch.detectors.shared.logprob_gap import GAPS
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict

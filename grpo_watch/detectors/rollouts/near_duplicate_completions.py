@@ -11,11 +11,11 @@ from statistics import fmean
 from types import MappingProxyType
 
 from grpo_watch.detectors.rollouts.copies import GroupSignal, barren_scores, earned_by, shown
-from grpo_watch.detectors.rollouts.copy_causes import NEAR_COPIES
-from grpo_watch.detectors.shared.advantages import contradicted
 from grpo_watch.detectors.shared.generations import NewBatches
+from grpo_watch.detectors.shared.likely_causes import NEAR_COPIES
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Scalar, Severity, Verdict
+from grpo_watch.engine.reward_functions import contradicted
 from grpo_watch.engine.window import Window
 
 ALIKE = 0.95

@@ -10,10 +10,10 @@ from statistics import median
 from types import MappingProxyType
 
 from grpo_watch.detectors.rollouts.copies import shown, totals
-from grpo_watch.detectors.shared.advantages import contradicted
 from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Verdict
+from grpo_watch.engine.reward_functions import contradicted
 from grpo_watch.engine.window import Window, plain_sum
 
 PROMPTS = 4_096

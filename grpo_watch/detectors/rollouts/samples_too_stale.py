@@ -10,8 +10,8 @@ from types import MappingProxyType
 from grpo_watch.detectors.shared.logprob_gap import ranks
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.likely_causes import LikelyCause
 from grpo_watch.engine.records import MetricRow, Reading, Verdict
+from grpo_watch.engine.traits import LikelyCause
 from grpo_watch.engine.window import correlation
 
 NEWEST = 5

@@ -3,16 +3,217 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from grpo_watch.detectors.rollouts.engine_causes import WEIGHTS
-from grpo_watch.detectors.rollouts.rollout_weights import RolloutWeights
-from grpo_watch.detectors.shared.logprob_gap import GAPS, METRICS, GapTrend, LogprobGap, newest_gap, unexplained
+from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable
+from grpo_watch.detectors.shared.likely_causes import WEIGHTS
+from grpo_watch.detectors.shared.logprob_gap import (
+    GAPS,
+    METRICS,
+    GapTrend,
+    LogprobGap,
+    newest_gap,
+    unexplained,
+)
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.records import CheckpointDigest, MetricRow, Reading, Scalar, Severity, Verdict
+from grpo_watch.engine.records import (
+    TRAINED,
+    CheckpointDigest,
+    CheckpointKind,
+    MetricRow,
+    Reading,
+    Scalar,
+    Severity,
+    TensorDigest,
+    Verdict,
+)
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.window import Window
+
+FUSED: Mapping[str, tuple[str, ...]] = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+}
+"""What vLLM and SGLang concatenate along the first dimension (``packed_modules_mapping`` of their models)."""
+RADIX, MODULUS, WORD = 0x9E3779B97F4A7C15, 1 << 64, 4
+"""As in ``probe/checksum.py``: a tensor's checksum is the sum of its 32-bit words times rising powers of the radix."""
+BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8, "int8": 1, "uint8": 1}
+
+
+def side_by_side(
+    trainer: Mapping[str, TensorDigest], engine: Mapping[str, TensorDigest]
+) -> Mapping[str, tuple[str, str]]:
+    """The checksums of what both hold, the trainer's and the engine's, by the engine's name.
+
+    Tensors of one name, data type and shape, and joined ones whose parts the trainer has all. Anything else (another
+    precision, an adapter, shards) is passed over.
+    """
+    found = {}
+    for name, digest in engine.items():
+        own = trainer.get(name) or _joined(name, trainer)
+        if own is not None and (own.dtype, own.shape) == (digest.dtype, digest.shape):
+            found[name] = own.checksum, digest.checksum
+    return found
+
+
+def _joined(name: str, trainer: Mapping[str, TensorDigest]) -> TensorDigest | None:
+    """The digest of the trainer's parts of an engine's tensor, one behind the other."""
+    word = next((word for word in FUSED if f".{word}." in name), None)
+    if word is None:
+        return None
+    parts = [trainer.get(name.replace(f".{word}.", f".{part}.")) for part in FUSED[word]]
+    held = [part for part in parts if part is not None and part.shape]
+    if len(held) < len(parts) or len({(part.dtype, part.shape[1:]) for part in held}) > 1:
+        return None
+    size, passed, value = BYTES.get(held[0].dtype, 0), 0, 0
+    for part in held:
+        value += int(part.checksum, 16) * pow(RADIX, passed // WORD, MODULUS)
+        passed += part.elements * size
+        if not size or passed % WORD:
+            return None
+    rows = sum(part.shape[0] for part in held)
+    return TensorDigest(held[0].dtype, (rows, *held[0].shape[1:]), f"{value % MODULUS:016x}")
+
+
+APART = 8
+"""Steps of which a digest waits for that of the other side."""
+OVERDUE = 3
+"""Multiple of the longest time between two changes after which an engine that was not said to be synced is suspect.
+
+One time may be missed by a probe and one lies between two probes; no run was at hand to calibrate it.
+"""
+
+
+@dataclass(slots=True)
+class RolloutEngine:
+    """What is known of one engine.
+
+    ``unchanged``: syncs in a row, ``since`` a step, after which its weights were the same although the trainer's had
+    changed. ``unlike``: tensors (of so many compared) in which it wrongly differs from the trainer right after a sync;
+    None while nothing can be compared, or no tensor was ever the same (it may lay its weights out otherwise).
+    ``same``: tensors that were the same once; ``pairs``: both checksums of each when they were compared last.
+    ``rhythm``: the most steps seen between two changes, 0 while unknown; ``still``: steps since the last one.
+    """
+
+    last: int = 0
+    unchanged: int = 0
+    since: int = 0
+    unlike: tuple[list[str], int] | None = None
+    same: set[str] = field(default_factory=set)
+    pairs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    moved_at: int | None = None
+    rhythm: int = 0
+    still: int = 0
+    trainer_moves: int = 0
+    said: CheckpointHistory = field(default_factory=CheckpointHistory)
+    synced: CheckpointHistory = field(default_factory=CheckpointHistory)
+
+
+class RolloutWeights:
+    """Follows each engine by its own digests, and all of them by the trainer's.
+
+    An engine is forgotten when another has been read twice since: its process has ended.
+    """
+
+    def __init__(self) -> None:
+        self._history = CheckpointHistory()
+        self._trainer: dict[int, CheckpointDigest] = {}
+        self._waiting: dict[tuple[int, str], CheckpointDigest] = {}
+        self.engines: dict[str, RolloutEngine] = {}
+        self._moved_at = 0
+        self._moves = 0
+
+    def take(self, digest: CheckpointDigest) -> bool:
+        """Account for a digest of either side; whether it says something about an engine."""
+        if digest.problems or digest.kind is CheckpointKind.FROZEN:
+            return False
+        if digest.kind in TRAINED:
+            self._progress(digest)
+            return digest.kind is CheckpointKind.PROBE and self._arrived(digest)
+        engine = self.engines.setdefault(digest.engine, RolloutEngine())
+        compared = digest.synced and self._await(digest)
+        return self._follow(engine, digest) or compared
+
+    def overdue(self, engine: RolloutEngine, moves: int) -> bool:
+        """Whether an engine used to change, and has not for long while the trainer did ``moves`` times."""
+        return 0 < engine.rhythm * OVERDUE <= engine.still and self._moves - engine.trainer_moves >= moves
+
+    def _progress(self, digest: CheckpointDigest) -> None:
+        before = self._history.before(digest)
+        if before is not None and changed(before, digest, comparable(before, digest)):
+            self._moves += digest.step > self._moved_at  # a step's checkpoint and its probe are one change
+            self._moved_at = digest.step
+
+    def _arrived(self, digest: CheckpointDigest) -> bool:
+        """What the trainer holds in memory: engines that were just synced at that step may wait for it."""
+        self._trainer[digest.step] = digest
+        while len(self._trainer) > APART:
+            del self._trainer[min(self._trainer)]
+        waiting = [key for key in self._waiting if key[0] == digest.step]
+        compared = [self._compare(digest, self._waiting.pop(key)) for key in waiting]
+        return any(compared)
+
+    def _await(self, digest: CheckpointDigest) -> bool:
+        trainer = self._trainer.get(digest.step)
+        if trainer is not None:
+            return self._compare(trainer, digest)
+        self._waiting[digest.step, digest.engine] = digest
+        while len({step for step, _ in self._waiting}) > APART:
+            del self._waiting[min(self._waiting)]
+        return False
+
+    def _compare(self, trainer: CheckpointDigest, digest: CheckpointDigest) -> bool:
+        """Hold an engine that was just synced against what was read in memory at the same step."""
+        engine = self.engines.setdefault(digest.engine, RolloutEngine())
+        pairs, before = side_by_side(trainer.tensors, digest.tensors), engine.pairs
+        engine.same.update(name for name, (own, theirs) in pairs.items() if own == theirs)
+        wrong = [name for name, pair in pairs.items() if _wrong(pair, before.get(name), same=name in engine.same)]
+        engine.pairs, engine.unlike = pairs, (wrong, len(pairs)) if engine.same else None
+        return bool(engine.same and pairs)
+
+    def _follow(self, engine: RolloutEngine, digest: CheckpointDigest) -> bool:
+        before, engine.last = engine.said.before(digest), digest.step
+        self._rhythm(engine, before, digest)
+        if before is not None:
+            for name in [name for name, other in self.engines.items() if other.last < before.step]:
+                del self.engines[name]
+        if not digest.synced:
+            return engine.rhythm > 0
+        previous = engine.synced.before(digest)
+        if previous is None:
+            return False
+        if changed(previous, digest, comparable(previous, digest)):
+            engine.unchanged = 0
+        elif self._moved_at > previous.step:
+            engine.since = engine.since if engine.unchanged else previous.step
+            engine.unchanged += 1
+        else:
+            return False
+        return True
+
+    def _rhythm(self, engine: RolloutEngine, before: CheckpointDigest | None, digest: CheckpointDigest) -> None:
+        """How often it changes, and how long it has not."""
+        moved = before is not None and changed(before, digest, comparable(before, digest))
+        if moved or (engine.moved_at is not None and digest.step < engine.moved_at):  # a resume goes back
+            if engine.moved_at is not None:
+                engine.rhythm = max(engine.rhythm, digest.step - engine.moved_at)
+            engine.moved_at, engine.trainer_moves = digest.step, self._moves
+        engine.still = digest.step - engine.moved_at if engine.moved_at is not None else 0
+
+
+def _wrong(pair: tuple[str, str], before: tuple[str, str] | None, *, same: bool) -> bool:
+    """Whether a tensor that differs should not.
+
+    It should not if it was the ``same`` once, nor if it stayed over a sync though the trainer's changed. One that never
+    was the same and follows is held in another form: engines rearrange some weights in place.
+    """
+    own, theirs = pair
+    if own == theirs:
+        return False
+    return same or (before is not None and before[0] != own and before[1] == theirs)
+
 
 SEEN: Mapping[str, Scalar] = MappingProxyType({"from": "checksums of the engine's own weights"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from grpo_watch.detectors.rollouts.engine_causes import WEIGHTS
+from grpo_watch.detectors.shared.likely_causes import WEIGHTS
 from grpo_watch.detectors.shared.logprob_gap import GAPS, METRICS, unexplained
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number

@@ -7,8 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from grpo_watch.detectors.run.planned_steps import Plan, plan_of, why_not
-from grpo_watch.detectors.shared.batch_plan import BatchPlan, PromptPlan
+from grpo_watch.detectors.shared.batch_plan import BatchPlan, Plan, PromptPlan, plan_of, why_not
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, Param, RunView, no_data
 from grpo_watch.engine.records import MetricRow, Progress, Reading, RunConfig, Verdict
 

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.likely_causes import ON, LikelyCause
 from grpo_watch.engine.records import MetricRow, Reading, Verdict
+from grpo_watch.engine.traits import ON, LikelyCause
 from grpo_watch.engine.window import explained, theil_sen
 
 SIZES = (8.0, 12.0, 16.0, 24.0, 32.0, 40.0, 48.0, 64.0, 80.0, 96.0, 141.0, 192.0, 288.0)

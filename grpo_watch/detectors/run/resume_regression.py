@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.likely_causes import LikelyCause
 from grpo_watch.engine.records import MetricRow, Reading, Scalar, Severity, Verdict
+from grpo_watch.engine.traits import LikelyCause
 from grpo_watch.engine.window import deviation
 
 LEAST_ROWS = 3

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
-from grpo_watch.engine.likely_causes import ON, LikelyCause
-from grpo_watch.engine.pace import duration
+from grpo_watch.engine.recent_rows import duration
 from grpo_watch.engine.records import (
     Activity,
     EndState,
@@ -20,7 +19,7 @@ from grpo_watch.engine.records import (
     Tick,
     Verdict,
 )
-from grpo_watch.engine.traits import WasteKind
+from grpo_watch.engine.traits import ON, LikelyCause, WasteKind
 
 ENDS = (EventKind.FINISHED, EventKind.CRASH_SUMMARY, EventKind.KILLED, EventKind.TRACEBACK)
 LOGGED_AT_START = ("learning_rate", "num_generations", "beta", "save_steps")

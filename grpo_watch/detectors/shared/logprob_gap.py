@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from statistics import median
 
-from grpo_watch.engine.window import Window, correlation
+from grpo_watch.engine.window import Window, correlation, ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +115,3 @@ class GapTrend:
             learnt, gaps = zip(*self._recent, strict=True)
             self._climbing = correlation(ranks(learnt), ranks(gaps)) >= order
         return self._climbing
-
-
-def ranks(values: Sequence[float]) -> list[float]:
-    """The rank of each value from 0 up; equal ones share the mean of their ranks."""
-    ordered = sorted(values)
-    return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from grpo_watch.detectors.shared.setting_causes import NARROW, RATES, UNHELD
+from grpo_watch.detectors.shared.likely_causes import NARROW, RATES, UNHELD
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict

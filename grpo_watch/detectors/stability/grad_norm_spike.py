@@ -8,7 +8,7 @@ from math import log10
 from types import MappingProxyType
 
 from grpo_watch.detectors.shared.generations import GenerationRows
-from grpo_watch.detectors.shared.setting_causes import RATES
+from grpo_watch.detectors.shared.likely_causes import RATES
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict

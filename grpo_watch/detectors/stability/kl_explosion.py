@@ -8,12 +8,11 @@ from math import inf
 from types import MappingProxyType
 
 from grpo_watch.detectors.shared.generations import GenerationRows
-from grpo_watch.detectors.shared.setting_causes import RATES, UNHELD
+from grpo_watch.detectors.shared.likely_causes import RATES, UNHELD
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.likely_causes import LikelyCause
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
-from grpo_watch.engine.traits import WasteKind
+from grpo_watch.engine.traits import LikelyCause, WasteKind
 from grpo_watch.engine.trend import TrendSign, named, shown
 from grpo_watch.engine.window import SortedWindow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from grpo_watch.detectors.shared.drift import GREW_FAR, more_cut_off, moved
-from grpo_watch.detectors.shared.setting_causes import CUT_IN_LOSS, RATES
+from grpo_watch.detectors.shared.likely_causes import CUT_IN_LOSS, RATES
 from grpo_watch.detectors.stability.length_change import LengthChange, reward_fell
 from grpo_watch.engine.detector import Param
 from grpo_watch.engine.metric_trend import NoisyTrend

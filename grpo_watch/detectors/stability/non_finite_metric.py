@@ -6,11 +6,10 @@ import math
 import re
 from collections.abc import Iterable
 
-from grpo_watch.detectors.shared.setting_causes import RATES
+from grpo_watch.detectors.shared.likely_causes import RATES
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView
-from grpo_watch.engine.likely_causes import ON, LikelyCause
 from grpo_watch.engine.records import EventKind, MetricRow, Reading, RunEvent, Scalar, Severity, Verdict
-from grpo_watch.engine.traits import WasteKind
+from grpo_watch.engine.traits import ON, LikelyCause, WasteKind
 
 CORE = ("loss", "grad_norm", "kl_reference", "entropy", "reward_mean", "policy_clip_ratio", "kl_policy_update")
 """Metrics that must be finite in every step. ``reward-not-finite`` judges single reward functions, which multi-task

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from grpo_watch.detectors.shared.drift import described, drift
-from grpo_watch.detectors.shared.setting_causes import CUT_IN_LOSS, RATES, UNHELD
+from grpo_watch.detectors.shared.likely_causes import CUT_IN_LOSS, RATES, UNHELD
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Verdict

@@ -1,4 +1,4 @@
-"""ms-swift: its divisibility rules by version and its evaluation rows."""
+"""ms-swift: its divisibility rules by version and its evaluation rows; what its Megatron trainer counts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from functools import partial
 
 from grpo_watch.detectors.shared.batch_plan import MODERN, StepFormula
 from grpo_watch.frameworks.launch_batch import LaunchBatch, OnTrainer
-from grpo_watch.frameworks.launch_rules import Refusal, RefusalKind, RefusalStage
-from grpo_watch.frameworks.launches import LaunchSettings
+from grpo_watch.frameworks.launch_rules import (
+    BrokenConstraint,
+    OwnArithmetic,
+    Prediction,
+    Refusal,
+    RefusalKind,
+    RefusalStage,
+    unread,
+)
+from grpo_watch.frameworks.launches import LaunchSettings, at_least
 from grpo_watch.frameworks.trl.launch import (
     OLD,
     Rules,
@@ -20,6 +28,116 @@ from grpo_watch.frameworks.trl.launch import (
     not_a_multiple,
     whole_global,
 )
+
+WHEN = "when the arguments are parsed, on all ranks"
+SPLIT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+BATCH = ("global_batch_size", "micro_batch_size", "num_generations", "generation_batch_size", "steps_per_generation")
+
+
+def lacking(settings: LaunchSettings) -> Iterator[str]:
+    """What has to be known before a rule can be judged or a step predicted."""
+    if not settings.world_size:
+        yield "the number of processes is not known (--world-size)"
+    yield from unread(settings, (*BATCH, *SPLIT, "train_iters"), ("num_train_epochs", "split_dataset_ratio"))
+
+
+def generation(settings: LaunchSettings) -> tuple[int, int]:
+    """Completions and optimizer steps per generation."""
+    each = settings.whole("global_batch_size") or 1
+    size = settings.whole("generation_batch_size")
+    steps = settings.whole("steps_per_generation") or (size // each if size else 1)
+    return size or each * steps, steps
+
+
+def data_parallel(settings: LaunchSettings) -> int | None:
+    """Copies of the model that share the batch; None where the number of processes is unknown."""
+    split = 1
+    for name in SPLIT:
+        split *= settings.whole(name) or 1
+    world = settings.world_size
+    return None if world is None else world // split
+
+
+def broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
+    """Every rule that the settings break, in ms-swift's order; none where something is not known (``lacking``)."""
+    if any(lacking(settings)):
+        return
+    each, group = settings.whole("global_batch_size") or 1, settings.whole("num_generations") or 1
+    size, steps = settings.whole("generation_batch_size"), settings.whole("steps_per_generation")
+    both = ("generation_batch_size", "steps_per_generation", "global_batch_size")
+    if size and steps:
+        if not at_least(settings.version, "4.2"):
+            text = "'generation_batch_size' and 'steps_per_generation' cannot be both configured"
+            yield BrokenConstraint(text, WHEN, "leave one of the two out", both)
+        elif size != each * steps:
+            text = f"generation_batch_size ({size}) must equal global_batch_size ({each}) * steps_per_generation "
+            yield BrokenConstraint(f"{text}({steps}) = {each * steps}.", WHEN, "leave one of the two out", both)
+    elif size and size % each:
+        text = f"generation_batch_size ({size}) must be divisible by global_batch_size ({each})"
+        yield BrokenConstraint(text, WHEN, "make generation_batch_size a multiple of global_batch_size", both)
+    size, _ = generation(settings)
+    if group > 1 and size % group and at_least(settings.version, "4.2"):
+        text = f"generation_batch_size ({size}) must be divisible by num_generations ({group})."
+        yield BrokenConstraint(
+            text, WHEN, "make global_batch_size a multiple of num_generations", ("num_generations", *both)
+        )
+    yield from _spread(settings, size // group)
+
+
+def _spread(settings: LaunchSettings, prompts: int) -> Iterator[BrokenConstraint]:
+    """The prompts of one generation have to spread over the model's copies in whole micro-batches."""
+    copies, micro = data_parallel(settings), settings.whole("micro_batch_size") or 1
+    names = ("global_batch_size", "num_generations", "micro_batch_size")
+    if not copies:
+        return
+    if prompts % copies or prompts < copies:
+        text = f"num_rollout_prompt ({prompts}) must be divisible by dp_size ({copies})."
+        yield BrokenConstraint(
+            text, WHEN, f"make generation_batch_size / num_generations a multiple of {copies}", names
+        )
+    elif prompts // copies % micro:
+        text = f"Per-device rollout prompt count ({prompts // copies}) must be divisible by micro_batch_size ({micro})."
+        yield BrokenConstraint(text, WHEN, "lower micro_batch_size, or raise global_batch_size", names)
+
+
+def predict(settings: LaunchSettings) -> Prediction | None:
+    """Iterations: whole batches of prompts over the copies, times the group, over the global batch."""
+    copies = data_parallel(settings)
+    if not copies or any(lacking(settings)) or any(broken(settings)):
+        return None
+    each, group = settings.whole("global_batch_size") or 1, settings.whole("num_generations") or 1
+    size, steps = generation(settings)
+    rows, epochs = _rows(settings), settings.number("num_train_epochs")
+    micro = settings.whole("micro_batch_size") or 1
+    whole = None if rows is None else rows // (micro * copies) * micro * copies
+    total = settings.whole("train_iters")
+    formula = "" if total is None else f"train_iters = {total}, as set"
+    per_epoch = None if whole is None else whole * group // each
+    if whole is not None and epochs:
+        total = int(whole * group * epochs // each)
+        formula = (
+            f"floor(floor({rows} prompts / ({micro} micro-batch x {copies} copies)) x {micro * copies} x {group} "
+            f"generations x {epochs:g} epochs / {each} global batch) = {total}"
+        )
+    return Prediction(
+        max_steps=total,
+        steps_per_epoch=per_epoch,
+        completions_per_step=each,
+        prompts_per_step=each / group,
+        generation_batch_size=size,
+        optimizer_steps_per_generation=steps,
+        formula=formula,
+        completions=None if total is None else total * each,
+    )
+
+
+def _rows(settings: LaunchSettings) -> int | None:
+    rows, ratio = settings.dataset_size, settings.number("split_dataset_ratio") or 0
+    return rows if rows is None or ratio <= 0 else rows - max(int(rows * ratio), 1)
+
+
+MEGATRON = OwnArithmetic(broken, predict, lacking)
+
 
 ROUNDINGS = (
     ("ms-swift from 3.6 on", MODERN),
@@ -88,5 +206,6 @@ LAUNCHES = {
         evaluates=_evaluates,
         training_rows=_training_rows,
         lacking=_lacking,
-    )
+    ),
+    "ms-swift-megatron": MEGATRON,
 }

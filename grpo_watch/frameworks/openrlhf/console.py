@@ -1,4 +1,7 @@
-"""Turns OpenRLHF's line ``✨ Global step 7: {…}``, printed every step with full precision, into a row."""
+"""OpenRLHF's line ``✨ Global step 7: {…}``, printed every step with full precision, and its command line.
+
+There is no configuration file, so nothing but the command line shows how a job was set up.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.frameworks.line_reader import MetricLine
+from grpo_watch.frameworks.line_reader import ConsoleMark, MarkKind, MetricLine
 from grpo_watch.frameworks.python_literal import dictionaries
 
 LINE = re.compile(rb"Global step (\d{1,9}): (?=\{')")
@@ -36,3 +39,13 @@ class OpenRlhfLines:
 
 
 READER = OpenRlhfLines
+
+
+MARKS = (
+    ConsoleMark(
+        "openrlhf",
+        MarkKind.COMMAND,
+        re.compile(rb"\bopenrlhf\.cli\.train_ppo(?:_ray)?(?=\s)"),
+        sign=rb"openrlhf\.cli\.train_ppo",
+    ),
+)

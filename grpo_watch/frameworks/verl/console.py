@@ -1,4 +1,4 @@
-"""Reads verl's metric lines: ``step:34 - actor/pg_loss:0.042 - critic/score/mean:np.float64(-0.018) - …``."""
+"""verl's metric lines (``step:34 - actor/pg_loss:0.042 - critic/score/mean:np.float64(-0.018) - …``) and marks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from grpo_watch.engine.records import Stream
-from grpo_watch.frameworks.line_reader import MetricLine
+from grpo_watch.frameworks.line_reader import ConsoleMark, MarkKind, MetricLine
 
 BEGIN = re.compile(rb"(?:^|[^\w/:.])step:(\d{1,12}) - ")
 """Anywhere in the line: a progress bar may be glued before it."""
@@ -116,3 +116,31 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
 
 def _pair(part: str) -> re.Match[str] | None:
     return PAIR.fullmatch(part.rstrip()) or GLUED.match(part)
+
+
+MARKS = (
+    ConsoleMark(  # the only sign that a job came to its end
+        "verl",
+        MarkKind.FINISHED,
+        re.compile(rb"Final validation metrics: "),
+        sign=rb"Final validation metrics: ",
+    ),
+    ConsoleMark(  # after a checkpoint was loaded; a line of validation at this step comes next
+        "verl",
+        MarkKind.RESUMED,
+        re.compile(rb"[Ss]etting global step to (\d{1,12})"),
+        sign=rb"[Ss]etting global step to \d",
+    ),
+    ConsoleMark(  # the module that is started, as `set -x` shows it
+        "verl",
+        MarkKind.NAME,
+        re.compile(rb"-m verl\.trainer\.main_ppo\b"),
+        sign=rb"-m verl\.trainer\.main_ppo",
+    ),
+    ConsoleMark(  # once the dataset is loaded and filtered
+        "verl",
+        MarkKind.TOTAL,
+        re.compile(rb"Total training steps: (\d{1,12})\s*['\"]?$"),
+        sign=rb"Total training steps: \d",
+    ),
+)

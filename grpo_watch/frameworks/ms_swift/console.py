@@ -1,11 +1,14 @@
-"""Reads the rows of Megatron under ms-swift 3: ``iteration  7/ 2174 | consumed samples: 448 | loss: -2.3E-06 | …``."""
+"""ms-swift's console: rows of Megatron under ms-swift 3, and marks, which begin with its logger's name.
+
+A row: ``iteration  7/ 2174 | consumed samples: 448 | loss: -2.3E-06 | …``.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from grpo_watch.frameworks.line_reader import MetricLine
+from grpo_watch.frameworks.line_reader import ConsoleMark, MarkKind, MetricLine
 from grpo_watch.frameworks.row_numbers import duration, number
 
 BEGIN = re.compile(rb"(?:^|\s)iteration {1,20}(\d{1,9})/ {0,20}(\d{1,9}) \| consumed samples: ")
@@ -43,3 +46,18 @@ READER = MegatronLines
 def _pair(part: str) -> tuple[str, str]:
     key, _, value = part.rpartition(":")
     return key.strip(), value.strip()
+
+
+MARKS = (
+    ConsoleMark("ms-swift", MarkKind.NAME, re.compile(rb"\[INFO:swift\]"), sign=rb"\[INFO:swift\]"),
+    ConsoleMark(
+        "ms-swift",
+        MarkKind.PACKAGE,
+        re.compile(rb"\bswift\.__version__: (\d[\w.+]{0,40})"),
+        sign=rb"swift\.__version__: \d",
+    ),
+    ConsoleMark("ms-swift", MarkKind.PROCESSES, re.compile(rb", world_size: (\d{1,6}), local_world_size:")),
+    ConsoleMark(  # what is left for training after the split; a streamed one is an IterableDataset without a number
+        "ms-swift", MarkKind.DATASET, re.compile(rb"\btrain_dataset: Dataset\(\{\s*$")
+    ),
+)

@@ -1,1 +1,0 @@
-"""grpo-watch-callback: its keys by version."""

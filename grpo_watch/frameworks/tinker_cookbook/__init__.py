@@ -1,1 +1,0 @@
-"""tinker-cookbook: its keys by version."""

@@ -1,1 +1,0 @@
-"""torchforge: its keys by version."""

@@ -1,1 +1,0 @@
-"""trl-async: its keys by version."""

@@ -1,1 +1,0 @@
-"""TRL's PPO and RLOO trainers: its keys by version."""
