@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 from grpo_watch.engine.learning import LearningSoFar, MaskedLoss
 from grpo_watch.engine.recent_rows import Pace, RecentRows
-from grpo_watch.engine.records import MetricRow, Reading, Stream, Verdict
+from grpo_watch.engine.records import MetricRow, Reading, Scalar, Severity, Stream, Verdict
 from grpo_watch.engine.reward_functions import RewardFunctions
 from grpo_watch.engine.traits import ConfiguredRun, Traits
 from grpo_watch.engine.trend import Trend
@@ -58,6 +58,24 @@ def no_data(reason: str, key: str = "") -> tuple[Reading, ...]:
     It is a ``NotYet`` or a ``NotApplicable`` where evidence is not what is missing: views show those apart.
     """
     return (Reading(Verdict.NO_DATA, key=key, message=reason),)
+
+
+def breach(  # noqa: PLR0913  the fields of a reading
+    key: str = "",
+    value: float | None = None,
+    threshold: float | None = None,
+    message: str = "",
+    evidence: Mapping[str, Scalar] = MappingProxyType({}),
+    severity: Severity | None = None,
+    *,
+    step: int | None = None,
+    first_step: int | None = None,
+    immediate: bool = False,
+    hint: str = "",
+) -> tuple[Reading, ...]:
+    """The symptom is there, and nothing else is to be said at this record (see ``Reading``)."""
+    said = (key, value, threshold, message, dict(evidence), severity, step, first_step)
+    return (Reading(Verdict.BREACH, *said, immediate=immediate, hint=hint),)
 
 
 class RunView(ConfiguredRun, Protocol):
@@ -107,6 +125,14 @@ class Param:
     maximum: float | None = None
 
 
+def param(default: float | str, says: str, minimum: float | None = None, maximum: float | None = None) -> Any:
+    """A tunable, declared as an attribute of a detector's class.
+
+    As in ``rows: int = param(10, "rows averaged", minimum=3)``.
+    """
+    return Param(default, says, minimum, maximum)
+
+
 class Detector(Traits, ABC):
     """Base of all detectors; a subclass in ``detectors/<family>/<name>.py`` is in the catalogue by being there.
 
@@ -116,6 +142,7 @@ class Detector(Traits, ABC):
 
     ``needs`` are alternatives of evidence: the rule is blind until every metric (or ``completions`` / ``checkpoints`` /
     ``run end``) of one alternative was seen. ``survives_attempts`` keeps the instance when a new attempt begins.
+    ``params`` are the class's attributes made with ``param``; an instance holds the values that its rule sets.
     """
 
     reads: ClassVar[tuple[type, ...]] = (MetricRow,)
@@ -123,6 +150,11 @@ class Detector(Traits, ABC):
     needs: ClassVar[tuple[tuple[str, ...], ...]] = ()
     survives_attempts: ClassVar[bool] = False
     params: ClassVar[Mapping[str, Param]] = MappingProxyType({})
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        own = {name: value for name, value in vars(cls).items() if isinstance(value, Param)}
+        cls.params = MappingProxyType({**cls.params, **own})
 
     def __init__(self, params: Mapping[str, Any] | None = None) -> None:
         chosen = dict(params or {})

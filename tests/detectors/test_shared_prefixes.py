@@ -23,7 +23,12 @@ def test_a_stride_of_openings_under_different_texts() -> None:
     """Eight groups of eight: all begin like the one 4 before; of 24 pairs in other places none: 1 in 8 x 24 + 1."""
     found = shared_openings(groups(*[(0, 1, 2, 3, 0, 1, 2, 3)] * 8))
     assert found is not None
-    assert (found.layout, found.texts, found.copies, found.together) == ("stride", 4, 2, 1.0)
+    assert (found.arrangement.layout, found.arrangement.texts, found.arrangement.copies, found.together) == (
+        "stride",
+        4,
+        2,
+        1.0,
+    )
     assert found.apart == pytest.approx(1 / 193)
     assert found.says() == "completions begin alike in 100% of the cases (every 4th), others in 1%"
 
@@ -31,7 +36,7 @@ def test_a_stride_of_openings_under_different_texts() -> None:
 def test_neighbours_are_a_round_robin() -> None:
     found = shared_openings(groups(*[(0, 0, 0, 0, 1, 1, 1, 1)] * 4))
     assert found is not None
-    assert (found.layout, found.texts, found.copies) == ("round-robin", 2, 4)
+    assert (found.arrangement.layout, found.arrangement.texts, found.arrangement.copies) == ("round-robin", 2, 4)
     assert "4 neighbours each" in found.says()
 
 
@@ -39,7 +44,7 @@ def test_a_common_phrase_does_not_hide_it() -> None:
     """In each group the first two texts of four begin alike as well: of 24 pairs in other places 4 are."""
     found = shared_openings(groups(*[(0, 0, 1, 2, 0, 0, 1, 2)] * 8))
     assert found is not None
-    assert (found.layout, found.texts) == ("stride", 4)
+    assert (found.arrangement.layout, found.arrangement.texts) == ("stride", 4)
     assert found.apart == pytest.approx((8 * 4 + 1) / (8 * 24 + 1))
 
 

@@ -7,22 +7,23 @@ from types import MappingProxyType
 
 import pytest
 
-from grpo_watch.engine.detector import Detector, Param
+from grpo_watch.engine.detector import Detector, Param, param
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import RuleError
 from grpo_watch.rules.packs import load_rules, packs_folder
 
 
-class _Spike(Detector):
-    params = MappingProxyType(
-        {
-            "factor": Param(2.0, "times the median", minimum=1, maximum=100),
-            "window": Param(20, "rows", minimum=2),
-            "strict": Param(False, "count equal values"),
-            "metric": Param("loss", "what to watch"),
-        }
+class _Jump(Detector):
+    params = MappingProxyType(  # as a package's detectors may give them too
+        {"factor": Param(1.0, "replaced below"), "metric": Param("loss", "what to watch")}
     )
+
+
+class _Spike(_Jump):
+    factor: float = param(2.0, "times the median", minimum=1, maximum=100)
+    window: int = param(20, "rows", minimum=2)
+    strict: bool = param(default=False, says="count equal values")
 
 
 DETECTORS = {"spike": _Spike, "plain": Detector}

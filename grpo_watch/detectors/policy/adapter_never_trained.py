@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import MappingProxyType
 
 from grpo_watch.detectors.policy.probe_history import IDLE, too_few_without_signal
 from grpo_watch.detectors.shared.likely_causes import ADAPTER_UPDATES
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, Param, RunView, no_data
-from grpo_watch.engine.records import SAVED, CheckpointDigest, CheckpointKind, Reading, Scalar, Verdict
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, RunView, breach, no_data, param
+from grpo_watch.engine.records import SAVED, CheckpointDigest, CheckpointKind, Reading, Scalar
 from grpo_watch.engine.traits import WasteKind
 
 NON_ZERO_STARTS = ("pissa", "olora", "loftq", "corda")
@@ -27,8 +26,7 @@ class AdapterNeverTrained(Detector):
 
     reads = (CheckpointDigest,)
     needs = (("checkpoints",), ("probe",))
-    params = MappingProxyType({"min_step": Param(2, "first optimizer step to judge (a warm-up starts at rate 0)", 1)})
-    min_step: int
+    min_step: int = param(2, "first optimizer step to judge (a warm-up starts at rate 0)", 1)
 
     def blind_because(self, run: RunView) -> str | None:
         """Initialisations for which B proves nothing, and continued adapters."""
@@ -70,4 +68,4 @@ class AdapterNeverTrained(Detector):
         evidence: dict[str, Scalar] = {"zero_lora_b": matrices, "checkpoint": record.path}
         where = "in memory at step" if record.kind is CheckpointKind.PROBE else "of checkpoint"
         message = f"all {matrices} lora_B matrices {where} {record.step} are exactly zero"
-        return (Reading(Verdict.BREACH, value=0.0, message=message, evidence=evidence, immediate=True),)
+        return breach(value=0.0, message=message, evidence=evidence, immediate=True)

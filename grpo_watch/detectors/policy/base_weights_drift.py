@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TypeAlias
 
 from grpo_watch.detectors.shared.checkpoint_history import (
@@ -14,7 +13,7 @@ from grpo_watch.detectors.shared.checkpoint_history import (
     trained_by_adapter,
     where_adapters_are,
 )
-from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import (
     SAVED,
     CheckpointDigest,
@@ -43,8 +42,7 @@ class BaseWeightsDrift(Detector):
     reads = (CheckpointDigest,)
     needs = (("checkpoints",), ("probe",))
     survives_attempts = True
-    params = MappingProxyType({"tensors": Param(1, "number of changed base tensors that is a breach", minimum=1)})
-    tensors: int
+    tensors: int = param(1, "number of changed base tensors that is a breach", minimum=1)
 
     def setup(self) -> None:
         """No checkpoint seen."""
@@ -117,7 +115,7 @@ class BaseWeightsDrift(Detector):
             "from": "checkpoints" if where == "checkpoint" else "the callback's probe",
         }
         value = len(changed) / len(known)
-        return (Reading(Verdict.BREACH, key, value, None, message, evidence, first_step=step, immediate=True),)
+        return breach(key, value, None, message, evidence, first_step=step, immediate=True)
 
 
 def _explained(reading: Reading, cause: str) -> Reading:

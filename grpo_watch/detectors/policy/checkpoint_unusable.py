@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grpo_watch.detectors.shared.checkpoint_history import masks
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView
-from grpo_watch.engine.records import SAVED, CheckpointDigest, Reading, Scalar, Verdict
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView, breach
+from grpo_watch.engine.records import SAVED, CheckpointDigest, Reading, Scalar
 from grpo_watch.engine.traits import LikelyCause
 
 SHARDS = (
@@ -34,7 +34,7 @@ class CheckpointUnusable(Detector):
         if not message:
             return QUIET
         evidence["checkpoint"] = record.path
-        return (Reading(Verdict.BREACH, message=message, evidence=evidence, immediate=True),)
+        return breach(message=message, evidence=evidence, immediate=True)
 
     @staticmethod
     def _complaint(digest: CheckpointDigest) -> tuple[str, dict[str, Scalar]]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from math import isclose
-from types import MappingProxyType
 
 from grpo_watch.detectors.shared.likely_causes import GRADIENTS
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import NO_SPREAD, SameNumber, is_zero, no_signal_ratio, number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
@@ -29,16 +28,13 @@ def clipped(norm: float, run: RunView) -> Iterable[Reading]:
     clip = run.number("max_grad_norm")
     if clip is None or not 0.0 < clip <= LEAST_CLIP or norm <= clip:
         return QUIET
-    return (
-        Reading(
-            Verdict.BREACH,
-            value=norm,
-            threshold=clip,
-            message=f"gradients of norm {norm:.3g} are clipped to {clip:g}, which Adam's epsilon of 1e-8 outweighs: "
-            "hardly anything is updated",
-            evidence={"grad_norm": norm, "max_grad_norm": clip},
-            hint="Set max_grad_norm to 0.1 to 1.0 (0 switches clipping off in TRL and ms-swift).",
-        ),
+    return breach(
+        value=norm,
+        threshold=clip,
+        message=f"gradients of norm {norm:.3g} are clipped to {clip:g}, which Adam's epsilon of 1e-8 outweighs: "
+        "hardly anything is updated",
+        evidence={"grad_norm": norm, "max_grad_norm": clip},
+        hint="Set max_grad_norm to 0.1 to 1.0 (0 switches clipping off in TRL and ms-swift).",
     )
 
 
@@ -56,17 +52,14 @@ def one_norm(norm: float, same: SameNumber, run: RunView) -> Iterable[Reading]:
     """Judge one number on all rows; what is left of a clipped norm is the clip."""
     if isclose(norm, run.number("max_grad_norm") or 0.0, rel_tol=CLIPPED_TO):
         return QUIET
-    return (
-        Reading(
-            Verdict.BREACH,
-            value=norm,
-            severity=Severity.WARNING,
-            message=f"grad_norm is exactly {norm:.7g} on {same.rows} rows in a row, as no gradients of different "
-            "batches are: they are lost, or not measured",
-            evidence={"grad_norm": norm, "rows": same.rows},
-            hint=MADE_UP,
-            first_step=same.since,
-        ),
+    return breach(
+        value=norm,
+        severity=Severity.WARNING,
+        message=f"grad_norm is exactly {norm:.7g} on {same.rows} rows in a row, as no gradients of different "
+        "batches are: they are lost, or not measured",
+        evidence={"grad_norm": norm, "rows": same.rows},
+        hint=MADE_UP,
+        first_step=same.since,
     )
 
 
@@ -80,18 +73,11 @@ class GradientLost(Detector):
     dashboards = ("grpo-sampling-weights",)
 
     needs = (("grad_norm", "reward_zero_std_ratio"), ("grad_norm", "reward_group_std"), ("grad_norm", "advantage_max"))
-    params = MappingProxyType(
-        {
-            "coincidence": Param(
-                1e-6, "fires if the probability of so many zero rows is below this", minimum=0, maximum=1
-            ),
-            "min_rows": Param(5, "fewest zero rows needed", minimum=1),
-            "least_chance": Param(0.01, "least chance of no signal assumed for any row", minimum=0, maximum=1),
-        }
+    coincidence: float = param(
+        1e-6, "fires if the probability of so many zero rows is below this", minimum=0, maximum=1
     )
-    coincidence: float
-    min_rows: int
-    least_chance: float
+    min_rows: int = param(5, "fewest zero rows needed", minimum=1)
+    least_chance: float = param(0.01, "least chance of no signal assumed for any row", minimum=0, maximum=1)
 
     def setup(self) -> None:
         """Start an empty streak."""
@@ -159,20 +145,17 @@ class GradientLost(Detector):
         self.log_product += math.log(min(1.0, max(chance, self.least_chance)))
         if self.rows < self.min_rows or self.log_product > math.log(self.coincidence):
             return no_data(NotYet("zero gradients so far may be steps without a learning signal"))
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=norm,
-                severity=Severity.WARNING if hidden else None,
-                message=f"grad_norm {'prints as' if hidden else 'is exactly'} 0 on {self.rows} rows in a row although "
-                "rewards differ inside groups" + ("; this log rounds, so the norm may only be small" if hidden else ""),
-                first_step=self.first_step,
-                immediate=True,
-                evidence={
-                    "grad_norm": norm,
-                    "rows": self.rows,
-                    "chance_of_coincidence": float(f"{math.exp(self.log_product):.2g}"),
-                    "reward_zero_std_ratio": round(chance, 6),
-                },
-            ),
+        return breach(
+            value=norm,
+            severity=Severity.WARNING if hidden else None,
+            message=f"grad_norm {'prints as' if hidden else 'is exactly'} 0 on {self.rows} rows in a row although "
+            "rewards differ inside groups" + ("; this log rounds, so the norm may only be small" if hidden else ""),
+            first_step=self.first_step,
+            immediate=True,
+            evidence={
+                "grad_norm": norm,
+                "rows": self.rows,
+                "chance_of_coincidence": float(f"{math.exp(self.log_product):.2g}"),
+                "reward_zero_std_ratio": round(chance, 6),
+            },
         )

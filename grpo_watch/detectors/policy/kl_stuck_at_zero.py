@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from statistics import median
-from types import MappingProxyType
 
 from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable
 from grpo_watch.detectors.shared.generations import steps_off_policy, update_is_zero
 from grpo_watch.detectors.shared.likely_causes import NO_MOVEMENT
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import SameNumber, is_zero, number
 from grpo_watch.engine.learning import ARITHMETIC_FLOOR, RARE
 from grpo_watch.engine.records import SAVED, CheckpointDigest, MetricRow, Reading, Severity, Verdict
@@ -144,18 +143,15 @@ def hardly_moves(run: RunView, kl: float) -> Iterable[Reading]:
     if abs(kl) * HARDLY >= least:
         return QUIET
     total = float(f"{run.learning.total:.4g}")
-    return (
-        Reading(
-            Verdict.BREACH,
-            value=kl,
-            threshold=least / HARDLY,
-            severity=Severity.WARNING,
-            message=f"KL to the reference is {kl:.2g} although the learning rates sum to {total:g}: a policy that "
-            f"learns is at {least:.2g} at least, so next to nothing of the gradients reaches the weights",
-            evidence={"kl_reference": kl, "least_expected": float(f"{least:.3g}"), "summed_learning_rate": total},
-            hint="Compare max_grad_norm with grad_norm (a clip below 1e-6 is lost in Adam's epsilon), and check the "
-            "optimizer's epsilon, its parameter groups and their learning rates, and fp32 master weights.",
-        ),
+    return breach(
+        value=kl,
+        threshold=least / HARDLY,
+        severity=Severity.WARNING,
+        message=f"KL to the reference is {kl:.2g} although the learning rates sum to {total:g}: a policy that "
+        f"learns is at {least:.2g} at least, so next to nothing of the gradients reaches the weights",
+        evidence={"kl_reference": kl, "least_expected": float(f"{least:.3g}"), "summed_learning_rate": total},
+        hint="Compare max_grad_norm with grad_norm (a clip below 1e-6 is lost in Adam's epsilon), and check the "
+        "optimizer's epsilon, its parameter groups and their learning rates, and fp32 master weights.",
     )
 
 
@@ -174,17 +170,14 @@ def one_kl(row: MetricRow, kl: float, same: SameNumber) -> tuple[Reading, ...]:
     if same.count(kl, row.step, row.resolution) < SAME_ROWS or abs(kl) >= CAPPED:
         return ()
     dead = [name for name in ("loss", "grad_norm", "learning_rate") if row.values.get(name) == 0.0]
-    return (
-        Reading(
-            Verdict.BREACH,
-            value=kl,
-            severity=None if dead else Severity.WARNING,
-            message=f"KL to the reference is exactly {kl:.7g} on {same.rows} rows in a row: neither the policy nor its "
-            "batches change, or the number is a placeholder" + (f"; {dead[0]} is 0" if dead else ""),
-            evidence={"kl_reference": kl, "rows": same.rows, **dict.fromkeys(dead, 0.0)},
-            hint=PLACEHOLDER,
-            first_step=same.since,
-        ),
+    return breach(
+        value=kl,
+        severity=None if dead else Severity.WARNING,
+        message=f"KL to the reference is exactly {kl:.7g} on {same.rows} rows in a row: neither the policy nor its "
+        "batches change, or the number is a placeholder" + (f"; {dead[0]} is 0" if dead else ""),
+        evidence={"kl_reference": kl, "rows": same.rows, **dict.fromkeys(dead, 0.0)},
+        hint=PLACEHOLDER,
+        first_step=same.since,
     )
 
 
@@ -211,16 +204,9 @@ class KlStuckAtZero(Detector):
 
     reads = (MetricRow, CheckpointDigest)
     needs = (("kl_reference", "learning_rate"), ("kl_policy_update", "learning_rate"))
-    params = MappingProxyType(
-        {
-            "min_cumulative_lr": Param(1e-7, "summed learning rate (with a signal) before a zero counts", minimum=0),
-            "min_cumulative_lr_adapter": Param(1e-6, "the same, if an adapter is trained", minimum=0),
-            "min_signal": Param(0.05, "least share of groups with differing rewards", minimum=0, maximum=1),
-        }
-    )
-    min_cumulative_lr: float
-    min_cumulative_lr_adapter: float
-    min_signal: float
+    min_cumulative_lr: float = param(1e-7, "summed learning rate (with a signal) before a zero counts", minimum=0)
+    min_cumulative_lr_adapter: float = param(1e-6, "the same, if an adapter is trained", minimum=0)
+    min_signal: float = param(0.05, "least share of groups with differing rewards", minimum=0, maximum=1)
 
     def setup(self) -> None:
         """No KL seen."""
@@ -264,7 +250,7 @@ class KlStuckAtZero(Detector):
         why_not = self._not_evidence(row, run, ARITHMETIC_FLOOR)  # verl's ppo_kl is the mean of d itself, not of d^2
         message = "policy-update KL and clip share are exactly 0 although one generation feeds several optimizer steps"
         evidence = {"kl_policy_update": 0.0, "policy_clip_ratio": number(row, "policy_clip_ratio")}
-        return no_data(why_not) if why_not else (Reading(Verdict.BREACH, message=message, evidence=evidence),)
+        return no_data(why_not) if why_not else breach(message=message, evidence=evidence)
 
     def _not_evidence(self, row: MetricRow, run: RunView, floor: float | None = None) -> str | None:
         """Why a zero in this row proves nothing; None: it counts."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
-from types import MappingProxyType
 
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import is_zero, number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import LikelyCause, WasteKind
@@ -43,14 +42,8 @@ class LearningRateZero(Detector):
     dashboards = ("grpo-sampling-weights",)
 
     needs = (("learning_rate",),)
-    params = MappingProxyType(
-        {
-            "warmup_share": Param(0.1, "share of max_steps taken as warm-up if the log rounds and none is set", 0, 1),
-            "tail_share": Param(0.95, "share of max_steps from which a decayed schedule may be zero", 0, 1),
-        }
-    )
-    warmup_share: float
-    tail_share: float
+    warmup_share: float = param(0.1, "share of max_steps taken as warm-up if the log rounds and none is set", 0, 1)
+    tail_share: float = param(0.95, "share of max_steps from which a decayed schedule may be zero", 0, 1)
 
     def setup(self) -> None:
         """Nothing seen yet."""
@@ -70,7 +63,7 @@ class LearningRateZero(Detector):
         if why_not:
             return no_data(why_not)
         evidence = {"learning_rate": rate, "highest_so_far": self.peak, "max_steps": run.max_steps}
-        return (Reading(Verdict.BREACH, value=rate, message="the applied learning rate is 0", evidence=evidence),)
+        return breach(value=rate, message="the applied learning rate is 0", evidence=evidence)
 
     def _faint(self, rate: float, row: MetricRow, run: RunView, *, rises: bool) -> Iterable[Reading]:
         """Judge a rate above 0: next to nothing of its peak or of any rate that trains, or a warm-up without end."""
@@ -86,15 +79,12 @@ class LearningRateZero(Detector):
         if endless:
             what = f"in a warm-up that does not reach {planned:.2g} within the run"
         evidence = {"learning_rate": rate, "highest_so_far": self.peak, "max_steps": run.max_steps}
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=rate,
-                message=f"the applied learning rate is {rate:.2g}, {what}",
-                evidence=evidence,
-                severity=None if rate < FAINT * self.peak else Severity.WARNING,
-                hint=SHAPE,
-            ),
+        return breach(
+            value=rate,
+            message=f"the applied learning rate is {rate:.2g}, {what}",
+            evidence=evidence,
+            severity=None if rate < FAINT * self.peak else Severity.WARNING,
+            hint=SHAPE,
         )
 
     def early_sign(self, run: RunView) -> Reading | None:

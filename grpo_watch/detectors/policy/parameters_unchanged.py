@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from math import sqrt
-from types import MappingProxyType
 
 from grpo_watch.detectors.policy.probe_history import (
     BUILT,
@@ -28,7 +27,7 @@ from grpo_watch.detectors.shared.checkpoint_history import (
     trained_by_adapter,
 )
 from grpo_watch.detectors.shared.likely_causes import UPDATES
-from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import (
     SAVED,
     CheckpointDigest,
@@ -144,7 +143,7 @@ def still_the_base(record: CheckpointDigest) -> tuple[Reading, ...]:
     count = len(record.tensors)
     message = f"all {count} tensors of checkpoint {record.step} are identical to the base model {record.base}"
     evidence: dict[str, Scalar] = {"identical_tensors": count, "base": record.base}
-    return (Reading(Verdict.BREACH, BASE, 0.0, None, message, evidence, first_step=0, immediate=True, hint=BUILT),)
+    return breach(BASE, 0.0, None, message, evidence, first_step=0, immediate=True, hint=BUILT)
 
 
 def layers_at_rest(movers: ChangedTensors, record: CheckpointDigest, least: int) -> tuple[Reading, ...]:
@@ -209,16 +208,8 @@ class ParametersUnchanged(Detector):
     reads = (CheckpointDigest,)
     needs = (("checkpoints",), ("probe",))
     survives_attempts = True
-    params = MappingProxyType(
-        {
-            "probe_steps": Param(
-                5, "optimizer steps that identical probes in memory must span (a few may be skipped)", 1
-            ),
-            "stopped_layers": Param(1, "stopped layers that are a warning (0: never)", 0),
-        }
-    )
-    probe_steps: int
-    stopped_layers: int
+    probe_steps: int = param(5, "optimizer steps that identical probes in memory must span (a few may be skipped)", 1)
+    stopped_layers: int = param(1, "stopped layers that are a warning (0: never)", 0)
 
     def setup(self) -> None:
         """No checkpoint yet."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable, optimizer_between
-from grpo_watch.engine.detector import QUIET, SILENT, NotApplicable, NotYet, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, NotApplicable, NotYet, breach, no_data
 from grpo_watch.engine.evidence import is_zero, no_signal_ratio, number
 from grpo_watch.engine.records import CheckpointDigest, MetricRow, Reading, Scalar, Severity, Verdict
 
@@ -181,15 +181,12 @@ def optimizer_still(before: CheckpointDigest, after: CheckpointDigest) -> tuple[
         f"{after.step} although the weights changed: a resume would lose the optimizer state"
     )
     evidence: dict[str, Scalar] = {"moment_tensors": count, "checkpoint": after.path}
-    return (
-        Reading(
-            Verdict.BREACH,
-            OPTIMIZER,
-            message=message,
-            evidence=evidence,
-            severity=Severity.WARNING,
-            first_step=before.step,
-            immediate=True,
-            hint=LOST_STATE,
-        ),
+    return breach(
+        OPTIMIZER,
+        message=message,
+        evidence=evidence,
+        severity=Severity.WARNING,
+        first_step=before.step,
+        immediate=True,
+        hint=LOST_STATE,
     )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import MappingProxyType
 
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import SAVED, TRAINED, CheckpointDigest, Reading, Scalar, Verdict
 from grpo_watch.engine.traits import WasteKind
 
@@ -18,8 +17,7 @@ class RanksDiverged(Detector):
 
     reads = (CheckpointDigest,)
     needs = (("checkpoints",), ("probe",))
-    params = MappingProxyType({"steps": Param(4, "steps whose digests wait for late ranks", minimum=1)})
-    steps: int
+    steps: int = param(4, "steps whose digests wait for late ranks", minimum=1)
 
     def setup(self) -> None:
         """No digests."""
@@ -52,14 +50,11 @@ class RanksDiverged(Detector):
         apart = sorted(name for name in shared if own[name] != theirs[name])
         if not apart:
             return QUIET
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=len(apart) / len(shared),
-                message=f"{len(apart)} of {len(shared)} tensors differ between rank {rank} and rank {own_rank}",
-                evidence={"ranks": f"{rank}, {own_rank}", "differ": len(apart), "first": apart[0]},
-                immediate=True,
-            ),
+        return breach(
+            value=len(apart) / len(shared),
+            message=f"{len(apart)} of {len(shared)} tensors differ between rank {rank} and rank {own_rank}",
+            evidence={"ranks": f"{rank}, {own_rank}", "differ": len(apart), "first": apart[0]},
+            immediate=True,
         )
 
     @staticmethod
@@ -76,13 +71,10 @@ class RanksDiverged(Detector):
             "first": ", ".join(f"{name} {sums.get(name, '')[:8]}" for name in apart[0][:4]),
             "checkpoint": record.path,
         }
-        return (
-            Reading(
-                Verdict.BREACH,
-                key,
-                value=len(apart) / len(record.replicas),
-                message=message,
-                evidence=evidence,
-                immediate=True,
-            ),
+        return breach(
+            key,
+            value=len(apart) / len(record.replicas),
+            message=message,
+            evidence=evidence,
+            immediate=True,
         )

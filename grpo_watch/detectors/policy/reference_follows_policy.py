@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from types import MappingProxyType
 from typing import TypeAlias
 
 from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable
-from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, RunView, no_data, param
 from grpo_watch.engine.evidence import is_zero, number
 from grpo_watch.engine.learning import RARE
 from grpo_watch.engine.records import SAVED, CheckpointDigest, MetricRow, Reading, Verdict
@@ -34,8 +33,7 @@ class ReferenceFollowsPolicy(Detector):
 
     reads = (MetricRow, CheckpointDigest)
     needs = (("kl_reference", "checkpoints"),)
-    params = MappingProxyType({"min_rows": Param(3, "rows with zero KL needed between the two checkpoints", minimum=1)})
-    min_rows: int
+    min_rows: int = param(3, "rows with zero KL needed between the two checkpoints", minimum=1)
 
     def setup(self) -> None:
         """Empty join."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import copysign
 from types import MappingProxyType
 
 from grpo_watch.detectors.shared.generations import BatchesPerRow
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView, param
 from grpo_watch.engine.evidence import FLOAT_NOISE, number
 from grpo_watch.engine.records import MetricRow, Reading, Scalar, Severity, Verdict
 from grpo_watch.engine.reward_functions import RewardFunctionKeys
@@ -73,6 +74,12 @@ UNSOLVED = (
 )
 
 
+@lru_cache(maxsize=1024)
+def is_success_rate(key: str) -> bool:
+    """Whether a raw key holds a share of successes; rows have the same keys again and again."""
+    return SUCCESS.search(key) is not None and NO_SHARE.search(key) is None
+
+
 class SuccessRates:
     """Follows every share of successes in the rows as they were logged; ``rows`` since all of them have been 0.
 
@@ -87,11 +94,7 @@ class SuccessRates:
     def take(self, row: MetricRow, least: int) -> tuple[Reading, ...]:
         """Account for a row; a breach once so many had nothing but zeros, and OK when the first success comes."""
         total = row.values.get("reward_mean")
-        shares = {
-            key: value
-            for key, value in row.raw.items()
-            if value is not None and SUCCESS.search(key) and not NO_SHARE.search(key)
-        }
+        shares = {key: value for key, value in row.raw.items() if value is not None and is_success_rate(key)}
         if self.ever or not shares:
             return ()
         self.ever = any(value != 0.0 for value in shares.values())
@@ -128,14 +131,8 @@ class DeadRewardComponent(Detector):
     harmless_when_over = True
 
     needs = (("reward_function_mean",),)
-    params = MappingProxyType(
-        {
-            "rows": Param(20, "rows without change; fewer (at least 4) if they cover as many generations", minimum=3),
-            "tolerance": Param(1e-6, "difference that still counts as the same value (float noise)", minimum=0),
-        }
-    )
-    rows: int
-    tolerance: float
+    rows: int = param(20, "rows without change; fewer (at least 4) if they cover as many generations", minimum=3)
+    tolerance: float = param(1e-6, "difference that still counts as the same value (float noise)", minimum=0)
 
     def setup(self) -> None:
         """No function seen."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import MappingProxyType
 
 from grpo_watch.detectors.shared.likely_causes import RATES, UNHELD
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.metric_trend import LAST, ROWS, LongMean, RewardTrend
-from grpo_watch.engine.records import MetricRow, Reading, Severity, Tick, Verdict
+from grpo_watch.engine.records import MetricRow, Reading, Severity, Tick
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.trend import HALF, TrendSign, named, shown
 from grpo_watch.engine.window import plain_sum
@@ -40,10 +39,7 @@ class RewardCollapse(Detector):
 
     reads = (MetricRow, Tick)
     needs = (("reward_mean",),)
-    params = MappingProxyType(
-        {"share": Param(0.66, "share of the best reward (or of the gain) that must be lost", 0, 1)}
-    )
-    share: float
+    share: float = param(0.66, "share of the best reward (or of the gain) that must be lost", 0, 1)
 
     def observe(self, record: MetricRow | Tick, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries the reward, or the last rows of a log that has ended."""
@@ -78,21 +74,18 @@ class RewardCollapse(Detector):
         also = f"; {named(signs)}" if signs else ""
         if broken:
             also = ", the same for every completion, while the policy is unchanged: the reward function broke"
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=now,
-                threshold=best,
-                severity=Severity.CRITICAL if signs or broken else Severity.WARNING,
-                message=f"reward fell from {_apart(best, now)}{also}",
-                evidence={
-                    "reward_mean": shown(now),
-                    "best": shown(best),
-                    "noise": shown(run.trend.reward.noise),
-                },
-                hint=BROKEN if broken else "",
-                first_step=run.recent.step_back("reward_mean", rows),
-            ),
+        return breach(
+            value=now,
+            threshold=best,
+            severity=Severity.CRITICAL if signs or broken else Severity.WARNING,
+            message=f"reward fell from {_apart(best, now)}{also}",
+            evidence={
+                "reward_mean": shown(now),
+                "best": shown(best),
+                "noise": shown(run.trend.reward.noise),
+            },
+            hint=BROKEN if broken else "",
+            first_step=run.recent.step_back("reward_mean", rows),
         )
 
 
@@ -100,17 +93,14 @@ def _at_the_end(run: RunView) -> Iterable[Reading]:
     """A fall that the log is too short to confirm: a warning at once."""
     reward = run.trend.reward
     now = plain_sum(list(reward.newest)[-LAST:]) / LAST
-    return (
-        Reading(
-            Verdict.BREACH,
-            value=now,
-            threshold=reward.highest,
-            severity=Severity.WARNING,
-            message=f"reward fell from {_apart(reward.highest, now)} within the last {LAST} rows of the log",
-            evidence={"reward_mean": shown(now), "best": shown(reward.highest), "noise": shown(reward.noise)},
-            first_step=run.recent.step_back("reward_mean", LAST),
-            immediate=True,
-        ),
+    return breach(
+        value=now,
+        threshold=reward.highest,
+        severity=Severity.WARNING,
+        message=f"reward fell from {_apart(reward.highest, now)} within the last {LAST} rows of the log",
+        evidence={"reward_mean": shown(now), "best": shown(reward.highest), "noise": shown(reward.noise)},
+        first_step=run.recent.step_back("reward_mean", LAST),
+        immediate=True,
     )
 
 

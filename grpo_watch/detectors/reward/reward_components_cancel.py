@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from statistics import median
-from types import MappingProxyType
 
 from grpo_watch.detectors.reward.components import UNKNOWN, ComponentWindows, cancelling, scores_of
 from grpo_watch.detectors.shared.generations import NewBatches
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Verdict
 from grpo_watch.engine.reward_functions import RewardFunctionKeys, contradicted
@@ -22,24 +21,12 @@ class RewardComponentsCancel(Detector):
 
     reads = (MetricRow, CompletionSummary)
     needs = (("reward_mean", "reward_function_mean"), ("completions",))
-    params = MappingProxyType(
-        {
-            "rows": Param(30, "generation rows in the window", minimum=10),
-            "correlation": Param(-0.9, "highest correlation of the two that fires", -1, 0),
-            "quiet": Param(
-                0.25, "largest spread of the total that fires, as a share of the smaller component's", 0.01, 1
-            ),
-            "floor": Param(0.02, "least spread of a component", minimum=0),
-            "batches": Param(3, "dumped batches in a row that must show it inside groups", minimum=2),
-            "most": Param(12, "most functions compared pairwise", minimum=2),
-        }
-    )
-    rows: int
-    correlation: float
-    quiet: float
-    floor: float
-    batches: int
-    most: int
+    rows: int = param(30, "generation rows in the window", minimum=10)
+    correlation: float = param(-0.9, "highest correlation of the two that fires", -1, 0)
+    quiet: float = param(0.25, "largest spread of the total that fires, as a share of the smaller component's", 0.01, 1)
+    floor: float = param(0.02, "least spread of a component", minimum=0)
+    batches: int = param(3, "dumped batches in a row that must show it inside groups", minimum=2)
+    most: int = param(12, "most functions compared pairwise", minimum=2)
 
     def setup(self) -> None:
         """Empty windows."""
@@ -81,7 +68,7 @@ class RewardComponentsCancel(Detector):
             return (Reading(Verdict.OK, TABLE),) if found is None else SILENT
         message = f"{found.one} and {found.other} cancel each other inside groups, where advantages are computed"
         value, evidence = found.correlation, found.evidence()
-        return (Reading(Verdict.BREACH, TABLE, value, self.correlation, message=message, evidence=evidence),)
+        return breach(TABLE, value, self.correlation, message=message, evidence=evidence)
 
     def _judge(self) -> Iterable[Reading]:
         found = self.windows.cancelling(self.correlation, self.quiet, self.floor)
@@ -89,4 +76,4 @@ class RewardComponentsCancel(Detector):
             return QUIET
         message = f"{found.one} and {found.other} cancel each other: the total reward barely changes"
         value, evidence = found.correlation, {**found.evidence(), "total": median(self.windows.total)}
-        return (Reading(Verdict.BREACH, "", value, self.correlation, message=message, evidence=evidence),)
+        return breach("", value, self.correlation, message=message, evidence=evidence)

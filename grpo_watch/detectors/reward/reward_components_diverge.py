@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import MappingProxyType
 
 from grpo_watch.detectors.reward.components import UNKNOWN, ComponentMedians, WindowMedian, WindowMedians, scores_of
-from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, RunView, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Verdict
 from grpo_watch.engine.window import correlation
@@ -19,20 +18,12 @@ class RewardComponentsDiverge(Detector):
     """Cuts total and components into blocks of rows and compares the newest block with earlier ones."""
 
     needs = (("reward_mean", "reward_function_mean"),)
-    params = MappingProxyType(
-        {
-            "rows": Param(10, "generation rows per block", minimum=4),
-            "fall": Param(
-                0.5, "share of its height above its lowest row so far (0 at most) that the component must lose", 0, 1
-            ),
-            "correlation": Param(-0.5, "highest correlation of total and component, block by block, that fires", -1, 0),
-            "noise": Param(4.0, "least fall and rise, in standard errors of a block's median", minimum=0),
-        }
+    rows: int = param(10, "generation rows per block", minimum=4)
+    fall: float = param(
+        0.5, "share of its height above its lowest row so far (0 at most) that the component must lose", 0, 1
     )
-    rows: int
-    fall: float
-    correlation: float
-    noise: float
+    correlation: float = param(-0.5, "highest correlation of total and component, block by block, that fires", -1, 0)
+    noise: float = param(4.0, "least fall and rise, in standard errors of a block's median", minimum=0)
 
     def setup(self) -> None:
         """Empty blocks."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import MappingProxyType
 from typing import TypeAlias
 
 from grpo_watch.detectors.reward.components import AdvantageOrder, explained_by_signs, order_of
 from grpo_watch.detectors.shared.generations import NewBatches
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict
 
 LENGTHS, SUMS = "lengths", "sums"
@@ -25,16 +24,9 @@ class RewardMisaligned(Detector):
 
     reads = (CompletionSummary,)
     needs = (("completions",),)
-    params = MappingProxyType(
-        {
-            "against": Param(0.3, "share of clear pairs with reversed advantages that fires (chance: 0.5)", 0, 1),
-            "pairs": Param(20, "clear pairs needed in a batch", minimum=1),
-            "batches": Param(3, "batches in a row that must show it", minimum=1),
-        }
-    )
-    against: float
-    pairs: int
-    batches: int
+    against: float = param(0.3, "share of clear pairs with reversed advantages that fires (chance: 0.5)", 0, 1)
+    pairs: int = param(20, "clear pairs needed in a batch", minimum=1)
+    batches: int = param(3, "batches in a row that must show it", minimum=1)
 
     def setup(self) -> None:
         """No batch seen."""
@@ -69,16 +61,13 @@ class RewardMisaligned(Detector):
         if self.streak < self.batches:
             return no_data(NotYet("advantages contradict the rewards in too few batches so far"))
         of = f"{order.against} of {order.pairs}"
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=share,
-                threshold=self.against,
-                message=f"in {of} pairs inside groups, the completion with the higher rewards has the lower advantage",
-                evidence={"against_ratio": round(share, 4), "pairs": order.pairs, "groups": order.groups},
-                first_step=self.first_step,
-                immediate=True,
-            ),
+        return breach(
+            value=share,
+            threshold=self.against,
+            message=f"in {of} pairs inside groups, the completion with the higher rewards has the lower advantage",
+            evidence={"against_ratio": round(share, 4), "pairs": order.pairs, "groups": order.groups},
+            first_step=self.first_step,
+            immediate=True,
         )
 
     def _sums(self, order: AdvantageOrder) -> Reading:

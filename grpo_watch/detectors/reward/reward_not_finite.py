@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
-from types import MappingProxyType
 
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import (
     CompletionSummary,
@@ -106,18 +105,10 @@ class RewardNotFinite(Detector):
 
     reads = (MetricRow, RunEvent, CompletionSummary)
     needs = (("reward_mean",), ("completions",))
-    params = MappingProxyType(
-        {
-            "rows": Param(2, "consecutive rows needed for a warning; fewer are an info", minimum=1),
-            "used_to": Param(10, "finite rows after which a single function's NaN is not a multi-task gap", minimum=1),
-            "never": Param(20, "rows without any score from a function that are a warning", minimum=3),
-            "share": Param(0.1, "share of unscored completions in a table that is a warning", 0, 1),
-        }
-    )
-    rows: int
-    used_to: int
-    never: int
-    share: float
+    rows: int = param(2, "consecutive rows needed for a warning; fewer are an info", minimum=1)
+    used_to: int = param(10, "finite rows after which a single function's NaN is not a multi-task gap", minimum=1)
+    never: int = param(20, "rows without any score from a function that are a warning", minimum=3)
+    share: float = param(0.1, "share of unscored completions in a table that is a warning", 0, 1)
 
     def setup(self) -> None:
         """No streak."""
@@ -137,7 +128,7 @@ class RewardNotFinite(Detector):
         severity = Severity.INFO if self.streak + 1 < self.rows else None
         self.streak += self.streak == 0
         step, said = (record.step or 0) + 1, {"log": record.text[:200]}
-        return (Reading(Verdict.BREACH, "", severity=severity, message=SAID, evidence=said, step=step),)
+        return breach("", severity=severity, message=SAID, evidence=said, step=step)
 
     def _row(self, row: MetricRow, run: RunView) -> Iterable[Reading]:
         values = row.values
@@ -160,7 +151,7 @@ class RewardNotFinite(Detector):
         message = "reward: " + ", ".join(f"{name} is {value}" for name, value in said.items())
         severity = Severity.INFO if self.streak < self.rows else None
         said["rows"] = self.streak
-        return (Reading(Verdict.BREACH, severity=severity, message=message, evidence=said),)
+        return breach(severity=severity, message=message, evidence=said)
 
     def _multi_task(self, broken: dict[str, float | None], functions: int) -> bool:
         """Whether functions skip samples of other tasks, which they do from the start and in turns."""
@@ -174,14 +165,11 @@ class RewardNotFinite(Detector):
         if worst is None or not worst.unscored:
             return SILENT if worst is None else (Reading(Verdict.OK, TABLE),)
         of = f"{worst.unscored} of {worst.completions}"
-        return (
-            Reading(
-                Verdict.BREACH,
-                TABLE,
-                value=worst.share,
-                threshold=self.share,
-                severity=None if worst.share >= self.share else Severity.INFO,
-                message=f"{worst.function} returned no finite score for {of} completions of one batch",
-                evidence={"function": worst.function, "unscored": worst.unscored, "completions": worst.completions},
-            ),
+        return breach(
+            TABLE,
+            value=worst.share,
+            threshold=self.share,
+            severity=None if worst.share >= self.share else Severity.INFO,
+            message=f"{worst.function} returned no finite score for {of} completions of one batch",
+            evidence={"function": worst.function, "unscored": worst.unscored, "completions": worst.completions},
         )

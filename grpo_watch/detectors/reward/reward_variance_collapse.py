@@ -20,7 +20,7 @@ from grpo_watch.detectors.reward.zero_std import (
 )
 from grpo_watch.detectors.shared.generations import BatchesPerRow
 from grpo_watch.detectors.shared.likely_causes import NARROW
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, no_data, param
 from grpo_watch.engine.evidence import FLOAT_NOISE, NO_SPREAD, no_signal_ratio, number
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Scalar, Severity, Tick, Verdict
 from grpo_watch.engine.traits import LikelyCause, WasteKind
@@ -88,18 +88,9 @@ class RewardVarianceCollapse(Detector):
 
     reads = (MetricRow, CompletionSummary, Tick)
     needs = (("reward_zero_std_ratio",), ("reward_group_std",), ("advantage_max", "advantage_min"), ("completions",))
-    params = MappingProxyType(
-        {
-            "share": Param(0.9, "mean share of groups without spread that fires", 0, 1),
-            "rows": Param(10, "generation rows averaged; four that cover as many generations suffice", minimum=3),
-            "dead_rows": Param(
-                5, "rows without spread that fire; three that cover `rows` generations do too", minimum=3
-            ),
-        }
-    )
-    share: float
-    rows: int
-    dead_rows: int
+    share: float = param(0.9, "mean share of groups without spread that fires", 0, 1)
+    rows: int = param(10, "generation rows averaged; four that cover as many generations suffice", minimum=3)
+    dead_rows: int = param(5, "rows without spread that fire; three that cover `rows` generations do too", minimum=3)
 
     def setup(self) -> None:
         """Empty windows."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from types import MappingProxyType
 
 from grpo_watch.detectors.shared.drift import reward_lost
 from grpo_watch.detectors.shared.generations import LoggingInterval
 from grpo_watch.detectors.shared.likely_causes import CUT_OFF_CAUSES
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
@@ -39,15 +38,12 @@ class OneLength:
         if self._rows < ROWS or length < SHORTEST or not length.is_integer() or (limit or length) != length:
             return QUIET if self._breached else SILENT
         self._breached = True
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=1.0,
-                threshold=1.0,
-                message=f"every completion has {length:.0f} tokens, so the length limit cuts off all of them",
-                evidence={"completion_length_mean": length, "rows": self._rows},
-                first_step=self._since,
-            ),
+        return breach(
+            value=1.0,
+            threshold=1.0,
+            message=f"every completion has {length:.0f} tokens, so the length limit cuts off all of them",
+            evidence={"completion_length_mean": length, "rows": self._rows},
+            first_step=self._since,
         )
 
 
@@ -78,20 +74,11 @@ class CompletionsTruncated(Detector):
     likely_causes = CUT_OFF_CAUSES
 
     needs = (("completion_truncated_ratio",),)
-    params = MappingProxyType(
-        {
-            "share": Param(0.8, "mean share of truncated completions that is a breach", 0, 1),
-            "rows": Param(10, "generation rows averaged; fewer (at least 4) if they cover as many steps", minimum=4),
-            "falling": Param(0.05, "fall from the first to the second half of the rows that counts as recovery", 0, 1),
-            "loss": Param(0.5, "lost share of the best reward that makes it critical", 0, 1),
-            "silent": Param(0.9, "share of groups without reward spread that makes it critical", 0, 1),
-        }
-    )
-    share: float
-    rows: int
-    falling: float
-    loss: float
-    silent: float
+    share: float = param(0.8, "mean share of truncated completions that is a breach", 0, 1)
+    rows: int = param(10, "generation rows averaged; fewer (at least 4) if they cover as many steps", minimum=4)
+    falling: float = param(0.05, "fall from the first to the second half of the rows that counts as recovery", 0, 1)
+    loss: float = param(0.5, "lost share of the best reward that makes it critical", 0, 1)
+    silent: float = param(0.9, "share of groups without reward spread that makes it critical", 0, 1)
 
     def setup(self) -> None:
         """Empty window."""
@@ -124,21 +111,18 @@ class CompletionsTruncated(Detector):
         bar, agrees = (self.share, self._agrees(run)) if most else (SOME, ", and the reward fell")
         limit = run.number("max_completion_length")
         at = f" of {limit:.0f} tokens" if limit else ""
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=mean,
-                threshold=bar,
-                message=f"{mean:.0%} of the completions are cut off at the length limit{at}" + agrees,
-                evidence={
-                    "completion_truncated_ratio": round(mean, 4),
-                    "rows": len(values),
-                    "completion_length_mean": number(record, "completion_length_mean"),
-                    "max_completion_length": limit,
-                },
-                severity=Severity.CRITICAL if agrees and most else None,
-                first_step=next((at for at, one in zip(self.steps, values, strict=False) if one >= bar), record.step),
-            ),
+        return breach(
+            value=mean,
+            threshold=bar,
+            message=f"{mean:.0%} of the completions are cut off at the length limit{at}" + agrees,
+            evidence={
+                "completion_truncated_ratio": round(mean, 4),
+                "rows": len(values),
+                "completion_length_mean": number(record, "completion_length_mean"),
+                "max_completion_length": limit,
+            },
+            severity=Severity.CRITICAL if agrees and most else None,
+            first_step=next((at for at, one in zip(self.steps, values, strict=False) if one >= bar), record.step),
         )
 
     @staticmethod

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import inf
-from types import MappingProxyType
 from typing import NamedTuple
 
 from grpo_watch.detectors.rollouts.copies import BatchCopies, CopyLayout, copies_in
@@ -20,7 +19,7 @@ from grpo_watch.detectors.rollouts.copy_history import (
     one_text_each,
 )
 from grpo_watch.detectors.shared.likely_causes import COPIES
-from grpo_watch.engine.detector import SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import SILENT, Detector, NotYet, RunView, no_data, param
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Severity, Tick, Verdict
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.window import BATCHES_AHEAD
@@ -228,24 +227,13 @@ class DuplicateCompletions(Detector):
     reads = (CompletionSummary, MetricRow, Tick)
     needs = (("completions",),)
     survives_attempts = True
-    params = MappingProxyType(
-        {
-            "min_characters": Param(12, "length below which texts may be equal by chance or by task", minimum=1),
-            "alike": Param(0.9, "share of groups that must have the same pattern", 0, 1),
-            "low_entropy": Param(0.1, "entropy (nats per token) below which equal texts are a collapse", minimum=0),
-            "fallen_entropy": Param(0.5, "the same, as a share of the run's highest entropy so far", 0, 1),
-            "batches": Param(3, "distinct batches needed if one is not enough proof", minimum=1),
-            "template": Param(64, "length below which texts may be answers in tags that repeat by chance", minimum=1),
-            "many": Param(0.5, "share of repeated completions without a common pattern that is a warning", 0, 1),
-        }
-    )
-    min_characters: int
-    alike: float
-    low_entropy: float
-    fallen_entropy: float
-    batches: int
-    template: int
-    many: float
+    min_characters: int = param(12, "length below which texts may be equal by chance or by task", minimum=1)
+    alike: float = param(0.9, "share of groups that must have the same pattern", 0, 1)
+    low_entropy: float = param(0.1, "entropy (nats per token) below which equal texts are a collapse", minimum=0)
+    fallen_entropy: float = param(0.5, "the same, as a share of the run's highest entropy so far", 0, 1)
+    batches: int = param(3, "distinct batches needed if one is not enough proof", minimum=1)
+    template: int = param(64, "length below which texts may be answers in tags that repeat by chance", minimum=1)
+    many: float = param(0.5, "share of repeated completions without a common pattern that is a warning", 0, 1)
 
     def setup(self) -> None:
         """No batch is waiting for its row."""

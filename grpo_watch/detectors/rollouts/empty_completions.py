@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
 from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.detectors.shared.likely_causes import NO_TEXT
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Scalar, Verdict
 from grpo_watch.engine.traits import WasteKind
@@ -23,16 +22,9 @@ class EmptyCompletions(Detector):
 
     reads = (CompletionSummary, MetricRow)
     needs = (("completions",), ("completion_length_mean",))
-    params = MappingProxyType(
-        {
-            "share": Param(0.25, "share of empty completions that is a breach", 0, 1),
-            "batches": Param(5, "batches (or generation rows) averaged", minimum=3),
-            "length": Param(1.2, "mean length in tokens, including the end token, at which nearly all are empty", 1),
-        }
-    )
-    share: float
-    batches: int
-    length: float
+    share: float = param(0.25, "share of empty completions that is a breach", 0, 1)
+    batches: int = param(5, "batches (or generation rows) averaged", minimum=3)
+    length: float = param(1.2, "mean length in tokens, including the end token, at which nearly all are empty", 1)
 
     def setup(self) -> None:
         """Empty windows."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from statistics import median
-from types import MappingProxyType
 
 from grpo_watch.detectors.rollouts.copies import shown
 from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.detectors.shared.likely_causes import WEIGHTS
 from grpo_watch.detectors.shared.logprob_gap import GAPS
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
-from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
+from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Severity
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.trend import MOST
 from grpo_watch.engine.window import Window
@@ -60,20 +59,11 @@ class GibberishCompletions(Detector):
 
     reads = (CompletionSummary,)
     needs = (("completions",),)
-    params = MappingProxyType(
-        {
-            "share": Param(0.3, "share of degenerate texts that is a breach if it has also risen by `rise`", 0, 1),
-            "rise": Param(0.15, "required rise above the run's own first batches", 0, 1),
-            "always": Param(0.6, "share that is a breach even from the start", 0, 1),
-            "cut": Param(0.5, "truncated share that makes a breach from the start a warning (loops don't end)", 0, 1),
-            "batches": Param(3, "number of batches in the judged median; the first ones are the baseline", minimum=2),
-        }
-    )
-    share: float
-    rise: float
-    always: float
-    cut: float
-    batches: int
+    share: float = param(0.3, "share of degenerate texts that is a breach if it has also risen by `rise`", 0, 1)
+    rise: float = param(0.15, "required rise above the run's own first batches", 0, 1)
+    always: float = param(0.6, "share that is a breach even from the start", 0, 1)
+    cut: float = param(0.5, "truncated share that makes a breach from the start a warning (loops don't end)", 0, 1)
+    batches: int = param(3, "number of batches in the judged median; the first ones are the baseline", minimum=2)
 
     def setup(self) -> None:
         """Empty windows."""
@@ -114,22 +104,19 @@ class GibberishCompletions(Detector):
         abrupt = risen and self.before < self.rise and min(self.recent.values) >= self.share
         cut = run.trend.truncated.mean or 0.0
         trend = self._trend(first, risen=risen, abrupt=abrupt)
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=recent,
-                threshold=self.share if risen else self.always,
-                message=f"{recent:.0%} of the completions are {what}, {trend}",
-                evidence={
-                    "degenerate_ratio": round(recent, 4),
-                    "at_first": round(first, 4),
-                    "truncated": round(cut, 4),
-                    "since_step": self.since,
-                    **shown(group for group in groups if _degenerate(group)),
-                },
-                severity=None if risen or cut >= self.cut else Severity.INFO,
-                hint=LOST_WEIGHTS if abrupt and engine_agrees(self.calm, run) else "",
-            ),
+        return breach(
+            value=recent,
+            threshold=self.share if risen else self.always,
+            message=f"{recent:.0%} of the completions are {what}, {trend}",
+            evidence={
+                "degenerate_ratio": round(recent, 4),
+                "at_first": round(first, 4),
+                "truncated": round(cut, 4),
+                "since_step": self.since,
+                **shown(group for group in groups if _degenerate(group)),
+            },
+            severity=None if risen or cut >= self.cut else Severity.INFO,
+            hint=LOST_WEIGHTS if abrupt and engine_agrees(self.calm, run) else "",
         )
 
     def _trend(self, first: float, *, risen: bool, abrupt: bool) -> str:

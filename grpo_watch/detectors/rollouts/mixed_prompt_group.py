@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import MappingProxyType
 
 from grpo_watch.detectors.shared.generations import NewBatches
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import CompletionSummary, Reading, Verdict
 from grpo_watch.engine.traits import WasteKind
 
@@ -19,14 +18,8 @@ class MixedPromptGroup(Detector):
 
     reads = (CompletionSummary,)
     needs = (("completions",),)
-    params = MappingProxyType(
-        {
-            "share": Param(0.25, "share of a batch's groups with more than one prompt that is a breach", 0, 1),
-            "batches": Param(2, "consecutive batches that must show it", minimum=1),
-        }
-    )
-    share: float
-    batches: int
+    share: float = param(0.25, "share of a batch's groups with more than one prompt that is a breach", 0, 1)
+    batches: int = param(2, "consecutive batches that must show it", minimum=1)
 
     def setup(self) -> None:
         """No batch seen."""
@@ -58,16 +51,13 @@ class MixedPromptGroup(Detector):
         if self.streak < self.batches:
             return no_data(NotYet("mixed groups in too few batches yet"))
         most = max(group.prompts for group in mixed)
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=len(mixed) / len(groups),
-                threshold=self.share,
-                message=f"{len(mixed)} of {len(groups)} groups hold completions of up to {most} different prompts",
-                evidence={"mixed_groups": len(mixed), "groups": len(groups), "prompts_in_a_group": most},
-                first_step=self.first_step,
-                immediate=True,
-            ),
+        return breach(
+            value=len(mixed) / len(groups),
+            threshold=self.share,
+            message=f"{len(mixed)} of {len(groups)} groups hold completions of up to {most} different prompts",
+            evidence={"mixed_groups": len(mixed), "groups": len(groups), "prompts_in_a_group": most},
+            first_step=self.first_step,
+            immediate=True,
         )
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import log10
 from statistics import fmean
-from types import MappingProxyType
 
 from grpo_watch.detectors.rollouts.copies import GroupSignal, barren_scores, earned_by, shown
+from grpo_watch.detectors.rollouts.copy_history import Arrangement, arrangements
 from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.detectors.shared.likely_causes import NEAR_COPIES
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Scalar, Severity, Verdict
 from grpo_watch.engine.reward_functions import contradicted
 from grpo_watch.engine.window import Window
@@ -34,27 +34,26 @@ SEED_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class SharedPrefixes:
-    """Groups in which ``copies`` ranks or engines begin the same ``texts`` texts.
+    """Groups in which ranks or engines begin the same texts, in one arrangement.
 
     ``together`` and ``apart`` are the shares of completions that begin alike in the same and in different places.
     """
 
-    layout: str
-    texts: int
-    copies: int
+    arrangement: Arrangement
     together: float
     apart: float
 
     def says(self) -> str:
         """One phrase for people."""
-        step = f"every {self.texts}th" if self.layout == "stride" else f"{self.copies} neighbours each"
+        each = self.arrangement
+        step = f"every {each.texts}th" if each.layout == "stride" else each.says()
         return f"completions begin alike in {self.together:.0%} of the cases ({step}), others in {self.apart:.0%}"
 
     def evidence(self) -> dict[str, Scalar]:
         """The numbers behind it."""
         return {
-            "layout": self.layout,
-            "distinct_openings": self.texts,
+            "layout": self.arrangement.layout,
+            "distinct_openings": self.arrangement.texts,
             "alike_ratio": round(self.together, 4),
             "others_alike_ratio": round(self.apart, 4),
         }
@@ -72,21 +71,13 @@ def shared_openings(groups: Sequence[GroupSummary]) -> SharedPrefixes | None:
     size = max((group.size for group in judged), key=[group.size for group in judged].count)
     judged = [group for group in judged if group.size == size]
     best, least = None, CHANCE
-    for layout, texts, place in _arrangements(size):
-        together, apart = _shares([group.openings for group in judged], place)
-        chance = len(judged) * (size - texts) * log10(apart)
-        copies, _ = _shares([group.pattern for group in judged], place)
+    for each in arrangements(size):
+        together, apart = _shares([group.openings for group in judged], each.place)
+        chance = len(judged) * (size - each.texts) * log10(apart)
+        copies, _ = _shares([group.pattern for group in judged], each.place)
         if together >= ALIKE and apart <= OTHERS and copies < OTHERS and chance < least:
-            best, least = SharedPrefixes(layout, texts, size // texts, together, apart), chance
+            best, least = SharedPrefixes(each, together, apart), chance
     return best
-
-
-def _arrangements(size: int) -> Iterator[tuple[str, int, Callable[[int], int]]]:
-    """Layout, distinct texts, and the place of each completion, for every way in which copies can lie in a group."""
-    for texts in range(2, size):
-        if size % texts == 0:
-            yield "stride", texts, lambda at, texts=texts: at % texts  # type: ignore[misc]
-            yield "round-robin", texts, lambda at, each=size // texts: at // each  # type: ignore[misc]
 
 
 def _shares(patterns: Sequence[tuple[int, ...]], place: Callable[[int], int]) -> tuple[float, float]:
@@ -140,20 +131,11 @@ class NearDuplicateCompletions(Detector):
 
     reads = (CompletionSummary,)
     needs = (("completions",),)
-    params = MappingProxyType(
-        {
-            "repeated": Param(0.5, "share of completions that copy another of their group, nearly or exactly", 0, 1),
-            "nearly": Param(0.25, "share that must be near but not exact copies", 0, 1),
-            "batches": Param(5, "distinct batches averaged", minimum=2),
-            "signal": Param(0.5, "share of unsolved groups with differing rewards from which it is info …", 0, 1),
-            "fallen_entropy": Param(0.5, "… unless the entropy fell to this share of its start", 0, 1),
-        }
-    )
-    repeated: float
-    nearly: float
-    batches: int
-    signal: float
-    fallen_entropy: float
+    repeated: float = param(0.5, "share of completions that copy another of their group, nearly or exactly", 0, 1)
+    nearly: float = param(0.25, "share that must be near but not exact copies", 0, 1)
+    batches: int = param(5, "distinct batches averaged", minimum=2)
+    signal: float = param(0.5, "share of unsolved groups with differing rewards from which it is info …", 0, 1)
+    fallen_entropy: float = param(0.5, "… unless the entropy fell to this share of its start", 0, 1)
 
     def setup(self) -> None:
         """Empty windows."""
@@ -174,11 +156,7 @@ class NearDuplicateCompletions(Detector):
         if found is None:
             return (Reading(Verdict.OK, OPENINGS),)
         message = f"{found.says()}: ranks or engines share a seed and their texts diverge late"
-        return (
-            Reading(
-                Verdict.BREACH, OPENINGS, found.together, message=message, evidence=found.evidence(), hint=SEED_HINT
-            ),
-        )
+        return breach(OPENINGS, found.together, message=message, evidence=found.evidence(), hint=SEED_HINT)
 
     def _near(self, groups: tuple[GroupSummary, ...], run: RunView) -> Iterable[Reading]:
         compared = [
@@ -197,21 +175,18 @@ class NearDuplicateCompletions(Detector):
             return QUIET
         harmless = self._harmless(run)
         but = ", while rewards inside the groups differ and the entropy has not fallen" if harmless else ""
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=repeated,
-                threshold=self.repeated,
-                message=f"{repeated:.0%} of the completions differ from another in their group by a few words{but}",
-                severity=Severity.INFO if harmless else None,
-                hint=HARMLESS_HINT if harmless else "",
-                evidence={
-                    "repeated_ratio": round(repeated, 4),
-                    "near_ratio": round(nearly, 4),
-                    "groups_with_signal": self.group_signal.share,
-                    **near_evidence(compared),
-                },
-            ),
+        return breach(
+            value=repeated,
+            threshold=self.repeated,
+            message=f"{repeated:.0%} of the completions differ from another in their group by a few words{but}",
+            severity=Severity.INFO if harmless else None,
+            hint=HARMLESS_HINT if harmless else "",
+            evidence={
+                "repeated_ratio": round(repeated, 4),
+                "near_ratio": round(nearly, 4),
+                "groups_with_signal": self.group_signal.share,
+                **near_evidence(compared),
+            },
         )
 
     def _harmless(self, run: RunView) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import MappingProxyType
 
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Verdict
 from grpo_watch.engine.window import Window
@@ -19,14 +18,8 @@ class PromptsCut(Detector):
     """
 
     needs = (("prompt_truncated_ratio",),)
-    params = MappingProxyType(
-        {
-            "share": Param(0.25, "mean share of prompts at the limit that fires", 0.01, 1),
-            "rows": Param(20, "rows averaged; a sum already large enough for all of them counts at once", 4, 64),
-        }
-    )
-    share: float
-    rows: int
+    share: float = param(0.25, "mean share of prompts at the limit that fires", 0.01, 1)
+    rows: int = param(20, "rows averaged; a sum already large enough for all of them counts at once", 4, 64)
 
     def setup(self) -> None:
         """Empty window."""

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import comb, factorial, log10
 from statistics import median
-from types import MappingProxyType
 
 from grpo_watch.detectors.rollouts.copies import shown, totals
 from grpo_watch.detectors.shared.generations import NewBatches
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, no_data, param
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Verdict
 from grpo_watch.engine.reward_functions import contradicted
 from grpo_watch.engine.window import Window, plain_sum
@@ -128,16 +127,9 @@ class RepeatedCompletions(Detector):
 
     reads = (CompletionSummary,)
     needs = (("completions",),)
-    params = MappingProxyType(
-        {
-            "repeated": Param(0.5, "share of known prompts' completions that repeat a text of an earlier step", 0, 1),
-            "batches": Param(3, "batches with known prompts that are averaged", minimum=2),
-            "min_characters": Param(64, "median length below which a group may repeat answers legitimately", minimum=1),
-        }
-    )
-    repeated: float
-    batches: int
-    min_characters: int
+    repeated: float = param(0.5, "share of known prompts' completions that repeat a text of an earlier step", 0, 1)
+    batches: int = param(3, "batches with known prompts that are averaged", minimum=2)
+    min_characters: int = param(64, "median length below which a group may repeat answers legitimately", minimum=1)
 
     def setup(self) -> None:
         """No prompt seen."""

@@ -7,12 +7,11 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import NamedTuple
 
 from grpo_watch.detectors.shared.generations import NewBatches
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
-from grpo_watch.engine.records import CompletionSummary, Reading, Severity, Verdict
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
+from grpo_watch.engine.records import CompletionSummary, Reading, Severity
 
 FEWEST = 3
 """Batches that must agree in order with the run's first ones …"""
@@ -125,16 +124,9 @@ class RepeatedPrompts(Detector):
     reads = (CompletionSummary,)
     needs = (("completions",),)
     survives_attempts = True
-    params = MappingProxyType(
-        {
-            "repeated": Param(0.5, "share of the window's draws that repeat a prompt of the window", 0, 1),
-            "fresh": Param(0.2, "the same share below which a window counts as fresh prompts", 0, 1),
-            "batches": Param(10, "batches in the window", minimum=3),
-        }
-    )
-    repeated: float
-    fresh: float
-    batches: int
+    repeated: float = param(0.5, "share of the window's draws that repeat a prompt of the window", 0, 1)
+    fresh: float = param(0.2, "the same share below which a window counts as fresh prompts", 0, 1)
+    batches: int = param(10, "batches in the window", minimum=3)
 
     def setup(self) -> None:
         """Nothing drawn."""
@@ -162,22 +154,19 @@ class RepeatedPrompts(Detector):
                 many = len(order.opening.batches)
                 message = f"the last {many} batches hold the prompts of the run's first {many}, in the same order"
                 evidence = {"epoch": epoch, "batches": many}
-                return (Reading(Verdict.BREACH, message=message, evidence=evidence, immediate=True),)
+                return breach(message=message, evidence=evidence, immediate=True)
         if not order.full:
             return no_data(NotYet("too few batches yet"))
         repeated = 1 - order.distinct / order.draws
         self.was_fresh = self.was_fresh or repeated < self.fresh
         if repeated < self.repeated:
             return QUIET
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=repeated,
-                threshold=self.repeated,
-                message=f"the last {order.draws} prompts drawn hold only {order.distinct} different ones"
-                if order.distinct > 1
-                else f"the last {order.draws} prompts drawn are one and the same",
-                evidence={"distinct_prompts": order.distinct, "draws": order.draws, "epoch": epoch},
-                severity=None if self.was_fresh or (order.distinct == 1 and not self.plays) else Severity.INFO,
-            ),
+        return breach(
+            value=repeated,
+            threshold=self.repeated,
+            message=f"the last {order.draws} prompts drawn hold only {order.distinct} different ones"
+            if order.distinct > 1
+            else f"the last {order.draws} prompts drawn are one and the same",
+            evidence={"distinct_prompts": order.distinct, "draws": order.draws, "epoch": epoch},
+            severity=None if self.was_fresh or (order.distinct == 1 and not self.plays) else Severity.INFO,
         )

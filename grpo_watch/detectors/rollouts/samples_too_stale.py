@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from statistics import median
-from types import MappingProxyType
 
-from grpo_watch.detectors.shared.logprob_gap import ranks
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.records import MetricRow, Reading, Verdict
+from grpo_watch.engine.records import MetricRow, Reading
 from grpo_watch.engine.traits import LikelyCause
-from grpo_watch.engine.window import correlation
+from grpo_watch.engine.window import correlation, ranks
 
 NEWEST = 5
 """Rows whose median is the age now; as many first ones are the run's own normal."""
@@ -27,18 +25,10 @@ class SamplesTooStale(Detector):
     dashboards = ("grpo-sampling-weights",)
 
     needs = (("sample_staleness_steps",),)
-    params = MappingProxyType(
-        {
-            "rows": Param(40, "newest rows over which the age must rise, where the settings name no bound", 10),
-            "floor": Param(8.0, "age in policy updates below which a rise is none (verl's default bound)", 0),
-            "times": Param(2.0, "multiple of the run's first age that a rise must reach", 1),
-            "order": Param(0.8, "rank correlation of age and step from which the age rises", 0, 1),
-        }
-    )
-    rows: int
-    floor: float
-    times: float
-    order: float
+    rows: int = param(40, "newest rows over which the age must rise, where the settings name no bound", 10)
+    floor: float = param(8.0, "age in policy updates below which a rise is none (verl's default bound)", 0)
+    times: float = param(2.0, "multiple of the run's first age that a rise must reach", 1)
+    order: float = param(0.8, "rank correlation of age and step from which the age rises", 0, 1)
 
     def setup(self) -> None:
         """No row yet."""
@@ -62,7 +52,7 @@ class SamplesTooStale(Detector):
         than = f"{self.first:.3g} at first" if bound is None else f"above the configured bound of {bound:g}"
         message = f"samples are {now:.3g} policy updates old, {than}"
         evidence = {"sample_staleness_steps": round(now, 4), "first_age": self.first, "max_staleness": bound}
-        return (Reading(Verdict.BREACH, value=now, threshold=limit, message=message, evidence=evidence),)
+        return breach(value=now, threshold=limit, message=message, evidence=evidence)
 
     def _rising(self, run: RunView) -> bool:
         if len(self.ages) < self.rows or run.trend.reward.gained():

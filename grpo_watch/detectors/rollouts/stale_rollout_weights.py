@@ -16,7 +16,7 @@ from grpo_watch.detectors.shared.logprob_gap import (
     newest_gap,
     unexplained,
 )
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import (
     TRAINED,
@@ -227,13 +227,13 @@ def judged(weights: RolloutWeights, digest: CheckpointDigest, syncs: int) -> Ite
     if apart:
         message = f"right after a sync, {len(apart)} of {compared} tensors of the engine differ from the trainer's"
         evidence: dict[str, Scalar] = {"differ": len(apart), "compared": compared, "first": apart[0]}
-        return (Reading(Verdict.BREACH, message=message, evidence={**evidence, **which}, immediate=True),)
+        return breach(message=message, evidence={**evidence, **which}, immediate=True)
     if same < syncs:
         return _overdue(weights, syncs) or (SILENT if same else QUIET)
     message = f"the engine's weights did not change over {same} syncs although the trainer's did"
     evidence = {"syncs": same, "checkpoint": digest.path}
     since = engine.since
-    return (Reading(Verdict.BREACH, message=message, evidence={**evidence, **which}, first_step=since, immediate=True),)
+    return breach(message=message, evidence={**evidence, **which}, first_step=since, immediate=True)
 
 
 def _overdue(weights: RolloutWeights, syncs: int) -> Iterable[Reading]:
@@ -245,15 +245,12 @@ def _overdue(weights: RolloutWeights, syncs: int) -> Iterable[Reading]:
                 f"before, they changed at least every {engine.rhythm} steps"
             )
             evidence: dict[str, Scalar] = {"steps": engine.still, "usual": engine.rhythm, **SEEN}
-            return (
-                Reading(
-                    Verdict.BREACH,
-                    message=message,
-                    evidence={**evidence, "engine": name} if name else evidence,
-                    severity=Severity.WARNING,
-                    first_step=engine.moved_at,
-                    immediate=True,
-                ),
+            return breach(
+                message=message,
+                evidence={**evidence, "engine": name} if name else evidence,
+                severity=Severity.WARNING,
+                first_step=engine.moved_at,
+                immediate=True,
             )
     return ()
 
@@ -273,22 +270,12 @@ class StaleRolloutWeights(Detector):
 
     reads = (MetricRow, CheckpointDigest)
     needs = (*((gap.metric,) for gap in GAPS), ("rollout engine",))
-    params = MappingProxyType(
-        {
-            "rows": Param(20, "rows over which a climb is judged", minimum=10),
-            "climb": Param(5.0, "multiple of the run's first gap that is a climb", minimum=2),
-            "order": Param(0.8, "rank correlation of the gap with the summed learning rate that is a climb", 0, 1),
-            "leap": Param(10.0, "multiple of the previous gaps that is a leap", minimum=2),
-            "leap_rows": Param(3, "consecutive rows that make a leap", minimum=2),
-            "syncs": Param(2, "consecutive syncs without a change of the engine's weights that are proof", 1),
-        }
-    )
-    rows: int
-    climb: float
-    order: float
-    leap: float
-    leap_rows: int
-    syncs: int
+    rows: int = param(20, "rows over which a climb is judged", minimum=10)
+    climb: float = param(5.0, "multiple of the run's first gap that is a climb", minimum=2)
+    order: float = param(0.8, "rank correlation of the gap with the summed learning rate that is a climb", 0, 1)
+    leap: float = param(10.0, "multiple of the previous gaps that is a leap", minimum=2)
+    leap_rows: int = param(3, "consecutive rows that make a leap", minimum=2)
+    syncs: int = param(2, "consecutive syncs without a change of the engine's weights that are proof", 1)
 
     def setup(self) -> None:
         """Nothing known."""
@@ -330,16 +317,13 @@ class StaleRolloutWeights(Detector):
         if not (leapt or climbs) or learnt <= 0 or not unexplained(gap, trend.newest, self.entropy.median()):
             return QUIET if trend.ready else no_data(NotYet("too few rows yet"))
         how = "leapt" if leapt else "climbed as the policy learned,"
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=trend.newest,
-                threshold=gap.floor,
-                message=f"{gap.metric} {how} from {trend.first:.2g} to {trend.newest:.2g}",
-                evidence={gap.metric: round(trend.newest, 6), "at_first": round(trend.first, 6), "learnt": learnt},
-                severity=Severity.CRITICAL if leapt or trend.newest >= gap.broken else Severity.WARNING,
-                hint=LOST if leapt else "",
-            ),
+        return breach(
+            value=trend.newest,
+            threshold=gap.floor,
+            message=f"{gap.metric} {how} from {trend.first:.2g} to {trend.newest:.2g}",
+            evidence={gap.metric: round(trend.newest, 6), "at_first": round(trend.first, 6), "learnt": learnt},
+            severity=Severity.CRITICAL if leapt or trend.newest >= gap.broken else Severity.WARNING,
+            hint=LOST if leapt else "",
         )
 
     def _weights(self, digest: CheckpointDigest) -> Iterable[Reading]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
 
 from grpo_watch.detectors.shared.likely_causes import WEIGHTS
 from grpo_watch.detectors.shared.logprob_gap import GAPS, METRICS, unexplained
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Scalar, Verdict
 from grpo_watch.engine.trend import ENTROPY_HIGH
@@ -26,24 +25,13 @@ class TrainRolloutMismatch(Detector):
     dashboards = ("grpo-sampling-weights",)
 
     needs = tuple((metric,) for metric in ALL)
-    params = MappingProxyType(
-        {
-            "rows": Param(5, "rows in the median", minimum=3),
-            "scale": Param(1.0, "factor on the thresholds of the gaps (higher for FP8 rollouts or MoE)", 0.1),
-            "ratio_low": Param(0.1, "mean importance ratio after masking below which almost no signal is left", 0, 1),
-            "ratio_low_verl": Param(0.5, "the same for verl, which logs it before masking", 0, 1),
-            "ratio_high": Param(2.0, "mean importance ratio above which it fires (verl)", 1),
-            "sample": Param(0.3, "effective sample size (a share) below which it fires (verl)", 0, 1),
-            "chi2": Param(1.0, "chi-squared divergence per token above which it fires (verl)", 0),
-        }
-    )
-    rows: int
-    scale: float
-    ratio_low: float
-    ratio_low_verl: float
-    ratio_high: float
-    sample: float
-    chi2: float
+    rows: int = param(5, "rows in the median", minimum=3)
+    scale: float = param(1.0, "factor on the thresholds of the gaps (higher for FP8 rollouts or MoE)", 0.1)
+    ratio_low: float = param(0.1, "mean importance ratio after masking below which almost no signal is left", 0, 1)
+    ratio_low_verl: float = param(0.5, "the same for verl, which logs it before masking", 0, 1)
+    ratio_high: float = param(2.0, "mean importance ratio above which it fires (verl)", 1)
+    sample: float = param(0.3, "effective sample size (a share) below which it fires (verl)", 0, 1)
+    chi2: float = param(1.0, "chi-squared divergence per token above which it fires (verl)", 0)
 
     def setup(self) -> None:
         """Empty windows."""
@@ -76,7 +64,7 @@ class TrainRolloutMismatch(Detector):
         if not found:
             return QUIET
         evidence: dict[str, Scalar] = {metric: round(medians[metric] or 0.0, 6) for metric in found}
-        return (Reading(Verdict.BREACH, message="; ".join(found.values()), evidence=evidence),)
+        return breach(message="; ".join(found.values()), evidence=evidence)
 
     def _found(self, medians: Mapping[str, float], run: RunView) -> Iterator[tuple[str, str]]:
         entropy = self.entropy.median()

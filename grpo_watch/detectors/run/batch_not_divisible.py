@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grpo_watch.detectors.shared.refusals import GROUP_OF_ONE, of_batch
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView
-from grpo_watch.engine.records import EventKind, Reading, RunEvent, Tick, Verdict
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView, breach
+from grpo_watch.engine.records import EventKind, Reading, RunEvent, Tick
 
 
 class BatchNotDivisible(Detector):
@@ -25,4 +25,4 @@ class BatchNotDivisible(Detector):
             return SILENT
         message = f"refused at start: {record.text}"[:300]
         evidence = {"error": record.text[:300]}
-        return (Reading(Verdict.BREACH, message=message, evidence=evidence, immediate=True, hint=refusal.fix),)
+        return breach(message=message, evidence=evidence, immediate=True, hint=refusal.fix)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from grpo_watch.detectors.shared.batch_plan import BatchPlan, Plan, PromptPlan, plan_of, why_not
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, Param, RunView, no_data
-from grpo_watch.engine.records import MetricRow, Progress, Reading, RunConfig, Verdict
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, RunView, breach, no_data, param
+from grpo_watch.engine.records import MetricRow, Progress, Reading, RunConfig
 
 LARGEST_DATASET = 1 << 31
 """Larger datasets are not looked for."""
@@ -64,14 +63,8 @@ class MaxStepsMismatch(Detector):
     """Compares the total that the trainer printed with the prediction, once both are known."""
 
     reads = (RunConfig, Progress, MetricRow)
-    params = MappingProxyType(
-        {
-            "share": Param(0.01, "relative difference to tolerate", minimum=0, maximum=1),
-            "steps": Param(1, "difference in steps to tolerate", minimum=0),
-        }
-    )
-    share: float
-    steps: int
+    share: float = param(0.01, "relative difference to tolerate", minimum=0, maximum=1)
+    steps: int = param(1, "difference in steps to tolerate", minimum=0)
 
     def setup(self) -> None:
         """Nothing compared yet."""
@@ -111,13 +104,10 @@ class MaxStepsMismatch(Detector):
         if cause is not None:
             evidence["explained_by"] = cause
             why = f"; {cause} would explain it"
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=float(total),
-                threshold=float(predicted),
-                message=f"the trainer plans {total} steps, but its settings give {predicted}{why}",
-                evidence=evidence,
-                immediate=True,
-            ),
+        return breach(
+            value=float(total),
+            threshold=float(predicted),
+            message=f"the trainer plans {total} steps, but its settings give {predicted}{why}",
+            evidence=evidence,
+            immediate=True,
         )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import MappingProxyType
 
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.records import MetricRow, Reading, Verdict
+from grpo_watch.engine.records import MetricRow, Reading
 from grpo_watch.engine.traits import ON, LikelyCause
 from grpo_watch.engine.window import explained, theil_sen
 
@@ -35,20 +34,11 @@ class MemoryCreep(Detector):
     likely_causes = MEMORY_CAUSES
 
     needs = (("memory_gib",),)
-    params = MappingProxyType(
-        {
-            "rows": Param(100, "rows needed before anything is judged", minimum=16),
-            "fit": Param(0.8, "share of the variance that the line must explain", 0, 1),
-            "least_gib": Param(1.0, "least growth so far that is judged", minimum=0),
-            "capacity_gib": Param(0.0, "memory of the accelerator in GiB (0: the next usual size)", minimum=0),
-            "ahead": Param(4.0, "how far to look ahead if max_steps is unknown, in run lengths so far", minimum=1),
-        }
-    )
-    rows: int
-    fit: float
-    least_gib: float
-    capacity_gib: float
-    ahead: float
+    rows: int = param(100, "rows needed before anything is judged", minimum=16)
+    fit: float = param(0.8, "share of the variance that the line must explain", 0, 1)
+    least_gib: float = param(1.0, "least growth so far that is judged", minimum=0)
+    capacity_gib: float = param(0.0, "memory of the accelerator in GiB (0: the next usual size)", minimum=0)
+    ahead: float = param(4.0, "how far to look ahead if max_steps is unknown, in run lengths so far", minimum=1)
 
     def setup(self) -> None:
         """No points; keep every row until 32 are in, then every second one, and so on."""
@@ -94,19 +84,16 @@ class MemoryCreep(Detector):
 
     @staticmethod
     def _breach(memory: float, limit: float, slope: float, full: int, total: int | None) -> Iterable[Reading]:
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=memory,
-                threshold=limit,
-                message=f"memory rises by {1000 * slope:.3g} GiB per 1,000 steps: {limit:g} GiB will be full near step "
-                f"{full}, before the end",
-                evidence={
-                    "memory_gib": memory,
-                    "gib_per_1000_steps": round(1000 * slope, 4),
-                    "capacity_gib": limit,
-                    "full_at_step": full,
-                    "max_steps": total,
-                },
-            ),
+        return breach(
+            value=memory,
+            threshold=limit,
+            message=f"memory rises by {1000 * slope:.3g} GiB per 1,000 steps: {limit:g} GiB will be full near step "
+            f"{full}, before the end",
+            evidence={
+                "memory_gib": memory,
+                "gib_per_1000_steps": round(1000 * slope, 4),
+                "capacity_gib": limit,
+                "full_at_step": full,
+                "max_steps": total,
+            },
         )

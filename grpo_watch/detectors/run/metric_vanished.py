@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
-from grpo_watch.engine.records import MetricRow, Reading, Verdict
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
+from grpo_watch.engine.records import MetricRow, Reading
 
 
 class Layouts:
@@ -65,16 +64,9 @@ class MetricVanished(Detector):
     explained_by = ("non-finite-metric", "reward-not-finite")
 
     needs = (("loss",), ("reward_mean",), ("grad_norm",))
-    params = MappingProxyType(
-        {
-            "known": Param(20, "rows that must have carried the metric before", minimum=3),
-            "absent": Param(20, "fewest rows without it", minimum=3),
-            "gaps": Param(5.0, "the same, as a multiple of its usual interval", minimum=1),
-        }
-    )
-    known: int
-    absent: int
-    gaps: float
+    known: int = param(20, "rows that must have carried the metric before", minimum=3)
+    absent: int = param(20, "fewest rows without it", minimum=3)
+    gaps: float = param(5.0, "the same, as a multiple of its usual interval", minimum=1)
 
     def setup(self) -> None:
         """Nothing seen."""
@@ -109,15 +101,12 @@ class MetricVanished(Detector):
         if not gone:
             return QUIET
         absent = rows - max(seen.last[key] for key in gone)
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=float(absent),
-                message=f"{', '.join(sorted(gone)[:6])}: no longer logged, for {absent} rows",
-                evidence={"metrics": ", ".join(sorted(gone)), "rows_without": absent, "last_row": rows - absent},
-                first_step=min(self.steps.values()),
-                immediate=True,
-            ),
+        return breach(
+            value=float(absent),
+            message=f"{', '.join(sorted(gone)[:6])}: no longer logged, for {absent} rows",
+            evidence={"metrics": ", ".join(sorted(gone)), "rows_without": absent, "last_row": rows - absent},
+            first_step=min(self.steps.values()),
+            immediate=True,
         )
 
     def _usual(self, key: str, last: int) -> bool:

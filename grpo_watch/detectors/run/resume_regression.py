@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from types import MappingProxyType
 
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Scalar, Severity, Verdict
 from grpo_watch.engine.traits import LikelyCause
@@ -91,20 +90,11 @@ class ResumeRegression(Detector):
 
     survives_attempts = True
     needs = (("reward_mean",), ("learning_rate",))
-    params = MappingProxyType(
-        {
-            "rows": Param(10, "rows compared on each side", minimum=3),
-            "rate": Param(0.2, "relative difference of the learning rate that is a sign", minimum=0),
-            "fall": Param(0.3, "fall of the reward as a share of the gain since the start", 0, 1),
-            "reset": Param(0.1, "KL after as a share of before at which the policy is back at its start", 0, 1),
-            "least_kl": Param(1e-3, "least KL before the restart", minimum=0),
-        }
-    )
-    rows: int
-    rate: float
-    fall: float
-    reset: float
-    least_kl: float
+    rows: int = param(10, "rows compared on each side", minimum=3)
+    rate: float = param(0.2, "relative difference of the learning rate that is a sign", minimum=0)
+    fall: float = param(0.3, "fall of the reward as a share of the gain since the start", 0, 1)
+    reset: float = param(0.1, "KL after as a share of before at which the policy is back at its start", 0, 1)
+    least_kl: float = param(1e-3, "least KL before the restart", minimum=0)
 
     def setup(self) -> None:
         """No rows, no restart."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from grpo_watch.engine.detector import OK, QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import OK, QUIET, SILENT, Detector, NotYet, RunView, no_data, param
 from grpo_watch.engine.records import EndState, EventKind, MetricRow, Reading, RunEvent, Severity, Tick, Verdict
 from grpo_watch.engine.traits import WasteKind
 
@@ -119,10 +119,7 @@ class RunCrashed(Detector):
     reads = (MetricRow, RunEvent, Tick)
     needs = (("run end",),)
     survives_attempts = True
-    params = MappingProxyType(
-        {"grace_seconds": Param(10.0, "live: seconds of silence that confirm a crash (at least two median steps)", 1)}
-    )
-    grace_seconds: float
+    grace_seconds: float = param(10.0, "live: seconds of silence that confirm a crash (at least two median steps)", 1)
 
     def setup(self) -> None:
         """No sign of death yet."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import MappingProxyType
 
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, no_data, param
 from grpo_watch.engine.recent_rows import duration
 from grpo_watch.engine.records import (
     Activity,
@@ -101,22 +100,13 @@ class RunStalled(Detector):
     reads = (MetricRow, Progress, Activity, RunEvent, Tick)
     needs = (("run end",),)
     survives_attempts = True
-    params = MappingProxyType(
-        {
-            "factor": Param(10.0, "median steps of silence that are a stall", minimum=2),
-            "floor_seconds": Param(300.0, "seconds of silence that are always tolerated", minimum=1),
-            "first_step_seconds": Param(
-                1800.0, "seconds of silence tolerated before the second row (compilation, engine start)", 1
-            ),
-            "pause_factor": Param(3.0, "multiple of that tolerance for steps that evaluate or save", minimum=1),
-            "wait_factor": Param(2.0, "silence tolerated, in multiples of the longest wait for a row", minimum=1),
-        }
+    factor: float = param(10.0, "median steps of silence that are a stall", minimum=2)
+    floor_seconds: float = param(300.0, "seconds of silence that are always tolerated", minimum=1)
+    first_step_seconds: float = param(
+        1800.0, "seconds of silence tolerated before the second row (compilation, engine start)", 1
     )
-    factor: float
-    floor_seconds: float
-    first_step_seconds: float
-    pause_factor: float
-    wait_factor: float
+    pause_factor: float = param(3.0, "multiple of that tolerance for steps that evaluate or save", minimum=1)
+    wait_factor: float = param(2.0, "silence tolerated, in multiples of the longest wait for a row", minimum=1)
 
     def setup(self) -> None:
         """Nothing seen yet."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from statistics import median
-from types import MappingProxyType
 
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 
@@ -38,22 +37,12 @@ class StepTimeRegression(Detector):
     explained_by = ("length-explosion",)
 
     needs = (("step_seconds",),)
-    params = MappingProxyType(
-        {
-            "rows": Param(20, "rows of one kind in each median", minimum=5),
-            "skip": Param(5, "first rows of each kind ignored (compilation, engine start, cold caches)", minimum=0),
-            "factor": Param(1.8, "slowdown that is a breach", minimum=1.1),
-            "least_seconds": Param(1.0, "least slowdown in seconds", minimum=0),
-            "sharp_factor": Param(4.0, "slowdown from which `sharp_seconds` are enough", minimum=1.1),
-            "sharp_seconds": Param(0.5, "least slowdown in seconds at `sharp_factor`", minimum=0),
-        }
-    )
-    rows: int
-    skip: int
-    factor: float
-    least_seconds: float
-    sharp_factor: float
-    sharp_seconds: float
+    rows: int = param(20, "rows of one kind in each median", minimum=5)
+    skip: int = param(5, "first rows of each kind ignored (compilation, engine start, cold caches)", minimum=0)
+    factor: float = param(1.8, "slowdown that is a breach", minimum=1.1)
+    least_seconds: float = param(1.0, "least slowdown in seconds", minimum=0)
+    sharp_factor: float = param(4.0, "slowdown from which `sharp_seconds` are enough", minimum=1.1)
+    sharp_seconds: float = param(0.5, "least slowdown in seconds at `sharp_factor`", minimum=0)
 
     def setup(self) -> None:
         """Nothing seen."""
@@ -91,21 +80,18 @@ class StepTimeRegression(Detector):
         longer = length / before if before > 0 else 1.0
         explained = longer > 1.0 and now / usual < self.factor * longer
         cause = f"completions are {longer:.1f} times as long" if explained else "completions did not grow to match"
-        return (
-            Reading(
-                Verdict.BREACH,
-                key,
-                value=now,
-                threshold=self.factor * usual,
-                severity=Severity.INFO if explained else None,
-                message=f"steps take {now:.3g} s instead of {usual:.3g} s ({now / usual:.1f} times as long); {cause}",
-                evidence={
-                    "step_seconds": now,
-                    "usual_seconds": usual,
-                    "length_factor": round(longer, 2),
-                    "rows": "that generate" if generates else "that reuse a batch",
-                },
-            ),
+        return breach(
+            key,
+            value=now,
+            threshold=self.factor * usual,
+            severity=Severity.INFO if explained else None,
+            message=f"steps take {now:.3g} s instead of {usual:.3g} s ({now / usual:.1f} times as long); {cause}",
+            evidence={
+                "step_seconds": now,
+                "usual_seconds": usual,
+                "length_factor": round(longer, 2),
+                "rows": "that generate" if generates else "that reuse a batch",
+            },
         )
 
 

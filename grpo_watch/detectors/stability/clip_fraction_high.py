@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from statistics import median
-from types import MappingProxyType
 
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.records import MetricRow, Reading, Verdict
+from grpo_watch.engine.records import MetricRow, Reading
 
 CISPO = "cispo_clip_ratio"
 """Logged instead under loss_type cispo (TRL from 0.26 on, ms-swift): tokens whose ratio exceeds epsilon_high itself."""
@@ -26,18 +25,10 @@ class ClipFractionHigh(Detector):
     explained_by = ("kl-explosion",)
 
     needs = (("policy_clip_ratio",),)
-    params = MappingProxyType(
-        {
-            "share": Param(0.3, "median clipped share that is a breach", 0, 1),
-            "share_from_start": Param(0.6, "the same, if clipping was high from the start (sequence level)", 0, 1),
-            "rows": Param(10, "number of rows with clipping in the judged median", minimum=3),
-            "window": Param(40, "they must be among this many newest rows", minimum=3),
-        }
-    )
-    share: float
-    share_from_start: float
-    rows: int
-    window: int
+    share: float = param(0.3, "median clipped share that is a breach", 0, 1)
+    share_from_start: float = param(0.6, "the same, if clipping was high from the start (sequence level)", 0, 1)
+    rows: int = param(10, "number of rows with clipping in the judged median", minimum=3)
+    window: int = param(40, "they must be among this many newest rows", minimum=3)
 
     def setup(self) -> None:
         """Nothing seen yet."""
@@ -66,14 +57,11 @@ class ClipFractionHigh(Detector):
         message = f"{middle:.0%} of the tokens are clipped (median of {self.rows} rows)"
         evidence = {"policy_clip_ratio": middle, "rows": self.rows}
         hint = CAP if any(key.endswith(CISPO) for key in record.raw) else ""
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=middle,
-                threshold=self.bar,
-                message=message,
-                evidence=evidence,
-                hint=hint,
-                first_step=first,
-            ),
+        return breach(
+            value=middle,
+            threshold=self.bar,
+            message=message,
+            evidence=evidence,
+            hint=hint,
+            first_step=first,
         )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import MappingProxyType
 
 from grpo_watch.detectors.shared.likely_causes import NARROW, RATES, UNHELD
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
@@ -29,18 +28,10 @@ class EntropyCollapse(Detector):
     likely_causes = (*RATES, NARROW, UNHELD)
 
     needs = (("entropy",),)
-    params = MappingProxyType(
-        {
-            "share": Param(0.2, "share of the run's first entropy below which it has collapsed", 0, 1),
-            "rise": Param(0.2, "rise of zero-spread groups or repeated texts that is a second sign", 0, 1),
-            "loss": Param(0.3, "lost share of the best reward that is a second sign", 0, 1),
-            "least_start": Param(0.02, "least first entropy (nats per token) from which a fall is judged", minimum=0),
-        }
-    )
-    share: float
-    rise: float
-    loss: float
-    least_start: float
+    share: float = param(0.2, "share of the run's first entropy below which it has collapsed", 0, 1)
+    rise: float = param(0.2, "rise of zero-spread groups or repeated texts that is a second sign", 0, 1)
+    loss: float = param(0.3, "lost share of the best reward that is a second sign", 0, 1)
+    least_start: float = param(0.02, "least first entropy (nats per token) from which a fall is judged", minimum=0)
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries entropy."""
@@ -59,20 +50,17 @@ class EntropyCollapse(Detector):
         says = named(signs) or self._narrows(trend)
         if not says:
             return no_data(NotApplicable("entropy is low, but reward, spread and texts are unaffected"))
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=entropy.mean,
-                threshold=self.share * entropy.start,
-                severity=Severity.CRITICAL if grave else Severity.WARNING,
-                message=f"entropy fell from {entropy.start:.3g} to {entropy.mean:.3g}; {says}",
-                evidence={
-                    "entropy": shown(entropy.mean),
-                    "first_entropy": shown(entropy.start),
-                    "reward_zero_std_ratio": shown(trend.silent.mean),
-                    "reward_mean": shown(trend.reward.mean),
-                },
-            ),
+        return breach(
+            value=entropy.mean,
+            threshold=self.share * entropy.start,
+            severity=Severity.CRITICAL if grave else Severity.WARNING,
+            message=f"entropy fell from {entropy.start:.3g} to {entropy.mean:.3g}; {says}",
+            evidence={
+                "entropy": shown(entropy.mean),
+                "first_entropy": shown(entropy.start),
+                "reward_zero_std_ratio": shown(trend.silent.mean),
+                "reward_mean": shown(trend.reward.mean),
+            },
         )
 
     def early_sign(self, run: RunView) -> Reading | None:

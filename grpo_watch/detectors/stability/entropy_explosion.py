@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import MappingProxyType
 
 from grpo_watch.detectors.shared.likely_causes import CUT_IN_LOSS, RATES, UNHELD
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.metric_trend import WIDTH
-from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
+from grpo_watch.engine.records import MetricRow, Reading, Severity
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.trend import TrendSign, named, shown
 
@@ -26,16 +25,9 @@ class EntropyExplosion(Detector):
     likely_causes = (*RATES, CUT_IN_LOSS, UNHELD)
 
     needs = (("entropy",),)
-    params = MappingProxyType(
-        {
-            "times": Param(3.0, "multiple of the run's first entropy that is a breach", minimum=1),
-            "floor": Param(0.5, "entropy (nats per token) below which nothing fires", minimum=0),
-            "alone": Param(1.5, "entropy (nats per token) from which no second sign is needed", minimum=0),
-        }
-    )
-    times: float
-    floor: float
-    alone: float
+    times: float = param(3.0, "multiple of the run's first entropy that is a breach", minimum=1)
+    floor: float = param(0.5, "entropy (nats per token) below which nothing fires", minimum=0)
+    alone: float = param(1.5, "entropy (nats per token) from which no second sign is needed", minimum=0)
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries entropy."""
@@ -51,18 +43,15 @@ class EntropyExplosion(Detector):
         if not signs and entropy.mean < self.alone:
             return no_data(NotApplicable("entropy is high, but reward, spread and length are unaffected"))
         also = f"; {named(signs)}" if signs else ""
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=entropy.mean,
-                threshold=bar,
-                severity=Severity.CRITICAL if signs & GRAVE else Severity.WARNING,
-                message=f"entropy rose from {entropy.start:.3g} to {entropy.mean:.3g}{also}",
-                evidence={
-                    "entropy": shown(entropy.mean),
-                    "first_entropy": shown(entropy.start),
-                    "reward_mean": shown(run.trend.reward.mean),
-                    "completion_truncated_ratio": shown(run.trend.truncated.mean),
-                },
-            ),
+        return breach(
+            value=entropy.mean,
+            threshold=bar,
+            severity=Severity.CRITICAL if signs & GRAVE else Severity.WARNING,
+            message=f"entropy rose from {entropy.start:.3g} to {entropy.mean:.3g}{also}",
+            evidence={
+                "entropy": shown(entropy.mean),
+                "first_entropy": shown(entropy.start),
+                "reward_mean": shown(run.trend.reward.mean),
+                "completion_truncated_ratio": shown(run.trend.truncated.mean),
+            },
         )

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from math import log10
-from types import MappingProxyType
 
 from grpo_watch.detectors.shared.generations import GenerationRows
 from grpo_watch.detectors.shared.likely_causes import RATES
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.trend import TrendSign
@@ -28,20 +27,11 @@ class GradNormSpike(Detector):
     likely_causes = RATES
 
     needs = (("grad_norm",),)
-    params = MappingProxyType(
-        {
-            "times": Param(5.0, "multiple of the median from which a norm is a spike", minimum=1),
-            "z": Param(8.0, "robust standard deviations of log10 from which a norm is a spike", minimum=1),
-            "spread_floor": Param(0.05, "least standard deviation of log10 to assume", minimum=0),
-            "history": Param(20, "calm rows needed before anything is judged", minimum=5),
-            "again": Param(3, "spikes within 20 rows that are a warning", minimum=2),
-        }
-    )
-    times: float
-    z: float
-    spread_floor: float
-    history: int
-    again: int
+    times: float = param(5.0, "multiple of the median from which a norm is a spike", minimum=1)
+    z: float = param(8.0, "robust standard deviations of log10 from which a norm is a spike", minimum=1)
+    spread_floor: float = param(0.05, "least standard deviation of log10 to assume", minimum=0)
+    history: int = param(20, "calm rows needed before anything is judged", minimum=5)
+    again: int = param(3, "spikes within 20 rows that are a warning", minimum=2)
 
     def setup(self) -> None:
         """Empty windows."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from math import inf
-from types import MappingProxyType
 
 from grpo_watch.detectors.shared.generations import GenerationRows
 from grpo_watch.detectors.shared.likely_causes import RATES, UNHELD
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, Param, RunView
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView, breach, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import LikelyCause, WasteKind
@@ -144,22 +143,12 @@ class KlExplosion(Detector):
     likely_causes = (*RATES, OTHER_REFERENCE, UNHELD)
 
     needs = (("kl_reference",),)
-    params = MappingProxyType(
-        {
-            "level": Param(1.5, "KL (nats per token) that is a breach without a reward gain", minimum=0),
-            "limit": Param(5.0, "KL that is always a breach (ms-swift >= 4.1 caps each token at 10)", minimum=0),
-            "jump": Param(10.0, "multiple of the median of the last 20 calm rows that is a jump", minimum=1),
-            "jump_floor": Param(0.5, "KL below which nothing is a jump", minimum=0),
-            "rows": Param(5, "number of rows in the judged median", minimum=3),
-            "tiny_beta": Param(1e-3, "beta up to which a high KL alone is accepted", minimum=0),
-        }
-    )
-    level: float
-    limit: float
-    jump: float
-    jump_floor: float
-    rows: int
-    tiny_beta: float
+    level: float = param(1.5, "KL (nats per token) that is a breach without a reward gain", minimum=0)
+    limit: float = param(5.0, "KL that is always a breach (ms-swift >= 4.1 caps each token at 10)", minimum=0)
+    jump: float = param(10.0, "multiple of the median of the last 20 calm rows that is a jump", minimum=1)
+    jump_floor: float = param(0.5, "KL below which nothing is a jump", minimum=0)
+    rows: int = param(5, "number of rows in the judged median", minimum=3)
+    tiny_beta: float = param(1e-3, "beta up to which a high KL alone is accepted", minimum=0)
 
     def setup(self) -> None:
         """Empty windows."""
@@ -221,14 +210,11 @@ class KlExplosion(Detector):
         first = next(step for step, value in self.newest if value >= bar)
         also = f"; {named(agreeing)}" if agreeing else ""
         also += "; the reference is not the model that training started from" if elsewhere else ""
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=kl,
-                threshold=bar,
-                severity=Severity.CRITICAL if grave else Severity.WARNING,
-                message=f"KL to the reference is {kl:.3g} (usual in this run: below {bar:.2g}){also}",
-                evidence={"kl_reference": shown(kl), "rows": self.rows, "reward_mean": shown(run.trend.reward.mean)},
-                first_step=first,
-            ),
+        return breach(
+            value=kl,
+            threshold=bar,
+            severity=Severity.CRITICAL if grave else Severity.WARNING,
+            message=f"KL to the reference is {kl:.3g} (usual in this run: below {bar:.2g}){also}",
+            evidence={"kl_reference": shown(kl), "rows": self.rows, "reward_mean": shown(run.trend.reward.mean)},
+            first_step=first,
         )

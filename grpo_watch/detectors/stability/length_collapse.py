@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from math import sqrt
-from types import MappingProxyType
 
 from grpo_watch.detectors.shared.drift import SHRANK_FAR, moved, reward_below_start
 from grpo_watch.detectors.stability.length_change import ERRORS, LengthChange, reward_fell
-from grpo_watch.engine.detector import Param
+from grpo_watch.engine.detector import param
 from grpo_watch.engine.metric_trend import WIDTH, NoisyTrend
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.trend import Trend, TrendSign
@@ -21,9 +20,8 @@ class LengthCollapse(LengthChange):
     wastes = WasteKind.STEPS_IF_CRITICAL
 
     needs = (("completion_length_mean", "reward_mean"),)
-    params = MappingProxyType({"share": Param(0.3, "fires below this share of the run's longest mean length", 0, 1)})
+    share: float = param(0.3, "fires below this share of the run's longest mean length", 0, 1)
     verb, extreme, also = "shrank", "longest", "reward_zero_std_ratio"
-    share: float
 
     def changed(self, length: NoisyTrend) -> bool:
         """At most ``share`` of the longest is left on every row, or as a mean beyond the noise of a row."""

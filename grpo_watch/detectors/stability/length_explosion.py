@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from grpo_watch.detectors.shared.drift import GREW_FAR, more_cut_off, moved
 from grpo_watch.detectors.shared.likely_causes import CUT_IN_LOSS, RATES
 from grpo_watch.detectors.stability.length_change import LengthChange, reward_fell
-from grpo_watch.engine.detector import Param
+from grpo_watch.engine.detector import param
 from grpo_watch.engine.metric_trend import NoisyTrend
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.trend import Trend, TrendSign, grown
@@ -22,9 +20,8 @@ class LengthExplosion(LengthChange):
     likely_causes = (CUT_IN_LOSS, *RATES)
 
     needs = (("completion_length_mean", "reward_mean"), ("completion_length_mean", "completion_truncated_ratio"))
-    params = MappingProxyType({"times": Param(1.5, "growth factor over the run's shortest mean length", minimum=1)})
+    times: float = param(1.5, "growth factor over the run's shortest mean length", minimum=1)
     verb, extreme, also = "grew", "shortest", "completion_truncated_ratio"
-    times: float
 
     def changed(self, length: NoisyTrend) -> bool:
         """``times`` the shortest, and no shorter than at the start."""

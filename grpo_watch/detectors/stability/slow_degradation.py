@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import MappingProxyType
 
 from grpo_watch.detectors.shared.drift import described, drift
 from grpo_watch.detectors.shared.likely_causes import CUT_IN_LOSS, RATES, UNHELD
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, Param, RunView, no_data
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.records import MetricRow, Reading, Verdict
+from grpo_watch.engine.records import MetricRow, Reading
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.trend import Trend, shown
 
@@ -37,14 +36,8 @@ class SlowDegradation(Detector):
         ("reward_mean", "entropy"),
         ("reward_mean", "kl_reference"),
     )
-    params = MappingProxyType(
-        {
-            "rows": Param(4, "rows in a row on which the signs agree, at least", minimum=1),
-            "share": Param(0.08, "share of the run's rows on which they agree, at least", 0, 1),
-        }
-    )
-    rows: int
-    share: float
+    rows: int = param(4, "rows in a row on which the signs agree, at least", minimum=1)
+    share: float = param(0.08, "share of the run's rows on which they agree, at least", 0, 1)
 
     def setup(self) -> None:
         """No row has shown the signs."""
@@ -61,15 +54,12 @@ class SlowDegradation(Detector):
         needed = max(self.rows, self.share * run.trend.reward.rows)
         if self.held < needed:
             return QUIET
-        return (
-            Reading(
-                Verdict.BREACH,
-                value=float(self.held),
-                threshold=needed,
-                message=f"the run degrades slowly: {described(signs)}",
-                evidence=_evidence(run.trend),
-                first_step=run.recent.step_back("reward_mean", self.held),
-            ),
+        return breach(
+            value=float(self.held),
+            threshold=needed,
+            message=f"the run degrades slowly: {described(signs)}",
+            evidence=_evidence(run.trend),
+            first_step=run.recent.step_back("reward_mean", self.held),
         )
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar
 
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView, breach
 from grpo_watch.engine.records import EventKind, Reading, RunEvent, Tick, Verdict
 
 LONGEST = 300
@@ -34,7 +34,7 @@ class EventDetector(Detector, ABC):
         subject, text = self.evidence
         evidence = {subject: record.channel, text: record.text[:LONGEST]}
         message = self.message(record)[:LONGEST]
-        return (Reading(Verdict.BREACH, record.channel, message=message, evidence=evidence, immediate=True),)
+        return breach(record.channel, message=message, evidence=evidence, immediate=True)
 
     @abstractmethod
     def message(self, event: RunEvent) -> str:
