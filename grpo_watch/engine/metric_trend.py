@@ -142,6 +142,13 @@ class MetricTrend:
         """The newest mean as a multiple of ``reference``; 1 while unknown or where the reference is not positive."""
         return 1.0 if self.mean is None or reference is None or reference <= 0.0 else self.mean / reference
 
+    def moved(self, times: float) -> bool:
+        """Whether mean and median of the newest values are both ``times`` the first mean, or beyond."""
+        if self.mean is None or self.start is None or self.start <= 0.0:
+            return False
+        bar, middle = times * self.start, median(self.newest)
+        return min(self.mean, middle) >= bar if times > 1.0 else max(self.mean, middle) <= bar
+
     def rewind(self) -> None:
         """A new attempt: what the run was at its start and its extremes stay, the newest values go."""
         self.newest.clear()
@@ -249,13 +256,21 @@ class RewardTrend(NoisyTrend):
         return NOISE_FACTOR * self.noise * sqrt(2.0 / WIDTH)
 
     def fell(self, share: float) -> bool:
-        """Whether the newest mean and median both lie ``share`` of the best level (or of the gain) below the best."""
-        if self.mean is None or self.start is None or self._steps < LEAST_STEPS:
+        """Whether the newest rewards lie so far below the best, and the noise is known."""
+        return self._steps >= LEAST_STEPS and self.below_best(share, NOISE_FACTOR)
+
+    def below_best(self, share: float, errors: float) -> bool:
+        """Whether the newest mean and median both lie ``share`` of the best level (or of the gain) below the best.
+
+        They must do so by that many standard errors.
+        """
+        if self.mean is None or self.start is None:
             return False
         scale = self.scale(share)
         if scale <= 0.0 or self.highest - self.mean < scale:
             return False
-        return self.highest - max(self.mean, sorted(self.newest)[WIDTH // 2]) >= max(scale, self.beyond_noise)
+        lost = self.highest - max(self.mean, median(self.newest))
+        return lost >= max(scale, errors * self.noise * sqrt(2.0 / WIDTH))
 
     def ends_low(self, share: float) -> bool:
         """Whether each of the newest ``LAST`` rows lies ``share`` of the best below it, beyond what chance explains."""

@@ -7,9 +7,20 @@ from __future__ import annotations
 
 from enum import Enum
 from math import isfinite, sqrt
+from statistics import median
 
 from grpo_watch.engine.evidence import spread_of_completions
-from grpo_watch.engine.metric_trend import WIDTH, CountedTrend, LongMean, MetricTrend, NoisyTrend, RewardTrend
+from grpo_watch.engine.metric_trend import (
+    BEGINNING,
+    NOISE_FACTOR,
+    ROWS,
+    WIDTH,
+    CountedTrend,
+    LongMean,
+    MetricTrend,
+    NoisyTrend,
+    RewardTrend,
+)
 from grpo_watch.engine.records import CompletionSummary, MetricRow
 from grpo_watch.engine.window import ROWS_AHEAD, StepHistory
 
@@ -25,6 +36,22 @@ REPEATED = 0.5
 """Share of completions that are copies inside their group that is much."""
 KL_HIGH = 1.5
 """Nats per token; healthy real runs with a usual learning rate stay at 1.0 or below."""
+
+
+LOSS = 0.3
+"""Share of the best reward (or of the gain) that is a loss next to other signs: half of what ``reward-collapse`` asks
+for."""
+ERRORS = 4.0
+"""Standard errors by which the reward fell below its best (six where the reward is judged alone)."""
+START_ERRORS = 3.0
+"""Standard errors below the first rows, which no search for extremes has chosen."""
+BELOW = 0.1
+"""Share of the first reward that is lost at least where it is called lower than at the start."""
+CUT, CUT_RISE = 0.2, 0.2
+"""Share of completions at the length limit that is clearly more than before, and its rise above the lowest mean."""
+GREW_FAR, SHRANK_FAR = 3.0, 0.3
+"""Multiples of the first length that are far from it. Healthy real runs without a gain: 2.1, with nothing cut off; down
+to 0.43 with a rising reward."""
 
 
 class TrendSign(str, Enum):
@@ -104,6 +131,39 @@ class Trend:
     def cut_off(self) -> bool:
         """Whether the length limit cuts most completions off, which it did not always."""
         return _risen_to(self.truncated, level=CUT_OFF, rise=0.5)
+
+    def more_cut_off(self) -> bool:
+        """Whether the limit cuts off clearly more completions than it once did."""
+        cut = self.truncated
+        return cut.mean is not None and cut.mean >= CUT and cut.mean >= cut.lowest + CUT_RISE
+
+    def reward_lost(self) -> bool:
+        """Whether ``LOSS`` of the best reward is lost, in means of few rows or of many."""
+        reward, long = self.reward, self.long_reward
+        if reward.mean is None:
+            return False
+        noise = reward.noise * ERRORS / NOISE_FACTOR
+        lasting = long.mean is not None and long.fell(LOSS, noise, reward.mean, reward.spread.highest)
+        return lasting or reward.below_best(LOSS, ERRORS)
+
+    def reward_below_start(self) -> bool:
+        """Whether the reward is ``BELOW`` lower than in the first rows, in means of few rows or of many."""
+        reward, long = self.reward, self.long_reward
+        if reward.mean is None or not reward.start:
+            return False
+        least, error = BELOW * abs(reward.start), START_ERRORS * reward.noise
+        if reward.start - max(reward.mean, median(reward.newest)) >= max(least, error * sqrt(2.0 / WIDTH)):
+            return True
+        lasting = None if long.mean is None else reward.start - max(long.mean, reward.mean)
+        return lasting is not None and lasting >= max(least, error * sqrt(1.0 / BEGINNING + 1.0 / ROWS))
+
+    def reward_above_start(self) -> bool:
+        """Whether the mean of many rows is ``BELOW`` of the first reward above it: not flat, though no gain yet."""
+        reward, long = self.reward, self.long_reward
+        if reward.start is None or long.mean is None:
+            return False
+        error = START_ERRORS * reward.noise * sqrt(1.0 / BEGINNING + 1.0 / ROWS)
+        return long.mean - reward.start >= max(BELOW * abs(reward.start), error)
 
     def _spread_lost(self) -> bool:
         """Whether most groups have no spread, which was different, and not by the chance of a few groups."""

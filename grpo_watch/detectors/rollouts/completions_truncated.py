@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from grpo_watch.detectors.shared.drift import reward_lost
 from grpo_watch.detectors.shared.generations import LoggingInterval
 from grpo_watch.detectors.shared.likely_causes import CUT_OFF_CAUSES
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
@@ -128,7 +127,7 @@ class CompletionsTruncated(Detector):
     @staticmethod
     def _drifts(mean: float, run: RunView) -> bool:
         """Whether clearly more completions are cut off than once, at a lower reward."""
-        return mean >= max(SOME, run.trend.truncated.lowest + MORE) and reward_lost(run.trend)
+        return mean >= max(SOME, run.trend.truncated.lowest + MORE) and run.trend.reward_lost()
 
     def early_sign(self, run: RunView) -> Reading | None:
         """Nearly every completion of the first rows is cut off."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from math import sqrt
-from statistics import median
 from typing import ClassVar
 
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, no_data
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.metric_trend import WIDTH, MetricTrend, NoisyTrend, RewardTrend
+from grpo_watch.engine.metric_trend import MetricTrend, NoisyTrend, RewardTrend
 from grpo_watch.engine.records import MetricRow, Reading, Verdict
 from grpo_watch.engine.trend import MOST, Trend, TrendSign, named, shown
 
@@ -72,11 +70,5 @@ class LengthChange(Detector, ABC):
 
 def reward_fell(reward: RewardTrend, *, extreme: bool) -> frozenset[TrendSign]:
     """The sign that most of the best reward is lost; with an extreme change of length less certainty suffices."""
-    if reward.fell(MOST):
-        return frozenset({TrendSign.REWARD_FELL})
-    if not extreme or reward.mean is None or reward.start is None:
-        return frozenset()
-    scale = reward.scale(MOST)
-    lost = reward.highest - max(reward.mean, median(reward.newest))
-    clear = scale > 0.0 and lost >= max(scale, ERRORS * reward.noise * sqrt(2.0 / WIDTH))
-    return frozenset({TrendSign.REWARD_FELL}) if clear else frozenset()
+    fell = reward.fell(MOST) or (extreme and reward.below_best(MOST, ERRORS))
+    return frozenset({TrendSign.REWARD_FELL} if fell else ())

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from math import sqrt
 
-from grpo_watch.detectors.shared.drift import SHRANK_FAR, moved, reward_below_start
 from grpo_watch.detectors.stability.length_change import ERRORS, LengthChange, reward_fell
 from grpo_watch.engine.detector import param
 from grpo_watch.engine.metric_trend import WIDTH, NoisyTrend
 from grpo_watch.engine.traits import WasteKind
-from grpo_watch.engine.trend import Trend, TrendSign
+from grpo_watch.engine.trend import SHRANK_FAR, Trend, TrendSign
 
 
 class LengthCollapse(LengthChange):
@@ -43,6 +42,6 @@ class LengthCollapse(LengthChange):
         length = trend.length
         spread = trend.signs() & {TrendSign.SPREAD_LOST} if length.ratio(length.start) < 1.0 else frozenset[TrendSign]()
         fell = reward_fell(trend.reward, extreme=length.ratio(length.highest) <= self.share / 2)
-        if moved(length, SHRANK_FAR) and not trend.reward.gained() and reward_below_start(trend):
+        if length.moved(SHRANK_FAR) and not trend.reward.gained() and trend.reward_below_start():
             fell = frozenset({TrendSign.REWARD_FELL})
         return spread | fell

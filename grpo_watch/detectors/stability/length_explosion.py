@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from grpo_watch.detectors.shared.drift import GREW_FAR, more_cut_off, moved
 from grpo_watch.detectors.shared.likely_causes import CUT_IN_LOSS, RATES
 from grpo_watch.detectors.stability.length_change import LengthChange, reward_fell
 from grpo_watch.engine.detector import param
 from grpo_watch.engine.metric_trend import NoisyTrend
 from grpo_watch.engine.traits import WasteKind
-from grpo_watch.engine.trend import Trend, TrendSign, grown
+from grpo_watch.engine.trend import GREW_FAR, Trend, TrendSign, grown
 
 
 class LengthExplosion(LengthChange):
@@ -34,5 +33,5 @@ class LengthExplosion(LengthChange):
     def agreeing(self, trend: Trend) -> frozenset[TrendSign]:
         """Reward fell, or the limit cuts off most completions without a gain (beside far growth: more than before)."""
         fell = reward_fell(trend.reward, extreme=grown(trend.length, 2 * self.times))
-        cut = trend.cut_off() or (more_cut_off(trend) and moved(trend.length, GREW_FAR))
+        cut = trend.cut_off() or (trend.more_cut_off() and trend.length.moved(GREW_FAR))
         return fell | {TrendSign.CUT_OFF} if cut and not trend.reward.gained() else fell

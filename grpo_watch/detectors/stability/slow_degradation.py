@@ -3,14 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 
-from grpo_watch.detectors.shared.drift import described, drift
 from grpo_watch.detectors.shared.likely_causes import CUT_IN_LOSS, RATES, UNHELD
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading
 from grpo_watch.engine.traits import WasteKind
-from grpo_watch.engine.trend import Trend, shown
+from grpo_watch.engine.trend import GREW_FAR, SHRANK_FAR, Trend, shown
+
+CUT_FAR = 0.4
+"""Share of completions at the length limit that counts beside a flat reward. A healthy public run went from 0 to 0.3 at
+twice the length, at its best reward; the runs that degraded with a flat reward cut off 0.5 and more."""
+GREW, SHRANK = 2.0, 0.45
+"""Multiples of the first length."""
+GREW_CUT, CUT_HALF = 1.5, 0.5
+"""The multiple that counts where the limit cuts off half of the completions: it hides further growth."""
+ENTROPY_LOW, ENTROPY_HIGH = 0.4, 2.0
+"""Multiples of the first entropy. Solved runs go far below, with a reward that does not fall."""
+LEAST_ENTROPY = 0.02
+"""First entropy (nats per token) below which a fall says nothing (as ``entropy-collapse``)."""
+KL_TIMES, KL_FLOOR = 5.0, 0.5
+"""Multiple of the least mean KL, and nats per token below which a rise is normal."""
+
+
+class DriftSign(str, Enum):
+    """One harmful direction, in words that complete a message."""
+
+    REWARD_FELL = "reward fell"
+    REWARD_BELOW_START = "reward is below its start"
+    CUT_OFF = "more completions are cut off"
+    LENGTH_ROSE = "completions grew"
+    LENGTH_FELL = "completions shrank"
+    ENTROPY_FELL = "entropy fell"
+    ENTROPY_ROSE = "entropy rose"
+    KL_ROSE = "KL rose"
+
+
+def drift(trend: Trend) -> frozenset[DriftSign]:
+    """The signs that agree that a run degrades; empty where they don't.
+
+    A fallen reward needs one other sign. Without one, and without a gain, these agree: growth with more completions cut
+    off, unless the reward is above its start; completions far shorter at a reward below its start; two other signs
+    at a reward below its start.
+    """
+    reward = trend.reward
+    if reward.mean is None or reward.start is None:
+        return frozenset()
+    signs = frozenset(sign for sign, shows in _others(trend) if shows)
+    if not signs:
+        return signs
+    if trend.reward_lost():
+        return signs | {DriftSign.REWARD_FELL}
+    if reward.gained():
+        return frozenset()
+    length = trend.length.ratio(trend.length.start)
+    if signs >= {DriftSign.CUT_OFF, DriftSign.LENGTH_ROSE}:
+        far = length >= GREW_FAR or (trend.truncated.mean or 0.0) >= CUT_FAR
+        return signs if far and not trend.reward_above_start() else frozenset()
+    enough = len(signs) > 1 or length <= SHRANK_FAR
+    return signs | {DriftSign.REWARD_BELOW_START} if enough and trend.reward_below_start() else frozenset()
+
+
+def _others(trend: Trend) -> tuple[tuple[DriftSign, bool], ...]:
+    length, entropy, kl, cut = trend.length, trend.entropy, trend.kl, trend.more_cut_off()
+    hidden = cut and (trend.truncated.mean or 0.0) >= CUT_HALF
+    judged = entropy.start is not None and entropy.start >= LEAST_ENTROPY
+    return (
+        (DriftSign.CUT_OFF, cut),
+        (DriftSign.LENGTH_ROSE, length.moved(GREW_CUT if hidden else GREW)),
+        (DriftSign.LENGTH_FELL, length.moved(SHRANK)),
+        (DriftSign.ENTROPY_FELL, judged and entropy.moved(ENTROPY_LOW)),
+        (DriftSign.ENTROPY_ROSE, judged and entropy.moved(ENTROPY_HIGH)),
+        (DriftSign.KL_ROSE, kl.mean is not None and kl.mean >= max(KL_FLOOR, KL_TIMES * kl.lowest)),
+    )
 
 
 class SlowDegradation(Detector):
@@ -54,10 +120,11 @@ class SlowDegradation(Detector):
         needed = max(self.rows, self.share * run.trend.reward.rows)
         if self.held < needed:
             return QUIET
+        words = ", ".join(sign.value for sign in DriftSign if sign in signs)
         return breach(
             value=float(self.held),
             threshold=needed,
-            message=f"the run degrades slowly: {described(signs)}",
+            message=f"the run degrades slowly: {words}",
             evidence=_evidence(run.trend),
             first_step=run.recent.step_back("reward_mean", self.held),
         )
