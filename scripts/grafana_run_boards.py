@@ -140,6 +140,15 @@ def sampling() -> Dashboard:
             min=0,
         ),
         lines("Entropy", "none", series("grpo_entropy"), min=0),
+        lines("Failed tool calls", "percentunit", series("grpo_tool_failure_ratio"), min=0, max=1),
+        lines(
+            "Turns and tool calls",
+            "none",
+            series("grpo_turns_mean", "{{run}} turns"),
+            series("grpo_tool_calls_mean", "{{run}} calls"),
+            min=0,
+        ),
+        lines("Failed reward computations", "none", series("grpo_reward_failures"), min=0),
     ]
     gap = [
         lines("Log-probability gap", "none", series("grpo_logprob_gap_rollout"), min=0),

@@ -5,8 +5,20 @@ from __future__ import annotations
 import numpy as np
 from numpy.random import Generator
 
-from benchmarks.synthetic.fault import batches, fault, ramp, silent, trend
+from benchmarks.synthetic.fault import TRL_LATEST, batches, fault, ramp, silent, trend
 from benchmarks.synthetic.signals import Signals
+
+
+@fault("reward-errors", **TRL_LATEST, reward="binary", flat=True, configured=True)
+def verifier_times_out(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """Rewards fail and count as 0; ``generation_batch_size`` is known."""
+    shape, where = signals.shape, batches(signals, start)
+    failed = rng.random(signals.parts["accuracy"].shape) < 0.3 + 0.6 * strength
+    signals.parts["accuracy"][where] *= ~failed[where]
+    counts = np.repeat(failed.sum(axis=(1, 2)), shape.every)[: shape.steps].astype(float)
+    counts[:start] = 0.0
+    signals.logged["reward_failures"] = counts
+    signals.settings["generation_batch_size"] = shape.prompts * shape.group
 
 
 @fault("reward-variance-collapse", "dead-reward-component", from_start=True, reward="binary")

@@ -119,7 +119,24 @@ def engine_weights_not_synced(signals: Signals, rng: Generator, start: int, stre
     signals.engine = np.minimum(signals.version, signals.version[start])
 
 
-@fault("samples-too-stale", **TRL_LATEST, configured=True)
+@fault("tool-failures", **TRL_LATEST, every=1, reward="dense", flat=True)
+def sandbox_down(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """Calls fail from a step on."""
+    share = rng.uniform(0.0, 0.2, signals.shape.steps)
+    share[start:] = np.minimum(1.0, 0.75 + 0.25 * strength + 0.2 * share[start:])
+    signals.logged["tools/failure_frequency"] = share
+    signals.logged["tools/call_frequency"] = rng.uniform(1.5, 2.5, signals.shape.steps)
+
+
+@fault("turns-collapse", **TRL_LATEST, every=1, reward="dense", flat=True)
+def tools_given_up(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """Calls fade within 20 steps."""
+    left = (1.0 - strength) * 0.05 + (1.0 - ramp(signals.shape.steps, start, 20))
+    signals.logged["tools/call_frequency"] = rng.uniform(1.5, 2.5, signals.shape.steps) * np.minimum(1.0, left)
+    signals.logged["tools/failure_frequency"] = rng.uniform(0.0, 0.2, signals.shape.steps)
+
+
+@fault("samples-too-stale", **TRL_LATEST, every=1, configured=True)
 def generation_outruns_training(signals: Signals, rng: Generator, start: int, strength: float) -> None:
     """A queue without an end: samples get older than the settings allow."""
     age = rng.uniform(0.5, 2.0, signals.shape.steps) + ramp(signals.shape.steps, start, 20) * (4 + 20 * strength)

@@ -55,10 +55,24 @@ def healthy(seed: int) -> SyntheticRun:
 
 
 def log_more(signals: Signals, rng: Generator) -> None:
-    """What some healthy runs of TRL log besides: the age of their samples, as a queue fills up that may be bounded."""
+    """Add what some healthy runs of TRL log besides.
+
+    Tool calls that get fewer or better, a few rewards that failed, and the age of samples as a queue fills up.
+    """
     if signals.shape.swift:
         return
     steps = signals.shape.steps
+    if rng.random() < 0.4:
+        faded = np.exp(-np.arange(steps) / rng.uniform(10.0, 200.0))
+        signals.logged["tools/failure_frequency"] = np.clip(
+            rng.uniform(0.0, 0.3) + rng.uniform(0.0, 0.6) * faded + wander(rng, steps, 0.05, 0.5), 0.0, 1.0
+        )
+        fewer = rng.choice([1.0, 1.0, 0.3])
+        drift = 1.0 + (fewer - 1.0) * ramp(steps, 0, steps)
+        signals.logged["tools/call_frequency"] = rng.uniform(0.1, 4.0) * drift * np.exp(wander(rng, steps, 0.1, 0.5))
+    if rng.random() < 0.2:
+        rare = rng.uniform(0.0, 0.05) * signals.shape.prompts * signals.shape.group
+        signals.logged["reward_failures"] = rng.poisson(rare, steps).astype(float)
     if signals.shape.version == "1.16.0" and rng.random() < 0.4:
         full = rng.uniform(0.0, 12.0)
         filling = ramp(steps, 0, rng.uniform(1.0, 40.0))

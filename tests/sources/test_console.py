@@ -160,6 +160,20 @@ def test_rewards_that_are_none_are_reported_once_per_row(tmp_path: Path) -> None
     assert rows(items)[30].values["reward"] is None
 
 
+def test_failed_rewards_are_counted_from_row_to_row(tmp_path: Path) -> None:
+    """AReaL's warning, verl's timeout eight times over, and a program's own error, which is none."""
+    log = """\
+step:1 - critic/score/mean:0.5 - actor/pg_clipfrac:0.1 - actor/ppo_kl:0.1 - training/global_step:1
+Reward API WARNING: Computing reward timeout after 15s. Set reward to 0.
+(RewardWorker pid=7) [Timeout] Task timeout: some text \x1b[32m [repeated 8x across cluster]\x1b[0m
+type 0 compilation error = invalid syntax
+step:2 - critic/score/mean:0.5 - actor/pg_clipfrac:0.1 - actor/ppo_kl:0.1 - training/global_step:2
+step:3 - critic/score/mean:0.5 - actor/pg_clipfrac:0.1 - actor/ppo_kl:0.1 - training/global_step:3
+"""
+    counts = [row.values.get("reward_failures") for row in rows(items_of(tmp_path, log))]
+    assert counts == [None, 9.0, None]
+
+
 def buffered(data: bytes, size: int) -> bytes:
     """The same log as if stdout had been block-buffered: rows wait until ``size`` bytes have come together."""
     out: list[bytes] = []

@@ -14,6 +14,8 @@ from grpo_watch.engine.window import correlation, ranks
 
 NEWEST = 5
 """Rows whose median is the age now; as many first ones are the run's own normal."""
+STILL = 0.5
+"""Rank correlation in the last third of the rows."""
 QUEUE = LikelyCause("Generation is faster than training: fewer requests in flight, or a shorter queue.")
 NO_SYNC = LikelyCause("The engine's version does not advance: look for the last weight sync in its log.")
 
@@ -25,7 +27,7 @@ class SamplesTooStale(Detector):
     dashboards = ("grpo-sampling-weights",)
 
     needs = (("sample_staleness_steps",),)
-    rows: int = param(40, "newest rows over which the age must rise, where the settings name no bound", 10)
+    rows: int = param(60, "newest rows over which the age must rise, where the settings name no bound", 30)
     floor: float = param(8.0, "age in policy updates below which a rise is none (verl's default bound)", 0)
     times: float = param(2.0, "multiple of the run's first age that a rise must reach", 1)
     order: float = param(0.8, "rank correlation of age and step from which the age rises", 0, 1)
@@ -57,4 +59,6 @@ class SamplesTooStale(Detector):
     def _rising(self, run: RunView) -> bool:
         if len(self.ages) < self.rows or run.trend.reward.gained():
             return False
-        return correlation(range(self.rows), ranks(self.ages)) >= self.order
+        ages, last = list(self.ages), self.rows // 3
+        still = correlation(range(last), ranks(ages[-last:]))  # a queue that filled up is full by now
+        return still >= STILL and correlation(range(self.rows), ranks(ages)) >= self.order

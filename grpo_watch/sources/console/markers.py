@@ -33,6 +33,13 @@ KILLED = re.compile(
     rb"exits with return code = -\d{1,2}\b|exit (?:code|status):? (?:134|135|137|139|143)\b|DUE TO TIME LIMIT"
 )
 REWARD_NONE = b"All reward functions returned None for the following kwargs"
+REWARD_FAILED = re.compile(
+    rb"Set reward to 0|\[Timeout\] Task timeout: |\[Error\] Task failed: |Error in math_verify compute_score: |"
+    rb"Sandbox API call failed\. Last error"
+)
+"""AReaL (#548) and verl's reward managers: the reward of one completion counts as 0."""
+REPEATED = re.compile(rb"\[repeated (\d{1,9})x across cluster\]")
+"""How Ray writes lines of several workers that are alike."""
 PACKAGE_SIGNS = (
     rb"(?m:^\s{0,8}[A-Za-z][\w.-]{0,40}==\d)|LLM engine \(v\d|API server version \d|"
     rb"Speed info: version=\d"
@@ -63,6 +70,7 @@ SIGNS = re.compile(
             rb"divisible by|multiple of|at least 2 generations|greater than 1|be both configured|must equal per_device",
             rb"All reward functions returned None|Step \d|Num examples = \d",
             PACKAGE_SIGNS,
+            REWARD_FAILED.pattern,
             *dict.fromkeys(mark.sign for mark in marks() if mark.sign),
         )
     )
@@ -97,6 +105,7 @@ class ConsoleMarkers(NamedTuple):
     title: int | None = None
     traceback: bool = False
     trouble: bool = False
+    reward_failed: bool = False
     event: EventKind | None = None
     text: str = ""
     resumed: int | None = None
@@ -116,12 +125,20 @@ def find_markers(data: bytes) -> ConsoleMarkers | None:
         return None
     if (step := title_step(data)) is not None:
         return ConsoleMarkers(title=step)
+    if REWARD_FAILED.match(sign[0]):
+        return ConsoleMarkers(reward_failed=True)
     if TRACEBACK in data[:FAR] or sign[0].endswith(b'File "'):
         return ConsoleMarkers(traceback=TRACEBACK in data[:FAR] or FRAME.search(data, 0, FAR) is not None)
     if REWARD_NONE in data or KILLED.search(data, 0, FAR):
         event = EventKind.REWARD_NONE if REWARD_NONE in data else EventKind.KILLED
         return ConsoleMarkers(event=event, text=readable(data))
     return ConsoleMarkers(trouble=True) if TROUBLE.match(sign[0]) else _of_frameworks(data)
+
+
+def repeated(line: bytes) -> int:
+    """How often a line stands for itself: more than once where Ray wrote one for several workers' that are alike."""
+    found = REPEATED.search(line)
+    return int(found[1]) if found is not None else 1
 
 
 def _of_frameworks(data: bytes) -> ConsoleMarkers:

@@ -86,7 +86,7 @@ class ConsoleParser(ConsoleRows):
 
     def feed(self, data: bytes, seen: float | None) -> list[Item]:
         """The items of one piece (what is between two carriage returns or line ends)."""
-        self._out, self._seen, self._savable = [], seen, self.idle
+        self._out, self._seen, self._savable, self._fed = [], seen, self.idle, data
         left_out = self._envelope.left_out
         pieces = self._envelope.take(data)
         if self._envelope.left_out > left_out:

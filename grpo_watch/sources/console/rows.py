@@ -20,12 +20,14 @@ from grpo_watch.engine.records import (
     Stream,
 )
 from grpo_watch.sources.base import SourceStats
-from grpo_watch.sources.console.markers import ConsoleMarkers
+from grpo_watch.sources.console.markers import ConsoleMarkers, repeated
 from grpo_watch.sources.console.progress_bar import ProgressBar
 from grpo_watch.sources.console.step_placement import StepPlacement
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedSizes
 from grpo_watch.sources.settings.run_config import FROM_ARGUMENTS, FROM_LAUNCH
 
+REWARD_FAILURES = "reward_failures"
+"""A canonical name: it comes from what surrounds a row, whatever framework wrote it."""
 REPORTED = 8
 """Texts remembered since the last row, each of which is reported once."""
 
@@ -52,16 +54,19 @@ class ConsoleRows:
         self.steps = StepPlacement(state)
         self.framework = str(state.get("framework") or "")
         self.reported: deque[str] = deque(filter(None, str(state.get("told") or "").split("\n")), maxlen=REPORTED)
+        self.failed_rewards = int(state.get("failed_rewards") or 0)
         self.saved: dict[str, Scalar] = dict(state)
         self._held: list[PendingRow] = []
         self._out: list[Item] = []
+        self._fed = b""
         self._seen: float | None = None
         self._savable = self.idle = True
         self._sizes = PrintedSizes()
 
     def state(self) -> dict[str, Scalar]:
         """What has to be remembered across a restart while idle."""
-        return {**self.steps.state(), "framework": self.framework, "told": "\n".join(self.reported)}
+        counted = {"failed_rewards": self.failed_rewards} if self.failed_rewards else {}
+        return {**self.steps.state(), "framework": self.framework, "told": "\n".join(self.reported), **counted}
 
     def _save(self) -> None:
         """Keep the state before this piece: it may give several items, or hold something back."""
@@ -94,6 +99,8 @@ class ConsoleRows:
             step = self.steps.fitted(step, held.values.get("epoch"))
         if held.stream is None:
             self.steps.placed(step)
+            if self.failed_rewards:
+                held.values[REWARD_FAILURES], self.failed_rewards = float(self.failed_rewards), 0
         row = RawRow(
             channel=self.name,
             kind=ChannelKind.CONSOLE,
@@ -171,6 +178,8 @@ class ConsoleRows:
 
     def _announced(self, data: bytes, found: ConsoleMarkers) -> None:
         """What concerns the run as a whole; with sizes it may be two items, or the beginning of one."""
+        if found.reward_failed:
+            self.failed_rewards += repeated(self._fed)
         if found.opens or found.sizes is not None:
             self._save()
         if found.opens:
