@@ -21,7 +21,7 @@ from grpo_watch.sources.completions.completion_table import WandbTablesSource
 from grpo_watch.sources.completions.dump_folder_source import CompletionDumpsSource
 from grpo_watch.sources.completions.jsonl_source import CompletionsJsonlSource
 from grpo_watch.sources.completions.parquet import CompletionsParquetSource
-from grpo_watch.sources.console.notebook import NotebookSource
+from grpo_watch.sources.console.notebook import NotebookSource, table_source
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
@@ -33,7 +33,6 @@ from grpo_watch.sources.rows.jsonl import JsonlPiecesSource, JsonlSource
 from grpo_watch.sources.rows.pieces import PiecesSource
 from grpo_watch.sources.rows.trainer_state import TrainerStateSource
 from grpo_watch.sources.settings.run_config import RunConfigSource, from_user
-from grpo_watch.sources.tables.html_table import table_source
 from grpo_watch.sources.trackers.logged_tables import ConsoleTables
 from grpo_watch.sources.trackers.tfevents import TfeventsSource
 from grpo_watch.sources.trackers.tracker_files import TRACKERS, reader

@@ -14,8 +14,8 @@ import pytest
 from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow, RunConfig, RunEvent, Stream
 from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.console.progress_bar import training_bar
 from grpo_watch.sources.console.source import ConsoleSource
+from grpo_watch.sources.console.step_placement import training_bar
 from tests.support.bundles import unpack
 
 ROW = "{'loss': '0.1', 'reward': '0.5', 'epoch': '0.0%d'}"

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from grpo_watch.engine.records import EventKind, Item, RawRow, RunConfig, RunEvent
-from grpo_watch.sources.console.notebook import NotebookSource
+from grpo_watch.sources.console.notebook import HtmlTableSource, NotebookSource
 from grpo_watch.sources.discovery.discover import discover
 from grpo_watch.sources.discovery.sniff import ChannelContent
-from grpo_watch.sources.tables.html_table import HtmlTableSource
 
 
 def table(steps: Sequence[int], *columns: str, done: int = 0, total: int = 0) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import pytest
 
 from grpo_watch.engine.records import RawRow, RunEvent
 from grpo_watch.sources.console.source import ConsoleSource
-from grpo_watch.sources.own_loops.fields import fields_of
-from grpo_watch.sources.own_loops.lines import OwnLines
-from grpo_watch.sources.own_loops.printed import holds_own_rows
+from grpo_watch.sources.rows.fields import fields_of
+from grpo_watch.sources.rows.own_lines import OwnLines
+from grpo_watch.sources.rows.own_rows import holds_own_rows
 
 FORMS = (
     "step {n} | reward {r} | kl 0.01",

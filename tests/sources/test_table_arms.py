@@ -6,8 +6,7 @@ from pathlib import Path
 
 from grpo_watch.engine.records import RawRow
 from grpo_watch.sources.discovery.discover import discover
-from grpo_watch.sources.tables.table_rows import step_key
-from grpo_watch.sources.tables.text_table import TableSource, arms_of
+from grpo_watch.sources.rows.tables import TableSource, arms_of, step_key
 
 
 def read(path: Path, name: str) -> list[RawRow]:

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from grpo_watch.engine.records import ChannelKind, EventKind, Item, RawRow, RunConfig, RunEvent
 from grpo_watch.sources.base import Skip, Source
+from grpo_watch.sources.console.notebook import HtmlTableSource
 from grpo_watch.sources.discovery.discover import discover
 from grpo_watch.sources.discovery.sniff import ChannelContent, Sniffer
-from grpo_watch.sources.tables.html_table import HtmlTableSource
-from grpo_watch.sources.tables.table_rows import keys_of, row_of
-from grpo_watch.sources.tables.text_table import TableSource
+from grpo_watch.sources.rows.tables import TableSource, keys_of, row_of
 
 HEADER = "Step,Training Loss,reward,reward_std,completion_length,kl,rewards / check\n"
 FIRST = "1,0.000000,-1.250000,0.500000,200.000000,0.000000,0.250000\n"

@@ -15,7 +15,7 @@ from grpo_watch.engine.records import EventKind, Setting
 from grpo_watch.frameworks.line_reader import ConsoleMark, MarkKind, marks
 from grpo_watch.frameworks.python_literal import atom
 from grpo_watch.frameworks.setting_names import canonical_settings
-from grpo_watch.sources.console.progress_bar import title_step
+from grpo_watch.sources.console.step_placement import title_step
 from grpo_watch.sources.settings.printed_config import PRINTED, begins, printed_sizes
 
 TRACEBACK = b"Traceback (most recent call last)"

@@ -1,135 +1,177 @@
-"""Turns the saved outputs of a Jupyter notebook (``.ipynb``) into the rows and events of the run that it holds."""
+"""Turns what cells of a notebook saved (an ``.ipynb``, or one cell's HTML) into the rows and events of its run."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RawRow, RunConfig, RunEvent, Stream
-from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.sources.base import Skip, Source, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
-from grpo_watch.sources.files.reading import open_regular
-from grpo_watch.sources.own_loops.html_metric_tables import PrintedTable, TableParser, attempts_of
+from grpo_watch.sources.rows.document import RewrittenSource
+from grpo_watch.sources.rows.html_tables import HtmlTable, TableParser
 from grpo_watch.sources.rows.layouts import parts_of
-from grpo_watch.sources.tables.table_rows import keys_of, row_of, table_owner
+from grpo_watch.sources.rows.tables import TableSource, keys_of, row_of, table_owner
 
-LARGEST = 64 << 20
-"""Bytes of the largest notebook that is read; pictures make some of them tens of megabytes large."""
+HTML = (".html", ".htm")
 TRAINS = re.compile(r"(?<!model)\.train\(|\btrain_\w*\(|\bGRPOTrainer\b")
 """Source of a cell whose error is the run's."""
-
-
 CHART = "application/vnd.plotly.v1+json"
 STOPPED = "KeyboardInterrupt"
 """Somebody pressed the stop button, which is no crash."""
+LEAST_LINES = 3
+"""Rows of a table that is an attempt of its own."""
+ENDS = frozenset({EventKind.TRACEBACK, EventKind.CONFIG_ERROR, EventKind.KILLED})
+NO_CELL = -1
+
+
+@dataclass(slots=True, eq=False)
+class Shown:
+    """Rows that stand together: those of a table, or those that a cell printed; ``table``: what they were read from."""
+
+    cell: int
+    rows: Sequence[RawRow]
+    keys: frozenset[str]
+    table: HtmlTable | None = None
+
+    @property
+    def of_grpo(self) -> bool:
+        """Whether a reward is among them."""
+        return any(guess(key) == "reward_mean" for key in self.keys)
+
+    def like(self, other: Shown) -> bool:
+        """Whether most metrics are the same."""
+        return 2 * len(self.keys & other.keys) > max(len(self.keys), len(other.keys))
+
+    def continues(self, other: Shown) -> bool:
+        """Whether it is a later part of the same run: metrics alike, steps that continue."""
+        return self.like(other) and (self.rows[0].step or 0) > (other.rows[-1].step or 0)
+
+
+def runs_in(parts: Iterable[Shown]) -> list[list[Shown]]:
+    """Parts that continue each other, together."""
+    runs: list[list[Shown]] = []
+    for part in parts:
+        if runs and part.continues(runs[-1][-1]):
+            runs[-1].append(part)
+        else:
+            runs.append([part])
+    return runs
+
+
+def longest_of(parts: Iterable[Shown]) -> list[Shown]:
+    """The parts of the longest run with a reward (of the longest run, if none has one)."""
+    runs = runs_in(parts)
+    rewarded = [run for run in runs if run[0].of_grpo] or runs
+    return max(reversed(rewarded), key=lambda run: sum(len(part.rows) for part in run), default=[])
+
+
+def attempts_of(parts: Sequence[Shown]) -> list[list[Shown]]:
+    """The runs with a reward one after the other, each with its parts; without any reward the longest run.
+
+    Somebody tries a few steps, changes a setting and starts again: these are attempts. Runs whose metrics are others
+    than those of the longest one are another training; a notebook may also show one table twice.
+    """
+    best = longest_of(parts)
+    if not best or not best[0].of_grpo:
+        return [best] if best else []
+    return runs_in(part for part in parts if part in best or _tried(part, best[0]))
+
+
+def _tried(part: Shown, best: Shown) -> bool:
+    same = part.table is not None and best.table is not None and part.table.lines[:3] == best.table.lines[:3]
+    return part.of_grpo and len(part.rows) >= LEAST_LINES and part.like(best) and not same
 
 
 @dataclass(slots=True)
 class Notebook:
     """The outputs of a notebook's code cells: tables, and printed text with errors, each with its cell's number.
 
-    ``frames``: the tables with those of pandas among them, which count where nothing else shows rows.
+    ``frames``: tables of pandas, which count where nothing else shows rows.
     """
 
-    tables: list[PrintedTable] = field(default_factory=list)
-    frames: list[PrintedTable] = field(default_factory=list)
+    tables: list[tuple[int, HtmlTable]] = field(default_factory=list)
+    frames: list[tuple[int, HtmlTable]] = field(default_factory=list)
     texts: dict[int, str] = field(default_factory=dict)
     errors: list[tuple[int, str]] = field(default_factory=list)
     trains: set[int] = field(default_factory=set)
 
+    def add_html(self, number: int, html: str) -> None:
+        """The tables of one output."""
+        found = TableParser(html).tables
+        self.tables += [(number, table) for table in found]
+        self.frames += [(number, table) for table in ([] if found else TableParser(html, frames=True).tables)]
 
-class NotebookSource(Source):
-    """Reads one notebook. Jupyter rewrites the file each time: only what is new comes.
 
-    Of several tables the one of the longest GRPO run is read, with the parts that continue it; the others are counted
-    as left aside. Without a table the printed text is read as a console's; where the table shows no reward, the printed
-    rows of its cell complete it. An error counts where it ends the
-    cell of the last rows, or without rows the last cell that trains. A notebook whose run begins with another row is
-    read from its beginning.
+class NotebookSource(RewrittenSource):
+    """Reads one notebook.
+
+    Of several tables the one of the longest GRPO run is read, with the parts that continue it and the attempts before;
+    the others are counted as left aside. Without a table the printed text is read as a console's; where the table shows
+    no reward, the printed rows of its cell complete it. An error counts where it ends the cell of the last rows, or
+    without rows the last cell that trains.
     """
 
-    def __init__(
-        self, name: str, path: Path, roots: Sequence[Path], segment: int = 0, cursor: Cursor | None = None
-    ) -> None:
-        self.name, self.segment, self.stats = name, segment, SourceStats()
-        self._path, self._roots = path, tuple(roots)
-        self._given = cursor.position if cursor is not None else 0
-        self._first = str(cursor.state.get("first") or "") if cursor is not None else ""
-        self._stamp: tuple[int, int, int] | None = None
+    KIND = ChannelKind.CONSOLE
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield what the notebook has more than before."""
-        text = self._text()
-        notebook = read_notebook(text) if text is not None else None
-        if notebook is None:
-            if text:
-                self.stats.skip(Skip.NOT_JSON, "no notebook")
-            return
-        items = list(self._items(notebook, seen))
-        first = next((_digest(item) for item in items if isinstance(item, RawRow)), "")
-        if first != self._first or self._given > len(items):
-            self._first, self._given = first, 0
-        for item in items[self._given :]:
-            self._given += 1
-            self.stats.records += 1
-            yield item
+    def _read(self, text: str) -> Notebook | None:
+        notebook = read_notebook(text)
+        if notebook is None and text:
+            self.stats.skip(Skip.NOT_JSON, "no notebook")
+        return notebook
 
-    def finish(self) -> Iterator[Item]:
-        """Nothing is held back."""
-        return iter(())
+    def _items(self, text: str, seen: float | None) -> Sequence[Item] | None:
+        notebook = self._read(text)
+        return list(self._of_notebook(notebook, seen)) if notebook is not None else None
 
-    def cursor(self) -> Cursor:
-        """How many items were given, and of which run."""
-        return Cursor(self.name, "", self._given, {"first": self._first})
-
-    def close(self) -> None:
-        """No handle stays open."""
-
-    def _items(self, notebook: Notebook, seen: float | None) -> Iterator[Item]:
-        runs, aside = attempts_of(notebook.tables)
-        if self._given == 0:
-            for table in aside:
-                self.stats.skip(Skip.NOT_A_ROW, f"cell {table.cell}: a table of {len(table.lines)} rows is left aside")
-        printed = list(self._printed(notebook, seen))
+    def _of_notebook(self, notebook: Notebook, seen: float | None) -> Iterator[Item]:
+        tables = self._tables(notebook.tables, seen)
+        runs = attempts_of(tables)
+        for part in tables:
+            if not any(part in run for run in runs):
+                self._skip(f"{_place(part.cell)}a table of {len(part.rows)} rows is left aside")
+        printed = list(self._printed(notebook, runs[-1] if runs else (), seen))
         if not (runs or _train_rows(printed)):
-            runs, aside = attempts_of(notebook.frames)
-        if not runs:
+            runs = attempts_of(self._tables(notebook.frames, seen))
+        last = runs[-1][-1].table if runs else None
+        if last is None:
             yield from printed
             return
-        chosen = runs[-1]
-        if (owner := table_owner(chosen[0].header)) is not None:
+        if (owner := table_owner(last.header)) is not None:
             yield RunConfig(owner, None, {}, self.name, self.segment, precedence=3)
         yield from (item for item in printed if isinstance(item, RunConfig))
         for number, run in enumerate(runs):
             if number:
                 yield RunEvent(self.name, EventKind.STARTED, segment=self.segment, seen=seen)
-            shown = [row for table in run for row in self._rows(table, seen)]
+            shown = [row for part in run for row in part.rows]
             yield from shown if run[0].of_grpo else completed(shown, _train_rows(printed))
-        if chosen[-1].total and chosen[-1].done >= chosen[-1].total:
-            yield RunEvent(self.name, EventKind.FINISHED, chosen[-1].done, segment=self.segment, seen=seen)
-        ended = {EventKind.TRACEBACK, EventKind.CONFIG_ERROR, EventKind.KILLED}
-        yield from (item for item in printed if isinstance(item, RunEvent) and item.kind in ended)
+        if last.total and last.done >= last.total:
+            yield RunEvent(self.name, EventKind.FINISHED, last.done, segment=self.segment, seen=seen)
+        yield from (item for item in printed if isinstance(item, RunEvent) and item.kind in ENDS)
 
-    def _rows(self, table: PrintedTable, seen: float | None) -> Iterator[RawRow]:
-        keys = keys_of(table.header, {})
-        for cells in table.lines:
+    def _tables(self, tables: Sequence[tuple[int, HtmlTable]], seen: float | None) -> list[Shown]:
+        parts = []
+        for cell, table in tables:
+            keys = keys_of(table.header, {})
+            if rows := list(self._rows(cell, table, keys, seen)):
+                parts.append(Shown(cell, rows, frozenset(keys), table))
+        return parts
+
+    def _rows(self, cell: int, table: HtmlTable, keys: Sequence[str], seen: float | None) -> Iterator[RawRow]:
+        for number, cells in enumerate(table.lines, 1):
             row = row_of(keys, cells)
             if row.step is None or not row.values:
-                self.stats.skip(Skip.NOT_A_ROW, f"a row of the table of cell {table.cell}")
+                self._skip(f"{_place(cell)}row {number} of the table")
                 continue
             yield RawRow(
                 channel=self.name,
-                kind=ChannelKind.CONSOLE,
+                kind=self.KIND,
                 step=row.step,
                 values=row.values,
                 stream=row_numbers.stream(row.values),
@@ -139,17 +181,18 @@ class NotebookSource(Source):
                 resolution=row.resolution,
             )
 
-    def _printed(self, notebook: Notebook, seen: float | None) -> Iterator[Item]:
+    def _printed(self, notebook: Notebook, run: Sequence[Shown], seen: float | None) -> Iterator[Item]:
         """What the cells printed, each read as a console, and the error that ended the run's last cell.
 
         Of several cells with rows those of the longest run with a reward count; the rows of others are left aside.
         """
         cells = {cell: list(self._cell(text, seen)) for cell, text in notebook.texts.items()}
         rows = {cell: found for cell, items in cells.items() if (found := _train_rows(items))}
-        of_run = {table.cell for table in _last(attempts_of(notebook.tables)[0])} or chosen_cells(rows)
+        parts = [Shown(cell, rows[cell], frozenset(rows[cell][-1].values)) for cell in sorted(rows)]
+        of_run = {part.cell for part in run or longest_of(parts)}
         for cell, items in cells.items():
-            if cell in rows and cell not in of_run and self._given == 0:
-                self.stats.skip(Skip.NOT_A_ROW, f"cell {cell}: {len(rows[cell])} printed rows are left aside")
+            if cell in rows and cell not in of_run:
+                self._skip(f"cell {cell}: {len(rows[cell])} printed rows are left aside")
             kept = cell in of_run or not of_run
             yield from (item for item in items if kept or isinstance(item, RunConfig))
         last = max(of_run or notebook.trains, default=None)
@@ -163,26 +206,38 @@ class NotebookSource(Source):
             yield from parser.feed(line.encode("utf-8", "replace"), seen)
         yield from parser.flush(seen)
 
-    def _text(self) -> str | None:
-        """The file's text if it was written since the last look."""
-        try:
-            descriptor = open_regular(self._path, self._roots)
-        except FileNotFoundError:
-            return None
-        except (SourceError, OSError) as error:
-            self.stats.problem = str(error)
-            return None
-        with os.fdopen(descriptor, "rb") as file:
-            info = os.fstat(file.fileno())
-            stamp = (info.st_ino, info.st_size, info.st_mtime_ns)
-            if stamp == self._stamp:
-                return None
-            self._stamp, data = stamp, file.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            self.stats.problem = f"{self._path}: larger than {LARGEST >> 20} MiB, too large for a notebook"
-            return None
-        self.stats.bytes, self.stats.problem = self.stats.bytes + len(data), ""
-        return data.decode("utf-8", "replace")
+
+class HtmlTableSource(NotebookSource):
+    """Reads the saved output of one training cell: an HTML table that is redrawn as it grows."""
+
+    KIND = ChannelKind.JSONL
+    _unread = ""
+
+    def _read(self, text: str) -> Notebook | None:
+        notebook = Notebook()
+        notebook.add_html(NO_CELL, text)
+        self._unread = TableParser(text).unread() if not (notebook.tables or notebook.frames) else ""
+        return None if self._unread else notebook
+
+    def finish(self) -> Iterator[Item]:
+        """Nothing is held back; report a table that could not be read."""
+        if self._unread and not self._given:
+            self._skip(self._unread)
+        return iter(())
+
+
+def table_source(
+    name: str,
+    path: Path,
+    roots: Sequence[Path],
+    segment: int = 0,
+    cursor: Cursor | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> Source:
+    """The source of a table by its file's name: HTML, else one line per row."""
+    if path.suffix in HTML:
+        return HtmlTableSource(name, path, roots, segment, cursor)
+    return TableSource(name, path, roots, segment, cursor, columns)
 
 
 def holds_run(text: str) -> bool:
@@ -221,22 +276,6 @@ def read_notebook(text: str) -> Notebook | None:
     return found
 
 
-def chosen_cells(rows: Mapping[int, Sequence[RawRow]]) -> set[int]:
-    """The cells that printed the longest run with a reward (the longest run, if none has one)."""
-    runs: list[list[int]] = []
-    for cell in sorted(rows):
-        before = rows[runs[-1][-1]][-1] if runs else None
-        goes_on = (
-            before is not None and (rows[cell][0].step or 0) > (before.step or 0) and _alike(before, rows[cell][0])
-        )
-        if goes_on:
-            runs[-1].append(cell)
-        else:
-            runs.append([cell])
-    rewarded = [run for run in runs if any(guess(key) == "reward_mean" for key in rows[run[0]][-1].values)] or runs
-    return set(max(reversed(rewarded), key=lambda run: sum(len(rows[cell]) for cell in run), default=()))
-
-
 def completed(table: Sequence[RawRow], printed: Sequence[RawRow]) -> Sequence[RawRow]:
     """A table's rows with what was printed for the same steps, and the printed rows between; the table's values count.
 
@@ -249,10 +288,6 @@ def completed(table: Sequence[RawRow], printed: Sequence[RawRow]) -> Sequence[Ra
         more = by_step.get(row.step or 0)
         by_step[row.step or 0] = row if more is None else _joined_row(row, more)
     return [by_step[step] for step in sorted(by_step)]
-
-
-def _last(runs: Sequence[Sequence[PrintedTable]]) -> Sequence[PrintedTable]:
-    return runs[-1] if runs else ()
 
 
 def _aligned(table: Sequence[RawRow], printed: Sequence[RawRow]) -> Sequence[RawRow]:
@@ -273,8 +308,8 @@ def _joined_row(row: RawRow, more: RawRow) -> RawRow:
     return row._replace(values={**more.values, **row.values}, resolution=resolution)
 
 
-def _alike(first: RawRow, second: RawRow) -> bool:
-    return 2 * len(first.values.keys() & second.values.keys()) > max(len(first.values), len(second.values))
+def _place(cell: int) -> str:
+    return f"cell {cell}: " if cell != NO_CELL else ""
 
 
 def _train_rows(items: Sequence[Item]) -> list[RawRow]:
@@ -294,21 +329,10 @@ def _add(found: Notebook, number: int, output: Mapping[str, Any]) -> None:
         if not html and (shown := _joined(data.get("text/markdown")) or _joined(data.get("text/plain"))):
             found.texts[number] = found.texts.get(number, "") + f"{shown}\n"
         if "<th" in html:
-            found.tables += _tables(number, html)
-            found.frames += _tables(number, html, frames=True)
-
-
-def _tables(cell: int, html: str, *, frames: bool = False) -> Iterator[PrintedTable]:
-    parser = TableParser(frames=frames)
-    parser.feed(html)
-    yield from (replace(table, cell=cell) for table in parser.tables)
+            found.add_html(number, html)
 
 
 def _joined(text: object) -> str:
     if isinstance(text, list):
         return "".join(part for part in text if isinstance(part, str))
     return text if isinstance(text, str) else ""
-
-
-def _digest(row: RawRow) -> str:
-    return xxhash.xxh3_64_hexdigest(repr((row.step, sorted(row.values))).encode())

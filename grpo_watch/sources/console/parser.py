@@ -22,12 +22,12 @@ from grpo_watch.sources.console.markers import (
     find_markers,
     readable,
 )
-from grpo_watch.sources.console.progress_bar import percent_of_bar, title_step, training_bar
 from grpo_watch.sources.console.rows import ConsoleRows, PendingRow, TextTables
+from grpo_watch.sources.console.step_placement import percent_of_bar, title_step, training_bar
 from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
-from grpo_watch.sources.own_loops.fields import step_before
-from grpo_watch.sources.own_loops.lines import begins_own_row
-from grpo_watch.sources.own_loops.printed import OwnRows
+from grpo_watch.sources.rows.fields import step_before
+from grpo_watch.sources.rows.own_lines import begins_own_row
+from grpo_watch.sources.rows.own_rows import OwnRows
 from grpo_watch.sources.settings.config_files import arguments
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedArguments, PrintedConfig
 from grpo_watch.sources.settings.run_config import FROM_ARGUMENTS

@@ -21,8 +21,7 @@ from grpo_watch.engine.records import (
 )
 from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.console.markers import ConsoleMarkers, repeated
-from grpo_watch.sources.console.progress_bar import ProgressBar
-from grpo_watch.sources.console.step_placement import StepPlacement
+from grpo_watch.sources.console.step_placement import ProgressBar, StepPlacement
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedSizes
 from grpo_watch.sources.settings.run_config import FROM_ARGUMENTS, FROM_LAUNCH
 

@@ -15,7 +15,7 @@ from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.console.rows import TablesFrom
 from grpo_watch.sources.files.step_gaps import Missing
 from grpo_watch.sources.files.tail import SplitLine, Tail
-from grpo_watch.sources.rows.line_source import TailSource
+from grpo_watch.sources.rows.jsonl import TailSource
 
 LONGEST_PIECE = 1 << 20
 """Bytes between two carriage returns or line ends; a row takes about 1 KB."""

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from grpo_watch.descriptors import ADVICE, enough, lacking
 from grpo_watch.frameworks.framework_tables import bases_last
-from grpo_watch.sources.discovery import table_runs
+from grpo_watch.sources.discovery import table_files
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft, drafts, job_name, segments
 from grpo_watch.sources.discovery.leftover import Leftovers
 from grpo_watch.sources.discovery.look import Look, expand
-from grpo_watch.sources.discovery.other_tables import without_others
 from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile, Sniffer
-from grpo_watch.sources.discovery.table_runs import per_arm
+from grpo_watch.sources.discovery.table_files import per_arm, without_others
 from grpo_watch.sources.discovery.tracker_runs import DATABASES, LogFolders, channel_name, per_run
 from grpo_watch.sources.discovery.version_folders import VersionFolders
 from grpo_watch.sources.discovery.walk import Walk
@@ -268,7 +267,7 @@ def _channel(part: FoundPart, draft: RunDraft, segment: int) -> FoundChannel:
     if part.what in DATABASES:
         name = channel_name(name, part)
     elif part.what in {ChannelContent.TABLE, ChannelContent.JSON_DOCUMENT, ChannelContent.ROW_PIECES}:
-        name = table_runs.channel_name(name, part)
+        name = table_files.channel_name(name, part)
     return FoundChannel(name, part.what, part.path, segment, own_end or metrics_end, in_folder=not draft.lone)
 
 

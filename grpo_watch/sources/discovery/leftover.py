@@ -14,7 +14,7 @@ from grpo_watch.sources.discovery.unread import OF_TRAINING, repeated_row
 from grpo_watch.sources.discovery.walk import WalkedFolder
 from grpo_watch.sources.files.decompress import SUFFIXES, plain
 from grpo_watch.sources.files.reading import open_regular
-from grpo_watch.sources.tables.text_table import HEADER_NEEDED
+from grpo_watch.sources.rows.tables import HEADER_NEEDED
 
 MOST_REPORTED = 5
 MOST_OPENED = 50

@@ -15,11 +15,10 @@ from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.frameworks.row_numbers import flat, is_row, numbers, place, stream
 from grpo_watch.sources.console.framework_lines import framework_of
 from grpo_watch.sources.files.decompress import SUFFIXES
-from grpo_watch.sources.own_loops.printed import holds_columns, holds_own_rows
-from grpo_watch.sources.rows.decoded import LARGEST_TEXT, holds_rows
-from grpo_watch.sources.rows.document import whole_text
+from grpo_watch.sources.rows.document import LARGEST_TEXT, holds_rows, whole_text
 from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.rows.layouts import single_number
+from grpo_watch.sources.rows.own_rows import holds_columns, holds_own_rows
 
 LOOKED_AT = 20
 FEWEST = 4

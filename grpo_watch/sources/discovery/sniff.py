@@ -20,7 +20,7 @@ from grpo_watch.frameworks.row_numbers import flat, unwrapped
 from grpo_watch.sources.completions.rollout_dumps import holds_dump
 from grpo_watch.sources.console.collector_prefixes import WRAPS_TEXT, bare_text
 from grpo_watch.sources.console.framework_lines import framework_of
-from grpo_watch.sources.console.notebook import holds_run
+from grpo_watch.sources.console.notebook import HTML, holds_run
 from grpo_watch.sources.console.source import dies
 from grpo_watch.sources.console.tracebacks import named_end
 from grpo_watch.sources.discovery.row_files import (
@@ -34,12 +34,12 @@ from grpo_watch.sources.discovery.row_files import (
 )
 from grpo_watch.sources.files.decompress import plain
 from grpo_watch.sources.files.reading import open_regular
-from grpo_watch.sources.own_loops.printed import holds_own_rows
-from grpo_watch.sources.rows.decoded import YAML, holds_rows
-from grpo_watch.sources.rows.document import nests_rows, whole_text
+from grpo_watch.sources.rows.document import YAML, holds_rows, nests_rows, whole_text
+from grpo_watch.sources.rows.html_tables import holds_html_table
 from grpo_watch.sources.rows.layouts import is_number
+from grpo_watch.sources.rows.own_rows import holds_own_rows
 from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece
-from grpo_watch.sources.tables.text_table import HEADER_NEEDED, HTML, TABLES, holds_table
+from grpo_watch.sources.rows.tables import HEADER_NEEDED, TABLES, holds_table
 from grpo_watch.sources.trackers.tracker_files import SUFFIXES, tracker_of
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ BY_LINE = re.compile(rb"\s{0,9}\{[^\n]{2,65536}\}\r?\n\{")
 """Rows on lines, under the name of a document."""
 MARKED_UP = (".md", ".toml", ".ini", ".xml")  # more often documents or settings than logs
 LINES = (".jsonl", ".ndjson")
-MAY_HOLD = (*LINES, ".json", ".ipynb", *MARKED_UP, *YAML, *TABLES)
+MAY_HOLD = (*LINES, ".json", ".ipynb", *MARKED_UP, *YAML, *TABLES, *HTML)
 CONSOLE_NAME = re.compile(r".*\.(?:log|txt|out|err)|(?:stdout|stderr)[^/]*|nohup\.out|.*\.(?:log|out|err)\.\d+")
 METRIC_KEYS = frozenset(
     {"loss", "reward", "rewards", "kl", "grad_norm", "reward_std", "reward_mean", "eval_loss"}
@@ -288,7 +288,7 @@ def _line(line: bytes) -> ChannelContent | None:
 
 def _table(path: Path, roots: Sequence[Path], head: bytes, *, named: bool) -> SniffedFile:
     name = unpacked_name(path)
-    if holds_table(name, head, METRIC_KEYS):
+    if holds_html_table(head) if name.endswith(HTML) else holds_table(name, head, METRIC_KEYS):
         return SniffedFile(ChannelContent.TABLE)
     if holds_document(path, roots, head):
         return SniffedFile(ChannelContent.JSON_DOCUMENT)
@@ -311,7 +311,7 @@ def _by_content(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFil
         return SniffedFile(ChannelContent.ROW_PIECES)
     if name.endswith((*LINES, ".json")):
         return _jsonl(path, head, named=named) if name.endswith(LINES) else _json(path, roots, head)
-    if name.endswith(TABLES):
+    if name.endswith((*TABLES, *HTML)):
         return _table(path, roots, head, named=named)
     return _text(path, roots, (head, tail), named=named)
 

@@ -13,7 +13,7 @@ from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.row_numbers import flat, number, numbers, place
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.rows.jsonl import decode
-from grpo_watch.sources.tables.table_rows import cells_of, delimiter_of
+from grpo_watch.sources.rows.tables import cells_of, delimiter_of
 
 LOOKED_AT = 4 << 20
 """Bytes of the beginning that are looked at: downloads and loading may fill the first megabyte."""

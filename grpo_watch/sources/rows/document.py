@@ -1,33 +1,68 @@
-"""Turns a document of metrics (JSON, YAML, a chart, a table of single numbers) into raw rows."""
+"""Reads files that are rewritten as a whole: documents of metrics in whatever notation and layout.
+
+JSON, YAML, a table, a chart's page, or literals of Python are decoded; nothing is evaluated, and nothing that could
+exhaust the reader is built.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from contextlib import suppress
+from pathlib import Path, PurePath
+from typing import Any
 
-from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow
+import xxhash
+
+from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, Scalar
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
+from grpo_watch.frameworks.python_literal import atom
 from grpo_watch.sources.base import Skip, Source, SourceStats
-from grpo_watch.sources.files.decompress import plain
+from grpo_watch.sources.files.decompress import SUFFIXES, plain
 from grpo_watch.sources.files.reading import open_regular
-from grpo_watch.sources.rows.decoded import parts_in
-from grpo_watch.sources.rows.layouts import Rows, shows_reward
+from grpo_watch.sources.rows.layouts import METRIC_NAMES, Rows, is_number, parts_of, shows_reward
+from grpo_watch.sources.rows.tables import cells_of, delimiter_of, grid
+from grpo_watch.sources.settings.config_files import plain_yaml
 
-LARGEST = 32 << 20
-"""Bytes of the largest document that is read."""
+LARGEST = 64 << 20
+"""Bytes of the largest file that is read as a whole; pictures make some notebooks tens of megabytes large."""
 MARK = "#"
 """What stands between the file and the run's name in the name of a channel."""
 NESTED = re.compile(rb'":\s*\[\s*\{')
+YAML = (".yaml", ".yml")
+DOCUMENTS = re.compile(r"^---\s*$", re.MULTILINE)
+LARGEST_TEXT = 8 << 20
+"""Bytes of the largest text that is decoded as a whole, where it is neither JSON nor read line by line."""
+LARGEST_YAML = 4 << 20
+"""Bytes of the largest YAML text that is read: 100,000 numbers, in some seconds."""
+CHART = re.compile(r"Plotly\.(?:newPlot|react|plot)\(\s*(?:\"[^\"]{0,200}\"|'[^']{0,200}'|[\w.$]{1,200})\s*,\s*")
+"""Where plotly's pages hold the traces of a chart."""
+BRACKET = re.compile(r"[\[{]")
+NAME = re.compile(r"['\"]?([A-Za-z_][\w./@-]{0,80})['\"]?\s{0,8}[:=]\s{0,8}(?:[A-Za-z_][\w.]{0,40}\(\s?)?$")
+"""A name before an array or a dictionary."""
+LONGEST_NAME = 120
+TOKEN = re.compile(
+    r"\s*(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|([\[\](){}:,])|([A-Za-z_][\w.]{0,40}\()|([^\s\[\](){}:,'\"]{1,60}))"
+)
+DEEPEST = 8
+OPENING = frozenset("[({ ")
+MOST_TRIED = 1_000
+"""Brackets that begin nothing of use, after which no more are tried: a text of other things."""
+LEAST_NUMBERS = 3
+LEAST_CELLS = 3
+CALL = "call"
+BROKEN = object()
 
 
-class DocumentSource(Source):
-    """Reads one document; it is rewritten each time, and only rows beyond those given come.
+class RewrittenSource(Source, ABC):
+    """Reads a file that is rewritten each time: only items beyond those given come.
 
-    Of several parts with rows it reads the one that the channel is named after, else the first. Rows without a step of
-    their own are counted from 1.
+    A file that begins with another first row is another run, and is given from its beginning. What stands behind the
+    last row (an end, an error) is given once, and again where more rows came before it.
     """
 
     def __init__(
@@ -35,47 +70,97 @@ class DocumentSource(Source):
     ) -> None:
         self.name, self.segment, self.stats = name, segment, SourceStats()
         self._path, self._roots = path, tuple(roots)
-        self._run, self._aside = name.partition(MARK)[2], set[str]()
-        self._given = cursor.position if cursor is not None else 0
+        state: Mapping[str, Scalar] = cursor.state if cursor is not None else {}
+        self._given, self._ended = (cursor.position if cursor is not None else 0), row_numbers.whole(state.get("ended"))
+        self._first = state.get("row")
         self._stamp: tuple[int, int, int] | None = None
+        self._said: set[str] = set()
+
+    @abstractmethod
+    def _items(self, text: str, seen: float | None) -> Sequence[Item] | None:
+        """All that the file holds; None where it can't be read (it may be half written)."""
 
     def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield the rows that the document has more than before."""
+        """Yield what the file has more than before."""
+        text = self._text()
+        items = self._items(text, seen) if text is not None else None
+        if items is None:
+            return
+        rows = [number for number, item in enumerate(items) if isinstance(item, RawRow)]
+        last, first = (rows[-1] + 1, _digest(items[rows[0]])) if rows else (0, "")
+        if self._given > last or self._first not in {None, first}:
+            self._given = self._ended = 0
+        self._first = first
+        for item in items[self._given : last]:
+            self._given, self._ended = self._given + 1, 0
+            self.stats.records += 1
+            yield item
+        for item in items[last + (self._ended or 0) :]:
+            self._ended = (self._ended or 0) + 1
+            self.stats.records += 1
+            yield item
+
+    def finish(self) -> Iterator[Item]:
+        """Nothing is held back."""
+        return iter(())
+
+    def cursor(self) -> Cursor:
+        """How many items were given, and of which run."""
+        return Cursor(self.name, "", self._given, {"row": self._first, "ended": self._ended})
+
+    def close(self) -> None:
+        """No handle stays open."""
+
+    def _skip(self, detail: str) -> None:
+        """Count what is no row, once however often the file is rewritten."""
+        if detail not in self._said:
+            self._said.add(detail)
+            self.stats.skip(Skip.NOT_A_ROW, detail)
+
+    def _text(self) -> str | None:
+        """The file's text if it was written since the last look."""
         try:
             info = self._path.stat()
             stamp = (info.st_ino, info.st_size, info.st_mtime_ns)
             text = None if stamp == self._stamp else whole_text(self._path, self._roots)
         except FileNotFoundError:
-            return
+            return None
         except (SourceError, OSError) as error:
             self.stats.problem = str(error)
-            return
-        if text is None:
-            return
-        self._stamp, self.stats.bytes = stamp, self.stats.bytes + len(text)
-        rows = self._chosen(parts_in(text, self._path.name))
-        self._given = self._given if self._given <= len(rows) else 0
-        for number, row in enumerate(rows[self._given :], self._given + 1):
-            self._given = number
-            yield from self._row(row, number, seen)
+            return None
+        if text is None and stamp != self._stamp:
+            self.stats.problem = f"{self._path}: larger than {LARGEST >> 20} MiB, too large to be read as a whole"
+        elif text is not None:
+            self.stats.bytes, self.stats.problem = self.stats.bytes + len(text), ""
+        self._stamp = stamp
+        return text
 
-    def _chosen(self, parts: Mapping[str, Rows]) -> Rows:
-        """The rows to read; those of other parts with a reward are reported, once each."""
-        if self._run:
-            return parts.get(self._run, [])
-        chosen = next(iter(parts), "")
-        for name in parts.keys() - {chosen} - self._aside:
-            if shows_reward(parts[name]):
-                self._aside.add(name)
-                self.stats.skip(Skip.NOT_A_ROW, f"{name}: {len(parts[name])} rows are left aside")
-        return parts.get(chosen, [])
+
+def _digest(row: Item) -> str:
+    step, values = (row.step, row.values) if isinstance(row, RawRow) else (None, {})
+    return xxhash.xxh3_64_hexdigest(repr((step, sorted(values.items()))).encode("utf-8", "replace"))
+
+
+class DocumentSource(RewrittenSource):
+    """Reads one document.
+
+    Of several parts with rows it reads the one that the channel is named after, else the first. Rows without a step of
+    their own are counted from 1.
+    """
+
+    def _items(self, text: str, seen: float | None) -> Sequence[Item]:
+        parts, run = parts_in(text, self._path.name), self.name.partition(MARK)[2]
+        chosen = run or next(iter(parts), "")
+        for name in parts if not run else ():
+            if name != chosen and shows_reward(parts[name]):
+                self._skip(f"{name}: {len(parts[name])} rows are left aside")
+        return [item for number, row in enumerate(parts.get(chosen, ()), 1) for item in self._row(row, number, seen)]
 
     def _row(self, row: Mapping[str, object], number: int, seen: float | None) -> Iterator[Item]:
         values, step = row_numbers.numbers(row), row_numbers.place(row).step
         if not values:
-            self.stats.skip(Skip.NOT_A_ROW, f"row {number}: no number in it")
+            self._skip(f"row {number}: no number in it")
             return
-        self.stats.records += 1
         yield RawRow(
             channel=self.name,
             kind=ChannelKind.TRAINER_STATE,
@@ -86,19 +171,8 @@ class DocumentSource(Source):
             seen=seen,
         )
 
-    def finish(self) -> Iterator[Item]:
-        """Nothing is held back."""
-        return iter(())
 
-    def cursor(self) -> Cursor:
-        """How many rows were given."""
-        return Cursor(self.name, "", self._given, {})
-
-    def close(self) -> None:
-        """No handle stays open."""
-
-
-def whole_text(path: Path, roots: Sequence[Path], largest: int = 2 * LARGEST) -> str | None:
+def whole_text(path: Path, roots: Sequence[Path], largest: int = LARGEST) -> str | None:
     """The text of a file; None where it is larger than the limit.
 
     Raises:
@@ -121,3 +195,158 @@ def whole_text(path: Path, roots: Sequence[Path], largest: int = 2 * LARGEST) ->
 def nests_rows(head: bytes) -> bool:
     """Whether a JSON list begins with a mapping that holds a list of mappings: the rows of a run, or completions."""
     return NESTED.search(head) is not None
+
+
+def parts_in(text: str, name: str) -> dict[str, Rows]:
+    """The rows of each part of a text that was written under this name."""
+    first: dict[str, Rows] = {}
+    path = PurePath(name)
+    suffix = path.with_suffix("").suffix if path.suffix in SUFFIXES else path.suffix
+    for document in _documents(text, suffix):
+        found = parts_of(document)
+        if any(map(shows_reward, found.values())):
+            return found
+        first = first or found
+    return first
+
+
+def holds_rows(text: str, name: str) -> bool:
+    """Whether the text has rows with a reward."""
+    return any(map(shows_reward, parts_in(text, name).values()))
+
+
+def _documents(text: str, suffix: str) -> Iterator[object]:
+    """What the text may hold, likelier notations first."""
+    begin = text.lstrip("\ufeff \t\r\n")[:1]
+    if begin and begin in "[{":
+        yield from _json(text.strip("\ufeff \t\r\n"))
+    if suffix in YAML:
+        yield from _yaml(text)
+    elif suffix in {".html", ".htm"}:
+        yield from _charts(text)
+    elif suffix in {".csv", ".tsv"}:
+        yield from _table(text)
+    elif suffix not in {".json", ".jsonl"}:
+        yield from _literals(text)
+        yield from _transposed(text)
+
+
+def _json(text: str) -> Iterator[object]:
+    """The document, or those of a text that holds several one after the other."""
+    decoder, position, found = json.JSONDecoder(), 0, []
+    try:
+        while position < len(text):
+            value, position = decoder.raw_decode(text, position)
+            found.append(value)
+            position += len(text[position : position + 64]) - len(text[position : position + 64].lstrip(", \t\r\n"))
+    except (ValueError, RecursionError):
+        if not found:
+            return
+    yield found[0] if len(found) == 1 else found
+
+
+def _yaml(text: str) -> Iterator[object]:
+    """The document, or those that are separated by lines of dashes."""
+    if len(text) > LARGEST_YAML:
+        return
+    try:
+        found = [value for part in DOCUMENTS.split(text) if (value := plain_yaml(part)) is not None]
+    except ValueError:
+        return
+    yield found[0] if len(found) == 1 else found
+
+
+def _charts(text: str) -> Iterator[object]:
+    for begin in CHART.finditer(text):
+        with suppress(ValueError, RecursionError):
+            yield json.JSONDecoder().raw_decode(text, begin.end())[0]
+
+
+def _table(text: str) -> Iterator[object]:
+    """The lines of a table as mappings, and a table whose lines are metrics."""
+    header, lines = grid(text)
+    if len(lines) >= LEAST_NUMBERS and any(cell.lower() in METRIC_NAMES for cell in header):
+        names = [cell.lower() if cell.lower() in METRIC_NAMES else cell for cell in header]
+        yield [dict(zip(names, cells, strict=True)) for cells in lines]
+    yield from _transposed(text)
+
+
+def _transposed(text: str) -> Iterator[object]:
+    """A table whose header names the steps and whose lines are metrics."""
+    steps: list[object] = []
+    found: dict[str, Sequence[object]] = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in cells_of(line, delimiter_of(line))] if len(line) < 1 << 20 else []
+        cells = cells if len(cells) > LEAST_CELLS else line.split()
+        if len(cells) <= LEAST_CELLS or not all(map(is_number, cells[1:])) or is_number(cells[0]):
+            continue
+        whole = [row_numbers.whole(cell) for cell in cells[1:]]
+        if not steps and None not in whole and whole == sorted(set(filter(None, whole))):
+            steps = list(whole)
+        elif len(cells) == len(steps) + 1:
+            found[cells[0]] = cells[1:]
+    if steps and found:
+        yield {"step": steps, **found}
+
+
+def _literals(text: str) -> Iterator[object]:
+    """Each array or dictionary with rows that is printed in a text, then the named arrays of numbers together."""
+    named: dict[str, object] = {}
+    position = spent = tried = 0
+    while spent <= len(text) and tried < MOST_TRIED and (begin := BRACKET.search(text, position)) is not None:
+        value, end = literal(text, begin.start())
+        spent += end - begin.start()
+        position = begin.end() if value is BROKEN else end
+        name = NAME.search(text, max(0, begin.start() - LONGEST_NAME), begin.start())
+        if name is not None and isinstance(value, list) and len(value) >= LEAST_NUMBERS and all(map(is_number, value)):
+            if name[1] in named:  # again and again: an array for each step, not one for each metric
+                return
+            named[name[1]] = value
+            continue
+        tried += 1
+        if isinstance(value, (list, dict)) and len(value) >= LEAST_NUMBERS:
+            yield value
+    if named:
+        yield named
+
+
+def literal(text: str, start: int) -> tuple[Any, int]:
+    """The value of a literal that begins at a bracket, and where it ends; ``BROKEN`` for what is none.
+
+    Calls around a number or an array (``np.float64(0.5)``, ``array([…])``) stand for what is in them.
+    """
+    stack: list[tuple[str, list[object]]] = []
+    position = start
+    while (token := TOKEN.match(text, position)) is not None:
+        position = token.end()
+        mark = token[3] or token[4]
+        if mark and mark[-1:] in OPENING:
+            if len(stack) >= DEEPEST:
+                break
+            stack.append((CALL if token[4] else mark, []))
+        elif not stack or (mark == ":" and stack[-1][0] != "{"):
+            break
+        elif mark and mark in "])}":
+            value = _closed(*stack.pop())
+            if value is BROKEN or not stack:
+                return value, position
+            stack[-1][1].append(value)
+        elif not mark:
+            quoted = token[1] if token[1] is not None else token[2]
+            stack[-1][1].append(quoted if quoted is not None else atom(token[5]))
+    return BROKEN, position
+
+
+def _closed(kind: str, items: list[object]) -> object:
+    if kind == CALL:
+        return items[0] if items else BROKEN
+    if kind != "{":
+        return items
+    keys, values = items[::2], items[1::2]
+    if len(keys) != len(values) or not all(isinstance(key, (str, float)) for key in keys):
+        return BROKEN
+    return {_key(key): value for key, value in zip(keys, values, strict=True)}
+
+
+def _key(key: object) -> str:
+    return str(int(key)) if isinstance(key, float) and key.is_integer() else str(key)

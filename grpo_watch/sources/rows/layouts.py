@@ -10,13 +10,28 @@ import re
 from array import array
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.guessing import guess
-from grpo_watch.sources.tables.table_rows import step_key
 
+STEP_NAMES = (
+    "step",
+    "global_step",
+    "training_step",
+    "training_iteration",
+    "train_step",
+    "optimizer_step",
+    "steps",
+    "iteration",
+    "iter",
+    "update",
+)
+STEP_ENDINGS = ("/global_step", "/step", "/iteration", "_step/value")
+"""wandb's ``_step`` counts calls of its logger, and comes after them."""
+COARSE_STEPS = ("epoch_step", "episode", "rollout", "round", "batch", "batch_idx", "idx", "index", "i")
+"""What counts rows where nothing counts steps."""
 LEAST_ROWS = 2
 STEP_NAME = re.compile(r"^(?:(?:global_?|train(?:ing)?_?)?step|iter|iteration|epoch|batch|update)[ _-]?", re.IGNORECASE)
 """What people write before the number of a step where that is a key."""
@@ -35,6 +50,19 @@ PAIR, TRIPLE = 2, 3
 Rows: TypeAlias = "list[Mapping[str, object]]"
 DEPTH = 3
 """How deep below the top the rows may lie (``{"history": {"reward": [...]}}``)."""
+
+
+def step_key(keys: Iterable[str]) -> str | None:
+    """The key that holds a row's step: a usual name, else the most similar one; None where there is none."""
+    names = list(keys)
+    plain = next((name for name in row_numbers.STEPS if name in names), None)
+    if plain is not None:
+        return plain
+    spelled = {name.strip().lower().replace(" ", "_"): name for name in reversed(names)}
+    exact = next((spelled[name] for name in STEP_NAMES if name in spelled), None)
+    ending = (name for ending in STEP_ENDINGS for name in names if name.lower().endswith(ending))
+    last = (spelled[name] for name in COARSE_STEPS if name in spelled)
+    return exact or next(ending, None) or spelled.get("_step") or next(last, None)
 
 
 def parts_of(document: object) -> dict[str, Rows]:

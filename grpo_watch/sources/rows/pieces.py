@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow
@@ -13,13 +13,11 @@ from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.guessing import guess, names_updates
 from grpo_watch.sources.base import Source, SourceStats
-from grpo_watch.sources.own_loops.fields import fields_of
-from grpo_watch.sources.rows.decoded import YAML
-from grpo_watch.sources.rows.document import MARK, whole_text
-from grpo_watch.sources.rows.layouts import Rows, joined, triples
+from grpo_watch.sources.rows.document import MARK, YAML, whole_text
+from grpo_watch.sources.rows.fields import fields_of
+from grpo_watch.sources.rows.layouts import Rows, joined, step_key, triples
+from grpo_watch.sources.rows.tables import arms_of, grid, named_columns
 from grpo_watch.sources.settings.config_files import plain_yaml
-from grpo_watch.sources.tables.table_rows import cells_of, delimiter_of, named_columns, step_key, table_lines
-from grpo_watch.sources.tables.text_table import arms_of
 
 LARGEST = 4 << 20
 """Bytes of a file with one metric: 100,000 steps."""
@@ -45,7 +43,7 @@ def pieces_in(path: PurePath, text: str) -> Mapping[str, Rows]:
     if path.suffix in {".csv", ".tsv"}:
         return _of_table(text, run, tag)
     if path.suffix == ".json" and text.lstrip()[:1] == "[":
-        rows = triples(_json(text), tag)
+        rows = triples(_decoded(text, json.loads), tag)
         return {run: rows} if rows else {}
     if path.parent.name == OF_METRICS and not path.suffix:
         lines = [OF_MLFLOW.fullmatch(line) for line in text.splitlines()]
@@ -83,7 +81,7 @@ def _of_step(path: PurePath, text: str) -> Mapping[str, object] | None:
         row: Mapping[str, object] = {one.name: one.value for one in fields}
         row = row if len(row) == len(fields) else {}
     else:
-        document = _json(text) if path.suffix == ".json" else _yaml(text)
+        document = _decoded(text, json.loads if path.suffix == ".json" else plain_yaml)
         row = row_numbers.flat(document) if isinstance(document, dict) else {}
     values = row_numbers.numbers(row)
     if not names_updates(values):
@@ -93,13 +91,8 @@ def _of_step(path: PurePath, text: str) -> Mapping[str, object] | None:
 
 def _of_table(text: str, run: str, tag: str) -> Mapping[str, Rows]:
     """A table with a step and one metric, or one of each run."""
-    lines = table_lines(text)
-    if not lines:
-        return {}
-    delimiter = delimiter_of(lines[0])
-    bare = [cell.strip() for cell in cells_of(lines[0], delimiter)]
+    bare, rows = grid(text)
     header = named_columns(bare, tag)
-    rows = [cells for line in lines[1:] if len(cells := cells_of(line, delimiter)) == len(header)]
     exported = header != bare
     columns: Mapping[str, Mapping[int, str]] = {run: dict(enumerate(header))} if exported else arms_of(text).keys
     if not columns and len(header) == 2:  # noqa: PLR2004 (a step and a metric)
@@ -115,17 +108,10 @@ def _of_table(text: str, run: str, tag: str) -> Mapping[str, Rows]:
     return found
 
 
-def _json(text: str) -> object:
+def _decoded(text: str, decode: Callable[[str], object]) -> object:
     try:
-        return json.loads(text)
+        return decode(text)
     except (ValueError, RecursionError):
-        return None
-
-
-def _yaml(text: str) -> object:
-    try:
-        return plain_yaml(text)
-    except ValueError:
         return None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from grpo_watch.frameworks.guessing import OF_LEARNING, OF_UPDATES, guess
 from grpo_watch.frameworks.line_reader import MetricLine
-from grpo_watch.sources.own_loops.fields import PrintedField, bare_line, counted, fields_of
+from grpo_watch.sources.rows.fields import PrintedField, bare_line, counted, fields_of
 
 LONGEST = 2_000
 """Characters of a line that may be a row; own loops print some ten fields."""

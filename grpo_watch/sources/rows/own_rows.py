@@ -11,11 +11,12 @@ from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.line_reader import MetricLine
 from grpo_watch.frameworks.row_numbers import number
 from grpo_watch.sources.console.collector_prefixes import Envelope
-from grpo_watch.sources.console.progress_bar import training_bar
-from grpo_watch.sources.own_loops.fields import fields_of
-from grpo_watch.sources.own_loops.lines import OwnLines, may_show, row_of
-from grpo_watch.sources.tables.table_rows import keys_of, step_key
-from grpo_watch.sources.tables.table_rows import row_of as cells_row
+from grpo_watch.sources.console.step_placement import training_bar
+from grpo_watch.sources.rows.fields import fields_of
+from grpo_watch.sources.rows.layouts import step_key
+from grpo_watch.sources.rows.own_lines import OwnLines, may_show, row_of
+from grpo_watch.sources.rows.tables import keys_of
+from grpo_watch.sources.rows.tables import row_of as cells_row
 
 LONGEST = 2_000
 LEAST_COLUMNS = 3

@@ -1,33 +1,169 @@
-"""Tells tables of metrics (CSV, TSV) from others, and the runs in them apart, and reads them while they grow."""
+"""Reads tables of metrics (CSV, TSV) while they grow, tells the runs in them apart, and tells them from others."""
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, RunConfig, Scalar
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.frameworks.guessing import names_training, names_updates
+from grpo_watch.frameworks.framework_tables import bases_last
+from grpo_watch.frameworks.guessing import guess, names_training, names_updates
 from grpo_watch.frameworks.row_numbers import STEPS, number
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.files.tail import SplitLine, Tail
-from grpo_watch.sources.own_loops.html_metric_tables import TableParser
-from grpo_watch.sources.rows.line_source import LineSource
-from grpo_watch.sources.tables.table_rows import (
-    REMARK,
-    cells_of,
-    delimiter_of,
-    is_header,
-    keys_of,
-    named_columns,
-    row_of,
-    step_key,
-    table_lines,
-    table_owner,
-)
+from grpo_watch.sources.rows.jsonl import LineSource
+from grpo_watch.sources.rows.layouts import step_key
+
+NAMES: Mapping[str, str] = {"Step": "step", "Training Loss": "loss", "Validation Loss": "eval_loss", "Epoch": "epoch"}
+"""Headers of transformers' notebook table and the keys that its logs call them."""
+UNIT = re.compile(r"\s{0,3}[(\[](?:tokens?|tok|s|secs?|seconds|ms|min|h|nats|bits|GB|GiB|MB|MiB)[)\]]$", re.IGNORECASE)
+NOTHING = frozenset({"", "No log", "-"})
+MAX_COLUMNS = 4_096
+DECIMALS = re.compile(r"-?\d{1,20}\.(\d{1,12})")
+LEAST_ROUNDED = 3
+"""This many numbers with the same count of decimals, and none with an exponent, make a rounded row."""
+MOST_ROUNDED = 8
+"""More decimals than these are a float printed in full."""
+
+
+class TableRow(NamedTuple):
+    """The numbers of a row by key, its step, and the smallest non-zero number it can show (None: exact)."""
+
+    step: int | None
+    values: dict[str, float | None]
+    resolution: float | None
+
+
+def keys_of(header: Sequence[str], columns: Mapping[str, str]) -> tuple[str, ...]:
+    """The key of each column: the user's name for it, transformers' for its headers, else the header's own.
+
+    ``columns`` maps what a user calls a column's meaning to the column (``{"reward_mean": "avg_r"}``). A notebook
+    writes ``rewards / check / mean`` where logs say ``rewards/check/mean``; a unit in brackets is no part of a key.
+    """
+    own = {column: name for name, column in columns.items()}
+    bare = (cell.strip() for cell in header[:MAX_COLUMNS])
+    keys = [own.get(cell) or NAMES.get(cell) or UNIT.sub("", cell).replace(" / ", "/") for cell in bare]
+    step = step_key(dict.fromkeys(keys))
+    return tuple("step" if key == step else key for key in keys)
+
+
+VALUE = "value"
+EXPORTED = ("wall time", "step", "value")
+"""The header of TensorBoard's CSV export, which holds one metric."""
+TAG = re.compile(r"(?:.*tag[-_])?(?P<tag>.+)", re.DOTALL)
+
+
+def named_columns(header: Sequence[str], stem: str) -> list[str]:
+    """The header with the one metric of an export named: its file's name ends with the tag.
+
+    A first column without a name is pandas' index.
+    """
+    cells = [cell.strip() for cell in header]
+    spelled = [cell.lower() for cell in cells]
+    alone = VALUE in spelled and len(cells) <= len(EXPORTED) and step_key(spelled) is not None
+    if alone and (tag := TAG.fullmatch(stem)) is not None and (guess(tag["tag"]) or tuple(spelled) == EXPORTED):
+        return [tag["tag"] if cell == VALUE else name for cell, name in zip(spelled, cells, strict=True)]
+    return ["index", *cells[1:]] if cells[:1] == [""] and len(cells) > 1 else cells
+
+
+def table_owner(header: Sequence[str]) -> str | None:
+    """The framework whose notebooks alone have such a table."""
+    names = {cell.strip() for cell in header}
+    if "Training Loss" not in names:
+        return None
+    return next((table.name for table in bases_last() if names & table.traces.notebook), None)
+
+
+def row_of(keys: Sequence[str], cells: Sequence[str]) -> TableRow:
+    """The row of these cells; an empty cell is a metric that was not logged, text is left out."""
+    shown = {key: cell.strip() for key, cell in zip(keys, cells, strict=False) if cell.strip() not in NOTHING}
+    return TableRow(
+        row_numbers.place(_whole(shown)).step, row_numbers.numbers(dict(shown)), _resolution(shown.values())
+    )
+
+
+def _whole(shown: Mapping[str, str]) -> dict[str, str]:
+    """Steps that pandas wrote as ``12.0`` are whole numbers."""
+    return {key: cell[:-2] if key in row_numbers.STEPS and cell.endswith(".0") else cell for key, cell in shown.items()}
+
+
+def _resolution(cells: Iterable[str]) -> float | None:
+    """One unit of the last decimal where all numbers have the same few decimals, as tables print them."""
+    decimals: list[int] = []
+    for cell in cells:
+        if (found := DECIMALS.fullmatch(cell)) is not None:
+            decimals.append(len(found[1]))
+        elif "e" in cell.lower() and row_numbers.number(cell) is not None:
+            return None
+    if len(decimals) < LEAST_ROUNDED or len(set(decimals)) > 1 or decimals[0] > MOST_ROUNDED:
+        return None
+    return float(f"1e-{decimals[0]}")
+
+
+REMARK = "#"
+DELIMITERS = (",", "\t", ";", "|")
+FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x2212: ord("-")}
+"""Full-width letters, digits and punctuation, as Chinese and Japanese keyboards write them, and the sign of minus."""
+THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d{1,3})?")
+POINT = re.compile(r"\d\.\d")
+
+
+def table_lines(text: str) -> list[str]:
+    """The lines of a table from its header on: remarks before it are left out, unless the last is the header."""
+    lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
+    begin = next((place for place, line in enumerate(lines) if not line.startswith(REMARK)), len(lines))
+    if begin and begin < len(lines) and is_header(lines[begin - 1], lines[begin]):
+        return [lines[begin - 1].lstrip("# "), *lines[begin:]]
+    return lines[begin:]
+
+
+def grid(text: str) -> tuple[list[str], list[list[str]]]:
+    """The header of a table, and its lines with as many cells."""
+    lines = table_lines(text)
+    delimiter = delimiter_of(lines[0]) if lines else ","
+    header = [cell.strip() for cell in cells_of(lines[0], delimiter)] if lines else []
+    return header, [cells for line in lines[1:] if len(cells := cells_of(line, delimiter)) == len(header)]
+
+
+def is_header(remark: str, line: str) -> bool:
+    """Whether a remark names the columns of the line behind it, which holds nothing but numbers."""
+    cells = cells_of(line, delimiter_of(line))
+    named = len(cells_of(remark, delimiter_of(line))) == len(cells)
+    return named and all(number(cell) is not None for cell in cells)
+
+
+def delimiter_of(header: str) -> str:
+    """What parts the header's cells: the one of comma, tab, semicolon and bar that is in it most."""
+    return max(DELIMITERS, key=header.translate(FULL_WIDTH).count)
+
+
+def cells_of(text: str, delimiter: str) -> list[str]:
+    """The cells of one line; none for a line that is no CSV. ``1,234.5`` in a cell becomes ``1234.5``.
+
+    Where commas part no cells and no number of the line has a point, they are those of decimals.
+    """
+    plain = text.translate(FULL_WIDTH) if not text.isascii() else text
+    try:
+        cells = next(csv.reader([plain.strip(" |") if delimiter == "|" else plain], delimiter=delimiter), [])
+    except csv.Error:
+        return []
+    decimals = delimiter != "," and "," in plain and not POINT.search(plain)
+    if decimals and (delimiter == ";" or any(_is_decimal(cell.strip()) for cell in cells)):
+        return [cell.replace(",", ".") if DECIMAL_COMMA.fullmatch(cell.strip()) else cell for cell in cells]
+    return [cell.replace(",", "") if THOUSANDS.fullmatch(cell.strip()) else cell for cell in cells]
+
+
+def _is_decimal(cell: str) -> bool:
+    """Whether the comma in a cell can only be that of decimals."""
+    return DECIMAL_COMMA.fullmatch(cell) is not None and THOUSANDS.fullmatch(cell) is None
+
 
 MAX_LINE = 1 << 20
 WALL_TIME = "Wall time"
@@ -132,7 +268,7 @@ class TableSource(LineSource):
         )
 
 
-NAMES = frozenset(
+RUN_NAMES = frozenset(
     {"arm", "run", "run_id", "run_name", "runid", "name", "experiment", "exp", "exp_name", "variant", "method"}
     | {"config", "setting", "seed", "model", "trial", "condition", "group"}
 )
@@ -156,16 +292,8 @@ class TableArms:
 
 def arms_of(text: str) -> TableArms:
     """The runs in a table; no names where it holds one alone."""
-    lines = table_lines(text)
-    if not lines:
-        return TableArms()
-    delimiter = delimiter_of(lines[0])
-    header = [cell.strip() for cell in cells_of(lines[0], delimiter)]
-    wide = _wide(header)
-    if wide is not None:
-        return wide
-    rows = [cells for line in lines[1:] if len(cells := cells_of(line, delimiter)) == len(header)]
-    return _long(header, rows)
+    header, rows = grid(text)
+    return _wide(header) or _long(header, rows)
 
 
 def arm_in_header(header: Sequence[str], arm: str) -> Mapping[int, str]:
@@ -176,7 +304,7 @@ def arm_in_header(header: Sequence[str], arm: str) -> Mapping[int, str]:
 
 def arm_column(header: Sequence[str]) -> int | None:
     """The place of the column that names the runs."""
-    return next((place for place, name in enumerate(header) if name.strip().lower() in NAMES), None)
+    return next((place for place, name in enumerate(header) if name.strip().lower() in RUN_NAMES), None)
 
 
 def _wide(header: Sequence[str]) -> TableArms | None:
@@ -209,18 +337,12 @@ def _long(header: Sequence[str], rows: Sequence[Sequence[str]]) -> TableArms:
 
 
 HEAD = 64 << 10
-HTML = (".html", ".htm")
-TABLES = (".csv", ".tsv", *HTML)
-NOTEBOOK = re.compile(rb"<t[hd][^>]{0,80}>\s{0,20}(?:Step|step|global_step)\s{0,20}</t[hd]>")
+TABLES = (".csv", ".tsv")
 HEADER_NEEDED = "no column of its header is known; say what they mean under runs: columns: in grpo-watch.yaml"
 
 
 def holds_table(name: str, head: bytes, metrics: AbstractSet[str]) -> bool:
-    """Whether a file of this name and beginning has a step and one of these metrics, or is a notebook's output."""
-    if name.endswith(HTML):
-        parser = TableParser(frames=True)
-        parser.feed(head.decode("utf-8", "replace"))
-        return bool(parser.tables) or NOTEBOOK.search(head) is not None
+    """Whether a file of this name and beginning has a step and one of these metrics."""
     lines = table_lines(head[:HEAD].decode("utf-8-sig", "replace"))
     header = lines[0].strip() if lines else ""
     cells = cells_of(header, delimiter_of(header))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.row_numbers import number
-from grpo_watch.sources.tables.table_rows import FULL_WIDTH
+from grpo_watch.sources.rows.tables import FULL_WIDTH
 
 COVERED = 0.6
 """Share of a line that its fields must take; the rest is what a logger or a person writes around them."""

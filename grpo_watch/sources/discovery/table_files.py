@@ -1,0 +1,180 @@
+"""Splits tables and documents that hold several runs into a run each, and leaves those of another training aside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from grpo_watch.errors import SourceError
+from grpo_watch.frameworks.guessing import guess
+from grpo_watch.frameworks.row_numbers import STEPS
+from grpo_watch.sources.console.notebook import HTML
+from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft, job_name
+from grpo_watch.sources.discovery.sniff import ChannelContent
+from grpo_watch.sources.files.reading import real_path
+from grpo_watch.sources.rows.document import MARK, parts_in, whole_text
+from grpo_watch.sources.rows.html_tables import TableParser
+from grpo_watch.sources.rows.layouts import runs_of
+from grpo_watch.sources.rows.pieces import LARGEST, pieces_in
+from grpo_watch.sources.rows.tables import LOOKED_AT, arms_of, grid, keys_of, row_of
+
+FEWEST = 2
+"""Files of one run that are put together."""
+OF_ANY = frozenset(
+    {"loss", "eval_loss", "epoch", "grad_norm", "learning_rate", "mean_token_accuracy", "entropy", "num_tokens", *STEPS}
+)
+"""What a table of supervised fine-tuning shows."""
+ROUNDING = 1e-3
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What a table shows: its metrics, whether one is a reward, and the loss by step."""
+
+    keys: set[str] = field(default_factory=set)
+    rewarded: bool = False
+    losses: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def supervised(self) -> bool:
+        """Whether it is one of supervised fine-tuning by its columns."""
+        return bool(self.losses) and self.keys <= OF_ANY
+
+    def contradicts(self, other: _Shown) -> bool:
+        """Whether both show a loss, and not the same one."""
+        shared = self.losses.keys() & other.losses.keys()
+        same = bool(shared) and all(_close(self.losses[step], other.losses[step]) for step in shared)
+        return bool(other.losses) and not same
+
+
+def _close(first: float, second: float) -> bool:
+    return abs(first - second) <= ROUNDING * max(1.0, abs(first))
+
+
+def without_others(draft: RunDraft, roots: Sequence[Path]) -> RunDraft:
+    """The draft without tables that have a loss and no reward next to one that has both, and another loss.
+
+    Each metric in a table of its own is left together, and so is a copy of a table. What a notebook's cell printed goes
+    with its table. What is left aside is in the ``problem`` of a table that stays.
+    """
+    tables = [part for part in draft.parts if part.what is ChannelContent.TABLE and part.job is None]
+    if len(tables) < 2:  # noqa: PLR2004 (a table next to another)
+        return draft
+    shown = {part: _shown(part.path, roots) for part in tables}
+    rewarded = [part for part in tables if shown[part].rewarded]
+    aside = [
+        part
+        for part in tables
+        if shown[part].supervised and any(shown[part].contradicts(shown[other]) for other in rewarded)
+    ]
+    return _without(draft, aside, rewarded[0]) if aside else draft
+
+
+def _without(draft: RunDraft, aside: Sequence[FoundPart], kept: FoundPart) -> RunDraft:
+    jobs = {job_name(part.path.stem) for part in aside}
+    gone = [
+        *aside,
+        *(part for part in draft.parts if part.what is ChannelContent.CONSOLE and job_name(part.path.name) in jobs),
+    ]
+    names = ", ".join(sorted(part.path.name for part in gone))
+    problem = f"of another training, with a loss and no reward: {names} left aside"
+    parts = [replace(part, problem=problem) if part is kept else part for part in draft.parts if part not in gone]
+    return replace(draft, parts=parts)
+
+
+def _shown(path: Path, roots: Sequence[Path]) -> _Shown:
+    shown = _Shown()
+    with suppress(OSError, SourceError):
+        text = _text(path, roots, LOOKED_AT) or ""
+        html = path.name.endswith(HTML)
+        tables = [(one.header, one.lines) for one in TableParser(text).tables] if html else [grid(text)]
+        for header, lines in tables:
+            keys = keys_of(header, {})
+            shown.keys |= set(keys)
+            shown.rewarded |= any(guess(key) == "reward_mean" for key in keys)
+            rows = (row_of(keys, cells) for cells in lines)
+            shown.losses |= {
+                row.step: loss for row in rows if row.step is not None and (loss := row.values.get("loss")) is not None
+            }
+    return shown
+
+
+def per_arm(draft: RunDraft, roots: Sequence[Path]) -> list[RunDraft]:
+    """A draft for each run in the tables and documents of a draft; what holds one run stays where it is."""
+    split, parts = _joined(draft, roots)
+    rest: list[FoundPart] = []
+    for part in parts:
+        names = _names(part, roots)
+        rest += [] if names else [part]
+        for name in names:
+            lone = f"{part.path.name}{MARK}{name}"
+            split.append(RunDraft(draft.root, [replace(part, job=name)], lone=lone))
+    if not split:
+        return [replace(draft, parts=rest)] if rest or not draft.parts else []
+    return [*([replace(draft, parts=rest)] if rest else []), *split]
+
+
+def _joined(draft: RunDraft, roots: Sequence[Path]) -> tuple[list[RunDraft], list[FoundPart]]:
+    """Files that hold a step or a metric each as one channel of each run, and the other parts.
+
+    A table of one metric that has no other beside it stays a table; one file of one step is no run.
+    """
+    found: dict[str, dict[str, list[FoundPart]]] = {}
+    for part in draft.parts:
+        for run, metric in _pieces(part, roots):
+            found.setdefault(run, {}).setdefault(metric, []).append(part)
+    runs = {run: metrics for run, metrics in found.items() if len(metrics) >= FEWEST}
+    if any(len(parts) > 1 for metrics in runs.values() for parts in metrics.values()):
+        runs = {}
+    taken = {part for metrics in runs.values() for parts in metrics.values() for part in parts}
+    rest = [part for part in draft.parts if part not in taken and part.what is not ChannelContent.ROW_PIECES]
+    if not runs:
+        return [], rest
+    folder = min((part.folder for part in taken), key=lambda path: len(path.parts))
+    folder = folder if len({part.folder for part in taken}) == 1 else folder.parent
+    if len(runs) == 1:
+        run = next(iter(runs))
+        return [], [*rest, FoundPart(ChannelContent.ROW_PIECES, folder, folder, job=run or None)]
+    split = [FoundPart(ChannelContent.ROW_PIECES, folder, folder, job=run) for run in runs]
+    return [RunDraft(draft.root, [part], lone=f"{folder.name}{MARK}{part.job}") for part in split], rest
+
+
+def _pieces(part: FoundPart, roots: Sequence[Path]) -> list[tuple[str, str]]:
+    """The runs in a file of one step or metric, each with the step or the metric."""
+    table = part.what is ChannelContent.TABLE and part.path.suffix in {".csv", ".tsv"} and part.job is None
+    if not table and part.what is not ChannelContent.ROW_PIECES:
+        return []
+    with suppress(OSError, SourceError):
+        text = _text(part.path, roots, LARGEST)
+        pieces = pieces_in(part.path, text) if text is not None else {}
+        names = {run: {key for row in rows for key in row} - {"step"} for run, rows in pieces.items() if rows}
+        return [(run, keys.pop() if len(keys) == 1 else str(part.path)) for run, keys in names.items()]
+    return []
+
+
+def arm_name(channel: str) -> str:
+    """The run's name in the name of its channel; empty for the only one."""
+    return channel.partition(MARK)[2]
+
+
+def channel_name(relative: str, part: FoundPart) -> str:
+    """The name of a run's channel: the file's and the run's."""
+    return f"{relative}{MARK}{part.job}" if part.job else relative
+
+
+def _names(part: FoundPart, roots: Sequence[Path]) -> tuple[str, ...]:
+    document = part.what is ChannelContent.JSON_DOCUMENT
+    table = part.what is ChannelContent.TABLE and part.path.suffix in {".csv", ".tsv"}
+    if part.job is not None or not (document or table):
+        return ()
+    with suppress(OSError, SourceError):
+        text = _text(part.path, roots, LOOKED_AT)
+        if text is not None:
+            return runs_of(parts_in(text, part.path.name)) if document else arms_of(text).names
+    return ()
+
+
+def _text(path: Path, roots: Sequence[Path], largest: int) -> str | None:
+    return whole_text(path, (*roots, real_path(path).parent), largest)

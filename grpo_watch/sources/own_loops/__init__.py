@@ -1,1 +1,0 @@
-"""Lines and tables that a training loop of one's own prints."""

@@ -1,1 +1,0 @@
-"""Tables of metrics, one row per step."""
