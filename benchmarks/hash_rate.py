@@ -82,6 +82,6 @@ def _cpu() -> float:
 def _digest(file: Path, threads: int, layout: Layout = read_layout) -> None:
     descriptor = os.open(file, os.O_RDONLY)
     try:
-        digest_file(descriptor, file.name, None, threads, layout, expendable=True)  # as the command does, in a child
+        digest_file(descriptor, file.name, None, threads, layout)
     finally:
         os.close(descriptor)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import faulthandler
 import multiprocessing
 import os
 import resource
 import signal
 import threading
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 FILES = 1_024
 """Descriptors: the soft limit that Linux gives a process by default, which every reader lives with."""
@@ -55,10 +53,6 @@ def _is_capable() -> bool:
     return any(line.startswith("CapEff:") and int(line.split()[1], 16) for line in lines)
 
 
-T = TypeVar("T")
-Report: TypeAlias = Callable[[int, int], None]
-REPORTED = 1 << 24
-"""Bytes between two progress reports of ``in_child``."""
 MEMORY = 3 << 30
 """Bytes of address space in addition to the program. pyarrow reserves one GB, and a dump of 2,048 completions of 40 KB
 takes 1.2 GB with that, of which 160 MB are used."""
@@ -75,17 +69,14 @@ class Child:
     Args:
         target: what runs there; gets the pipe's other end, then ``arguments``. It ends when the pipe is closed.
         name: of the process.
-        method: ``spawn``, or ``fork`` where ``target`` can't be sent to another process.
     """
 
-    def __init__(self, target: Callable[..., None], *arguments: Any, name: str, method: str = "spawn") -> None:
-        context: Any = multiprocessing.get_context(method)
+    def __init__(self, target: Callable[..., None], *arguments: Any, name: str) -> None:
+        context: Any = multiprocessing.get_context("spawn")
         self._pipe: Connection
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=target, args=(theirs, *arguments), name=name, daemon=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12: who forks has no other threads
-            self._process.start()
+        self._process.start()
         theirs.close()
 
     @property
@@ -137,50 +128,6 @@ class Child:
         self._process.join(END_SECONDS)
         code = self._process.exitcode or 0
         return ChildLostError(signal.Signals(-code).name if code < 0 else "nothing")
-
-
-def in_child(work: Callable[[Report], T], report: Report | None) -> T:
-    """What ``work`` returns, done in a child process.
-
-    Args:
-        work: gets a function to report bytes done and bytes in all; returns something that can be sent.
-        report: is called with the same, in this process.
-
-    Raises:
-        ChildLostError: the child ended before it sent a result.
-        Exception: what ``work`` raised.
-    """
-    child = Child(_work, work, name="work", method="fork")
-    try:
-        while True:
-            kind, *what = child.receive()
-            if kind == "end":
-                break
-            if report is not None:
-                report(what[0], what[1])
-    finally:
-        child.close()
-    result, error = what
-    if error is not None:
-        raise error
-    return result  # type: ignore[no-any-return]
-
-
-def _work(pipe: Connection, work: Callable[[Report], Any]) -> None:
-    faulthandler.disable()  # the parent reports a crash in one line
-    reported_bytes = 0
-
-    def report(done: int, total: int) -> None:
-        nonlocal reported_bytes
-        if done - reported_bytes >= REPORTED:
-            reported_bytes = done
-            pipe.send(("progress", done, total))
-
-    try:
-        outcome: tuple[Any, Exception | None] = work(report), None
-    except Exception as error:  # noqa: BLE001  raised again in the parent
-        outcome = None, error
-    pipe.send(("end", *outcome))
 
 
 def follow_parent() -> None:

@@ -13,17 +13,15 @@ from typing import Any
 
 import msgspec
 
-from grpo_watch.children.child import ChildLostError, in_child
 from grpo_watch.config.rate import bytes_per_second
 from grpo_watch.detectors.shared.checkpoint_history import WHOLE_FILE, masks
 from grpo_watch.engine.records import Scalar, TensorDigest
 from grpo_watch.errors import SourceError, TensorFileError, UsageError
 from grpo_watch.safe_text import visible
-from grpo_watch.sources.checkpoints.base_model import NAMES, BesideBase, beside_base
-from grpo_watch.sources.checkpoints.digest_cache import DigestCache
-from grpo_watch.sources.checkpoints.weight_files import names_in
+from grpo_watch.sources.checkpoints.comparison import NAMES, BesideBase, beside_base
 from grpo_watch.sources.checkpoints.weights import (
     CheckpointWeights,
+    DigestCache,
     Progress,
     WeightReading,
     digest_checkpoint,
@@ -95,8 +93,6 @@ def _compare(answer: dict[str, Any], console: Any) -> None:
 
 SAME, DIFFERENT, UNREADABLE = 0, 1, 3
 """Exit codes of the interface."""
-LARGE = 1 << 26
-"""Bytes of a checkpoint that is read in a child process, which may map it: faster, and fatal if a file is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,10 +240,6 @@ def _read(path: Path, how: WeightReading, *, alone: bool) -> DigestSide:
             if weights is not None and alone and path.is_dir():
                 real = Path(os.path.realpath(path))
                 base = beside_base(real, weights, _base_roots(real), how)
-        except ChildLostError as error:
-            return DigestSide(
-                path, {}, [UnusableFile(str(path), f"was truncated or failed while being read ({error})")]
-            )
         except (SourceError, TensorFileError) as error:
             return DigestSide(path, {}, [_located(str(error), path)])
         except FileNotFoundError as error:
@@ -283,19 +275,9 @@ def _located(text: str, path: Path) -> UnusableFile:
 def _weights(path: Path, how: WeightReading) -> CheckpointWeights | None:
     """Links inside the named folder are followed within it; a named link itself leads where the user wants it to."""
     real = Path(os.path.realpath(path))
-    if _size(real) < LARGE:
-        return _digest(real, how)
-    return in_child(lambda report: _digest(real, replace(how, progress=report, expendable=True)), how.progress)
-
-
-def _digest(real: Path, how: WeightReading) -> CheckpointWeights | None:
     if real.is_dir():
         return digest_checkpoint(real, (real,), how)
     return digest_weight_file(real, (real.parent,), how)
-
-
-def _size(real: Path) -> int:
-    return sum(file.st_size for file in names_in(real).values()) if real.is_dir() else real.stat().st_size
 
 
 def _unusable(weights: CheckpointWeights) -> Iterator[str]:

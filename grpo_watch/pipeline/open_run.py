@@ -34,7 +34,6 @@ from grpo_watch.sources.rows.pieces import PiecesSource
 from grpo_watch.sources.rows.trainer_state import TrainerStateSource
 from grpo_watch.sources.settings.run_config import RunConfigSource, from_user
 from grpo_watch.sources.trackers.logged_tables import ConsoleTables
-from grpo_watch.sources.trackers.tfevents import TfeventsSource
 from grpo_watch.sources.trackers.tracker_files import TRACKERS, reader
 from grpo_watch.sources.trackers.tracker_source import TrackerFile
 
@@ -67,7 +66,6 @@ KINDS: Mapping[ChannelContent, ChannelKind] = {
     ChannelContent.JSONL: ChannelKind.JSONL,
     ChannelContent.CONSOLE: ChannelKind.CONSOLE,
     ChannelContent.TRAINER_STATE: ChannelKind.TRAINER_STATE,
-    ChannelContent.TFEVENTS: ChannelKind.TFEVENTS,
     **{ChannelContent(tracker.WHAT): tracker.KIND for tracker in TRACKERS},
     ChannelContent.WANDB_API: ChannelKind.WANDB,
     ChannelContent.TABLE: ChannelKind.JSONL,
@@ -82,7 +80,6 @@ SIMPLE: Mapping[ChannelContent, Callable[[str, Path, Sequence[Path], int, Cursor
     ChannelContent.JSONL_PIECES: JsonlPiecesSource,
     ChannelContent.TRAINER_STATE: TrainerStateSource,
     ChannelContent.RUN_CONFIG: RunConfigSource,
-    ChannelContent.TFEVENTS: TfeventsSource,
     ChannelContent.PROBE: ProbeSource,
     ChannelContent.NOTEBOOK: NotebookSource,
     ChannelContent.JSON_DOCUMENT: DocumentSource,

@@ -238,10 +238,10 @@ def test_no_rates(text: str) -> None:
         parse_rate(text)
 
 
-def test_large_file_that_is_cut_off_while_it_is_mapped(
+def test_large_file_that_is_cut_off_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The child that maps it dies of SIGBUS; the command says so in one line and ends with 3."""
+    """The command says so in one line and ends with 3."""
     path = tmp_path / "model.safetensors"
     library.save_file(
         {name: np.ones(size, np.float32) for name, size in {"a": 99, "b": 10**6, "c": 2 * 10**7}.items()}, path
@@ -255,7 +255,7 @@ def test_large_file_that_is_cut_off_while_it_is_mapped(
 
     monkeypatch.setattr(xxhash, "xxh3_128", cut)
     assert digest_command(path, None, "text", False, cached=False) == 3
-    assert "was truncated or failed while being read (SIGBUS)" in capsys.readouterr().out
+    assert "truncated while it was read" in capsys.readouterr().out
 
 
 def configured(folder: Path, base: str) -> Path:

@@ -10,9 +10,14 @@ import pytest
 from safetensors import numpy as library
 
 from grpo_watch.engine.records import TensorDigest
-from grpo_watch.sources.checkpoints import digest_cache
-from grpo_watch.sources.checkpoints.digest_cache import SMALLEST, DigestCache
-from grpo_watch.sources.checkpoints.weights import CheckpointWeights, WeightReading, digest_checkpoint
+from grpo_watch.sources.checkpoints import weights
+from grpo_watch.sources.checkpoints.weights import (
+    SMALLEST,
+    CheckpointWeights,
+    DigestCache,
+    WeightReading,
+    digest_checkpoint,
+)
 
 DIGESTS = {"w": TensorDigest("BF16", (2, 3), "abc", nonfinite=1), "v": TensorDigest("F32", (), "d", zero=True)}
 
@@ -54,7 +59,7 @@ def test_small_files_and_damaged_entries_are_read_again(tmp_path: Path) -> None:
 
 
 def test_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digest_cache, "MOST", 2)
+    monkeypatch.setattr(weights, "MOST", 2)
     cache = DigestCache(tmp_path / "cache")
     files = [large(tmp_path / str(number)) for number in range(3)]
     for age, file in enumerate(files):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.checkpoint_layouts import STATE, CheckpointLayout, layout_of, layouts
-from grpo_watch.sources.checkpoints.absent_weights import why_absent
 from grpo_watch.sources.checkpoints.extents import opened
+from grpo_watch.sources.checkpoints.tensor_layout import LARGEST_POINTER, pointer
 from grpo_watch.sources.checkpoints.weight_files import choose, names_in
 from grpo_watch.sources.files.reading import inside
 
@@ -167,3 +167,32 @@ def _weights_in(folder: Path) -> tuple[tuple[str, int, int], ...]:
         return ()
     files = {file.name for file in chosen.files} | ({chosen.index} & names.keys())
     return tuple(sorted((name, names[name].st_size, names[name].st_mtime_ns) for name in files))
+
+
+INDEX = ".index.json"
+
+
+def why_absent(folder: Path, sizes: Mapping[str, int], wanted: Collection[str], roots: Sequence[Path]) -> str:
+    """Why not one of a checkpoint's weight files is here; empty where at least one is.
+
+    Args:
+        folder: of the checkpoint.
+        sizes: bytes of the files in it, by relative name.
+        wanted: the chosen weight files, with their index.
+        roots: folders that links may not lead out of.
+    """
+    files = [name for name in wanted if not name.endswith(INDEX)]
+    if not files:
+        return "the index names shards of which none is here" if wanted else ""
+    if any(sizes[name] > LARGEST_POINTER for name in files):
+        return ""
+    found = [_stands_in(folder / name, roots) for name in files]
+    return f"each weight file is {found[0]}" if all(found) else ""
+
+
+def _stands_in(path: Path, roots: Sequence[Path]) -> str:
+    try:
+        with opened(path, roots) as descriptor:
+            return pointer(os.pread(descriptor, LARGEST_POINTER, 0))
+    except (OSError, SourceError):
+        return ""

@@ -15,10 +15,9 @@ from grpo_watch.engine.records import CheckpointDigest, Cursor, Item
 from grpo_watch.errors import ChangedWhileReadError, SourceError
 from grpo_watch.frameworks.checkpoint_layouts import layout_of
 from grpo_watch.sources.base import Skip, Source, SourceStats
-from grpo_watch.sources.checkpoints.base_model import still_base
 from grpo_watch.sources.checkpoints.checkpoint_folder import CheckpointFolder, list_checkpoints, marker_is_whole
+from grpo_watch.sources.checkpoints.comparison import movement, still_base
 from grpo_watch.sources.checkpoints.extents import human
-from grpo_watch.sources.checkpoints.sampled_movement import movement
 from grpo_watch.sources.checkpoints.weights import UNHURRIED, CheckpointWeights, ReadLimits, digest_checkpoint
 from grpo_watch.sources.deferred import Deferred, Submit
 from grpo_watch.sources.files.folder_cursor import Sweep, SweepEntry

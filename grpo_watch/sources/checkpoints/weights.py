@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeAlias
 
+import msgspec
+import xxhash
+
 from grpo_watch.engine.records import CheckpointKind, Scalar, TensorDigest
 from grpo_watch.errors import ChangedWhileReadError, SourceError, TensorFileError
 from grpo_watch.sources.checkpoints.beside_weights import optimizer_state, read_adapter_config
-from grpo_watch.sources.checkpoints.digest_cache import DigestCache
 from grpo_watch.sources.checkpoints.extents import WHOLE_FILE, opened, read_small
 from grpo_watch.sources.checkpoints.tensor_layout import read_layout, whole_file
 from grpo_watch.sources.checkpoints.weight_files import (
@@ -53,18 +56,64 @@ class CheckpointWeights:
     remarks: tuple[str, ...] = ()
 
 
+SMALLEST = 1 << 22
+"""Bytes of a file whose checksums are worth keeping."""
+MOST = 500
+"""Files remembered; the ones that were written longest ago go first."""
+VERSION = 2
+"""Goes up when checksums are computed in another way."""
+
+
+class DigestCache:
+    """One small file per weight file, in the user's cache folder; anything wrong with it costs a second reading."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._decoder = msgspec.json.Decoder(dict[str, TensorDigest])
+
+    @classmethod
+    def of_user(cls, environment: Mapping[str, str]) -> DigestCache:
+        """The one in ``$XDG_CACHE_HOME``, or ``~/.cache``."""
+        base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        return cls(Path(base) / "grpo-watch" / "digests")
+
+    def get(self, file: os.stat_result) -> dict[str, TensorDigest] | None:
+        """What was found when the file, as it is now, was read; None where it was not."""
+        with suppress(OSError, msgspec.MsgspecError):
+            return self._decoder.decode(self._place(file).read_bytes())
+        return None
+
+    def put(self, file: os.stat_result, tensors: Mapping[str, TensorDigest]) -> None:
+        """Remember what was found in a file; small ones are not worth it."""
+        if file.st_size < SMALLEST:
+            return
+        place = self._place(file)
+        with suppress(OSError):
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            half = place.with_suffix(f".{os.getpid()}")
+            half.write_bytes(msgspec.json.encode(dict(tensors)))
+            half.replace(place)
+            self._forget_oldest()
+
+    def _place(self, file: os.stat_result) -> Path:
+        key = (VERSION, file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns)
+        return self._folder / f"{xxhash.xxh3_128_hexdigest(repr(key).encode())}.json"
+
+    def _forget_oldest(self) -> None:
+        with os.scandir(self._folder) as items:
+            found = sorted((item.stat().st_mtime_ns, item.path) for item in items)
+        for _, path in found[:-MOST]:
+            Path(path).unlink(missing_ok=True)
+
+
 @dataclass(frozen=True, slots=True)
 class WeightReading:
-    """How weight files are read: progress reports, number of threads, speed, and digests known already.
-
-    ``expendable``: this process may be lost (see ``tensor_hash.digest_file``).
-    """
+    """How weight files are read: progress reports, number of threads, speed, and digests known already."""
 
     progress: Progress | None = None
     threads: int = 1
     throttle: Throttle | None = None
     cache: DigestCache | None = None
-    expendable: bool = False
 
 
 AS_USUAL = WeightReading()
@@ -273,7 +322,7 @@ def _digest_one(
             slow.take(size)
 
     before = os.fstat(descriptor)
-    digests = digest_file(descriptor, name, read, how.threads, layout, expendable=how.expendable)
+    digests = digest_file(descriptor, name, read, how.threads, layout)
     if how.cache is not None:
         how.cache.put(before, digests)
     return digests

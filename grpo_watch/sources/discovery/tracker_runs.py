@@ -15,10 +15,9 @@ from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft
 from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.trackers import block_log
-from grpo_watch.sources.trackers.block_log_source import BlockLogSource
 from grpo_watch.sources.trackers.swanlab import SwanlabSource
 from grpo_watch.sources.trackers.tracker_files import reader
-from grpo_watch.sources.trackers.tracker_source import LoggedRun
+from grpo_watch.sources.trackers.tracker_source import BlockLog, LoggedRun
 from grpo_watch.sources.trackers.wandb_offline import WandbOfflineSource
 
 LOOKED_AT = 1 << 20
@@ -28,7 +27,7 @@ MARK = "#"
 RUN = re.compile(r"\.(?:db|sqlite)#(.+)", re.DOTALL)
 DATABASES = frozenset({ChannelContent.TRACKIO, ChannelContent.MLFLOW})
 """Files that hold several runs."""
-BLOCK_LOGS: Mapping[ChannelContent, type[BlockLogSource]] = {
+BLOCK_LOGS: Mapping[ChannelContent, type[BlockLog]] = {
     ChannelContent.WANDB_OFFLINE: WandbOfflineSource,
     ChannelContent.SWANLAB: SwanlabSource,
 }
@@ -77,7 +76,7 @@ class LogFolders:
         return held[1]
 
 
-def span_of(path: Path, tracker: type[BlockLogSource], roots: Sequence[Path]) -> LogSpan | None:
+def span_of(path: Path, tracker: type[BlockLog], roots: Sequence[Path]) -> LogSpan | None:
     """When a log was written; None where its beginning or its end has no row.
 
     Raises:
@@ -96,11 +95,11 @@ def span_of(path: Path, tracker: type[BlockLogSource], roots: Sequence[Path]) ->
     return LogSpan(first, last) if first is not None and last is not None else None
 
 
-def _times(tracker: type[BlockLogSource], read: block_log.Read, start: int) -> Iterator[tuple[int, float]]:
+def _times(tracker: type[BlockLog], read: block_log.Read, start: int) -> Iterator[tuple[int, float]]:
     """Place and time of each row from a block's beginning on."""
-    for frame in block_log.frames(read, start):
+    for frame in tracker.frames(read, start):
         try:
-            time = tracker.time_of(frame.payload)
+            time = tracker.time_of(tracker.decode(frame.payload))
         except ValueError:
             continue
         if time is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from grpo_watch.engine.records import Cursor, EventKind, Item, RunConfig, Scalar
 from grpo_watch.errors import SourceError
@@ -16,9 +17,8 @@ from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.settings.config_files import plain_yaml
 from grpo_watch.sources.settings.logged_config import logged_config
 from grpo_watch.sources.trackers import block_log, protobuf_wire
-from grpo_watch.sources.trackers.block_log_source import BlockLogSource
 from grpo_watch.sources.trackers.tfevents import AT_END
-from grpo_watch.sources.trackers.tracker_source import iso_seconds
+from grpo_watch.sources.trackers.tracker_source import BlockLog, iso_seconds
 
 HEADERS = tuple(block_log.HEADER.pack(b":SWL", 0xE1D6, version) for version in (1, 2))
 OLD = b"{"
@@ -64,7 +64,10 @@ class ConfigWritten:
     """``files/config.yaml`` was written."""
 
 
-class SwanlabSource(BlockLogSource):
+SwanlabRecord: TypeAlias = LoggedNumber | StoredEnd | TracedError | ConfigWritten
+
+
+class SwanlabSource(BlockLog):
     """Reads one run; rows are joined by the step that the job logs them under.
 
     The client does not flush what it writes (up to 0.10): the newest 8 KiB, a few rows, may be missing, and are lost
@@ -94,36 +97,35 @@ class SwanlabSource(BlockLogSource):
         self._version = ()
 
     @staticmethod
-    def time_of(record: bytes) -> float | None:
-        """When a number of the job's was logged.
+    def decode(payload: bytes) -> SwanlabRecord | None:
+        """What a record holds: a JSON text (up to 0.7) or a protobuf ``Record``.
 
         Raises:
             ValueError: it can't be decoded.
         """
-        found = _decode(record)
-        return found.time if isinstance(found, LoggedNumber) and not found.key.startswith(OWN) else None
+        return _old(payload) if payload.startswith(OLD) else _new(payload)
 
-    def take(self, start: int, following: int, record: bytes, seen: float | None) -> None:
-        """A JSON text (up to 0.7) or a protobuf ``Record``: a number, settings that were saved, an error, the end."""
-        try:
-            found = _decode(record)
-        except ValueError as error:
-            self.stats.skip(Skip.BAD_VALUE, f"byte {start}: no record: {error}")
-            return
-        if isinstance(found, LoggedNumber):
-            if not found.key.startswith(OWN) and found.key not in AT_END:
-                self._feed.add(start, found.step, {found.key: found.value}, found.time, seen)
-        elif isinstance(found, ConfigWritten):
+    @staticmethod
+    def time_of(record: SwanlabRecord | None) -> float | None:
+        """When a number of the job's was logged."""
+        return record.time if isinstance(record, LoggedNumber) and not record.key.startswith(OWN) else None
+
+    def take(self, start: int, following: int, record: SwanlabRecord | None, seen: float | None) -> None:
+        """A number, settings that were saved, an error, the end."""
+        if isinstance(record, LoggedNumber):
+            if not record.key.startswith(OWN) and record.key not in AT_END:
+                self._feed.add(start, record.step, {record.key: record.value}, record.time, seen)
+        elif isinstance(record, ConfigWritten):
             self._written = True
             if (config := self._new_settings()) is not None:
                 self._feed.say(start, config, following)
-        elif isinstance(found, TracedError):
-            self._error = found.error
-        elif isinstance(found, StoredEnd) and found.state in ENDS:
+        elif isinstance(record, TracedError):
+            self._error = record.error
+        elif isinstance(record, StoredEnd) and record.state in ENDS:
             self._feed.flush(start, seen)
-            text = ": ".join(filter(None, (SAYS.get(found.state, ""), found.error or self._error)))
-            text = text if found.state in SAYS else ""
-            self._feed.say(start, self._event(ENDS[found.state], text, self._feed.last, seen), following)
+            text = ": ".join(filter(None, (SAYS.get(record.state, ""), record.error or self._error)))
+            text = text if record.state in SAYS else ""
+            self._feed.say(start, self._event(ENDS[record.state], text, self._feed.last, seen), following)
 
     def _new_settings(self) -> RunConfig | None:
         """Settings that differ from the last: a file is read once per poll, what is written meanwhile in the next."""
@@ -156,16 +158,7 @@ class SwanlabSource(BlockLogSource):
         return logged_config(raw, "swanlab config", self.name, self.segment)
 
 
-def _decode(record: bytes) -> LoggedNumber | StoredEnd | ConfigWritten | TracedError | None:
-    """What a record of any version holds.
-
-    Raises:
-        ValueError: it can't be decoded.
-    """
-    return _old(record) if record.startswith(OLD) else _new(record)
-
-
-def _new(payload: bytes) -> LoggedNumber | StoredEnd | ConfigWritten | None:
+def _new(payload: bytes) -> SwanlabRecord | None:
     """What a protobuf record holds; None for what is no training data.
 
     Raises:
@@ -203,7 +196,7 @@ def _seconds(stamp: int | bytes | None) -> float | None:
     return parts.get(1, 0) + parts.get(2, 0) / 1e9
 
 
-def _old(payload: bytes) -> LoggedNumber | StoredEnd | ConfigWritten | TracedError | None:
+def _old(payload: bytes) -> SwanlabRecord | None:
     """What a record of version 1 holds: ``{"model_type": …, "data": {…}}``.
 
     Raises:

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RunConfig, RunEvent
+from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RunConfig, Scalar
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.sources.base import Skip, Source, SourceStats
-from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
-from grpo_watch.sources.files.throttle import TurnBudget
-from grpo_watch.sources.rows.step_assembly import PROFILING, StepFeed
+from grpo_watch.sources.base import Skip
+from grpo_watch.sources.rows.step_assembly import PROFILING
 from grpo_watch.sources.settings import config_files
 from grpo_watch.sources.settings.logged_config import logged_config
 from grpo_watch.sources.settings.run_config import FROM_CHECKPOINT
 from grpo_watch.sources.trackers import tf_event, tfrecord
+from grpo_watch.sources.trackers.tracker_source import FramedLog
 
 ARGUMENTS = frozenset({"args/text_summary", "args"})
 MODEL = frozenset({"model_config/text_summary", "model_config"})
@@ -46,111 +45,70 @@ class _Piece:
     time: float | None = None
 
 
-class TfeventsSource(Source):
+class TfeventsSource(FramedLog):
     """Reads one event file; each scalar is a record of its own, and those of one step make a row.
 
     The newest step is held back until a later one appears, transformers logs its end, or the input ends. Values are
     32-bit floats as they are in the file.
     """
 
-    def __init__(
-        self, name: str, path: Path, roots: Sequence[Path], segment: int = 0, cursor: Cursor | None = None
-    ) -> None:
-        self.name, self.segment, self.stats = name, segment, SourceStats()
-        self._file = GrowingFile(path, roots, cursor)
-        self._feed = StepFeed(name, ChannelKind.TFEVENTS, segment, cursor)
-        ending = row_numbers.whole(cursor.state.get("ending")) if cursor is not None else None
+    WHAT, KIND, SUFFIXES = "tensorboard events", ChannelKind.TFEVENTS, ()
+    frames, decode = staticmethod(tfrecord.frames), staticmethod(tf_event.decode)
+
+    @classmethod
+    def holds(cls, path: Path, roots: Sequence[Path]) -> bool:  # noqa: ARG003
+        """Whether a file is called like one."""
+        return ".tfevents." in path.name
+
+    def _begin(self, cursor: Cursor | None) -> None:
+        super()._begin(cursor)
+        ending = row_numbers.whole(self._known.get("ending"))
         self._ending = NOT_YET if ending is None else ending
         self._last = NOT_YET
-        self._budget = TurnBudget()
         self._piece: _Piece | None = None
-
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield the rows that were completed."""
-        yield from self._read(seen, ended=False)
 
     def finish(self) -> Iterator[Item]:
         """Yield the newest step."""
-        yield from self._read(None, ended=True)
-        self._feed.flush(self._feed.read_to)
+        yield from super().finish()
         if self._ending != NOT_YET and self._last == NOT_YET:
             self._end(self._ending, self._feed.read_to, None)
         yield from self._give()
 
-    def cursor(self) -> Cursor:
-        """The first record of the step held back, and where the end of training began if it was not passed on yet."""
+    def _state(self) -> dict[str, Scalar]:
+        """Where the end of training began if it was not passed on yet."""
         ended = self._last != NOT_YET and self._feed.given_to(self._last)
-        position, state = self._feed.position({"ending": NOT_YET if ended else self._ending})
-        return self._file.cursor(self.name, position, state)
+        return {"ending": NOT_YET if ended else self._ending}
 
-    @property
-    def unread(self) -> bool:
-        """Whether the last poll ended at its budget."""
-        return self._budget.spent
+    def _start_over(self) -> None:
+        self._ending = self._last = NOT_YET
 
-    @property
-    def held(self) -> int:
-        """The inode of the file that is open, while that has a name somewhere."""
-        return self._file.held
+    def _turn_over(self, seen: float | None) -> None:
+        self._add(seen)
 
-    def close(self) -> None:
-        """Free the file handle."""
-        self._file.close()
-
-    def _read(self, seen: float | None, *, ended: bool) -> Iterator[Item]:
-        yield from self._give()
-        if self._file.ready(self._feed.read_to):
-            if self._file.restarted:
-                self._feed.restart()
-                self._ending = self._last = NOT_YET
-            self._budget.begin(self._feed.read_to, live=seen is not None)
-            for frame in tfrecord.frames(self._file.read, self._feed.read_to, ended=ended):
-                self._take(frame, seen)
-                self._feed.read_to = frame.end
-                if self._feed.waits:
-                    yield from self._give()
-                if self._budget.ends(frame.end):
-                    break
-            self._add(seen)
-            yield from self._give()
-        self.stats.bytes, self.stats.problem = self._file.bytes, self._file.problem or self._stuck()
-
-    def _give(self) -> Iterator[Item]:
-        for item in self._feed.give():
-            self.stats.records += 1
-            yield item
-
-    def _stuck(self) -> str:
+    def _fault(self) -> str:
         at = self._feed.read_to
         if not tfrecord.stuck(self._file.read, at):
             return ""
-        return f"{self._file.path}: byte {at}: no readable record follows; the rest of the file can't be used"
+        return f"{self._path}: byte {at}: no readable record follows; the rest of the file can't be used"
 
-    def _take(self, frame: FileFrame, seen: float | None) -> None:
-        if frame.damage:
-            self.stats.skip(Skip.UNREADABLE, f"byte {frame.start}: {frame.damage}")
-            return
-        try:
-            event = tf_event.decode(frame.payload)
-        except ValueError as error:
-            self.stats.skip(Skip.BAD_VALUE, f"byte {frame.start}: no event: {error}")
-            return
-        if self._joins(event):
-            if self._piece is None or self._piece.step != event.step or len(self._piece.values) == MOST_JOINED:
+    def take(self, start: int, following: int, record: tf_event.SummaryEvent, seen: float | None) -> None:
+        """One logged number, or several at once, or a text."""
+        if self._joins(record):
+            if self._piece is None or self._piece.step != record.step or len(self._piece.values) == MOST_JOINED:
                 self._add(seen)
-                self._piece = _Piece(frame.start, event.step or 0, {})
-            self._piece.values.update(event.scalars)
-            self._piece.time = event.time
+                self._piece = _Piece(start, record.step or 0, {})
+            self._piece.values.update(record.scalars)
+            self._piece.time = record.time
             return
         self._add(seen)
-        for tag, text in event.texts.items():
-            config = self._config(tag, text, frame)
+        for tag, text in record.texts.items():
+            config = self._config(tag, text, start)
             if config is not None:
-                self._feed.say(frame.start, config, frame.end)
-        if event.scalars and event.step is None:
-            self.stats.skip(Skip.NO_STEP, f"byte {frame.start}: a negative step")
-        elif event.scalars:
-            self._scalars(event, frame, seen)
+                self._feed.say(start, config, following)
+        if record.scalars and record.step is None:
+            self.stats.skip(Skip.NO_STEP, f"byte {start}: a negative step")
+        elif record.scalars:
+            self._scalars(start, following, record, seen)
 
     def _joins(self, event: tf_event.SummaryEvent) -> bool:
         """Whether an event is one more number of a train row, and says nothing about the end of training."""
@@ -165,24 +123,23 @@ class TfeventsSource(Source):
         if piece is not None:
             self._feed.add(piece.order, piece.step, piece.values, piece.time, seen)
 
-    def _scalars(self, event: tf_event.SummaryEvent, frame: FileFrame, seen: float | None) -> None:
+    def _scalars(self, start: int, following: int, event: tf_event.SummaryEvent, seen: float | None) -> None:
         if self._last != NOT_YET:
             self._ending = self._last = NOT_YET
         if END in event.scalars:
-            self._ending = frame.start
-        if NOT_YET < self._ending <= frame.start and LAST in event.scalars:
-            self._feed.flush(frame.start, seen)
-            self._end(frame.start, frame.end, seen)
+            self._ending = start
+        if NOT_YET < self._ending <= start and LAST in event.scalars:
+            self._feed.flush(start, seen)
+            self._end(start, following, seen)
             return
         values: dict[str, float | None] = {tag: event.scalars[tag] for tag in event.scalars if tag not in AT_END}
-        self._feed.add(frame.start, event.step, values, event.time, seen)
+        self._feed.add(start, event.step, values, event.time, seen)
 
     def _end(self, at: int, following: int, seen: float | None) -> None:
         self._last = at
-        event = RunEvent(self.name, EventKind.FINISHED, self._feed.last, segment=self.segment, seen=seen)
-        self._feed.say(at, event, following)
+        self._feed.say(at, self._event(EventKind.FINISHED, step=self._feed.last, seen=seen), following)
 
-    def _config(self, tag: str, text: str, frame: FileFrame) -> RunConfig | None:
+    def _config(self, tag: str, text: str, start: int) -> RunConfig | None:
         try:
             if tag in ARGUMENTS:
                 return logged_config(config_files.json_object(text), "tensorboard: args", self.name, self.segment)
@@ -190,5 +147,5 @@ class TfeventsSource(Source):
                 found = config_files.model_config(text, "tensorboard: model_config")
                 return RunConfig(None, None, found.settings, self.name, self.segment, FROM_CHECKPOINT)
         except (ValueError, json.JSONDecodeError) as error:
-            self.stats.skip(Skip.NOT_JSON, f"byte {frame.start}: {tag}: {error}")
+            self.stats.skip(Skip.NOT_JSON, f"byte {start}: {tag}: {error}")
         return None

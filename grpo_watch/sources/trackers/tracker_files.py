@@ -7,11 +7,18 @@ from pathlib import Path
 
 from grpo_watch.sources.trackers.mlflow import MlflowSource
 from grpo_watch.sources.trackers.swanlab import SwanlabSource
+from grpo_watch.sources.trackers.tfevents import TfeventsSource
 from grpo_watch.sources.trackers.tracker_source import TrackerFile
 from grpo_watch.sources.trackers.trackio import TrackioSource
 from grpo_watch.sources.trackers.wandb_offline import WandbOfflineSource
 
-TRACKERS: tuple[type[TrackerFile], ...] = (WandbOfflineSource, SwanlabSource, TrackioSource, MlflowSource)
+TRACKERS: tuple[type[TrackerFile], ...] = (
+    TfeventsSource,
+    WandbOfflineSource,
+    SwanlabSource,
+    TrackioSource,
+    MlflowSource,
+)
 SUFFIXES = tuple(suffix for tracker in TRACKERS for suffix in tracker.SUFFIXES)
 
 

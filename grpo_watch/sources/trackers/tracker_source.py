@@ -13,7 +13,11 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.sources.base import Skip, Source, SourceStats
 from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
+from grpo_watch.sources.files.throttle import TurnBudget
 from grpo_watch.sources.rows.step_assembly import StepFeed, step_of
+from grpo_watch.sources.trackers import block_log
+from grpo_watch.sources.trackers.block_log import Read
 from grpo_watch.sources.trackers.logged_tables import LoggedTables
 
 
@@ -131,7 +135,7 @@ class TrackerFile(TrackerSource):
         name: str,
         path: Path,
         roots: Sequence[Path],
-        group_size: Callable[[], int | None],
+        group_size: Callable[[], int | None] = lambda: None,
         segment: int = 0,
         cursor: Cursor | None = None,
         *,
@@ -164,9 +168,133 @@ class TrackerFile(TrackerSource):
         Args:
             start: place of the record in its channel.
             following: place of the next one.
-            record: as it is stored.
+            record: as it is stored, or decoded.
             seen: the driver's clock.
         """
+
+
+class FramedLog(TrackerFile):
+    """A log that grows, read record by record; see ``TrackerFile``."""
+
+    KIND = ChannelKind.WANDB
+
+    @staticmethod
+    @abstractmethod
+    def frames(read: Read, start: int, *, ended: bool = False) -> Iterator[FileFrame]:
+        """The records from ``start`` on; one that is still being written is waited for."""
+
+    @staticmethod
+    @abstractmethod
+    def decode(payload: bytes) -> Any:
+        """What a record holds, as ``take`` reads it.
+
+        Raises:
+            ValueError: it can't be decoded.
+        """
+
+    def _fault(self) -> str:
+        """Why nothing can be read where reading stopped; empty where more may come."""
+        return ""
+
+    def _begin(self, cursor: Cursor | None) -> None:
+        self._file, self._budget = GrowingFile(self._path, self._roots, cursor), TurnBudget()
+
+    def _state(self) -> dict[str, Scalar]:
+        """What must be remembered across a restart."""
+        return {}
+
+    def _before(self, seen: float | None) -> Iterator[Item]:  # noqa: ARG002
+        """What there is to give before the next record."""
+        yield from ()
+
+    def _turn_over(self, seen: float | None) -> None:
+        """The turn's last record was taken."""
+
+    def _start_over(self) -> None:
+        """The file is another one."""
+
+    def poll(self, seen: float | None) -> Iterator[Item]:
+        """Yield what the log's new records give."""
+        yield from self._read(seen, ended=False)
+
+    def finish(self) -> Iterator[Item]:
+        """Yield the newest step."""
+        yield from self._read(None, ended=True)
+        yield from super().finish()
+
+    def cursor(self) -> Cursor:
+        """The first record of the step held back."""
+        return self._file.cursor(self.name, *self._position(**self._state()))
+
+    @property
+    def unread(self) -> bool:
+        """Whether the last poll ended at its budget."""
+        return self._budget.spent
+
+    @property
+    def held(self) -> int:
+        """The inode of the file that is open, while that has a name somewhere."""
+        return self._file.held
+
+    def close(self) -> None:
+        """Free the file handle."""
+        self._file.close()
+
+    def _read(self, seen: float | None, *, ended: bool) -> Iterator[Item]:
+        yield from self._give()
+        yield from self._before(seen)
+        fault = ""
+        if self._file.ready(self._feed.read_to):
+            if self._file.restarted:
+                self._feed.restart()
+                self._begin_steps({})
+                self._start_over()
+            fault = self._fault()
+            self._budget.begin(self._feed.read_to, live=seen is not None)
+            for frame in () if fault else self.frames(self._file.read, self._feed.read_to, ended=ended):
+                self._feed.read_to = frame.end
+                self._decoded(frame, seen)
+                if self._feed.waits:
+                    yield from self._give()
+                if self._budget.ends(frame.end):
+                    break
+            self._turn_over(seen)
+            yield from self._give()
+            fault = fault or self._fault()
+        self.stats.bytes, self.stats.problem = self._file.bytes, self._file.problem or fault
+
+    def _decoded(self, frame: FileFrame, seen: float | None) -> None:
+        if frame.damage:
+            self.stats.skip(Skip.UNREADABLE, f"byte {frame.start}: {frame.damage}")
+            return
+        try:
+            record = self.decode(frame.payload)
+        except ValueError as error:
+            self.stats.skip(Skip.BAD_VALUE, f"byte {frame.start}: no record: {error}")
+            return
+        self.take(frame.start, frame.end, record, seen)
+
+
+class BlockLog(FramedLog):
+    """A log in blocks, as wandb's and SwanLab's clients write it."""
+
+    HEADERS: tuple[bytes, ...]
+    """How its files begin."""
+    frames = staticmethod(block_log.frames)
+
+    @staticmethod
+    @abstractmethod
+    def time_of(record: Any) -> float | None:
+        """When a decoded row was logged (Unix seconds); None where the record is none."""
+
+    @classmethod
+    def holds(cls, path: Path, roots: Sequence[Path]) -> bool:  # noqa: ARG003
+        """Whether a file is called like such a log; it may still be empty."""
+        return path.name.endswith(cls.SUFFIXES)
+
+    def _fault(self) -> str:
+        sound = block_log.begins(self._file.read, *self.HEADERS)
+        return "" if sound else f"{self._path}: not such a log (its first bytes are others)"
 
 
 def iso_seconds(text: object) -> float | None:

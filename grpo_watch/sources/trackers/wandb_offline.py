@@ -14,7 +14,7 @@ from grpo_watch.sources.completions.completion_table import columns_of
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.settings.logged_config import logged_config
 from grpo_watch.sources.trackers import block_log, wandb_record
-from grpo_watch.sources.trackers.block_log_source import BlockLogSource
+from grpo_watch.sources.trackers.tracker_source import BlockLog
 
 TABLE = re.compile(r"media/table/[\w.-]{1,200}\.table\.json")
 LARGEST_TABLE = 32 << 20
@@ -25,7 +25,7 @@ INTERRUPTED = 255
 TIME, COUNTER, OWN = "_timestamp", "_step", ("_step", "_runtime", "_timestamp", "_wandb")
 
 
-class WandbOfflineSource(BlockLogSource):
+class WandbOfflineSource(BlockLog):
     """Reads the log that wandb's client keeps beside its upload (or instead of it).
 
     wandb's own ``_step`` counts calls of ``log``; rows are joined by the step that the framework logs, or by ``_step``
@@ -57,31 +57,23 @@ class WandbOfflineSource(BlockLogSource):
     def _start_over(self) -> None:
         self._config, self._configured = {}, None
 
-    @staticmethod
-    def time_of(record: bytes) -> float | None:
-        """When a call was logged.
+    decode = staticmethod(wandb_record.decode)
 
-        Raises:
-            ValueError: it can't be decoded.
-        """
-        found = wandb_record.decode(record)
-        time = found.row.get(TIME) if isinstance(found, wandb_record.WandbHistory) else None
+    @staticmethod
+    def time_of(record: wandb_record.WandbRecord | None) -> float | None:
+        """When a call was logged."""
+        time = record.row.get(TIME) if isinstance(record, wandb_record.WandbHistory) else None
         return time if isinstance(time, float) else None
 
-    def take(self, start: int, following: int, record: bytes, seen: float | None) -> None:
-        """A protobuf record: a logged call, changed settings, or the end."""
-        try:
-            found = wandb_record.decode(record)
-        except ValueError as error:
-            self.stats.skip(Skip.BAD_VALUE, f"byte {start}: no record: {error}")
-            return
-        if isinstance(found, wandb_record.WandbHistory):
-            self._history(found, start, following, seen)
-        elif isinstance(found, wandb_record.WandbConfig):
-            self._configure(found.update, start, following)
-        elif isinstance(found, wandb_record.WandbExit):
+    def take(self, start: int, following: int, record: wandb_record.WandbRecord | None, seen: float | None) -> None:
+        """A logged call, changed settings, or the end."""
+        if isinstance(record, wandb_record.WandbHistory):
+            self._history(record, start, following, seen)
+        elif isinstance(record, wandb_record.WandbConfig):
+            self._configure(record.update, start, following)
+        elif isinstance(record, wandb_record.WandbExit):
             self._feed.flush(start, seen)
-            self._feed.say(start, self._end(found.code, seen), following)
+            self._feed.say(start, self._end(record.code, seen), following)
 
     def _history(self, record: wandb_record.WandbHistory, start: int, following: int, seen: float | None) -> None:
         row = {key: record.row[key] for key in sorted(record.row) if key not in OWN}  # the client shuffles each row's

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import struct
 import tracemalloc
@@ -19,10 +18,8 @@ from safetensors import SafetensorError
 from safetensors import numpy as library
 
 from grpo_watch.errors import ChangedWhileReadError, TensorFileError
-from grpo_watch.sources.checkpoints import file_reader
 from grpo_watch.sources.checkpoints.extents import human
-from grpo_watch.sources.checkpoints.file_reader import CHUNK, MAPPED
-from grpo_watch.sources.checkpoints.tensor_hash import digest_file
+from grpo_watch.sources.checkpoints.tensor_hash import CHUNK, digest_file
 from grpo_watch.sources.checkpoints.tensor_layout import read_header
 from tests.support.tensors import digest, refusal
 
@@ -102,22 +99,18 @@ def test_tensors_of_any_size_and_place_read_either_way(
     expected = {
         name: (xxhash.xxh3_128_hexdigest(one.tobytes()), broken(one), blank(one)) for name, one in arrays.items()
     }
-    for expendable in (False, True):
-        found = digest(path, expendable=expendable)
-        assert {name: (one.checksum, one.nonfinite, one.zero) for name, one in found.items()} == expected
+    found = digest(path)
+    assert {name: (one.checksum, one.nonfinite, one.zero) for name, one in found.items()} == expected
 
 
 @pytest.mark.parametrize("shift", range(8))
-def test_elements_at_odd_bytes_are_whole_where_one_piece_of_a_mapped_file_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: int
-) -> None:
+def test_elements_at_odd_bytes_are_whole_where_one_piece_of_the_file_ends(tmp_path: Path, shift: int) -> None:
     """Headers of safetensors up to 0.3.0, and of MLX, end anywhere. Halves of two neighbours may look like NaN."""
-    monkeypatch.setattr(file_reader, "MAPPED", 4 * mmap.ALLOCATIONGRANULARITY)
-    array = np.random.default_rng(5).standard_normal(10 * mmap.ALLOCATIONGRANULARITY).astype(np.float32)
+    array = np.random.default_rng(5).standard_normal(CHUNK).astype(np.float32)
     header = json.dumps({"a": entry("F32", [len(array)], 0, array.nbytes)}).encode()
     header += b" " * ((shift - len(header)) % 8)
     path = raw_file(tmp_path / "m.safetensors", header, array.tobytes())
-    found = digest(path, expendable=True)["a"]
+    found = digest(path)["a"]
     assert (found.checksum, found.nonfinite) == (xxhash.xxh3_128_hexdigest(array.tobytes()), 0)
 
 
@@ -327,19 +320,6 @@ def test_file_that_shrinks_while_it_is_read_is_an_error_and_no_crash(tmp_path: P
     descriptor = os.open(path, os.O_RDONLY)
     with pytest.raises(ChangedWhileReadError, match="truncated while it was read"):
         digest_file(descriptor, path.name, lambda _: os.truncate(path, 2 * CHUNK))
-    os.close(descriptor)
-
-
-def test_mapped_file_that_is_shorter_than_its_header_was(tmp_path: Path) -> None:
-    path = tmp_path / "m.safetensors"
-    library.save_file({"x": np.ones(1 << 24, np.float32)}, path)
-    descriptor = os.open(path, os.O_RDONLY)
-
-    def cut(_: int) -> None:
-        os.truncate(path, MAPPED)
-
-    with pytest.raises(ChangedWhileReadError, match="truncated while it was read"):
-        digest_file(descriptor, path.name, cut, expendable=True)
     os.close(descriptor)
 
 

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from grpo_watch.engine.records import TensorDigest
 from grpo_watch.errors import TensorFileError
 from grpo_watch.sources.checkpoints.extents import WHOLE_FILE, Extent
-from grpo_watch.sources.checkpoints.tensor_layout import read_layout
-from grpo_watch.sources.checkpoints.torch_zip import MAX_MEMBERS
+from grpo_watch.sources.checkpoints.tensor_layout import MAX_MEMBERS, read_layout
 from tests.support import torch_file as torch
 from tests.support.process import PATIENCE
 from tests.support.tensors import digest, refusal
