@@ -1,7 +1,4 @@
-"""Reads one dump with our sources, as ``check`` does, and prints what the other scripts print.
-
-With ``--alone`` in one process, as the daemon does, also where the dump is large.
-"""
+"""Reads one dump with our sources, as ``check`` does, and prints what the other scripts print."""
 
 from __future__ import annotations
 
@@ -9,19 +6,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpo_watch.children.pool import crew, size_of
 from grpo_watch.engine.records import CompletionSummary, Item
 from grpo_watch.sources.completions.jsonl_source import CompletionsJsonlSource
 from grpo_watch.sources.completions.parquet import CompletionsParquetSource
-from grpo_watch.sources.deferred import Submit
 
 GROUP = 8
 
 
-def items(path: Path, submit: Submit | None) -> Iterator[Item]:
+def items(path: Path) -> Iterator[Item]:
     """Everything that the source of this kind of dump gives."""
     kind = CompletionsParquetSource if path.is_dir() else CompletionsJsonlSource
-    source = kind("dump", path, [path.parent], lambda: GROUP, submit=submit)
+    source = kind("dump", path, [path.parent], lambda: GROUP)
     yield from source.poll(None)
     yield from source.finish()
     source.close()
@@ -30,8 +25,7 @@ def items(path: Path, submit: Submit | None) -> Iterator[Item]:
 def main() -> None:
     """Print rows, groups, repeated, empty, characters, and of the judged sample the looping ones and its size."""
     path = Path(sys.argv[1])
-    with crew(0 if "--alone" in sys.argv else size_of(path)) as submit:
-        print(*totals(items(path, submit)))
+    print(*totals(items(path)))
 
 
 def totals(given: Iterator[Item]) -> list[int]:

@@ -38,7 +38,6 @@ class Way:
 OURS = Way("grpo-watch", "ours")
 WAYS = (
     OURS,
-    Way("grpo-watch, one process", "ours", ("--alone",)),
     Way("pandas, counts only", "with_pandas"),
     Way("pandas, the same", "with_pandas", ("--same",)),
     Way("polars, counts only", "with_polars"),

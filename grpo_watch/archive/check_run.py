@@ -17,7 +17,6 @@ from grpo_watch.pipeline.offline import ReplayedRule, backtest, read_run
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.report.check_document import ChannelReport, RunReport
 from grpo_watch.report.view import joined
-from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import FoundRun
 
 if TYPE_CHECKING:
@@ -39,13 +38,11 @@ class CheckSetup:
     recording: bool = False
 
 
-def check_run(setup: CheckSetup, found: FoundRun, readers: Submit | None = None) -> RunReport:
-    """Replay a run and report on it. ``readers``: see ``children.pool.crew``."""
+def check_run(setup: CheckSetup, found: FoundRun) -> RunReport:
+    """Replay a run and report on it."""
     recorded = _recorded() if setup.recording else None
     observe = recorded.observe if recorded is not None else None
-    read = read_run(
-        found, setup.rules, catalogue(), setup.tick, setup.settings, setup.overrides, crew=readers, observe=observe
-    )
+    read = read_run(found, setup.rules, catalogue(), setup.tick, setup.settings, setup.overrides, observe=observe)
     channels = tuple(
         ChannelReport(
             name=source.name,

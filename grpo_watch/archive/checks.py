@@ -19,7 +19,6 @@ from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.report.check_document import ChannelReport, RunReport
 from grpo_watch.rules.rule_changes import fingerprint
-from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
 from grpo_watch.store.codec import decode, encode, storable
 from grpo_watch.store.kept_results import KeptResults
@@ -106,7 +105,6 @@ def check_all(
     execution: Execution,
     *,
     advance: Callable[[], None] = lambda: None,
-    readers: Submit | None = None,
 ) -> list[RunReport]:
     """The reports on all runs, in their order; ``advance`` is called after each. A folder may hold several runs.
 
@@ -121,7 +119,7 @@ def check_all(
     for _ in done:
         advance()
     left = [place for place in range(len(runs)) if place not in done]
-    for place, found in _checked(setup, runs, left, execution, readers):
+    for place, found in _checked(setup, runs, left, execution):
         if isinstance(found, str):
             reports[place] = [failed_run(setup, runs[place].name, found)]
         else:
@@ -138,7 +136,7 @@ def _keys(setup: CheckSetup, runs: Sequence[Checked]) -> dict[int, str]:
 
 
 def _checked(
-    setup: CheckSetup, runs: Sequence[Checked], left: Sequence[int], execution: Execution, readers: Submit | None
+    setup: CheckSetup, runs: Sequence[Checked], left: Sequence[int], execution: Execution
 ) -> Iterator[tuple[int, list[RunReport] | str]]:
     """Each place with its reports, or why there are none."""
     away = [place for place in left if _movable(runs[place]) and (execution.on_ray or execution.processes > 1)]
@@ -147,7 +145,7 @@ def _checked(
         for answer in _spread(pieces, execution):
             yield away[answer.place], answer.error or _decoded(answer.result)
     for place in sorted(set(left) - set(away)):
-        yield place, _reports_here(setup, runs[place], readers, alone=len(runs) == 1)
+        yield place, _reports_here(setup, runs[place], alone=len(runs) == 1)
 
 
 def _spread(pieces: Sequence[tuple[CheckSetup, Checked]], execution: Execution) -> Iterator[Answer]:
@@ -170,9 +168,9 @@ def _work(piece: tuple[CheckSetup, Checked]) -> bytes:
     return _encoded(_reports(setup, run))
 
 
-def _reports(setup: CheckSetup, run: Checked, readers: Submit | None = None) -> list[RunReport]:
+def _reports(setup: CheckSetup, run: Checked) -> list[RunReport]:
     if isinstance(run, FoundRun):
-        return [check_run(setup, run, readers)]
+        return [check_run(setup, run)]
     with TemporaryDirectory(prefix="grpo-watch-") as scratch:
         folder = copy(run, Path(scratch))
         discoverer = Discoverer()
@@ -182,9 +180,9 @@ def _reports(setup: CheckSetup, run: Checked, readers: Submit | None = None) -> 
         return [check_run(setup, each) for each in found]
 
 
-def _reports_here(setup: CheckSetup, run: Checked, readers: Submit | None, *, alone: bool) -> list[RunReport] | str:
+def _reports_here(setup: CheckSetup, run: Checked, *, alone: bool) -> list[RunReport] | str:
     try:
-        return _reports(setup, run, readers)
+        return _reports(setup, run)
     except Exception as error:
         if alone:
             raise

@@ -1,4 +1,4 @@
-"""Processes that do pieces of work for this one: the daemon's worker, a run's readers, and many runs at once.
+"""Processes that do pieces of work for this one: the daemon's worker, and many runs at once.
 
 One that dies (out of memory, killed) fails its piece of work and nothing else.
 """
@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -24,10 +24,6 @@ Work: TypeAlias = Callable[[T], bytes]
 """A top-level function of one piece of work, which can be sent to another process like its result."""
 IDLE_SECONDS = 20.0
 NICENESS = 10
-LARGE = 128 << 20
-"""Bytes of dumps from which it pays: a process takes half a second to start, these take one to two to read."""
-MOST = 3
-"""Readers: while they read, the calling process judges, and a fourth would wait for it."""
 
 
 def _pool(processes: int, initializer: Callable[[], None]) -> ProcessPoolExecutor:
@@ -121,24 +117,6 @@ def attach() -> None:
     follow_parent()
 
 
-@contextmanager
-def crew(backlog: int) -> Iterator[Callable[..., _Answer] | None]:
-    """What reads so many bytes of dumps; None where one process does it as well.
-
-    Processes are started as work comes, as many as there are processors for, and none is left behind. Where one dies
-    (out of memory, killed), what it should have read is read here.
-    """
-    size = min(MOST, len(os.sched_getaffinity(0)))
-    if size == 1 or backlog < LARGE:
-        yield None
-        return
-    pool = _pool(size, attach)
-    try:
-        yield _Crew(pool).submit
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 def size_of(path: Path) -> int:
     """Bytes of a file, or of the files of a folder; 0 where it can't be read, which its source reports."""
     try:
@@ -148,42 +126,6 @@ def size_of(path: Path) -> int:
             return sum(item.stat(follow_symlinks=False).st_size for item in listing)
     except OSError:
         return 0
-
-
-class _Crew:
-    """Hands work to a pool; what fails there, as where a process died, is done here, and raises here if it must."""
-
-    def __init__(self, pool: ProcessPoolExecutor) -> None:
-        self._pool = pool
-
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> _Answer:
-        """Run a top-level function."""
-        future = None
-        with suppress(BrokenExecutor):
-            future = self._pool.submit(function, *arguments)
-        return _Answer(future, function, arguments)
-
-
-class _Answer:
-    """A result that comes from a process, or from here."""
-
-    def __init__(self, future: Future[Any] | None, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self._future, self._function, self._arguments = future, function, arguments
-
-    def done(self) -> bool:
-        """Whether it is there, or is made when it is asked for."""
-        return self._future is None or self._future.done()
-
-    def result(self) -> Any:
-        """The result; waits for it, and raises what the work raised."""
-        try:
-            if self._future is not None:
-                return self._future.result()
-        except MemoryError:
-            raise  # it would take as much here, where nothing bounds it
-        except Exception:  # noqa: BLE001, S110  any failure is found out here
-            pass
-        return self._function(*self._arguments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -17,7 +17,7 @@ from grpo_watch import __version__
 from grpo_watch.archive.check_run import CheckSetup
 from grpo_watch.archive.checks import Checked, Execution, check_all
 from grpo_watch.archive.remote_folder import RemoteFolder, is_remote, remote_folders
-from grpo_watch.children.pool import crew, processors, size_of
+from grpo_watch.children.pool import processors, size_of
 from grpo_watch.cli.options import columns, parse_time
 from grpo_watch.cli.stdin_run import taken_in
 from grpo_watch.cli.wandb_setup import discovering, local_paths, newest_below
@@ -26,7 +26,6 @@ from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.engine.records import EndState, Scalar, Severity, Tick
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import UsageError
-from grpo_watch.pipeline.open_run import COMPLETIONS
 from grpo_watch.report.check_document import Provenance, RunReport, document, exit_code
 from grpo_watch.rules.packs import rules_for
 from grpo_watch.safe_text import visible
@@ -78,9 +77,8 @@ def check_command(  # noqa: PLR0917  one parameter per option
             problems = tuple(f"{path}: {nothing_there(Path(path))}" for path in paths)
         setup = CheckSetup(rules_for(chosen), tick, overrides, chosen, recording)
         execution = Execution(processes_for(1 if recording else jobs, runs), engine == "ray", address, resume)
-        crewed = crew(_dumped(found)) if execution.processes == 1 and not execution.on_ray else nullcontext()
-        with crewed as readers, _progress(len(runs), shown=len(runs) > 1) as advance:
-            reports = check_all(setup, runs, execution, advance=advance, readers=readers)
+        with _progress(len(runs), shown=len(runs) > 1) as advance:
+            reports = check_all(setup, runs, execution, advance=advance)
     level = None if fail_on == "never" else Severity(fail_on)
     if output_format == "agent":
         from grpo_watch.report.agent import agent_text  # noqa: PLC0415  only here
@@ -153,12 +151,6 @@ def _progress(runs: int, *, shown: bool) -> Iterator[Callable[[], None]]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("checking", total=runs)
         yield lambda: bar.advance(task)
-
-
-def _dumped(runs: Sequence[FoundRun]) -> int:
-    """Bytes of the runs' dumps of completions."""
-    paths = {channel.path for run in runs for channel in run.channels if channel.what in COMPLETIONS}
-    return sum(map(size_of, paths))
 
 
 def _moment(now: str | None) -> float:

@@ -14,7 +14,6 @@ from grpo_watch.engine.snapshot import RuleStatus
 from grpo_watch.pipeline.channel_merge import ChannelMerge, ReadToEnd
 from grpo_watch.pipeline.open_run import KINDS, STEP, OpenedRun, OpenedSource, open_run
 from grpo_watch.pipeline.pipeline import Pipeline
-from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import FoundRun
 from grpo_watch.sources.excerpt_privacy import KeptTexts
 
@@ -45,7 +44,6 @@ def read_run(  # noqa: PLR0913  all that a run is read with
     settings: Settings | None = None,
     overrides: Mapping[str, Scalar] | None = None,
     *,
-    crew: Submit | None = None,
     observe: Callable[[Record], None] | None = None,
 ) -> ReadRun:
     """Read a whole run.
@@ -57,7 +55,6 @@ def read_run(  # noqa: PLR0913  all that a run is read with
         tick: ends the run.
         settings: the user's, whose entry for the run counts.
         overrides: ``--set``; they win over that entry.
-        crew: reads dumped completions in several processes (see ``children.pool``).
         observe: called with every record before it is judged.
     """
     chosen = settings or Settings()
@@ -65,7 +62,7 @@ def read_run(  # noqa: PLR0913  all that a run is read with
     columns = entry.columns if entry else None
     pipeline = Pipeline(found.name, rules, detectors, entry.labels if entry else {}, observe)
     known = {**(entry.settings if entry else {}), **(overrides or {})}
-    opened = open_run(found, pipeline, known, crew=crew, examples=KeptTexts(chosen.privacy.examples), columns=columns)
+    opened = open_run(found, pipeline, known, examples=KeptTexts(chosen.privacy.examples), columns=columns)
     try:
         for _ in replay(opened, pipeline, tick):
             pass

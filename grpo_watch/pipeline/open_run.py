@@ -18,9 +18,9 @@ from grpo_watch.sources.checkpoints.probe_source import ProbeSource
 from grpo_watch.sources.checkpoints.source import CheckpointSource
 from grpo_watch.sources.checkpoints.weights import UNHURRIED, ReadLimits
 from grpo_watch.sources.completions.completion_table import WandbTablesSource
-from grpo_watch.sources.completions.dump_folder_source import CompletionDumpsSource
 from grpo_watch.sources.completions.jsonl_source import CompletionsJsonlSource
 from grpo_watch.sources.completions.parquet import CompletionsParquetSource
+from grpo_watch.sources.completions.rollout_dumps import CompletionDumpsSource
 from grpo_watch.sources.console.notebook import NotebookSource, table_source
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.deferred import Submit
@@ -168,7 +168,6 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
     cursors: Mapping[str, Cursor] | None = None,
     submit: Submit | None = None,
     *,
-    crew: Submit | None = None,
     examples: KeptTexts = KeptTexts.EXCERPT,
     columns: Mapping[str, str] | None = None,
     care: ReadLimits = UNHURRIED,
@@ -181,16 +180,13 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
         settings: the user's (``--set``); they win over everything read.
         cursors: where reading continues, by channel name.
         submit: runs heavy work elsewhere (checksums, Parquet); None runs it in place.
-        crew: reads dumped completions in several processes, and is waited for (see ``children.pool``).
         examples: what is kept of completions.
         columns: canonical metric (or ``step``) → what the run's own logs call it.
         care: how weights are read.
     """
     opened = OpenedRun(found.name)
     pipeline.state.refused = unread_evidence(found)
-    builder = _Builder(
-        found, pipeline, cursors or {}, submit, crew, examples=examples, columns=columns or {}, care=care
-    )
+    builder = _Builder(found, pipeline, cursors or {}, submit, examples=examples, columns=columns or {}, care=care)
     opened.announcements += user_config(settings or {}, columns or {})
     for channel in found.channels:
         made = builder.build(channel)
@@ -219,7 +215,6 @@ class _Builder:
         pipeline: Pipeline,
         cursors: Mapping[str, Cursor],
         submit: Submit | None,
-        crew: Submit | None,
         *,
         examples: KeptTexts,
         columns: Mapping[str, str],
@@ -231,7 +226,7 @@ class _Builder:
         self.roots = found.roots or (found.root,)
         self.pipeline = pipeline
         self.cursors = cursors
-        self.submit, self.crew = submit, crew
+        self.submit = submit
 
     def build(self, channel: FoundChannel) -> OpenedSource | None:
         """The opened source, or None for a channel without a reader."""
@@ -282,10 +277,10 @@ class _Builder:
         if mapped is not None:
             return mapped(*common, segment, cursor, self.columns)
         if channel.what is ChannelContent.COMPLETIONS_JSONL:
-            return CompletionsJsonlSource(*common, self._group_size, segment, cursor, self.examples, self.crew)
+            return CompletionsJsonlSource(*common, self._group_size, segment, cursor, self.examples)
         per_step = PER_STEP.get(channel.what)
         if per_step is not None:
-            return per_step(*common, self._group_size, segment, cursor, self.examples, self.crew or self.submit)
+            return per_step(*common, self._group_size, segment, cursor, self.examples, self.submit)
         if (tracker := reader(channel.what.value)) is not None:
             return self._logged(tracker, channel, cursor)
         checkpoints = channel.what is ChannelContent.CHECKPOINTS

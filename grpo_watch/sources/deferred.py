@@ -57,16 +57,9 @@ class Deferred(Generic[K]):
     def __len__(self) -> int:
         return len(self._queue)
 
-    def submit(
-        self, key: K, function: Callable[..., Any], *arguments: Any, first: bool = False, here: bool = False
-    ) -> None:
-        """Start a piece of work; ``first``: its result comes before results of earlier submissions.
-
-        ``here``: in place, as it is too small to be worth sending.
-        """
-        future = (
-            DeferredWork(function, arguments) if self._submit is None or here else self._submit(function, *arguments)
-        )
+    def submit(self, key: K, function: Callable[..., Any], *arguments: Any, first: bool = False) -> None:
+        """Start a piece of work; ``first``: its result comes before results of earlier submissions."""
+        future = DeferredWork(function, arguments) if self._submit is None else self._submit(function, *arguments)
         (self._queue.appendleft if first else self._queue.append)((key, future))
 
     def take(self, *, wait: bool = False) -> tuple[K, Any] | None:

@@ -35,7 +35,7 @@ frameworks.__path__.append(sys.argv[1])
 
 from grpo_watch.engine.records import CompletionSummary, RawRow
 from grpo_watch.frameworks.resolver import Resolver
-from grpo_watch.sources.completions.dump_folder_source import CompletionDumpsSource
+from grpo_watch.sources.completions.rollout_dumps import CompletionDumpsSource
 from grpo_watch.sources.discovery.discover import discover
 from grpo_watch.sources.rows.jsonl import JsonlSource
 

@@ -1,9 +1,8 @@
-"""Dumps that are read elsewhere, several at once, give what they give in place, whatever happens meanwhile."""
+"""Dumps that the worker reads give what they give in place."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import chain
 from pathlib import Path
@@ -16,18 +15,16 @@ import pytest
 
 from grpo_watch.engine.records import CompletionSummary
 from grpo_watch.sources.base import SourceStats
-from grpo_watch.sources.completions.jsonl_source import WORTH, CompletionsJsonlSource
 from grpo_watch.sources.completions.parquet import CompletionsParquetSource
 
 STEPS = range(1, 9)
-KINDS = {"completions.jsonl": CompletionsJsonlSource, "completions": CompletionsParquetSource}
 Read = tuple[list[CompletionSummary], SourceStats]
 
 
 def columns(step: int) -> dict[str, list[Any]]:
-    """Two prompts, four completions each, of which one repeats another; together longer than is worth sending."""
+    """Two prompts, four completions each, of which one repeats another."""
     rng = Random(step)
-    texts = ["".join(rng.choices("abcdefgh ", k=WORTH // 7)) for _ in range(8)]
+    texts = ["".join(rng.choices("abcdefgh ", k=900)) for _ in range(8)]
     texts[3] = texts[1]
     return {
         "step": [step] * 8,
@@ -37,15 +34,11 @@ def columns(step: int) -> dict[str, list[Any]]:
     }
 
 
-@pytest.fixture(params=KINDS)
-def dump(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
     """Eight steps: the fourth is broken, the sixth repeats the one before it."""
-    path = tmp_path / str(request.param)
+    path = tmp_path / "completions"
     tables = [columns(5 if step == 6 else step) for step in STEPS]
-    if path.suffix:
-        lines = [json.dumps(table).encode() + b"\n" for table in tables]
-        path.write_bytes(b"".join([*lines[:3], lines[3][:-9] + b"\n", *lines[4:]]))
-        return path
     path.mkdir()
     for step, table in zip(STEPS, tables, strict=True):
         pq.write_table(pa.table(table), path / f"completions_{step:05d}.parquet")
@@ -56,7 +49,7 @@ def dump(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def read(dump: Path, size: Callable[[int], int | None], submit: Callable[..., Future[Any]] | None) -> Read:
     """All summaries and what was passed over; the group size is asked after so many summaries."""
     taken: list[CompletionSummary] = []
-    source = KINDS[dump.name]("dump", dump, [dump.parent], lambda: size(len(taken)), submit=submit)
+    source = CompletionsParquetSource("dump", dump, [dump.parent], lambda: size(len(taken)), submit=submit)
     for item in chain(source.poll(None), source.finish()):
         assert isinstance(item, CompletionSummary)
         taken.append(item)
@@ -91,33 +84,3 @@ def test_a_group_size_that_becomes_known_counts_from_the_same_batch_on(dump: Pat
     given, said = read(dump, late, None)
     assert [len(item.groups) for item in given] == [2, 2, 4, 4, 4, 4]
     assert read(dump, late, at_once) == (given, said)
-
-
-@pytest.mark.parametrize("dump", ["completions.jsonl"], indirect=True)
-@pytest.mark.parametrize("now", [b"", b"\n" * (8 * WORTH * 9), None])
-def test_a_line_that_is_gone_when_it_is_looked_for_elsewhere_is_read_here(dump: Path, now: bytes | None) -> None:
-    """Truncated, rewritten or deleted after the tail read it: what it read counts."""
-    whole = dump.read_bytes()
-    given, _ = read(dump, four, None)
-
-    def meanwhile(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        dump.unlink() if now is None else dump.write_bytes(now)
-        future = at_once(function, *arguments)
-        dump.write_bytes(whole)
-        assert future.result() is None
-        return future
-
-    assert read(dump, four, meanwhile)[0] == given
-
-
-def test_rows_that_are_lines_of_their_own_are_not_sent(tmp_path: Path) -> None:
-    """A line of a few bytes costs more to send than to read."""
-    path = tmp_path / "completions.jsonl"
-    rows: Iterator[dict[str, object]] = ({"gen_step": 1, "prompt": "p", "completion": f"{n}"} for n in range(8))
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def never(*_: object) -> Future[Any]:
-        raise AssertionError("sent")
-
-    (given,), _ = read(path, four, never)
-    assert [group.pattern for group in given.groups] == [(0, 1, 2, 3), (0, 1, 2, 3)]

@@ -10,8 +10,8 @@ import pytest
 
 from grpo_watch.engine.records import CompletionSummary, Cursor, Item, Stream
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.completions import dump_file
-from grpo_watch.sources.completions.dump_folder_source import CompletionDumpsSource
+from grpo_watch.sources.completions import rollout_dumps
+from grpo_watch.sources.completions.rollout_dumps import CompletionDumpsSource
 from grpo_watch.sources.discovery.discover import discover
 from grpo_watch.sources.discovery.sniff import ChannelContent
 
@@ -120,7 +120,7 @@ def test_a_file_with_too_many_rows_is_reported_once_and_not_tried_again(
 ) -> None:
     """Neither at later polls nor after a restart."""
     (tmp_path / "1.jsonl").write_text(row("a", "x") + row("a", "y"))
-    monkeypatch.setattr(dump_file, "MAX_ROWS", 1)
+    monkeypatch.setattr(rollout_dumps, "MAX_ROWS", 1)
     source = source_of(tmp_path)
     for _ in range(40):
         assert list(source.poll(1.0)) == []

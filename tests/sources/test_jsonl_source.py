@@ -519,7 +519,7 @@ def test_a_dump_that_is_too_large_is_named_once_and_not_read_again(
         read.append(path.name)
         return deferred.DeferredWork(function, (path, *arguments))
 
-    monkeypatch.setattr(parquet_module, "MAX_PAGE", 100)
+    monkeypatch.setattr(parquet_module, "MAX_BYTES", 100)
     folder = tmp_path / "completions"
     folder.mkdir()
     for step in (1, 2):
@@ -533,11 +533,11 @@ def test_a_dump_that_is_too_large_is_named_once_and_not_read_again(
     assert source.stats.skipped == {Skip.TOO_LONG: 2}
     warned = [getattr(record, "fields", {}) for record in caplog.records]
     assert [fields["file"] for fields in warned] == [str(folder / name) for name in read]
-    assert all("at most 100 are decoded" in fields["reason"] for fields in warned)
+    assert all("more than 100 bytes uncompressed" in fields["reason"] for fields in warned)
     again = parquet(folder, source.cursor(), submit=submit)
     list(again.poll(None))
     assert len(read) == 2
-    monkeypatch.setattr(parquet_module, "MAX_PAGE", 1_000)
+    monkeypatch.setattr(parquet_module, "MAX_BYTES", 1_000_000)
     path = folder / "completions_00002.parquet"
     os.utime(path, ns=(path.stat().st_mtime_ns + 10**9,) * 2)
     (summary,) = again.poll(None)
@@ -545,10 +545,10 @@ def test_a_dump_that_is_too_large_is_named_once_and_not_read_again(
 
 
 def test_a_dump_for_which_no_memory_is_left_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any) -> Any:
+    def fails(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("grpo_watch.sources.completions.parquet.rows_at_once", fails)
+    monkeypatch.setattr("grpo_watch.sources.completions.parquet.read_dump", fails)
     folder = tmp_path / "completions"
     folder.mkdir()
     pq.write_table(pa.table({"prompt": ["p"], "completion": ["c"]}), folder / "completions_00001.parquet")

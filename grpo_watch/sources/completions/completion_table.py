@@ -14,8 +14,13 @@ import msgspec
 from grpo_watch.engine.records import CompletionSummary, Stream
 from grpo_watch.frameworks.dump_formats import is_reward, table_columns
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.completions.completion_folder import CompletionFolder, Reading
-from grpo_watch.sources.completions.dump_result import BadDumpError, DumpResult, read_unchanged
+from grpo_watch.sources.completions.completion_folder import (
+    BadDumpError,
+    CompletionFolder,
+    DumpResult,
+    Reading,
+    read_unchanged,
+)
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, digests, summaries, summarise_groups
 from grpo_watch.sources.excerpt_privacy import KeptTexts

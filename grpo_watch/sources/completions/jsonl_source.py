@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
-import xxhash
 
 from grpo_watch.engine.records import CompletionSummary, Cursor, Item, Stream
-from grpo_watch.errors import SourceError
 from grpo_watch.sources.base import Skip, Source, SourceStats
 from grpo_watch.sources.completions.completion_table import CompletionTable, read_table
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, group, summarise_groups
-from grpo_watch.sources.deferred import Deferred, Submit
 from grpo_watch.sources.excerpt_privacy import KeptTexts
-from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.files.tail import SplitLine, Tail
 
 
@@ -39,7 +34,7 @@ class CompletionLine:
 
 
 def read_line(data: bytes, group_size: int | None, examples: KeptTexts) -> CompletionLine:
-    """Read one line; a top-level function of plain values, so that a worker process can run it."""
+    """Read one line."""
     if not data or data.isspace():
         return CompletionLine()
     row = decode(data)
@@ -55,34 +50,6 @@ def read_line(data: bytes, group_size: int | None, examples: KeptTexts) -> Compl
     except RecursionError:  # a conversation nested beyond sense
         return CompletionLine(table.step, skip=Skip.BAD_VALUE)
     return CompletionLine(table.step, groups, may_be_eval=not table.per_generation)
-
-
-class LineSpan(NamedTuple):
-    """Where a line lies: another process reads it itself in a fifth of the time that sending it takes."""
-
-    path: Path
-    roots: tuple[Path, ...]
-    start: int
-    size: int
-    checksum: int
-
-
-def piece_of(path: Path, roots: tuple[Path, ...], start: int, data: bytes) -> LineSpan:
-    """The place of a line that was read from there."""
-    return LineSpan(path, roots, start, len(data), xxhash.xxh3_64_intdigest(data))
-
-
-def read_piece(piece: LineSpan, group_size: int | None, examples: KeptTexts) -> CompletionLine | None:
-    """Read the line that lies there; None where another one does by now (rotated, rewritten)."""
-    try:
-        descriptor = open_regular(piece.path, piece.roots)
-    except (SourceError, OSError):
-        return None
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        data = os.pread(file.fileno(), piece.size, piece.start)
-    if xxhash.xxh3_64_intdigest(data) != piece.checksum:
-        return None
-    return read_line(data, group_size, examples)
 
 
 def decode(data: bytes) -> Any:
@@ -102,8 +69,6 @@ MAX_LINE = 32 << 20
 CHUNK = 512 << 10
 """Bytes read at once. A line is a whole batch, often megabytes; pieces that fit into a processor's cache are read and
 put together in half the time that pieces of that size take."""
-WORTH = 64 << 10
-"""Bytes of a line from which it is worth sending elsewhere, where it can be."""
 MAX_HELD = 65_536
 """Rows of one step held where each completion is a line of its own."""
 
@@ -149,10 +114,9 @@ class CompletionsJsonlSource(Source):
         segment: order among the files of this kind.
         cursor: where an earlier reader stopped.
         examples: what summaries carry of the texts.
-        submit: reads long lines elsewhere, a few at once, and is waited for; None reads in place.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  the arguments that all sources share, and three of its own
+    def __init__(  # noqa: PLR0913, PLR0917  the arguments that all sources share, and two of its own
         self,
         name: str,
         path: Path,
@@ -161,12 +125,9 @@ class CompletionsJsonlSource(Source):
         segment: int = 0,
         cursor: Cursor | None = None,
         examples: KeptTexts = KeptTexts.EXCERPT,
-        submit: Submit | None = None,
     ) -> None:
         self.name, self.stats = name, SourceStats()
-        self._work, self._alone = Deferred[tuple[SplitLine, Cursor, int | None]](submit), submit is None
         self._group_size, self._segment, self._examples = group_size, segment, examples
-        self._roots = tuple(roots)
         self._tail = Tail(path, roots, cursor, max_line=MAX_LINE, chunk=CHUNK)
         self._read_to = cursor or self._tail.cursor(name)
         state = cursor.state if cursor is not None else {}
@@ -199,41 +160,13 @@ class CompletionsJsonlSource(Source):
 
     def _read(self, lines: Iterator[SplitLine], seen: float | None) -> Iterator[Item]:
         for line in lines:
-            self._begin(line, self._tail.cursor(self.name))
-            if not self._work.room():
-                yield from self._next(seen)
-        while self._work:
-            yield from self._next(seen)
+            before, self._read_to = self._read_to, self._tail.cursor(self.name)
+            where = f"line at byte {line.start}"
+            if line.too_long:
+                self.stats.skip(Skip.TOO_LONG, f"{where}: longer than {MAX_LINE >> 20} MiB")
+            else:
+                yield from self._take(read_line(line.data, self._group_size(), self._examples), where, before, seen)
         self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
-
-    def _begin(self, line: SplitLine, after: Cursor, *, again: bool = False) -> None:
-        """Have a line read; a short one here."""
-        size, key = self._group_size(), (line, after)
-        if self._alone or len(line.data) < WORTH:
-            self._work.submit((*key, size), read_line, line.data, size, self._examples, first=again, here=True)
-        else:
-            piece = piece_of(self._tail.path, self._roots, line.start, line.data)
-            self._work.submit((*key, size), read_piece, piece, size, self._examples, first=again)
-
-    def _next(self, seen: float | None) -> Iterator[Item]:
-        """Take what the oldest line under way gave; read it again where the configuration came after it was begun."""
-        taken = self._work.take(wait=True)
-        if taken is None:
-            return
-        (line, after, size), read = taken
-        if size != self._group_size():
-            self._begin(line, after, again=True)
-            yield from self._next(seen)
-            return
-        read = read_line(line.data, size, self._examples) if read is None else read
-        before, self._read_to = self._read_to, after
-        where = f"line at byte {line.start}"
-        if line.too_long:
-            self.stats.skip(Skip.TOO_LONG, f"{where}: longer than {MAX_LINE >> 20} MiB")
-        elif isinstance(read, Exception):
-            raise read
-        else:
-            yield from self._take(read, where, before, seen)
 
     def _take(self, read: CompletionLine, where: str, before: Cursor, seen: float | None) -> Iterator[Item]:
         if read.row is not None:

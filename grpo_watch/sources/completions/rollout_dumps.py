@@ -1,13 +1,35 @@
-"""Recognises dumps of rollouts, one file per step, by their names and first rows."""
+"""Dumps of rollouts, one JSON-lines file per step: recognised by name and first row, read into groups row by row."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
+from typing import BinaryIO
 
-from grpo_watch.frameworks.dump_formats import RolloutDumps, rollout_dumps
+from grpo_watch.engine.records import Cursor, Item, Stream
+from grpo_watch.errors import SourceError
+from grpo_watch.frameworks.dump_formats import DumpRow, RolloutDumps, rollout_dumps
+from grpo_watch.sources.base import Skip
+from grpo_watch.sources.completions.completion_folder import (
+    BadDumpError,
+    CompletionFolder,
+    DumpResult,
+    Reading,
+    read_unchanged,
+    signature_of,
+)
+from grpo_watch.sources.completions.jsonl_source import decode
+from grpo_watch.sources.completions.reduced_rows import CollectedRows
+from grpo_watch.sources.completions.summarise import Grouping, digests, group, summaries
+from grpo_watch.sources.deferred import Submit
+from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.files.folder_cursor import SweepEntry
+from grpo_watch.sources.files.reading import open_regular
 
 FOLDER = re.compile(r"rollout|generation|completion|dump", re.IGNORECASE)
 
@@ -55,3 +77,258 @@ def _first_row(head: bytes) -> Mapping[str, object] | None:
     except (ValueError, RecursionError):
         row = {key.decode(): None for key in re.findall(rb'"([a-z_]{1,20})": ?[\["\d-]', line)}
     return row if isinstance(row, dict) else None
+
+
+MAX_LINE = 64 << 20
+"""Bytes of a line; rows of NeMo-RL hold their token lists."""
+MAX_ROWS = 65_536
+"""Completions of one step."""
+
+
+def read_rollouts(
+    path: Path,
+    roots: Sequence[Path],
+    framework: str,
+    group_size: int | None,
+    examples: KeptTexts,
+) -> DumpResult:
+    """Read one file; a top-level function of plain values, so that a worker process can run it. Never raises."""
+    known = next(one for one in rollout_dumps() if one.framework == framework)
+    return read_unchanged(path, roots, lambda file: _Batch(known, examples=examples).read(file).grouping(group_size))
+
+
+class _Batch:
+    """The rows of one file so far."""
+
+    def __init__(self, known: RolloutDumps, *, examples: KeptTexts) -> None:
+        self._format, self._examples = known, examples
+        self._taken = CollectedRows()
+        self._rewards: list[Mapping[str, object]] = []
+        self._groups: list[Hashable] = []
+        self._places: dict[Hashable, tuple[int, int, int]] = {}
+
+    def read(self, file: BinaryIO) -> _Batch:
+        """Take all lines.
+
+        Raises:
+            BadDumpError: a line is none of the format's, or the file ends inside one.
+        """
+        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1):
+            if not line.isspace():
+                for row in self._rows(line, number):
+                    self._add(row)
+        return self
+
+    def _rows(self, line: bytes, number: int) -> Iterator[DumpRow]:
+        row = decode(line)
+        if not isinstance(row, dict):
+            reason = "no JSON object" if line.endswith(b"\n") else "not complete yet"
+            raise BadDumpError(f"line {number}: {reason}")
+        if missing := self._format.keys - row.keys():
+            raise BadDumpError(f"line {number}: no {', '.join(sorted(missing))} in it")
+        yield from self._format.read(row)
+
+    def _add(self, row: DumpRow) -> None:
+        if len(self._taken) >= MAX_ROWS:
+            raise BadDumpError(f"more than {MAX_ROWS} completions", Skip.TOO_LONG)
+        key = (row.group, row.rollout)
+        held = self._places.get(key) if row.group is not None and row.rollout is not None else None
+        if held is not None:
+            self._again(key, held, row)
+            return
+        self._places[key] = (len(self._taken), row.turn, row.turn)
+        self._taken.add(row.prompt, row.completion)
+        self._rewards.append(row.rewards)
+        self._groups.append(row.group)
+
+    def _again(self, key: Hashable, held: tuple[int, int, int], row: DumpRow) -> None:
+        """Another turn of the same rollout: the last one's text and rewards, but the first one's prompt."""
+        at, first, last = held
+        if row.turn > last:
+            self._taken.put(at, row.completion)
+            self._rewards[at] = row.rewards
+        elif row.turn < first:
+            self._taken.put_prompt(at, row.prompt)
+        self._places[key] = (at, min(first, row.turn), max(last, row.turn))
+
+    def grouping(self, group_size: int | None) -> Grouping:
+        """The groups of all rows."""
+        names = dict.fromkeys(name for rewards in self._rewards for name in rewards)
+        columns = {name: [rewards.get(name) for rewards in self._rewards] for name in names}
+        if self._format.ordered:
+            return group(self._taken, columns, group_size, examples=self._examples)
+        keys = self._groups if self._groups and None not in self._groups else None
+        return group_by_key(self._taken, keys, columns, group_size, examples=self._examples)
+
+
+def format_at(path: Path, roots: Sequence[Path]) -> RolloutDumps | None:
+    """The format of one file; None where it is none, or holds no whole line yet.
+
+    Raises:
+        SourceError: it lies outside the roots or is no regular file.
+        OSError: it can't be read.
+    """
+    with os.fdopen(open_regular(path, roots), "rb") as file:
+        row = decode(file.readline(MAX_LINE))
+    return format_of(path, row) if isinstance(row, dict) else None
+
+
+def group_by_key(
+    rows: CollectedRows,
+    keys: Sequence[Hashable] | None,
+    rewards: Mapping[str, Sequence[object]],
+    group_size: int | None,
+    *,
+    examples: KeptTexts = KeptTexts.EXCERPT,
+) -> Grouping:
+    """Summarise a batch in any order.
+
+    Args:
+        rows: the completions, reduced.
+        keys: per completion the id of its group; None groups by equal prompts. By id a group may have any size (a
+            rollout can fail). By prompt it must have the expected size: two groups of one prompt can't be distinguished
+            and are left out.
+        rewards: per reward function one value per completion.
+        group_size: G as configured; None takes the commonest number of completions per prompt.
+        examples: what is kept of the texts.
+    """
+    members: dict[Hashable, list[int]] = {}
+    for at, prompt in enumerate(rows.prompts):
+        members.setdefault(prompt if keys is None else keys[at], []).append(at)
+    prompts, digest = digests(rows)
+    if not members:
+        return Grouping((), "an empty table", digest, prompts)
+    sizes = Counter(map(len, members.values()))
+    wanted = None if keys is not None else group_size or sizes.most_common(1)[0][0]
+    chosen = [at for at in members.values() if wanted is None or len(at) == wanted]
+    if not chosen:
+        return Grouping((), f"no prompt has {wanted} completions, but {_commonest(sizes)}", digest, prompts)
+    return Grouping(summaries(rows, chosen, rewards, examples=examples), "", digest, prompts)
+
+
+def _commonest(sizes: Counter[int]) -> str:
+    return ", ".join(f"{count} x {size}" for size, count in sizes.most_common(3))
+
+
+TRIED = 20
+"""Files that are looked at for the format: the first of a folder may be empty or cut off."""
+
+
+class CompletionDumpsSource(CompletionFolder):
+    """Reads the files of a folder by rising step; its format is that of the first whole file.
+
+    Nothing marks the end of a file that grows line by line, so a file is read once it stayed as it was between two
+    looks (offline at once). A file that a resumed run writes again is read again.
+
+    Args:
+        name: the channel's name.
+        folder: the folder of the dumps, or one of its files.
+        roots: folders that links may not lead out of.
+        group_size: G as configured, asked at each file; None: derived from the rows.
+        segment: order among the folders of this kind.
+        cursor: where an earlier reader stopped.
+        examples: what summaries carry of the texts.
+        submit: runs the reading of a file elsewhere; None reads in place.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  the arguments that all sources of completions share
+        self,
+        name: str,
+        folder: Path,
+        roots: Sequence[Path],
+        group_size: Callable[[], int | None],
+        segment: int = 0,
+        cursor: Cursor | None = None,
+        examples: KeptTexts = KeptTexts.EXCERPT,
+        submit: Submit | None = None,
+    ) -> None:
+        folder = folder_of(folder) if may_be_dump(folder) else folder
+        super().__init__(name, folder, roots, group_size, segment, cursor, examples, submit)
+        self._format: RolloutDumps | None = None
+        self._looked: dict[int, SweepEntry] = {}
+        self._waits = self._offline = False
+
+    def poll(self, seen: float | None) -> Iterator[Item]:
+        """Yield a summary per file that is whole."""
+        self._offline = seen is None
+        self._find_format()
+        if self._format is not None:
+            yield from super().poll(seen)
+
+    def finish(self) -> Iterator[Item]:
+        """Yield what is under way or could not be read before; count the rest."""
+        self._offline = True
+        self._find_format()
+        if self._format is not None:
+            yield from super().finish()
+        elif not self.stats.problem:
+            self.stats.skip(Skip.NOT_A_ROW, f"{self._folder.name}: no file begins like a dump of a known framework")
+
+    def _find_format(self) -> None:
+        if self._format is not None:
+            return
+        try:
+            names = sorted(_dumps_in(self._folder), key=len)
+        except OSError as error:
+            self.stats.problem = f"{self._folder}: can't be listed: {error.strerror or error}"
+            return
+        for name in names[:TRIED]:
+            try:
+                self._format = format_at(self._folder / name, self._roots)
+            except FileNotFoundError:
+                continue
+            except (SourceError, OSError) as error:
+                self.stats.problem = str(error)
+            if self._format is not None:
+                return
+
+    def _may_have_changed(self) -> bool:
+        return super()._may_have_changed() or self._waits
+
+    def _ready(self, step: int, entry: SweepEntry) -> bool:
+        if self._offline:
+            return True
+        stayed = self._looked.get(step) == entry
+        self._looked[step] = entry
+        self._waits = self._waits or not stayed
+        return stayed
+
+    def _entries(self) -> dict[int, SweepEntry]:
+        self._waits = False
+        return super()._entries()
+
+    def _listing(self) -> Iterator[tuple[str, tuple[int, int] | None]]:
+        if self._format is None or not self._format.inner:
+            yield from super()._listing()
+            return
+        for name in _dumps_in(self._folder):
+            with suppress(OSError):
+                yield name, signature_of((self._folder / name).stat())
+
+    def _step_of(self, name: str) -> int | None:
+        found = self._format.named(PurePath(name)) if self._format is not None else None
+        return int(found[1]) if found is not None else None
+
+    def _reading(self, path: Path, group_size: int | None) -> Reading:
+        framework = self._format.framework if self._format is not None else ""
+        return read_rollouts, (path, self._roots, framework, group_size, self._examples)
+
+    def _stream(self, step: int, grouping: Grouping) -> Stream:
+        del step, grouping
+        known = self._format
+        validates = known is not None and known.evaluation(self._folder.name, self._files)
+        return Stream.EVAL if validates else Stream.TRAIN
+
+
+def _dumps_in(folder: Path) -> Iterator[str]:
+    """Names in a folder of what may be dumps, with the folders between.
+
+    Raises:
+        OSError: the folder can't be listed.
+    """
+    for path in folder.iterdir():
+        if may_be_dump(PurePath(path.name)):
+            yield path.name
+        for known in rollout_dumps():
+            if known.inner and known.file.fullmatch(path.name) and (path / known.inner).is_file():
+                yield f"{path.name}/{known.inner}"

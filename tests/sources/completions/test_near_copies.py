@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.sources.completions.near_copies import ALIKE, MAX_COMPARED, NearCopies, likenesses
+from grpo_watch.sources.completions.near_copies import (
+    ALIKE,
+    MAX_COMPARED,
+    MAX_TOKENS,
+    Hashes,
+    NearCopies,
+    likenesses,
+    triples,
+)
 from grpo_watch.sources.completions.text_reduction import HEAD
-from grpo_watch.sources.completions.word_hashes import MAX_TOKENS, Hashes, triples
 
 PROSE = (
     "First the train leaves at noon and rides three hours to the coast, where the second one is waiting. Since both "

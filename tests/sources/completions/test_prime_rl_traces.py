@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.engine.records import CompletionSummary, Stream
-from grpo_watch.sources.completions.dump_folder_source import CompletionDumpsSource
+from grpo_watch.sources.completions.rollout_dumps import CompletionDumpsSource
 from grpo_watch.sources.discovery.discover import ChannelContent, discover
 from tests.support.channel import restarted, whole
 

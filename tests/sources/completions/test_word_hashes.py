@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grpo_watch.sources.completions.near_copies import MAX_TOKENS, MIN_TOKENS, triples
 from grpo_watch.sources.completions.text_reduction import HEAD
-from grpo_watch.sources.completions.word_hashes import MAX_TOKENS, MIN_TOKENS, triples
 
 ALONE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00010000-\U0010ffff"
 WORD = re.compile(f"[{ALONE}]|[^\\W{ALONE}]+")
