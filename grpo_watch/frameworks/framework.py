@@ -110,8 +110,8 @@ class KeyRule:
 
     ``beside``: it means the metric only in a row that holds this key too; ``unless``: only in a row without it;
     ``not_with``: only in a run without this setting.
-    ``convert``: the metric is the ``reciprocal`` of the value, its ``complement`` to 1, or how far it is
-    ``behind KEY``, another value of the row.
+    ``convert``: the metric is the ``reciprocal`` of the value, its ``complement`` to 1, how far it is ``behind KEY``,
+    another value of the row, or its share ``of_prompts`` (of a step, where the settings know their number).
     ``zero_is_off``: an exact 0 is written where the quantity is not measured, and counts as absent.
     """
 

@@ -82,6 +82,7 @@ class MarkKind(Enum):
     NAME = "the line is the framework's own"
     SIZES = "group 1 is the number of training examples, group 2 that of epochs"
     PROCESSES = "group 1 is the number of training processes"
+    PROMPTS = "group 1 is the number of prompts of a step"
     DATASET = "a print of the training set begins; a line 'num_rows: N' follows"
 
 

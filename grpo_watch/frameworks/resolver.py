@@ -161,14 +161,7 @@ class _Channel:
         """Apply the plan, then what needs more than one value: units, learning rate, spread."""
         values = dict(zip(plan.metrics, plan.pick(raw.values), strict=True))
         for metric, how in plan.converted:
-            value = values[metric]
-            if how == "complement":
-                values[metric] = None if value is None else 1.0 - value
-            elif how.startswith(BEHIND):
-                newest = raw.values.get(how[len(BEHIND) :])
-                values[metric] = None if value is None or newest is None else newest - value
-            else:
-                values[metric] = 1.0 / value if value else None
+            self._convert(values, metric, how, raw)
         for metric in plan.off_at_zero:
             if values[metric] == 0.0:
                 del values[metric]
@@ -184,6 +177,21 @@ class _Channel:
         if spread_key is not None:
             self._add_spread(raw, plan, values, raw.values[spread_key], guessed=guessed is not None)
         return Resolved(plan.stream, values, raw.values, self._inferred(raw) if self._changed else None)
+
+    def _convert(self, values: dict[str, float | None], metric: str, how: str, raw: RawRow) -> None:
+        """A share of prompts whose number is not known is no metric."""
+        value, prompts = values[metric], self._known.setting("prompts_per_step")
+        if how == "of_prompts" and not (isinstance(prompts, int) and prompts):
+            del values[metric]
+        elif how == "of_prompts" and isinstance(prompts, int):
+            values[metric] = None if value is None else value / prompts
+        elif how.startswith(BEHIND):
+            newest = raw.values.get(how[len(BEHIND) :])
+            values[metric] = None if value is None or newest is None else newest - value
+        elif how == "complement":
+            values[metric] = None if value is None else 1.0 - value
+        else:
+            values[metric] = 1.0 / value if value else None
 
     def _add_spread(
         self, raw: RawRow, plan: KeyPlan, values: dict[str, float | None], spread: float | None, *, guessed: bool

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from grpo_watch.engine.records import Stream
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.frameworks.line_reader import MetricLine
+from grpo_watch.frameworks.line_reader import ConsoleMark, MarkKind, MetricLine
 from grpo_watch.frameworks.python_literal import dictionaries
 
 LINE = re.compile(rb"\b(rollout|perf|step|eval) (\d{1,9}): (?=\{'(?:train|rollout|eval|multi_turn|perf)/)")
 PERF = "perf/"
+DEAD, LENGTH = "rollout/zero_std/count_", "rollout/response_len/mean"
+"""Groups whose rewards are all this one, a key of each such reward (none where no group is), and what is beside."""
+DEAD_GROUPS = "rollout/zero_std/groups"
 
 
 class SlimeLines:
@@ -45,7 +48,7 @@ class SlimeLines:
         held = self._rollout
         if begin[1] == b"step":
             self._rollout = None
-            return (MetricLine(number, {**(held.values if held is not None else {}), **values}),)
+            return (MetricLine(number, _counted({**(held.values if held is not None else {}), **values})),)
         joins = held is not None and (held.step == number or _timed(held))
         done = () if joins else self.flush()
         self._rollout = MetricLine(number, {**(held.values if joins and held is not None else {}), **values})
@@ -54,7 +57,13 @@ class SlimeLines:
     def flush(self) -> Sequence[MetricLine]:
         """A rollout without an optimizer step stands for itself."""
         held, self._rollout = self._rollout, None
-        return (held,) if held is not None and not _timed(held) else ()
+        return (MetricLine(held.step, _counted(held.values)),) if held is not None and not _timed(held) else ()
+
+
+def _counted(values: Mapping[str, float | None]) -> Mapping[str, float | None]:
+    """With the number of groups without a spread of rewards."""
+    dead = [value or 0.0 for key, value in values.items() if key.startswith(DEAD)]
+    return {**values, DEAD_GROUPS: sum(dead)} if dead or LENGTH in values else values
 
 
 def _timed(line: MetricLine) -> bool:
@@ -63,3 +72,14 @@ def _timed(line: MetricLine) -> bool:
 
 
 READER = SlimeLines
+
+
+MARKS = (
+    ConsoleMark(
+        "slime",
+        MarkKind.PROMPTS,
+        re.compile(rb"\brollout_batch_size \.{3,60} (\d{1,7})\s*$"),
+        sign=rb"rollout_batch_size \.",
+    ),
+)
+"""Of the arguments, which slime prints as Megatron does: ``rollout_batch_size ........... 32``."""

@@ -55,7 +55,7 @@ class PrintedSizes:
 
 
 def printed_sizes(line: bytes) -> Mapping[str, Setting] | None:
-    """The settings of a line that is complete by itself: a banner, a number of processes.
+    """The settings of a line that is complete by itself: a banner, a number of processes or prompts.
 
     What each number counts was read off logs whose total of steps is known. The dataset's rows are prompts: a GRPO
     trainer repeats them in its sampler, not in the dataset.
@@ -63,9 +63,10 @@ def printed_sizes(line: bytes) -> Mapping[str, Setting] | None:
     for mark in marks(MarkKind.SIZES):
         if (found := mark.pattern.search(line)) is not None:
             return _trained(_whole(found[1]), _whole(found[2]))
-    for mark in marks(MarkKind.PROCESSES):
-        if (found := mark.pattern.search(line)) is not None and (count := int(found[1])):
-            return {"world_size": Setting(count, PRINTED)}
+    for kind, name in ((MarkKind.PROCESSES, "world_size"), (MarkKind.PROMPTS, "prompts_per_step")):
+        for mark in marks(kind):
+            if (found := mark.pattern.search(line)) is not None and (count := int(found[1])):
+                return {name: Setting(count, PRINTED)}
     return None
 
 
