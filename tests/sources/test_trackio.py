@@ -24,6 +24,9 @@ CREATE TABLE metrics (id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL
   run_name TEXT NOT NULL, step INTEGER NOT NULL, metrics TEXT NOT NULL, log_id TEXT, space_id TEXT);
 CREATE TABLE configs (id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, run_name TEXT NOT NULL,
   config TEXT NOT NULL, created_at TEXT NOT NULL, UNIQUE(run_id));
+CREATE TABLE traces (id TEXT PRIMARY KEY, run_id TEXT NOT NULL, timestamp TEXT NOT NULL, run_name TEXT NOT NULL,
+  step INTEGER NOT NULL, key TEXT NOT NULL, trace_index INTEGER, messages TEXT NOT NULL, metadata TEXT NOT NULL,
+  search_text TEXT NOT NULL, log_id TEXT, space_id TEXT, spans TEXT NOT NULL DEFAULT '[]');
 """
 """As trackio 0.43 makes them; trackio itself would bring a web server into the development tools."""
 CONFIG = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 1, "num_generations": 2, "beta": 0.04}
@@ -53,6 +56,22 @@ class Writer:
             self.database.execute(
                 "INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?, ?)", row
             )
+
+    def trace(self, step: int, *said: tuple[int, str, float], key: str = "rollouts") -> None:
+        """Traces as TRL 1.16 logs them: group, answer and reward of each."""
+        rows = []
+        for index, (group, answer, reward) in enumerate(said):
+            talk = [{"role": "user", "content": f"q{group}"}, {"role": "assistant", "content": answer}]
+            facts = {"reward": reward, "rewards/accuracy": reward, "advantage": 0.5, "group_id": group}
+            own = (f"{step}:{key}:{index}", "one", "one", step, key, index, json.dumps(talk), json.dumps(facts))
+            rows.append(own)
+        with self.database:
+            self.database.executemany(
+                "INSERT INTO traces (id, run_id, timestamp, run_name, step, key, trace_index, messages, metadata,"
+                " search_text) VALUES (?, ?, '2026', ?, ?, ?, ?, ?, ?, '')",
+                rows,
+            )
+        self.log()  # the call itself, without numbers
 
 
 @pytest.fixture
@@ -200,3 +219,42 @@ def test_a_row_that_is_too_long_is_counted(path: Path, writer: Writer, monkeypat
     source = opens(path)(None)
     assert len(rows([*source.poll(None), *source.finish()])) == 1
     assert source.stats.first_bad == "too-long: row 2: more than 32 MiB"
+
+
+def groups(items: list[Item]) -> list[tuple[int, list[tuple[int, int, object]]]]:
+    found = [item for item in items if isinstance(item, CompletionSummary)]
+    return [(item.step, [(one.size, one.unique, one.rewards.get("accuracy")) for one in item.groups]) for item in found]
+
+
+def test_traces_of_rollouts_are_groups(path: Path) -> None:
+    """A group of which one completion was logged says nothing; verl's validation samples are no groups."""
+    job = Writer(path)
+    for step in (1, 2):
+        job.trace(step, (7, "same", 0.0), (7, "same", 1.0), (8, "a", 0.0), (8, "b", 0.0), (9, "alone", 1.0))
+        job.log(train__global_step=step, train__reward=0.4)
+    job.trace(2, (1, "x", 1.0), (1, "y", 1.0), key="val/generations")
+    expected = [(step, [(2, 1, (0.0, 1.0)), (2, 2, (0.0, 0.0))]) for step in (1, 2)]
+    source = TrackioSource("trackio", path, [path.parent], lambda: 2, run="one")
+    assert groups([*source.poll(None), *source.finish()]) == expected
+    assert source.stats.skipped == {}
+    first = TrackioSource("trackio", path, [path.parent], lambda: 2, run="one")
+    assert groups(list(first.poll(1.0))) == expected
+    job.trace(3, (4, "u", 1.0), (4, "v", 0.0))
+    later = TrackioSource("trackio", path, [path.parent], lambda: 2, cursor=first.cursor(), run="one")
+    assert groups(list(later.poll(2.0))) == [(3, [(2, 2, (1.0, 0.0))])]
+    job.database.close()
+
+
+def test_many_traces_are_read_step_by_step(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step is never cut where a query ends; live, the rest comes at the next poll."""
+    monkeypatch.setattr(trackio, "BATCH", 7)
+    job = Writer(path)
+    for step in range(1, 6):
+        job.trace(step, (1, "a", 0.0), (1, f"b{step}", 1.0), (2, "c", 0.0), (2, "d", 0.0))
+    job.log(train__global_step=5, train__reward=0.4)
+    expected = [(step, [(2, 2, (0.0, 1.0)), (2, 2, (0.0, 0.0))]) for step in range(1, 6)]
+    at_once = TrackioSource("trackio", path, [path.parent], lambda: 2, run="one")
+    assert groups(list(at_once.poll(None))) == expected
+    live = TrackioSource("trackio", path, [path.parent], lambda: 2, run="one")
+    assert groups([item for _ in range(6) for item in live.poll(1.0)]) == expected
+    job.database.close()

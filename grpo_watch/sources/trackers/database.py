@@ -83,13 +83,13 @@ def _bounded(rows: Iterable[Row]) -> list[Row]:
     size = 0
     for row in rows:
         found.append(row)
-        size += _size(row)
+        size += row_size(row)
         if size >= BUDGET:
             break
     return found
 
 
-def _size(row: Sequence[object]) -> int:
+def row_size(row: Iterable[object]) -> int:
     """About the bytes that a row's values take."""
     return sum(len(value) if isinstance(value, (str, bytes)) else 8 for value in row)
 
@@ -172,7 +172,7 @@ class DatabaseSource(TrackerFile):
                 self._feed.read_to = number + 1
                 self.take(number, number + 1, record, seen)
                 yield from self._give()
-                size += _size(record)
+                size += row_size(record)
                 if self._budget.ends(size):
                     return
 

@@ -48,7 +48,7 @@ class TrackerSource(Source):
         examples: KeptTexts = KeptTexts.EXCERPT,
     ) -> None:
         self.name, self.segment, self.stats = name, segment, SourceStats()
-        self.step_column = ""
+        self.step_column, self._examples = "", examples
         self._known: Mapping[str, Scalar] = cursor.state if cursor is not None else {}
         self._feed = StepFeed(name, kind, segment, cursor)
         self._tables = LoggedTables(name, group_size, segment, self._known, examples=examples)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
-from grpo_watch.engine.records import Cursor, EventKind, RunConfig, Scalar
+from grpo_watch.engine.records import Cursor, EventKind, Item, RunConfig, Scalar, Stream
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip
+from grpo_watch.sources.completions.jsonl_source import decode as decode_any
+from grpo_watch.sources.completions.reduced_rows import CollectedRows
+from grpo_watch.sources.completions.rollout_dumps import group_by_key
+from grpo_watch.sources.completions.summarise import Grouping
+from grpo_watch.sources.files.throttle import BUDGET
 from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.rows.step_assembly import BOTH
 from grpo_watch.sources.settings.logged_config import logged_config
-from grpo_watch.sources.trackers.database import LONGEST_TEXT, DatabaseSource, query
+from grpo_watch.sources.trackers.database import BATCH, LONGEST_TEXT, DatabaseSource, query, row_size
 from grpo_watch.sources.trackers.tfevents import AT_END, END
 from grpo_watch.sources.trackers.tracker_source import LoggedRun, iso_seconds
 
@@ -25,7 +34,14 @@ CONFIG = (
     f"SELECT CASE WHEN length(config) <= {LONGEST_TEXT} THEN config END"  # noqa: S608  a constant
     " FROM configs WHERE run_name = ? ORDER BY id DESC LIMIT 1"
 )
+TRACES = (
+    "SELECT rowid, step, messages, metadata FROM traces WHERE run_name = ? AND rowid >= ? AND typeof(step) = 'integer'"
+    " AND key = 'rollouts' ORDER BY rowid LIMIT ?"
+)
+"""What TRL's asynchronous trainer logs of its rollouts: up to 16 of a step (1.16)."""
 NOT_YET = -1
+LEAST_OF_GROUP = 2
+SCORES = ("rewards/", "reward", "advantage")
 
 
 class TrackioSource(DatabaseSource):
@@ -56,9 +72,50 @@ class TrackioSource(DatabaseSource):
         super()._begin(cursor)
         ended = row_numbers.whole(self._known.get("ended"))
         self._ended = NOT_YET if ended is None else ended
+        self._traced = row_numbers.whole(self._known.get("traced")) or 0
+
+    def poll(self, seen: float | None) -> Iterator[Item]:
+        """Yield what was logged since; traces of rollouts as groups of completions."""
+        yield from super().poll(seen)
+        more = self._read_tables and not self.stats.problem
+        while more:
+            try:
+                traces = query(self._path, self._roots, frozenset({"traces"}), TRACES, self._run, self._traced, BATCH)
+            except (SourceError, OSError):
+                return  # older databases have no such table
+            steps = [list(members) for _, members in groupby(traces, key=itemgetter(1))]
+            cut = len(traces) == BATCH or row_size(chain.from_iterable(traces)) >= BUDGET
+            for members in steps[:-1] if cut and len(steps) > 1 else steps:
+                grouping = self._grouped(members)
+                self._traced = members[-1][0] + 1
+                if grouping is not None:
+                    self.stats.records += 1
+                    yield grouping.summary(self.name, members[0][1], Stream.TRAIN, self.segment, seen)
+            more = cut and seen is None  # live, the rest comes at the next poll
+
+    def _grouped(self, traces: Sequence[Sequence[Any]]) -> Grouping | None:
+        """The groups of a step's traces, as far as they are there; a prompt ends where the model begins to write."""
+        rows, groups, scores = CollectedRows(), list[object](), list[Mapping[str, object]]()
+        facts = [decode(_bytes(metadata)) or {} for *_, metadata in traces]
+        sizes = Counter(str(fact.get("group_id")) for fact in facts if "group_id" in fact)
+        for (_, _, messages, _), fact in zip(traces, facts, strict=True):
+            talk, group = decode_any(_bytes(messages)), str(fact.get("group_id"))
+            if sizes[group] < LEAST_OF_GROUP or not isinstance(talk, list):
+                continue
+            said = (at for at, one in enumerate(talk) if isinstance(one, dict) and one.get("role") == "assistant")
+            begins = next(said, len(talk))
+            rows.add(talk[:begins], talk[begins:])
+            groups.append(group)
+            scores.append({key.removeprefix("rewards/"): fact[key] for key in fact if key.startswith(SCORES)})
+        columns = {name: [score.get(name) for score in scores] for score in scores for name in score}
+        return group_by_key(rows, groups, columns, None, examples=self._examples) if groups else None
 
     def _state(self, position: int) -> dict[str, Scalar]:
-        return {**super()._state(position), "ended": self._ended if position == self._ended else NOT_YET}
+        return {
+            **super()._state(position),
+            "ended": self._ended if position == self._ended else NOT_YET,
+            "traced": self._traced,
+        }
 
     def _settings(self) -> RunConfig | None:
         stored = self._query(CONFIG, self._run)
@@ -77,7 +134,7 @@ class TrackioSource(DatabaseSource):
             return
         self.stats.bytes += len(_bytes(metrics))
         table = any(isinstance(value, dict) and "_type" in value for value in row.values())
-        values = self._values(row, f"row {order}", table=table)
+        values = self._values(row, f"row {order}", table=table or not row)  # an empty one is of traces
         step, ends = self._step(row, values, counter), END in row
         values = {key: value for key, value in values.items() if key not in AT_END}
         if order != self._ended and not (ends and values.keys() <= BOTH):
