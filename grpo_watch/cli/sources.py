@@ -54,6 +54,7 @@ GIVES: Mapping[ChannelContent, str] = {
     ChannelContent.TRACKIO: "metric rows, settings, completions by group",
     ChannelContent.SWANLAB: "metric rows, settings, end; the newest 8 KiB may not be written yet",
     ChannelContent.MLFLOW: "metric rows, settings, end",
+    ChannelContent.MLFLOW_FILES: "metric rows, settings, end",
     ChannelContent.TABLE: "metric rows",
     ChannelContent.NOTEBOOK: "metric rows, settings, errors",
     ChannelContent.JSON_DOCUMENT: "metric rows",

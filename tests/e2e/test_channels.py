@@ -27,7 +27,7 @@ from grpo_watch.rules.packs import load_rules
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.discovery.discover import discover
 from tests.support.bundles import labels, unpack
-from tests.support.tracker_files import mlflow, swanlab
+from tests.support.tracker_files import mlflow, mlflow_files, swanlab
 from tests.support.wandb_offline import job
 
 RUNS = (
@@ -106,6 +106,7 @@ TRACKERS: Mapping[str, tuple[str, Callable[[Path, Sequence[Row]], object]]] = {
     "swanlab 0.10": ("swanlab", swanlab),
     "swanlab 0.7": ("swanlab", partial(swanlab, old=True)),
     "mlflow": ("mlflow", lambda folder, rows: mlflow(folder / "mlflow.db", rows)),
+    "mlflow's files": ("mlflow files", mlflow_files),
 }
 
 

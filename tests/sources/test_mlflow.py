@@ -12,12 +12,13 @@ import pytest
 
 from grpo_watch.engine.records import EventKind, RunConfig, RunEvent, Stream
 from grpo_watch.errors import SourceError
+from grpo_watch.sources.base import Skip
 from grpo_watch.sources.discovery.discover import ChannelContent, discover
 from grpo_watch.sources.files.throttle import BUDGET, RECORDS
-from grpo_watch.sources.trackers import database
-from grpo_watch.sources.trackers.mlflow import MlflowSource
+from grpo_watch.sources.trackers import database, mlflow
+from grpo_watch.sources.trackers.mlflow import MlflowFilesSource, MlflowSource
 from tests.support.channel import Opens, restarted, rows, whole
-from tests.support.tracker_files import Mlflow
+from tests.support.tracker_files import Mlflow, MlflowFiles
 
 CONFIG = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 1, "num_generations": 2, "beta": 0.04}
 
@@ -274,3 +275,61 @@ def test_a_turn_reads_so_many_numbers_and_the_end_comes_last(path: Path, job: Ml
     assert [item.kind for items in turns for item in items if isinstance(item, RunEvent)] == [EventKind.FINISHED]
     assert isinstance(turns[-1][-1], RunEvent)
     assert len(rows(whole(opens(path)))) == 200
+
+
+def files(folder: Path) -> Opens:
+    return lambda cursor: MlflowFilesSource("mlflow", folder / "meta.yaml", [folder], lambda: 2, cursor=cursor)
+
+
+def logs_files(folder: Path) -> MlflowFiles:
+    job = MlflowFiles(folder, **{**CONFIG, "hub_token": "hf_aVeryLongName"})
+    for step in (1, 2, 3):
+        kl = {2: math.nan, 3: math.inf}.get(step, 0.0)
+        job.log(step, {"loss": 0.25 * step, "kl": kl, "completions/mean_length": 100.0 + step})
+    return job
+
+
+def test_a_run_of_the_file_store(tmp_path: Path) -> None:
+    """Keys with a slash are folders; the settings lie beside, and the run's own file has its end."""
+    logs_files(tmp_path).end(4)
+    items = whole(files(tmp_path))
+    (config,) = [item for item in items if isinstance(item, RunConfig)]
+    assert {name: config.settings[name].value for name in CONFIG} == CONFIG
+    assert "hf_aVeryLongName" not in repr(items)
+    found = rows(items)
+    assert [(row.step, str(row.values["kl"])) for row in found] == [(1, "0.0"), (2, "nan"), (3, "inf")]
+    assert [row.values["completions/mean_length"] for row in found] == [101.0, 102.0, 103.0]
+    assert found[0].time == 1_795_695_076.0
+    assert items[-1] == RunEvent("mlflow", EventKind.CRASH_SUMMARY, 3, "MLflow stored the status FAILED")
+    assert repr(restarted(files(tmp_path))) == repr(items)
+
+
+def test_files_that_grow_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is not whole is waited for, one that is none is counted; a turn takes the same part of each file."""
+    job = MlflowFiles(tmp_path)
+    source = files(tmp_path)(None)
+    for step in range(1, 4):
+        job.log(step, {"loss": 1.0 * step, "kl": 0.5})
+        assert [row.step for row in rows([*source.poll(1.0)])] == ([step - 1] if step > 1 else [])
+    with (tmp_path / "metrics/loss").open("a") as file:
+        file.write("no metric\n1795695099000 4.0")
+    assert list(source.poll(1.0)) == []
+    assert source.stats.skipped == {Skip.NOT_A_ROW: 1}
+    with (tmp_path / "metrics/loss").open("a") as file:
+        file.write(" 4\n")
+    assert [(row.step, row.values) for row in rows([*source.poll(1.0)])] == [(3, {"loss": 3.0, "kl": 0.5})]
+    monkeypatch.setattr(mlflow, "BUDGET", 100)
+    slow = files(tmp_path)(None)
+    turns = [[row.step for row in rows([*slow.poll(1.0)])] for _ in range(4)]
+    assert turns == [[1], [2, 3], [], []]
+    assert not slow.unread
+
+
+def test_the_files_of_a_run_are_one_channel(tmp_path: Path) -> None:
+    logs_files(tmp_path / "mlruns/1/9298a58d")
+    (tmp_path / "mlruns/1/meta.yaml").write_text("name: grpo\n")
+    (run,) = discover(tmp_path)
+    assert [channel.what for channel in run.channels if channel.name.endswith("meta.yaml")] == [
+        ChannelContent.MLFLOW_FILES
+    ]
+    assert ChannelContent.ROW_PIECES not in {channel.what for channel in run.channels}

@@ -142,6 +142,45 @@ def _stored(value: float) -> tuple[float, int]:
     return (math.copysign(1.7976931348623157e308, value) if math.isinf(value) else value), 0
 
 
+class MlflowFiles:
+    """A run of the file store as MLflow 3.17 writes it: the run's own file, one of each parameter and metric."""
+
+    def __init__(self, folder: Path, **params: object) -> None:
+        self.folder, self._now = folder, BEGAN * 1_000
+        self._state(1)
+        for key, value in params.items():
+            self._add(f"params/{key}", str(value))
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self._now += 1_000
+        for key, value in values.items():
+            self._add(f"metrics/{key}", f"{self._now} {value} {step}\n")
+
+    def end(self, state: int = 3) -> None:
+        self._state(state)
+
+    def _state(self, state: int) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "metrics").mkdir(exist_ok=True)
+        (self.folder / "meta.yaml").write_text(
+            f"end_time: null\nlifecycle_stage: active\nrun_name: one\nstatus: {state}\ntags: []\nuser_id: root\n"
+        )
+
+    def _add(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.write(text)
+
+
+def mlflow_files(folder: Path, rows: Sequence[Row]) -> None:
+    """A run of the file store that ended."""
+    made = MlflowFiles(folder / "mlruns/754260963767148763/9298a58d8f9f43f9b484c904afc45e3a")
+    for step, values in rows:
+        made.log(step, values)
+    made.end()
+
+
 def mlflow(path: Path, rows: Sequence[Row]) -> None:
     """A database with one run that ended."""
     with closing(Mlflow(path)) as made:

@@ -97,7 +97,8 @@ def row_size(row: Iterable[object]) -> int:
 class DatabaseSource(TrackerFile):
     """Reads one run of a database by the rising numbers of its rows; see ``TrackerFile``."""
 
-    KIND, SUFFIXES = ChannelKind.TRACKIO, (".db", ".sqlite")
+    KIND = ChannelKind.TRACKIO
+    SUFFIXES: tuple[str, ...] = (".db", ".sqlite")
     OWN_TABLES: frozenset[str]
     """Tables that its databases have; nothing else is read."""
     ROWS: str

@@ -1,16 +1,23 @@
-"""Reads MLflow's SQLite database (``mlflow.db``, verl's ``/tmp/mlruns.db``), read-only."""
+"""Reads MLflow's SQLite database (``mlflow.db``, verl's ``/tmp/mlruns.db``) and its file store, read-only."""
 
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from grpo_watch.engine.records import EventKind, RunConfig
+from grpo_watch.engine.records import Cursor, EventKind, Item, RunConfig
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.python_literal import atom
+from grpo_watch.sources.base import Skip
+from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.files.throttle import BUDGET
 from grpo_watch.sources.settings.logged_config import logged_config
 from grpo_watch.sources.trackers.database import DatabaseSource, query
 from grpo_watch.sources.trackers.tfevents import AT_END
@@ -78,7 +85,7 @@ class MlflowSource(DatabaseSource):
 
     def _settings(self) -> RunConfig | None:
         raw: dict[str, object] = {}
-        for key, value in self._query(PARAMS, self._run):
+        for key, value in self._params():
             place = raw
             *folders, last = str(key).split("/")  # verl joins the names of nested settings so
             for folder in folders:
@@ -89,8 +96,107 @@ class MlflowSource(DatabaseSource):
         return logged_config(raw, "mlflow params", self.name, self.segment)
 
     def _over(self) -> tuple[EventKind, str] | None:
-        stored = self._query(STATUS, self._run)
-        status = str(stored[0][0]) if stored else ""
+        status = self._status()
         kind = ENDS.get(status)
         text = "" if kind is EventKind.FINISHED else f"MLflow stored the status {status}"
         return (kind, text) if kind is not None else None
+
+    def _params(self) -> Iterable[Sequence[Any]]:
+        return self._query(PARAMS, self._run)
+
+    def _status(self) -> str:
+        stored = self._query(STATUS, self._run)
+        return str(stored[0][0]) if stored else ""
+
+
+META, METRICS = "meta.yaml", "metrics"
+LINE = re.compile(rb"(\d{13}) (\S{1,30}) (\d{1,9})")
+"""Milliseconds, value, step."""
+STATE = re.compile(r"^status: (\d)$", re.MULTILINE)
+STATES = {"3": "FINISHED", "4": "FAILED", "5": "KILLED"}
+MOST_FILES, LARGEST_FILE = 4_096, 64 << 10
+"""Metrics or parameters of a run, and bytes of a parameter or of the run's own file."""
+
+
+class MlflowFilesSource(MlflowSource):
+    """Reads one run of the file store (``mlruns/EXPERIMENT/RUN``), which is MLflow 2's default: a file for each metric.
+
+    New lines of all files are taken in the order of their times; the number of a line in it is its place.
+    """
+
+    WHAT, SUFFIXES = "mlflow run", (META,)
+
+    @classmethod
+    def holds(cls, path: Path, roots: Sequence[Path]) -> bool:  # noqa: ARG003
+        """Whether a file is that of a run, beside its metrics."""
+        return path.name == META and (path.parent / METRICS).is_dir()
+
+    @classmethod
+    def runs(cls, path: Path, roots: Sequence[Path]) -> list[LoggedRun]:  # noqa: ARG003
+        """None: each run has its own folder."""
+        return []
+
+    def _begin(self, cursor: Cursor | None) -> None:
+        super()._begin(cursor)
+        self._read_of: dict[Path, int] = {}
+        self._lines, self._given, self._changed = 0, list[tuple[str, str]](), 0
+
+    def _read(self, seen: float | None) -> Iterator[Item]:
+        more = True
+        while more:
+            lines, more = self._new_lines()
+            for milliseconds, step, key, value in sorted(lines):
+                place, self._lines = self._lines, self._lines + 1
+                if place >= self._feed.read_to:
+                    self._feed.read_to = place + 1
+                    self.take(place, place + 1, (key, value, milliseconds, step, math.isnan(value)), seen)
+                    yield from self._give()
+            if more and seen is not None:
+                self._budget.spent = True
+                return
+
+    def _new_lines(self) -> tuple[list[tuple[int, int, str, float]], bool]:
+        """The lines that came since, of each file the same part of a turn's bytes, and whether there is more."""
+        files = self._files(METRICS)
+        most, found, more = BUDGET // max(1, len(files)), list[tuple[int, int, str, float]](), False
+        for path in files:
+            start = self._read_of.get(path, 0)
+            data = self._bytes(path, start, most)
+            whole = data[: data.rfind(b"\n") + 1]
+            self._read_of[path] = start + len(whole)
+            more = more or (len(data) == most and bool(whole))
+            self.stats.bytes += len(whole)
+            key = path.relative_to(self._path.parent / METRICS).as_posix()
+            for line in whole.splitlines():
+                match = LINE.fullmatch(line)
+                value = row_numbers.number(match[2].decode("ascii", "replace")) if match is not None else None
+                if match is None or value is None:
+                    self.stats.skip(Skip.NOT_A_ROW, f"{key}: no line of a metric")
+                else:
+                    found.append((int(match[1]), int(match[3]), key, value))
+        return found, more
+
+    def _files(self, kind: str) -> list[Path]:
+        """The files of a kind; a key with slashes lies in folders."""
+        walked = os.walk(self._path.parent / kind)
+        places = (Path(folder, name) for folder, _, names in walked for name in names)
+        return sorted(islice(places, MOST_FILES))
+
+    def _bytes(self, path: Path, start: int, most: int) -> bytes:
+        with os.fdopen(open_regular(path, self._roots), "rb") as file:
+            return os.pread(file.fileno(), most, start)
+
+    def _params(self) -> Iterable[Sequence[Any]]:
+        folder = self._path.parent / "params"
+        changed = folder.stat().st_mtime_ns if folder.is_dir() else 0
+        if changed != self._changed:
+            self._changed = changed
+            self._given = [
+                (path.relative_to(folder).as_posix(), self._bytes(path, 0, LARGEST_FILE).decode("utf-8", "replace"))
+                for path in self._files("params")
+            ]
+        return self._given
+
+    def _status(self) -> str:
+        found = STATE.search(self._bytes(self._path, 0, LARGEST_FILE).decode("utf-8", "replace"))
+        return STATES.get(found[1], "") if found is not None else ""

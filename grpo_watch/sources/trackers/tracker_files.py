@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from grpo_watch.sources.trackers.mlflow import MlflowSource
+from grpo_watch.sources.trackers.mlflow import MlflowFilesSource, MlflowSource
 from grpo_watch.sources.trackers.swanlab import SwanlabSource
 from grpo_watch.sources.trackers.tfevents import TfeventsSource
 from grpo_watch.sources.trackers.tracker_source import TrackerFile
@@ -18,6 +18,7 @@ TRACKERS: tuple[type[TrackerFile], ...] = (
     SwanlabSource,
     TrackioSource,
     MlflowSource,
+    MlflowFilesSource,
 )
 SUFFIXES = tuple(suffix for tracker in TRACKERS for suffix in tracker.SUFFIXES)
 
