@@ -37,6 +37,11 @@ OWN_PRECISION = frozenset({"learning_rate", "loss", "step_seconds"})
 """Loggers print these otherwise than the rest: the Trainer rounds the loss, and a rate needs an exponent."""
 
 
+LEAST_CLIP = 1e-6
+"""Norm below which a clipped gradient is lost in Adam's epsilon (1e-8): its elements are smaller by the square root of
+their number, 1e-9 and less even in a model of a million."""
+
+
 class LearningSoFar:
     """Sums the applied learning rate over optimizer steps, each weighted by the share of groups with a signal.
 
@@ -57,17 +62,19 @@ class LearningSoFar:
         self._last_step: int | None = None
         self._decimals = Decimals()
 
-    def take(self, row: MetricRow, silent: float | None, masked: float = 0.0) -> None:
+    def take(self, row: MetricRow, silent: float | None, masked: float = 0.0, clip: float | None = None) -> None:
         """Account for one train row (several optimizer steps when ``logging_steps`` > 1).
 
         ``silent`` is the share of its groups without a signal (``evidence.no_signal_ratio``), ``masked`` that of its
-        steps whose loss held no token (``engine/learning.py``).
+        steps whose loss held no token (``engine/learning.py``). Of a gradient that a tiny ``clip`` makes smaller still,
+        its share is left of the step, as SGD makes it; Adam's is hardly larger.
         """
         self.total += self._pending
         self._pending = 0.0
         if row.resolution is None:
             self._decimals.take(row)
-        self.highest_norm = max(self.highest_norm, number(row, "grad_norm") or 0.0)
+        norm = number(row, "grad_norm") or 0.0
+        self.highest_norm = max(self.highest_norm, norm)
         if silent is not None:
             self.signal = 1.0 - silent
         entropy = number(row, "entropy")
@@ -80,6 +87,8 @@ class LearningSoFar:
             return
         self.rate_known = True
         moved = rate * (1.0 - masked) * (1.0 if self.signal is None else self.signal)
+        if clip and clip <= LEAST_CLIP:
+            moved *= clip / max(clip, norm)
         self.total += moved * (steps - 1)
         self._pending = moved
 

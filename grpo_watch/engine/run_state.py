@@ -59,6 +59,7 @@ class RunState:
         self.functions = RewardFunctions()
         self.recent = RecentRows()
         self.silent: float | None = None
+        self.clip: float | None = None
         self.latest_row_time: float | None = None
         self.values: dict[str, float | None] = {}
         self.evidence: set[str] = set()
@@ -133,7 +134,7 @@ class RunState:
                 self.latest_row_time = max(self.latest_row_time or 0.0, row.time or 0.0, row.seen or 0.0)
             self.recent.append(row)
             self.masked.take(row, self.setting(MASKS), self.number)
-            self.learning.take(row, silent, self.masked.chance)
+            self.learning.take(row, silent, self.masked.chance, self.clip)
             self.pace.take(row)
         elif silent is not None:
             self.learning.signal = 1.0 - silent
@@ -181,6 +182,7 @@ class RunState:
             if known is None or config.precedence <= known[0]:
                 self.config[name] = (config.precedence, setting)
         self.functions.weigh(weights_in(self.setting("reward_weights")))
+        self.clip = self.number("max_grad_norm")
         planned = self.number("steps_printed") or self.number("max_steps")
         if planned is not None and planned > 0:
             self.max_steps = int(planned)

@@ -37,8 +37,8 @@ class LikelyCause:
     """One likely cause. It matches where all that it names is known of the run and so.
 
     ``settings`` gives, per setting, the values it may have (as lower-case text), ``bounds`` its lowest and highest
-    number; the text may hold a setting in braces. ``shows`` are words of the finding's summary. What
-    depends on a version is an advisory. Without any condition no configuration rules the cause out.
+    number; the text may hold a setting in braces. ``shows`` are words of the finding's summary, ``unless`` such that
+    rule it out. What depends on a version is an advisory. Without any condition no configuration rules the cause out.
     """
 
     text: str
@@ -46,6 +46,7 @@ class LikelyCause:
     framework: str | None = None
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     shows: str = ""
+    unless: tuple[str, ...] = ()
 
     @property
     def general(self) -> bool:
@@ -71,8 +72,9 @@ class LikelyCause:
 
 def likely(causes: Sequence[LikelyCause], run: ConfiguredRun, summary: str = "") -> tuple[str, ...]:
     """At most three of these causes: those this configuration is known for, then the general ones."""
-    matching = [cause.text_for(run) for cause in causes if not cause.general and cause.matches(run, summary)]
-    return tuple((matching + [cause.text for cause in causes if cause.general])[:MOST])
+    possible = [cause for cause in causes if not any(words in summary for words in cause.unless)]
+    matching = [cause.text_for(run) for cause in possible if not cause.general and cause.matches(run, summary)]
+    return tuple((matching + [cause.text for cause in possible if cause.general])[:MOST])
 
 
 def _text(value: Scalar) -> str | None:

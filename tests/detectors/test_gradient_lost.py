@@ -126,6 +126,12 @@ def test_a_clip_that_leaves_nothing(clip: float, severity: str | None) -> None:
     assert run.changes == ([("firing", 3, severity)] if severity else [])
 
 
+def test_a_norm_that_was_logged_after_clipping() -> None:
+    """Nothing but the clip is left on each row, whatever torch's epsilon takes off."""
+    rows = [row(step, grad_norm=0.9995e-9, reward_zero_std_ratio=0.0) for step in range(1, 21)]
+    assert [state for state, *_ in Watched("gradient-lost", max_grad_norm=1e-9).feed_all(rows).changes] == ["firing"]
+
+
 def test_gradients_below_the_clip_are_left_alone() -> None:
     rows = [row(step, grad_norm=5e-8, reward_zero_std_ratio=0.0) for step in range(1, 9)]
     assert Watched("gradient-lost", max_grad_norm=1e-7).feed_all(rows).changes == []

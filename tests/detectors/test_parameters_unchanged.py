@@ -12,10 +12,12 @@ import pytest
 
 from grpo_watch.detectors.policy.parameters_unchanged import ParametersUnchanged
 from grpo_watch.detectors.shared.checkpoint_history import ChangedTensors
+from grpo_watch.detectors.shared.likely_causes import UPDATES
 from grpo_watch.engine.diagnosis import diagnose
 from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.movement import Movement
 from grpo_watch.engine.records import CheckpointDigest, CheckpointKind, TensorDigest, Verdict
+from grpo_watch.engine.traits import likely
 from tests.support.detecting import DETECTORS, SHIPPED, Watched
 from tests.support.records import a_checkpoint, row
 
@@ -496,6 +498,27 @@ def test_a_kl_that_grows_between_identical_checkpoints(kl: list[float], *, wrong
     run.feed(*(row(step, kl_reference=value) for step, value in enumerate(kl, 2)), a_checkpoint(40, SAME))
     assert run.changes == [("firing", 40, "critical")]
     assert ("the saved model is not the one being trained" in run.said[-1].reading.message) == wrong_model
+
+
+def test_a_wrong_save_stays_one_finding_until_checkpoints_change() -> None:
+    """KL grows between the first two checkpoints and then lies flat: the saved model is still not the trained one."""
+    rising = [row(step, kl_reference=0.02 * step) for step in range(2, 40)]
+    flat = [row(step, kl_reference=0.8) for step in range(40, 400)]
+    run = fed(a_checkpoint(1, SAME)).feed(*rising, a_checkpoint(40, SAME))
+    run.feed(*flat, a_checkpoint(400, SAME), a_checkpoint(420, SAME))
+    assert run.changes == [("firing", 40, "critical")]
+    assert run.feed(a_checkpoint(440, MOVED)).changes[-1] == ("resolved", 440, "critical")
+
+
+def test_a_policy_that_moved_before_does_not_blame_the_optimizer() -> None:
+    """The first checkpoint that is left is of step 40, where KL was 0.6 already."""
+    rows = [row(step, kl_reference=0.6) for step in range(2, 51)]
+    run = fed(*rows[:39]).feed(a_checkpoint(40, SAME), *rows[39:], a_checkpoint(50, SAME))
+    message = run.said[-1].reading.message
+    assert message.endswith("by its KL the policy moved before, so updates have stopped, or another copy is saved")
+    causes = likely(UPDATES, run.state, message)
+    assert not any("does not hold" in cause for cause in causes)
+    assert any("does not hold" in cause for cause in likely(UPDATES, run.state, "all tensors are byte-identical"))
 
 
 def test_a_probe_that_sees_another_model_is_not_believed() -> None:

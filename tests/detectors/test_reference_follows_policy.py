@@ -50,6 +50,14 @@ def test_one_row_with_a_kl_acquits(kl: float) -> None:
     assert run.monitor.evaluated
 
 
+@pytest.mark.parametrize(("clip", "changes"), [(1e-9, []), (0.1, FIRE)])
+def test_a_clip_that_leaves_nothing_is_no_fault_of_the_reference(clip: float, changes: object) -> None:
+    """SGD at 1e-5 with gradients of 0.5 cut to 1e-9: some last bits of the weights change, and no KL could show it."""
+    clipped = [r._replace(values={**r.values, "grad_norm": 0.5}) for r in rows(1, 40)]
+    run = Watched(RULE, beta=0.04, max_grad_norm=clip).feed_all(clipped).feed(*checkpoints())
+    assert run.changes == changes
+
+
 def test_unchanged_weights_are_another_fault() -> None:
     """Nothing follows anything."""
     assert Watched(RULE, beta=0.04).feed_all(rows(1, 40)).feed(*checkpoints("a")).changes == []

@@ -9,6 +9,7 @@ from math import isclose
 from grpo_watch.detectors.shared.likely_causes import GRADIENTS
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import NO_SPREAD, SameNumber, is_zero, no_signal_ratio, number
+from grpo_watch.engine.learning import LEAST_CLIP
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
 
@@ -18,16 +19,17 @@ PAIR = 2
 """Rows needed to see how many steps lie between them."""
 CLEARLY = 10.0
 """Multiple of the log's resolution: a norm that was once as high does not stay below the resolution by chance."""
-LEAST_CLIP = 1e-6
-"""Norm below which a clipped gradient is lost in Adam's epsilon (1e-8): its elements are smaller by the square root of
-their number, 1e-9 and less even in a model of a million."""
+
+
+CLIPPED_TO = 1e-3
+"""Relative difference from the clip of a norm that was logged after clipping (torch divides by the norm + 1e-6)."""
 
 
 def clipped(norm: float, run: RunView) -> Iterable[Reading]:
     """Judge a gradient that is there by what clipping leaves of it."""
     clip = run.number("max_grad_norm")
-    if clip is None or not 0.0 < clip <= LEAST_CLIP or norm <= clip:
-        return QUIET
+    if clip is None or not 0.0 < clip <= LEAST_CLIP or norm < clip * (1.0 - CLIPPED_TO):
+        return SILENT
     return breach(
         value=norm,
         threshold=clip,
@@ -40,8 +42,6 @@ def clipped(norm: float, run: RunView) -> Iterable[Reading]:
 
 SAME_ROWS = 10
 """Rows with one and the same norm; where a generation serves several steps each has a gradient of its own."""
-CLIPPED_TO = 1e-3
-"""Relative difference from the clip of a norm that was logged after clipping (torch divides by the norm + 1e-6)."""
 MADE_UP = (
     "Print the gradients' norm manually after backward(). A constant norm, 1.4142 among them, was seen where DeepSpeed "
     "lost the gradients (DeepSpeed#5242, #5347): try another version, or ZeRO-2 without offload."
@@ -95,7 +95,7 @@ class GradientLost(Detector):
         if not is_zero(norm, record.resolution):
             self._end_streak()
             rows = self.same.count(norm, record.step, record.resolution)
-            return one_norm(norm, self.same, run) if rows >= SAME_ROWS else clipped(norm, run)
+            return clipped(norm, run) or (one_norm(norm, self.same, run) if rows >= SAME_ROWS else QUIET)
         if run.masked.whole:
             return no_data(
                 NotApplicable("every completion is truncated and left out of the loss, so a zero gradient is expected")

@@ -10,8 +10,10 @@ from grpo_watch.detectors.policy.probe_history import (
     BUILT,
     IDLE,
     OPTIMIZER,
+    WRONG_SAVE,
     ProbeHistory,
     kl_grew,
+    moved_by_then,
     not_saved,
     optimizer_still,
     too_few_without_signal,
@@ -26,7 +28,7 @@ from grpo_watch.detectors.shared.checkpoint_history import (
     proves_nothing,
     trained_by_adapter,
 )
-from grpo_watch.detectors.shared.likely_causes import UPDATES
+from grpo_watch.detectors.shared.likely_causes import MOVED_BEFORE, UPDATES
 from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import (
     SAVED,
@@ -216,6 +218,7 @@ class ParametersUnchanged(Detector):
         self.history, self.movers, self.probes = CheckpointHistory(), ChangedTensors(), ProbeHistory()
         self.open: set[str] = set()  # keys that breach
         self.same_since: int | None = None  # step of the first of the identical checkpoints
+        self.grew: tuple[float, float] | None = None  # the KL between them, before and after
 
     def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
         """Compare a complete checkpoint, or a probe, with the one before it."""
@@ -250,7 +253,8 @@ class ParametersUnchanged(Detector):
             )
         if not moved:
             return self._same(before, record, len(names), run)
-        self.same_since = None
+        self.same_since = self.grew = None
+        self.open.discard(WRONG_SAVE)
         stopped = layers_at_rest(self.movers, record, self.stopped_layers)
         partial = (*optimizer_still(before, record), *stopped, *rounding(before, record, run))
         return (*self.probes.acquitted(before.step), *self._with_known_keys(partial))
@@ -260,12 +264,16 @@ class ParametersUnchanged(Detector):
     ) -> Iterable[Reading]:
         since = self.same_since if self.same_since is not None and self.same_since < before.step else before.step
         self.same_since = since
-        grew = kl_grew(since, record.step, run.recent)
-        if grew or self.probes.moved_between(before.step, record.step):
+        self.grew = grew = kl_grew(since, record.step, run.recent) or self.grew
+        if grew or WRONG_SAVE in self.open or self.probes.moved_between(before.step, record.step):
+            self.open.add(WRONG_SAVE)
             return (not_saved(before, record, tensors, since if grew else before.step, grew), Reading(Verdict.OK))
         if too_few_without_signal(since, record.step, run.recent):
             return no_data(IDLE)
-        return (replace(byte_identical(before, record, tensors, self.movers), first_step=since),)
+        reading = byte_identical(before, record, tensors, self.movers)
+        if moved_by_then(since, run.recent):
+            reading = replace(reading, message=f"{reading.message}; {MOVED_BEFORE}")
+        return (replace(reading, first_step=since),)
 
     def _with_known_keys(self, readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
         """The readings, plus an OK for each open finding that they no longer contain."""

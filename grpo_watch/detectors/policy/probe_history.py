@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable, optimizer_between
+from grpo_watch.detectors.shared.likely_causes import WRONG_MODEL_SAVED
 from grpo_watch.engine.detector import QUIET, SILENT, NotApplicable, NotYet, breach, no_data
 from grpo_watch.engine.evidence import is_zero, no_signal_ratio, number
 from grpo_watch.engine.records import CheckpointDigest, MetricRow, Reading, Scalar, Severity, Verdict
 
 OPTIMIZER = "optimizer"
 """Key of the reading about the optimizer's saved state."""
-SAVED = "saved"
+WRONG_SAVE = "saved"
 """Key of the reading about what is saved, where the weights in memory do move."""
 MOVES = 256
 """Pairs of probes that are remembered: a checkpoint of gigabytes is hashed minutes after it was saved."""
@@ -53,7 +54,7 @@ class ProbeHistory:
     def __init__(self) -> None:
         self.since: int | None = None
         self._history = CheckpointHistory()
-        self._misled = self._probing = False
+        self._misled = False
         self._moves: deque[tuple[int, int]] = deque(maxlen=MOVES)
 
     def probe(self, record: CheckpointDigest, least: int, rows: Iterable[MetricRow]) -> Sequence[Reading]:
@@ -64,7 +65,6 @@ class ProbeHistory:
         names = [] if before is None else comparable(before, record)
         if before is None or not names:
             return no_data(NotYet("fewer than two probes of different steps so far"))
-        self._probing = True
         if changed(before, record, names):
             self._moves.append((before.step, record.step))
             self.since, self._misled = None, False
@@ -89,8 +89,8 @@ class ProbeHistory:
         is trained.
         """
         self._misled = self._misled or (self.since is not None and self.since <= before)
-        saved = (Reading(Verdict.OK, SAVED),) if self._probing else ()
-        return saved if self.since is not None and not self._misled else (*QUIET, *saved)
+        saved = Reading(Verdict.OK, WRONG_SAVE)
+        return (saved,) if self.since is not None and not self._misled else (*QUIET, saved)
 
 
 def still_in_memory(since: int, step: int, tensors: int) -> Reading:
@@ -153,20 +153,30 @@ def kl_grew(since: int, until: int, rows: Iterable[MetricRow]) -> tuple[float, f
     return (early, late) if late >= max(NOISE, GREW * abs(early)) else None
 
 
+MOVED = 1e-2
+"""KL (nats per token) that only a policy has which moved."""
+
+
+def moved_by_then(step: int, rows: Iterable[MetricRow]) -> bool:
+    """Whether the KL of the rows up to a step shows that the policy had moved: its optimizer held its parameters."""
+    values = [kl for row in rows if row.step <= step and (kl := number(row, "kl_reference")) is not None]
+    return len(values) >= THIRD and median(values[-THIRD:]) >= MOVED
+
+
 def not_saved(
     before: CheckpointDigest, after: CheckpointDigest, tensors: int, since: int, grew: tuple[float, float] | None
 ) -> Reading:
     """Checkpoints are identical, and probes saw a change between them, or the KL grew."""
     moved = f"KL grew from {grew[0]:.2g} to {grew[1]:.2g}" if grew else "the parameters in memory changed"
     message = (
-        f"all {tensors} tensors of checkpoints {since} and {after.step} are byte-identical although {moved}: the saved "
-        "model is not the one being trained"
+        f"all {tensors} tensors of checkpoints {since} and {after.step} are byte-identical although {moved}: "
+        + WRONG_MODEL_SAVED
     )
     evidence: dict[str, Scalar] = {"earlier_checkpoint": before.path, "later_checkpoint": after.path}
     if grew:
         evidence |= {"kl_before": float(f"{grew[0]:.4g}"), "kl_after": float(f"{grew[1]:.4g}")}
     return Reading(
-        Verdict.BREACH, SAVED, 0.0, None, message, evidence, first_step=since, immediate=True, hint=WRONG_MODEL
+        Verdict.BREACH, WRONG_SAVE, 0.0, None, message, evidence, first_step=since, immediate=True, hint=WRONG_MODEL
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
@@ -16,6 +17,9 @@ USABLE = 0.97
 """Share of the memory available to a process; driver and context take the rest."""
 POINTS = 32
 EVERY = 20
+LEVELS_OFF, WAVERS = 4.0, 1.25
+"""What ends a breach: a newer half that rises at less than this fraction of the overall slope, or a projection so far
+beyond the end. Rows are noisy, and the last of the memory is not the next size of an accelerator."""
 
 
 MEMORY_CAUSES = (
@@ -45,6 +49,7 @@ class MemoryCreep(Detector):
         self.points: list[tuple[float, float]] = []
         self.every = 1
         self.seen = 0
+        self.limit = 0.0  # that will be full, while a breach lasts
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Take one row; judge every twentieth."""
@@ -65,15 +70,16 @@ class MemoryCreep(Detector):
             self.every *= 2
 
     def _judge(self, step: int, memory: float, run: RunView) -> Iterable[Reading]:
-        newest = self._slope(self.points) or self._slope(self.points[len(self.points) // 2 :])
-        if newest <= 0:
-            return QUIET
+        newer, lasts = self.points[len(self.points) // 2 :], self.limit > 0
+        newest = self._slope(self.points) or self._slope(newer)
+        if lasts and newest <= 0 and theil_sen(newer) >= theil_sen(self.points) / LEVELS_OFF:
+            newest = theil_sen(newer)
         limit = self.capacity_gib or next((size for size in SIZES if size * USABLE > memory), 2 * memory)
-        full = round(step + (limit * USABLE - memory) / newest)
+        limit = self.limit if memory <= self.limit else limit
+        full = round(step + (limit * USABLE - memory) / newest) if newest > 0 else inf
         total = run.max_steps or int(step * self.ahead)
-        if full > total:
-            return QUIET
-        return self._breach(memory, limit, newest, full, run.max_steps)
+        self.limit = limit if full <= total * (WAVERS if lasts else 1.0) else 0.0
+        return self._breach(memory, limit, newest, int(full), run.max_steps) if self.limit else QUIET
 
     def _slope(self, points: list[tuple[float, float]]) -> float:
         """GiB per step in the newer half of a line that rises enough and does not level off; 0 if there is none."""

@@ -64,6 +64,11 @@ NO_TEXT = (SLEEP_2, TEMPLATE)
 """Each in rank order, from issues of the frameworks (numbers in the texts)."""
 
 
+MOVED_BEFORE = "by its KL the policy moved before, so updates have stopped, or another copy is saved"
+"""What a finding says of checkpoints that are identical although the policy once learned …"""
+WRONG_MODEL_SAVED = "the saved model is not the one being trained"
+"""… and of those that are although it learns."""
+LEARNED = (MOVED_BEFORE, WRONG_MODEL_SAVED)
 OFFLOAD_3 = LikelyCause(
     "DeepSpeed ZeRO-3 with optimizer offload: upgrade deepspeed and try ZeRO-2 without offload "
     "(ms-swift#4570, #7229 show this picture; #5890 was cured by the upgrade).",
@@ -94,13 +99,15 @@ FROZEN = LikelyCause(
 NOT_TRAINABLE = LikelyCause(
     "The adapter was loaded with is_trainable=False, so that the optimizer holds no parameter (TRL PR #6701).",
     {"adapter": ("true",), "adapter_continued": ("true",)},
+    unless=LEARNED,
 )
 ROUNDED = LikelyCause(
     "Steps too small for bfloat16 weights round away (NeMo Automodel PR #3444, AReaL PR #1634): keep fp32 masters.",
     {"dtype": ("bfloat16", "torch.bfloat16", "bf16")},
+    unless=(WRONG_MODEL_SAVED,),
 )
 NO_PARAMETERS = LikelyCause(
-    "The optimizer does not hold the model's parameters: count those in optimizer.param_groups."
+    "The optimizer does not hold the model's parameters: count those in optimizer.param_groups.", unless=LEARNED
 )
 OTHER_COPY = LikelyCause(
     "The weights that are saved are not those that are trained: another copy, an inactive adapter, an old wrapper."
