@@ -35,6 +35,7 @@ def _advantages(signals: Signals, batch: int) -> Floats:
     total = total_of({name: part[batch : batch + 1] for name, part in signals.parts.items()}, signals.weights)[0]
     centred = total - total.mean(axis=1, keepdims=True)
     right = centred / (total.std(axis=1, ddof=1, keepdims=True) + 1e-4)
+    right[0, 0] *= signals.stretch[batch]
     return np.asarray(np.roll(right.ravel(), int(signals.shift[batch])).reshape(right.shape))
 
 
@@ -60,7 +61,7 @@ def _group(signals: Signals, batch: int, place: int, advantages: Floats) -> Grou
         judged=size,
         looping=int(signals.looping[batch, place]),
         rewards={name: tuple(part[batch, place].tolist()) for name, part in signals.parts.items()}
-        | {"advantage": tuple(advantages.tolist())},
+        | {"advantage": (None,) * (masked := int(signals.masked[batch])) + tuple(advantages.tolist())[masked:]},
         marks=_marks(signals, batch, place, unique),
         digest=f"{batch}.{place}",
     )

@@ -9,6 +9,19 @@ from benchmarks.synthetic.fault import TRL_LATEST, batches, fault, ramp, silent,
 from benchmarks.synthetic.signals import Signals
 
 
+@fault("advantage-out-of-bounds", tables=True, reward="dense", configured=True)
+def deviation_of_nothing(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """Some advantages are divided by what rounding leaves of a deviation."""
+    signals.settings["scale_rewards"] = "group"
+    signals.stretch[batches(signals, start)] = 5.0 * 400.0**strength
+
+
+@fault("advantage-arithmetic", "reward-misaligned", tables=True, reward="dense", prompts=4)
+def masked_samples_vote(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """A share of completions is masked out of the loss, but stays in the baseline."""
+    signals.masked[batches(signals, start)] = 1 + round(strength * (signals.shape.group // 2 - 1))
+
+
 @fault("reward-errors", **TRL_LATEST, reward="binary", flat=True, configured=True)
 def verifier_times_out(signals: Signals, rng: Generator, start: int, strength: float) -> None:
     """Rewards fail and count as 0; ``generation_batch_size`` is known."""

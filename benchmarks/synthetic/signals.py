@@ -32,7 +32,8 @@ class Signals:
     ``parts`` (n, prompts, group) by reward function; ``lengths`` (n, prompts, group) in tokens; ``pattern`` (n,
     prompts, group) numbers the texts of a group, equal ones alike; ``prompt_ids`` and the counts of bad texts (n,
     prompts), ``again`` of texts that the prompt has whenever it comes; ``shift`` (n) rows by which dumped advantages
-    are off; the rest (t). ``version`` numbers the policy's weights after each step, ``engine`` those of the
+    are off, ``masked`` (n) completions of a group are left out of the loss, ``stretch`` (n) is a factor on the first
+    advantage; the rest (t). ``version`` numbers the policy's weights after each step, ``engine`` those of the
     rollout engine (None: not digested). ``logged`` holds more keys and their values (t). ``gone`` maps a metric to the
     step from which it is not logged; ``settings`` are more of the run's configuration. The log ends after ``stop``
     steps with ``last_words``; ``silence`` seconds later is the last tick.
@@ -60,6 +61,8 @@ class Signals:
     looping: Whole
     again: Whole
     shift: Whole
+    masked: Whole
+    stretch: Floats
     epoch: Floats
     engine: Whole | None = None
     broken_checkpoints: str = ""
@@ -143,6 +146,8 @@ def simulate(shape: Shape, rng: Generator, damage: Damage) -> Signals:
         looping=rng.binomial(shape.group, rng.choice([0.0, 0.01, 0.03]), batches),
         again=np.zeros(batches, dtype=np.int64),
         shift=np.zeros(shape.generations, dtype=np.int64),
+        masked=np.zeros(shape.generations, dtype=np.int64),
+        stretch=np.ones(shape.generations),
         epoch=(np.arange(shape.steps) + 1.0) * shape.prompts / shape.every / dataset_size(shape),
         stop=shape.steps,
     )

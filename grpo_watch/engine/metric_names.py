@@ -95,6 +95,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "request_seed": "random seed of every single request to the engine",
         "reward_weights": "weight of each reward function in the total, in order (default: all 1)",
         "scale_rewards": "how advantages are scaled (group, batch, none)",
+        "leave_one_out": "whether the baseline of a completion is the mean of the others of its group",
         "log_completions": "whether completions are dumped",
         "sync_ref_model": "whether the reference is synced to the policy on purpose",
         "adapter": "true when an adapter is trained instead of the full model",

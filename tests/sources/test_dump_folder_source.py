@@ -184,8 +184,20 @@ def test_nemo_rls_samples_are_grouped_by_prompt(tmp_path: Path) -> None:
     (summary,) = read(tmp_path)
     assert (summary.step, summary.complete, summary.stream) == (12, True, Stream.TRAIN)
     assert [group.pattern for group in summary.groups] == [(0, 0, 1), (0, 1, 2)]
-    assert summary.groups[0].rewards == {"reward": (1.0, 1.0, 0.0)}
+    assert summary.groups[0].rewards == {"reward": (1.0, 1.0, 0.0), "advantage": (0.5, 0.5, 0.5)}
     assert summary.groups[0].lengths == (1, 1, 1)  # the prompt is no part of the completion
+
+
+def test_nemo_rls_advantages_are_one_per_sample_and_none_where_it_is_masked(tmp_path: Path) -> None:
+    """They stand on every token, and may be negative; the second sample is left out of the loss."""
+    rows = [("a", "x", 1.0, 0.5, 1.0), ("a", "y", 1.0, 0.5, 0.0), ("a", "z", 0.0, -1.0, 1.0)]
+    text = "".join(
+        nemo(prompt, completion, reward, at, advantages=[[advantage] * 3], sample_loss_mask=mask)
+        for at, (prompt, completion, reward, advantage, mask) in enumerate(rows)
+    )
+    (tmp_path / "train_data_step1.jsonl").write_text(text)
+    (summary,) = read(tmp_path)
+    assert summary.groups[0].rewards == {"reward": (1.0, 1.0, 0.0), "advantage": (0.5, None, -1.0)}
 
 
 def test_nemo_rls_conversations_of_several_turns_are_no_evidence(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from grpo_watch.frameworks.dump_formats import DumpRow, RolloutDumps
 
@@ -14,11 +15,27 @@ MOST_MESSAGES = 3
 def _rows(row: Mapping[str, object]) -> Iterable[DumpRow]:
     """One sample; ``content`` lists its messages, the last is the completion.
 
-    Conversations of several turns are left out. The token lists next to it (padding and all) are not looked at.
+    Conversations of several turns are left out. Of the token lists next to it (padding and all) only the advantages are
+    looked at.
     """
     content = row["content"]
     if isinstance(content, list) and 1 < len(content) <= MOST_MESSAGES:
-        yield DumpRow(content[:-1], content[-1], {"reward": row["rewards"]})
+        yield DumpRow(content[:-1], content[-1], {"reward": row["rewards"], **_advantage(row)})
+
+
+def _advantage(row: Mapping[str, object]) -> Mapping[str, object]:
+    """The advantage, the same for all tokens that count; None for a sample that is masked out of the loss."""
+    tokens, mask = _first(row.get("advantages")), _first([row.get("sample_loss_mask")])
+    if tokens and all(isinstance(value, (int, float)) for value in tokens):
+        return {"advantage": None if mask == [0] else max(tokens, key=abs)}
+    return {}
+
+
+def _first(values: object) -> list[Any]:
+    """The innermost list: some versions log a batch of one."""
+    while isinstance(values, list) and len(values) == 1 and isinstance(values[0], list):
+        values = values[0]
+    return values if isinstance(values, list) else []
 
 
 DUMPS = (
