@@ -218,10 +218,7 @@ EXAMPLES = {
     "cli/commands.py": "examples in --help",
     "cli/demo.py": "the demo knows which findings it produces",
     "advisories/entries.py": "the rule that reports advisories is the name of their check",
-    "preflight/checks/known_bug.py": "the check has the rule's name",
-    "preflight/checks/batch_not_divisible.py": "the check has the rule's name",
-    "preflight/checks/group_size_one.py": "the check has the rule's name",
-    "preflight/checks/gradients_lost_with_offload.py": "the advice names the rules to watch",
+    "preflight/checks/learning.py": "the advice names the rules to watch",
 }
 """Where rules are named outside ``detectors/``, and why; none of these has to change when a detector is added."""
 

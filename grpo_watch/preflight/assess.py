@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +20,7 @@ from grpo_watch.frameworks.launch_batch import (
 )
 from grpo_watch.frameworks.launch_rules import Prediction
 from grpo_watch.frameworks.launches import Launch, LaunchSettings, launch_facts
-from grpo_watch.preflight import checks
+from grpo_watch.preflight.checks import batch, evidence, learning
 from grpo_watch.preflight.findings import Assessment, LaunchProblem, Suggestion
 from grpo_watch.preflight.predict import predict
 from grpo_watch.preflight.suggest import suggest, tried_in_vain
@@ -33,22 +31,25 @@ HEADINGS = ("What it checks", "Why it matters", "What the framework says", "Exam
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: its name (``batch-not-divisible``), what judges a launch, and its page."""
+    """One check: its name (``batch-not-divisible``), what finds its problems, and its page."""
 
     name: str
-    judge: Callable[[LaunchSettings], Iterable[LaunchProblem]]
+    find: Callable[[LaunchSettings], Iterable[LaunchProblem]]
     page: Path
+
+    def judge(self, settings: LaunchSettings) -> Iterator[LaunchProblem]:
+        """The problems of a launch, under this name unless they have another one."""
+        return (problem if problem.check else replace(problem, check=self.name) for problem in self.find(settings))
 
 
 @lru_cache(maxsize=1)
 def catalogue() -> Mapping[str, Check]:
-    """Every check by name, sorted: each module of the folder offers ``judge(settings)``, its page lies next to it."""
-    found: dict[str, Check] = {}
-    for info in sorted(pkgutil.iter_modules(checks.__path__), key=lambda each: each.name):
-        module = importlib.import_module(f"{checks.__name__}.{info.name}")
-        name = info.name.replace("_", "-")
-        found[name] = Check(name, module.judge, Path(str(module.__file__)).with_suffix(".md"))
-    return MappingProxyType(found)
+    """Every check by name, sorted: the functions of the themes, their pages next to them."""
+    found = {}
+    for find in (*batch.CHECKS, *evidence.CHECKS, *learning.CHECKS):
+        page = Path(batch.__file__).with_name(f"{find.__name__}.md")
+        found[find.__name__.replace("_", "-")] = Check(find.__name__.replace("_", "-"), find, page)
+    return MappingProxyType(dict(sorted(found.items())))
 
 
 __all__ = ["Assessment", "LaunchProblem", "Prediction", "Suggestion", "assess"]

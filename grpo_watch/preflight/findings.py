@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from grpo_watch.engine.records import Scalar, Severity
 from grpo_watch.frameworks.launch_rules import Prediction
@@ -14,15 +15,21 @@ class LaunchProblem:
     """One thing that will stop the run or silently ruin it.
 
     ``message`` says what happens and when, ``hint`` what to change, ``where`` the place of the setting to blame (empty
-    where it is a default). ``says`` is the framework's own text, empty where it says nothing.
+    where it is a default). ``says`` is the framework's own text, empty where it says nothing. ``check`` is the name of
+    the check, where the one that found it did not name another.
     """
 
-    check: str
     severity: Severity
     message: str
     hint: str = ""
     where: str = ""
     says: str = ""
+    check: str = ""
+
+
+critical = partial(LaunchProblem, Severity.CRITICAL)
+warning = partial(LaunchProblem, Severity.WARNING)
+info = partial(LaunchProblem, Severity.INFO)
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,7 +289,11 @@ ASSESSMENT = Assessment(
             says="generation_batch_size (36) must be divisible by num_generations (8).",
         ),
         LaunchProblem(
-            "no-checkpoints", Severity.INFO, "save_steps is larger than the run", "save twice early", "train.sh:18"
+            Severity.INFO,
+            "save_steps is larger than the run",
+            "save twice early",
+            "train.sh:18",
+            check="no-checkpoints",
         ),
     ),
     suggestions=(

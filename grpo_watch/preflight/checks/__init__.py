@@ -1,1 +1,1 @@
-"""Checks of a launch, one per module, each with its page next to it."""
+"""The checks of a launch by theme; each function is one, its page lies here under its name."""
