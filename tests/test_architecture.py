@@ -40,7 +40,6 @@ HOMES = {
     "rich": ("cli/*", "report/*", "preflight/text_report.py"),
     "sqlite3": ("store/*", "sources/trackers/database.py"),
     "starlette": ("web/*",),
-    "typer": ("cli/*",),
     "uvicorn": ("web/*",),
     "wandb": ("sources/trackers/*",),
     "xxhash": ("sources/*",),

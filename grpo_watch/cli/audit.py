@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 from rich.text import Text
 
 from grpo_watch.advisories.entries import Advisory, advisories
-from grpo_watch.cli.options import columns
+from grpo_watch.cli.terminal import print_json, printed
 from grpo_watch.config.document import nearest
 from grpo_watch.engine.records import Severity
 from grpo_watch.errors import UsageError
@@ -26,30 +26,27 @@ LIST_SCHEMA = "grpo-watch/advisories/1"
 FINE, FOUND, NOT_JUDGED = 0, 1, 3
 
 
-def audit_command(
-    path: Path | None, command: Sequence[str], options: GivenOptions, output_format: str, *, color: bool
-) -> int:
+def audit_command(given: Namespace) -> int:
     """Print the advisories that apply; returns 1 where one is more than ``info``, 3 where nothing could be judged.
 
     Raises:
         UsageError: nothing was given, or what was given can't be read.
     """
-    if path is None and not command:
+    if given.path is None and not given.launch:
         raise UsageError("pass a PATH, or the launch command after -- (grpo-watch audit -- swift rlhf ...)")
-    audits = audit(path, command, options, Path.cwd(), os.environ)
-    if output_format == "json":
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document(audits)), indent=1).decode() + "\n")
+    options = GivenOptions(given.framework, given.framework_version, given.world_size, python=given.python)
+    audits = audit(given.path, given.launch, options, Path.cwd(), os.environ)
+    if given.format == "json":
+        print_json(document(audits))
     else:
-        place = f"-- {shlex.join(command)}" if command else shlex.quote(str(path))
-        _print([line for each in audits for line in _audited(each, place)], color=color)
+        place = f"-- {shlex.join(given.launch)}" if given.launch else shlex.quote(str(given.path))
+        _print([line for each in audits for line in _audited(each, place)], color=given.color)
     harmful = any(match.advisory.severity is not Severity.INFO for each in audits for match in each.applying)
     return FOUND if harmful else FINE if any(each.judged for each in audits) else NOT_JUDGED
 
 
 def _print(lines: Sequence[Text], *, color: bool) -> None:
-    console = Console(force_terminal=color, no_color=not color, width=columns(), highlight=False, soft_wrap=True)
-    for line in lines:
-        console.print(line)
+    sys.stdout.write(printed(lambda console: console.print(Text("\n").join(lines)), color=color, soft_wrap=True))
 
 
 def _audited(one: Audit, place: str) -> Iterator[Text]:
@@ -62,6 +59,8 @@ def _audited(one: Audit, place: str) -> Iterator[Text]:
     count = len(one.applying)
     word = Text("NO KNOWN BUG" if not count else "1 KNOWN BUG" if count == 1 else f"{count} KNOWN BUGS", style="bold")
     yield word.append(f"  {visible(one.name)}  {one.setup.framework or 'unknown framework'}", style="dim")
+    judged = [f"{package} {setting.value} ({setting.origin})" for package, setting in one.versions.items()]
+    yield Text(f"  versions   {visible(', '.join(judged)) or 'none known'}", style="dim")
     for match in one.applying:
         advisory = match.advisory
         line = Text(f"  {advisory.severity.value:8}  ", style=STYLES[advisory.severity.value])
@@ -78,24 +77,23 @@ def _audited(one: Audit, place: str) -> Iterator[Text]:
         yield Text(f"  not known  {', '.join(names)}: {command}", style="dim")
 
 
-def advisories_command(name: str | None, package: str | None, output_format: str, *, color: bool) -> int:
+def advisories_command(given: Namespace) -> int:
     """Print one advisory or a list of them; returns 0.
 
     Raises:
         UsageError: there is no such advisory, or none of the package.
     """
+    name, package = given.name, given.package
     chosen = [each for each in advisories() if name in {None, each.id} and package in {None, each.package}]
     if not chosen:
         known = {each.id for each in advisories()} if name is not None else {each.package for each in advisories()}
         raise UsageError(
             f"no advisory {name or f'of {package}'} ({nearest(name or package or '', known) or 'see list'})"
         )
-    if output_format == "json":
-        listed = {"schema": LIST_SCHEMA, "advisories": [msgspec.to_builtins(each) for each in chosen]}
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(listed), indent=1).decode() + "\n")
-        return FINE
-    lines = _whole(chosen[0]) if name is not None else map(_brief, chosen)
-    _print(list(lines), color=color)
+    if given.format == "json":
+        print_json({"schema": LIST_SCHEMA, "advisories": [msgspec.to_builtins(each) for each in chosen]})
+    else:
+        _print(list(whole(chosen[0]) if name is not None else map(_brief, chosen)), color=given.color)
     return FINE
 
 
@@ -103,7 +101,8 @@ def _brief(advisory: Advisory) -> Text:
     return Text(f"{advisory.id}  {advisory.package} {advisory.affected:14}  {advisory.title}")
 
 
-def _whole(advisory: Advisory) -> Iterator[Text]:
+def whole(advisory: Advisory) -> Iterator[Text]:
+    """All that is known of an advisory."""
     yield Text(f"{advisory.id}  {advisory.package}: {advisory.title}", style="bold")
     shows = ", ".join(advisory.shows) or "nothing shows it"
     for label, text in (

@@ -5,11 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from io import StringIO
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,8 +20,8 @@ from grpo_watch.archive.check_run import CheckSetup
 from grpo_watch.archive.checks import Checked, Execution, check_all
 from grpo_watch.archive.remote_folder import RemoteFolder, is_remote, remote_folders
 from grpo_watch.children.pool import processors, size_of
-from grpo_watch.cli.options import columns, parse_time
 from grpo_watch.cli.stdin_run import taken_in
+from grpo_watch.cli.terminal import printed
 from grpo_watch.cli.wandb_setup import discovering, local_paths, newest_below
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
@@ -33,41 +35,29 @@ from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
 from grpo_watch.sources.discovery.nothing_there import nothing_there
 from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 LARGE = 32 << 20
 """Bytes of runs from which several processes pay: one takes a second to start, in which it reads four to ten MB."""
 
 
-def check_command(  # noqa: PLR0917  one parameter per option
-    paths: list[str],
-    output_format: str,
-    output: Path | None,
-    fail_on: str,
-    rules: list[Path],
-    config: Path | None,
-    settings: list[str],
-    now: str | None,
-    state: str,
-    color: bool,
-    examples: bool | None = None,
-    verbose: bool = False,
-    jobs: int | None = None,
-    engine: str = "local",
-    address: str | None = None,
-    resume: Path | None = None,
-    with_texts: bool = False,
-) -> int:
-    """Check every run under ``paths``; prints the report and returns the exit code.
+def check_command(given: Namespace) -> int:
+    """Check every run under ``given.paths``; prints the report and returns the exit code.
 
     Raises:
         UsageError: a path is missing, or an option, the settings file, a rule file, the file of results or the cluster
             can't be used.
     """
-    chosen = load_settings({"rules": rules, "privacy.examples": examples}, config=config).settings
-    paths = paths or [newest_below(Path(), chosen.allow_roots)]
-    tick = Tick(_moment(now), live=False, state=EndState(state))
-    overrides = parse_assignments(settings)
-    recording = output_format == "html"
-    if recording and (engine != "local" or resume is not None):
+    if (given.now is not None) + given.running + given.ended > 1:
+        raise UsageError("--now, --running and --ended are mutually exclusive")
+    chosen = load_settings({"rules": given.rules, "privacy.examples": given.examples}, config=given.config).settings
+    now = time.time() if given.now is None else parse_time(given.now)
+    state = EndState.RUNNING if given.running else EndState.ENDED if given.ended else EndState.UNKNOWN
+    tick, overrides = Tick(now, live=False, state=state), parse_assignments(given.settings)
+    paths = given.paths or [newest_below(Path(), chosen.allow_roots)]
+    recording = given.format == "html"
+    if recording and (given.engine != "local" or given.resume is not None):
         raise UsageError("--format html reads the runs in this process; leave out --engine and --resume")
     servers = [path for path in paths if is_remote(path)]
     with taken_in([path for path in paths if path not in servers]) as places, discovering(places, chosen) as discoverer:
@@ -76,20 +66,20 @@ def check_command(  # noqa: PLR0917  one parameter per option
         if not runs and not problems:
             problems = tuple(f"{path}: {nothing_there(Path(path))}" for path in paths)
         setup = CheckSetup(rules_for(chosen), tick, overrides, chosen, recording)
-        execution = Execution(processes_for(1 if recording else jobs, runs), engine == "ray", address, resume)
+        processes = processes_for(1 if recording else given.jobs, runs)
+        execution = Execution(processes, given.engine == "ray", given.address, given.resume)
         with _progress(len(runs), shown=len(runs) > 1) as advance:
             reports = check_all(setup, runs, execution, advance=advance)
-    level = None if fail_on == "never" else Severity(fail_on)
-    if output_format == "agent":
+    level = None if given.fail_on == "never" else Severity(given.fail_on)
+    if given.format == "agent":
         from grpo_watch.report.agent import agent_text  # noqa: PLC0415  only here
 
-        write(agent_text(reports, problems, setup.rules, with_texts=with_texts), output)
+        write(agent_text(reports, problems, setup.rules, with_texts=given.with_texts), given.output)
         return exit_code(reports, level)
     provenance = Provenance("", __version__, tick.now)
-    command = command_line(paths, rules, config, settings, provenance.time, state)
-    provenance = replace(provenance, command=command)
-    colorful = color and output is None
-    write(rendered(reports, problems, output_format, provenance, level, color=colorful, verbose=verbose), output)
+    provenance = replace(provenance, command=command_line(paths, given, provenance.time, state))
+    color, verbose = given.color and given.output is None, given.verbose > 0
+    write(rendered(reports, problems, given.format, provenance, level, color=color, verbose=verbose), given.output)
     return exit_code(reports, level)
 
 
@@ -153,11 +143,19 @@ def _progress(runs: int, *, shown: bool) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-def _moment(now: str | None) -> float:
-    return time.time() if now is None else parse_time(now)
+def parse_time(text: str) -> float:
+    """An ISO 8601 time (local where it names no zone) as Unix seconds.
+
+    Raises:
+        UsageError: it is not one.
+    """
+    try:
+        return datetime.fromisoformat(text.removesuffix("Z") + ("+00:00" if text.endswith("Z") else "")).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"--now {text!r} is not an ISO 8601 time (e.g. 2026-11-21T10:00:00Z)") from None
 
 
-def rendered(
+def rendered(  # noqa: PLR0913  what each format needs
     reports: Sequence[RunReport],
     problems: Sequence[str],
     output_format: str,
@@ -201,29 +199,24 @@ def write(text: str, output: Path | None) -> None:
         raise UsageError(f"--output {output}: can't write: {error.strerror or error}") from None
 
 
-def command_line(
-    paths: Sequence[str], rules: Sequence[Path], config: Path | None, settings: Sequence[str], moment: str, state: str
-) -> str:
+def command_line(paths: Sequence[str], given: Namespace, moment: str, state: EndState) -> str:
     """The command that gives this answer again on the same files, whenever it is called."""
     words = ["grpo-watch", "check", *paths]
-    words += [word for file in rules for word in ("--rules", str(file))]
-    words += ["--config", str(config)] if config is not None else []
-    words += [word for setting in settings for word in ("--set", setting)]
-    words += ["--now", moment] if state == "unknown" else [f"--{state}"]
+    words += [word for file in given.rules for word in ("--rules", str(file))]
+    words += ["--config", str(given.config)] if given.config is not None else []
+    words += [word for setting in given.settings for word in ("--set", setting)]
+    words += ["--now", moment] if state is EndState.UNKNOWN else [f"--{state.value}"]
     return shlex.join(words)
 
 
 def _as_text(reports: Sequence[RunReport], problems: Sequence[str], *, color: bool, verbose: bool) -> str:
-    from rich.console import Console  # noqa: PLC0415  rich is not needed for JSON
-
     from grpo_watch.report.text import render  # noqa: PLC0415  rich is not needed for JSON
 
-    console = Console(file=StringIO(), force_terminal=color, no_color=not color, width=columns(), highlight=False)
-    if not reports:
-        console.print("nothing to check: no run found")
-    render(reports, console, verbose=verbose)
-    for problem in problems:
-        console.print(f"problem: {visible(problem)}", markup=False)
-    written = console.file
-    text = written.getvalue() if isinstance(written, StringIO) else ""
-    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    def lines(console: Console) -> None:
+        if not reports:
+            console.print("nothing to check: no run found")
+        render(reports, console, verbose=verbose)
+        for problem in problems:
+            console.print(f"problem: {visible(problem)}", markup=False)
+
+    return printed(lines, color=color)

@@ -1,347 +1,385 @@
-"""The commands and their options; each imports its own module when it runs, so that nothing heavy is imported here."""
-
-# ruff: noqa: PLC0415, PLR0917  commands import their module when they run; a command has as many options as it has
+"""The commands and their options, declared once; a command's module is imported when it runs, so that help is light."""
 
 from __future__ import annotations
 
-from enum import Enum
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn
 
-import typer
-
-from grpo_watch.cli import notify as notify_commands
-from grpo_watch.cli import push as push_commands
-from grpo_watch.cli import rules as rules_commands
-from grpo_watch.cli.audit_options import advisories, audit
-from grpo_watch.cli.options import (
-    HELP,
-    Config,
-    Format,
-    Jobs,
-    LogFormat,
-    Logs,
-    NoColor,
-    NoExamples,
-    OutputFormat,
-    Paths,
-    ReportFormat,
-    Rules,
-    Sets,
-    StateDir,
-    Verbose,
-    Version,
-    begin,
-    example,
-    parse_time,
-)
-from grpo_watch.cli.preflight_options import TAKES_ALL, preflight
+from grpo_watch import __version__
+from grpo_watch.cli.terminal import begin
 from grpo_watch.errors import UsageError
 
-app = typer.Typer(
-    name="grpo-watch",
-    help="Detects within a few steps that a GRPO run is silently failing, and says why and what to do.",
-    add_completion=False,
-    rich_markup_mode=None,  # plain help: greppable, and no import of rich
-    pretty_exceptions_enable=False,
-    context_settings=dict(HELP),
+GROUPS = {
+    "rules": "List, check, test and backtest rules.",
+    "notify": "Test the configured receivers.",
+    "push": "Manage metrics pushed to Pushgateways.",
+}
+"""Commands that are made of others."""
+TAKE_LAUNCH = frozenset({"preflight", "audit"})
+"""Commands whose arguments end at the first ``--``; what follows is a launch, which no parser of ours touches."""
+
+
+class Option(NamedTuple):
+    """One option or argument, as ``ArgumentParser.add_argument`` takes it."""
+
+    names: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+
+def value(names: str, metavar: str, text: str, **settings: Any) -> Option:
+    """An option with a value, or an argument; ``names`` are separated by blanks."""
+    return Option(tuple(names.split()), {"metavar": metavar, "help": text, **settings})
+
+
+def switch(name: str, text: str, **settings: Any) -> Option:
+    """An option without a value."""
+    return Option((name,), {"action": "store_true", "help": text, **settings})
+
+
+def choice(name: str, text: str, *values: str) -> Option:
+    """An option with one of these values, the first one by default."""
+    return Option((name,), {"choices": values, "default": values[0], "help": f"{text} (default: {values[0]})."})
+
+
+def whole(text: str) -> int:
+    """A whole number from 1 on, as the type of an option."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text}: must be a whole number, at least 1")
+    return int(text)
+
+
+COMMON = (
+    Option(("-v", "--verbose"), {"action": "count", "default": 0, "help": "More verbose; repeat for debug output."}),
+    switch("--no-color", "Disable colours (or set NO_COLOR)."),
+    choice("--log-format", "Format of the log lines on stderr", "logfmt", "json"),
+    Option(("--version",), {"action": "version", "version": f"grpo-watch {__version__}", "help": "Show the version."}),
+    Option(("-h", "--help"), {"action": "help", "default": SUPPRESS, "help": "Show this message."}),
 )
+"""Every command takes these."""
+REPEATED: Mapping[str, Any] = {"action": "append", "default": []}
+FORMAT = choice("--format", "Output format", "text", "json")
+CONFIG = value("--config", "FILE", "Settings file (default: ./grpo-watch.yaml).", type=Path)
+RULES = value("--rules", "FILE", "Rule file that extends the shipped rules (repeatable).", type=Path, **REPEATED)
+SETS = value("--set", "KEY=VALUE", "Setting of the run, e.g. beta=0.04 (repeatable).", dest="settings", **REPEATED)
+STATE_DIR = value("--state-dir", "DIR", "State directory of the daemon.", type=Path)
+JOBS = value("--jobs", "N", "Processes (default: by the size of the runs).", type=whole)
+NO_EXAMPLES = switch(
+    "--no-examples", "Keep completion excerpts out of findings.", dest="examples", action="store_const", const=False
+)
+IO_LIMIT = value("--io-limit", "RATE", "Limit for reading weights in bytes per second, e.g. 200MB.")
+FRAMEWORK = value("--framework", "NAME", "trl, ms-swift, verl, ...")
+FRAMEWORK_VERSION = value("--framework-version", "V", "Judge this version, installed or not.")
+WORLD_SIZE = value("--world-size", "N", "Training processes over all nodes.", type=whole)
+NEWEST = "(default: the newest run below here)."
 
 
-class FailOn(str, Enum):
-    """Severity at which ``check`` exits with 1."""
+class Subcommand(NamedTuple):
+    """One command: its words (``rules list``), where its function is, what it does, an example, and its options.
 
-    WARNING = "warning"
-    CRITICAL = "critical"
-    NEVER = "never"
+    The function (``list_command`` in ``cli.rules``) takes the options as attributes, with ``color`` and ``launch``, and
+    returns the exit code.
+    """
 
+    name: str
+    module: str
+    text: str
+    example: str
+    options: tuple[Option, ...]
 
-class CheckedBy(str, Enum):
-    """Where ``check`` does its work."""
+    def parser(self) -> _Parser:
+        """The parser of its options, the common ones included."""
+        named = (each.settings for each in self.options if not each.names[0].startswith("-"))
+        words = [f"[{one['metavar']}]" if one.get("nargs") in {"?", "*"} else one["metavar"] for one in named]
+        words += ["[-- COMMAND...]"] if self.name in TAKE_LAUNCH else []
+        parser = _Parser(
+            prog=f"grpo-watch {self.name}",
+            usage=" ".join(["%(prog)s [OPTIONS]", *words]),
+            description=self.text,
+            epilog=f"Example: grpo-watch {self.example}",
+            formatter_class=_Help,
+            allow_abbrev=False,
+            add_help=False,
+        )
+        for names, settings in (*self.options, *COMMON):
+            parser.add_argument(*names, **settings)
+        return parser
 
-    LOCAL = "local"
-    RAY = "ray"
+    def run(self, arguments: list[str], launch: tuple[str, ...]) -> int:
+        """Run it with its own arguments and those of a launch; returns the exit code.
 
-
-app.add_typer(rules_commands.app, name="rules")
-app.add_typer(notify_commands.app, name="notify")
-app.add_typer(push_commands.app, name="push")
-app.command(context_settings=TAKES_ALL)(preflight)
-app.command(epilog=example("audit my-run"))(audit)
-app.command(epilog=example("advisories --package trl"))(advisories)
-
-
-@app.callback()
-def _root(_version: Version = False) -> None:
-    """Detect within a few steps that a GRPO run is silently failing, and say why and what to do."""
-
-
-@app.command(epilog=example("run my-run --exit-when-done"))
-def run(
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="PATH...", help="Runs to watch; they may appear later (default: the newest run below here)."
-        ),
-    ] = None,
-    config: Config = None,
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Address to listen on (default: 127.0.0.1:9853; `:0` picks a free port)."
-        ),
-    ] = None,
-    metrics_listen: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve /metrics and health at this address instead of the page's."),
-    ] = None,
-    state_dir: StateDir = None,
-    rules: Rules = [],  # noqa: B006  typer copies it
-    settings: Sets = [],  # noqa: B006  typer copies it
-    exit_when_done: Annotated[bool, typer.Option("--exit-when-done", help="Exit when every run has ended.")] = False,
-    io_limit: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Limit for reading weights in bytes per second, e.g. 200MB.")
-    ] = None,
-    shard: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Watch share I of N of the runs; other daemons watch the rest.")
-    ] = None,
-    no_examples: NoExamples = False,
-    verbose: Verbose = 0,
-    no_color: NoColor = False,
-    log_format: Logs = LogFormat.LOGFMT,
-    _version: Version = False,
-) -> int:
-    """Watch runs live: status page, /metrics and alerts."""
-    from grpo_watch.cli.run import run_command
-
-    color = begin(verbose, no_color, log_format)
-    given = (config, listen, state_dir, rules, exit_when_done, log_format.value, verbose, color)
-    return run_command(paths or [], *given, io_limit, False if no_examples else None, settings, shard, metrics_listen)
+        Raises:
+            UsageError: the arguments are wrong.
+        """
+        try:
+            given = self.parser().parse_intermixed_args(arguments)
+        except SystemExit:  # --help or --version, printed
+            return 0
+        given.launch, given.color = launch, begin(given.verbose, given.log_format, no_color=given.no_color)
+        module = import_module(f"grpo_watch.cli.{self.module}")
+        function: Callable[[Namespace], int] = getattr(module, f"{self.name.rpartition(' ')[2]}_command")
+        return function(given)
 
 
-@app.command(epilog=example("check my-run"))
-def check(
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PATH...", help="Folders, globs or log files (default: the newest run below here)."),
-    ] = None,
-    output_format: Annotated[ReportFormat, typer.Option("--format", help="Output format.")] = ReportFormat.TEXT,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
-    ] = None,
-    fail_on: Annotated[
-        FailOn, typer.Option("--fail-on", help="Exit with 1 at this severity or above.")
-    ] = FailOn.WARNING,
-    rules: Rules = [],  # noqa: B006  typer copies it
-    config: Config = None,
-    settings: Sets = [],  # noqa: B006  typer copies it
-    now: Annotated[
-        str | None, typer.Option("--now", metavar="TIME", help="Judge silence as of this ISO 8601 time.")
-    ] = None,
-    running: Annotated[bool, typer.Option("--running", help="Treat the run as still running.")] = False,
-    ended: Annotated[bool, typer.Option("--ended", help="Treat the run as ended.")] = False,
-    jobs: Jobs = None,
-    engine: Annotated[CheckedBy, typer.Option("--engine", help="Where runs are checked.")] = CheckedBy.LOCAL,
-    address: Annotated[
-        str | None, typer.Option("--address", metavar="ADDRESS", help="Ray cluster (default: RAY_ADDRESS, or local).")
-    ] = None,
-    resume: Annotated[
-        Path | None, typer.Option("--resume", metavar="FILE", help="Keep results here; skip runs already in it.")
-    ] = None,
-    with_texts: Annotated[
-        bool, typer.Option("--with-texts", help="With --format agent: add names and texts that the run wrote.")
-    ] = False,
-    no_examples: NoExamples = False,
-    verbose: Verbose = 0,
-    no_color: NoColor = False,
-    log_format: Logs = LogFormat.LOGFMT,
-    _version: Version = False,
-) -> int:
-    """Check the files of runs, finished or not. Exits with 1 on findings."""
-    from grpo_watch.cli.check import check_command
-
-    if (now is not None) + running + ended > 1:
-        raise UsageError("--now, --running and --ended are mutually exclusive")
-    if now is not None:
-        parse_time(now)
-    state = "running" if running else "ended" if ended else "unknown"
-    color = begin(verbose, no_color, log_format)
-    examples = False if no_examples else None
-    given = (rules, config, settings, now, state, color, examples, verbose > 0, jobs, engine.value, address, resume)
-    return check_command(paths or [], output_format.value, output, fail_on.value, *given, with_texts)
+class _Help(RawDescriptionHelpFormatter):
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
+        """As in the list of commands."""
+        super().add_usage(usage, actions, groups, prefix or "Usage: ")
 
 
-@app.command(epilog=example("sources my-run"))
-def sources(
-    paths: Paths,
-    output_format: Format = OutputFormat.TEXT,
-    config: Config = None,
-    settings: Sets = [],  # noqa: B006  typer copies it
-    verbose: Verbose = 0,
-    no_color: NoColor = False,
-    log_format: Logs = LogFormat.LOGFMT,
-    _version: Version = False,
-) -> int:
-    """Show the sources in PATH. Lists blind rules and the reason."""
-    from grpo_watch.cli.sources import sources_command
+class _Parser(ArgumentParser):
+    """Raises our own error, so that wrong use is one line and code 2 as everywhere."""
 
-    return sources_command(paths, output_format.value, begin(verbose, no_color, log_format), config, settings)
+    def error(self, message: str) -> NoReturn:
+        """Refuse a command line.
+
+        Raises:
+            UsageError: always.
+        """
+        launches = self.prog.rpartition(" ")[2] in TAKE_LAUNCH and message.startswith("unrecognized")
+        raise UsageError(f"{message}{'; put `--` before the launch' if launches else ''} (see {self.prog} --help)")
 
 
-@app.command(epilog=example("status"))
-def status(
-    config: Config = None,
-    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address of the daemon.")] = None,
-    state_dir: StateDir = None,
-    output_format: Format = OutputFormat.TEXT,
-    verbose: Verbose = 0,
-    no_color: NoColor = False,
-    log_format: Logs = LogFormat.LOGFMT,
-    _version: Version = False,
-) -> int:
-    """Show the running daemon: verdicts, alerts, coverage."""
-    from grpo_watch.cli.status import status_command
-
-    begin(verbose, no_color, log_format)
-    return status_command(config, listen, state_dir, output_format.value, verbose=verbose > 0)
+def _command(name: str, module: str, text: str, example: str, *options: Option) -> Subcommand:
+    return Subcommand(name, module, text, example, options)
 
 
-@app.command(epilog=example("wait my-run --timeout 60s"))
-def wait(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Run, or folder of runs; it may appear later.")],
-    until: Annotated[
-        str, typer.Option("--until", metavar="EVENT", help="critical, warning, end or step=N.")
-    ] = "critical",
-    timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="TIME", help="Stop waiting after this, e.g. 90m or 6h.")
-    ] = None,
-    config: Config = None,
-    rules: Rules = [],  # noqa: B006  typer copies it
-    settings: Sets = [],  # noqa: B006  typer copies it
-    verbose: Verbose = 0,
-    no_color: NoColor = False,
-    log_format: Logs = LogFormat.LOGFMT,
-    _version: Version = False,
-) -> int:
-    """Block until a run is in trouble, has ended, or reached a step."""
-    from grpo_watch.cli.wait import wait_command
+_DECLARED = (
+    _command(
+        "run",
+        "run",
+        "Watch runs live: status page, /metrics and alerts.",
+        "run my-run --exit-when-done",
+        value("paths", "PATH...", f"Runs to watch; they may appear later {NEWEST}", nargs="*"),
+        CONFIG,
+        value("--listen", "HOST:PORT", "Address to listen on (default: 127.0.0.1:9853; `:0` picks a free port)."),
+        value("--metrics-listen", "HOST:PORT", "Serve /metrics and health at this address instead of the page's."),
+        STATE_DIR,
+        RULES,
+        SETS,
+        switch("--exit-when-done", "Exit when every run has ended."),
+        IO_LIMIT,
+        value("--shard", "I/N", "Watch share I of N of the runs; other daemons watch the rest."),
+        NO_EXAMPLES,
+    ),
+    _command(
+        "check",
+        "check",
+        "Check the files of runs, finished or not. Exits with 1 on findings.",
+        "check my-run",
+        value("paths", "PATH...", f"Folders, globs or log files {NEWEST}", nargs="*"),
+        choice("--format", "Output format", "text", "json", "junit", "markdown", "html", "agent"),
+        value("--output -o", "FILE", "Write to this file instead of stdout.", type=Path),
+        choice("--fail-on", "Exit with 1 at this severity or above", "warning", "critical", "never"),
+        RULES,
+        CONFIG,
+        SETS,
+        value("--now", "TIME", "Judge silence as of this ISO 8601 time."),
+        switch("--running", "Treat the run as still running."),
+        switch("--ended", "Treat the run as ended."),
+        JOBS,
+        choice("--engine", "Where runs are checked", "local", "ray"),
+        value("--address", "ADDRESS", "Ray cluster (default: RAY_ADDRESS, or local)."),
+        value("--resume", "FILE", "Keep results here; skip runs already in it.", type=Path),
+        switch("--with-texts", "With --format agent: add names and texts that the run wrote."),
+        NO_EXAMPLES,
+    ),
+    _command(
+        "preflight",
+        "preflight",
+        "Check a launch before it starts. Reports batch settings that can't work, and the number of steps.",
+        "preflight my-run",
+        value("path", "FILE", "Launch script, configuration, Python file or run folder.", nargs="?", type=Path),
+        FRAMEWORK,
+        FRAMEWORK_VERSION,
+        WORLD_SIZE,
+        value("--dataset-size", "N", "Rows of the training data before any split.", type=whole),
+        value("--pass-rate", "P", "Expected share of correct answers; estimates groups without spread.", type=float),
+        value("--dead-share", "S", "Acceptable share of groups without spread (default with P: 0.5).", type=float),
+        value("--seconds-per-step", "T", "Measured step time; estimates wall time and GPU-hours.", type=float),
+        FORMAT,
+    ),
+    _command(
+        "audit",
+        "audit",
+        "List known bugs that a run or a launch (after --) has. Exits with 1 if there are any, 3: not judged.",
+        "audit my-run",
+        value("path", "PATH", "Run, folder of runs, launch script or configuration.", nargs="?", type=Path),
+        value("--python", "PATH", "Interpreter or environment whose packages are used (only read).", type=Path),
+        FRAMEWORK,
+        FRAMEWORK_VERSION,
+        WORLD_SIZE,
+        FORMAT,
+    ),
+    _command(
+        "advisories",
+        "audit",
+        "List known bugs that let training go on quietly.",
+        "advisories --package trl",
+        value("name", "ID", "Show this one with all that is known.", nargs="?"),
+        value("--package", "P", "Only those of this package."),
+        FORMAT,
+    ),
+    _command(
+        "sources",
+        "sources",
+        "Show the sources in PATH. Lists blind rules and the reason.",
+        "sources my-run",
+        value("paths", "PATH...", "Output folder, folder of runs, glob, or log file.", nargs="+"),
+        FORMAT,
+        CONFIG,
+        SETS,
+    ),
+    _command(
+        "status",
+        "status",
+        "Show the running daemon: verdicts, alerts, coverage.",
+        "status",
+        CONFIG,
+        value("--listen", "HOST:PORT", "Address of the daemon."),
+        STATE_DIR,
+        FORMAT,
+    ),
+    _command(
+        "wait",
+        "wait",
+        "Block until a run is in trouble, has ended, or reached a step.",
+        "wait my-run --timeout 60s",
+        value("path", "PATH", "Run, or folder of runs; it may appear later."),
+        value("--until", "EVENT", "critical, warning, end or step=N.", default="critical"),
+        value("--timeout", "TIME", "Stop waiting after this, e.g. 90m or 6h."),
+        CONFIG,
+        RULES,
+        SETS,
+    ),
+    _command(
+        "digest",
+        "digest",
+        "Show a checkpoint's checksums, or what changed between two.",
+        "digest my-run/output/checkpoint-60 my-run/output/checkpoint-80",
+        value("first", "A", "A checkpoint folder or weight file."),
+        value("second", "B", "Checkpoint or file to compare with.", nargs="?"),
+        value("--threads", "N", "Tensors to read in parallel.", type=whole, default=1),
+        IO_LIMIT,
+        switch("--no-cache", "Ignore cached digests and read all files."),
+        FORMAT,
+    ),
+    _command(
+        "diff",
+        "diff",
+        "Find where two runs diverge. Exits with 0: they don't, 1: they do, 3: not evaluable.",
+        "diff my-run healthy",
+        value("first", "RUN", "Output folder or log file of a run."),
+        value("second", "RUN", "Run to compare it with."),
+        FORMAT,
+        RULES,
+        CONFIG,
+    ),
+    _command(
+        "explain",
+        "explain",
+        "Show a rule's runbook, a check of preflight, or a known bug. What it is, how it shows, what to do.",
+        "explain kl-stuck-at-zero",
+        value("name", "RULE", "Rule, check or advisory, e.g. kl-stuck-at-zero."),
+        FORMAT,
+        RULES,
+        CONFIG,
+    ),
+    _command(
+        "rules list",
+        "rules",
+        "Show the rules in effect. Severity, required data and origin; with PATH, which ones are blind.",
+        "rules list my-run",
+        value("paths", "PATH...", "Runs to list blind rules for.", nargs="*"),
+        FORMAT,
+        RULES,
+        CONFIG,
+    ),
+    _command(
+        "rules lint",
+        "rules",
+        "Check rule files. Reports each error as file:line:column with a fix; exits with 1 on problems.",
+        "rules lint",
+        value("files", "FILE...", "Rule files (default: those in effect).", nargs="*", type=Path),
+        value("--framework", "NAME", "Also report rules that can never be evaluated there."),
+        FORMAT,
+        CONFIG,
+    ),
+    _command(
+        "rules test",
+        "rules",
+        "Run tests of rules. Each gives series of values and expects alerts; exits with 1 if a test fails.",
+        "rules test",
+        value("files", "FILE...", "Test files (default: those of the shipped rules).", nargs="*", type=Path),
+        FORMAT,
+        RULES,
+        CONFIG,
+    ),
+    _command(
+        "rules backtest",
+        "rules",
+        "Show when each rule would have fired on past runs.",
+        "rules backtest my-rules.yaml my-run",
+        value("rules", "RULES", "Rule file, or folder of rule files.", type=Path),
+        value("paths", "RUNS...", "Past runs: folders, globs, log files.", nargs="+"),
+        FORMAT,
+        JOBS,
+    ),
+    _command(
+        "notify test",
+        "notify",
+        "Send a sample notification to each receiver. Exits with 0: all accepted, 1: one failed, 2: none configured.",
+        "notify test --config grpo-watch.yaml",
+        value("--run", "PATH", "Send the alert of this finished run instead of a sample.", type=Path),
+        CONFIG,
+    ),
+    _command(
+        "push clean",
+        "push",
+        "Remove the groups that `run` left in its Pushgateways. Use the same PATH and settings as for `run`.",
+        "push clean my-run --config grpo-watch.yaml",
+        value("paths", "PATH...", "Paths that were watched, if no state_dir is set.", nargs="*"),
+        CONFIG,
+        STATE_DIR,
+    ),
+    _command(
+        "config",
+        "config",
+        "Show the settings in effect and where each comes from. Secrets are masked.",
+        "config",
+        value("what", "schema", "The JSON schema of grpo-watch.yaml, for editors.", nargs="?", choices=("schema",)),
+        CONFIG,
+        FORMAT,
+    ),
+    _command("mcp", "mcp_server", "Serve the tools for agents over stdio (MCP).", "mcp"),
+    _command("skill", "mcp_server", "Print how an agent looks after a run (SKILL.md).", "skill"),
+    _command(
+        "demo",
+        "demo",
+        "Replay a real faulty run through the daemon.",
+        "demo",
+        switch("--stay", "Keep running after the replay, even without a terminal."),
+    ),
+)
+COMMANDS: Mapping[str, Subcommand] = MappingProxyType({command.name: command for command in _DECLARED})
+"""Every command by its words, in the order of the help."""
 
-    begin(verbose, no_color, log_format)
-    return wait_command(path, until, timeout, config, rules, settings)
 
-
-@app.command(epilog=example("digest my-run/output/checkpoint-60 my-run/output/checkpoint-80"))
-def digest(
-    first: Annotated[str, typer.Argument(metavar="A", help="A checkpoint folder or weight file.")],
-    second: Annotated[str | None, typer.Argument(metavar="[B]", help="Checkpoint or file to compare with.")] = None,
-    threads: Annotated[int, typer.Option("--threads", min=1, max=64, help="Tensors to read in parallel.")] = 1,
-    io_limit: Annotated[
-        str, typer.Option("--io-limit", metavar="RATE", help="Limit in bytes per second, e.g. 200MB.")
-    ] = "",
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Ignore cached digests and read all files.")] = False,
-    output_format: Format = OutputFormat.TEXT,
-    verbose: Verbose = 0,
-    no_color: NoColor = False,
-    log_format: Logs = LogFormat.LOGFMT,
-    _version: Version = False,
-) -> int:
-    """Show a checkpoint's checksums, or what changed between two."""
-    from grpo_watch.cli.digest import digest_command
-
-    color = begin(verbose, no_color, log_format)
-    return digest_command(first, second, output_format.value, color, threads, io_limit, not no_cache)
-
-
-@app.command(epilog=example("diff my-run healthy"))
-def diff(
-    first: Annotated[str, typer.Argument(metavar="RUN", help="Output folder or log file of a run.")],
-    second: Annotated[str, typer.Argument(metavar="RUN", help="Run to compare it with.")],
-    output_format: Format = OutputFormat.TEXT,
-    rules: Rules = [],  # noqa: B006  typer copies it
-    config: Config = None,
-    verbose: Verbose = 0,
-    no_color: NoColor = False,
-    log_format: Logs = LogFormat.LOGFMT,
-    _version: Version = False,
-) -> int:
-    """Find where two runs diverge. Exits with 0: they don't, 1: they do, 3: not evaluable."""
-    from grpo_watch.cli.diff import diff_command
-
-    color = begin(verbose, no_color, log_format)
-    return diff_command(first, second, output_format.value, rules, config, color)
-
-
-@app.command(epilog=example("explain kl-stuck-at-zero"))
-def explain(
-    rule: Annotated[str, typer.Argument(metavar="RULE", help="Rule id, e.g. kl-stuck-at-zero.")],
-    output_format: Format = OutputFormat.TEXT,
-    rules: Rules = [],  # noqa: B006  typer copies it
-    config: Config = None,
-    verbose: Verbose = 0,
-    no_color: NoColor = False,
-    log_format: Logs = LogFormat.LOGFMT,
-    _version: Version = False,
-) -> int:
-    """Show a rule's runbook. What it detects, how, when it is wrong, what to do."""
-    from grpo_watch.cli.explain import explain_command
-
-    return explain_command(rule, output_format.value, rules, config, begin(verbose, no_color, log_format))
-
-
-@app.command("config", epilog=example("config"))
-def config_(
-    what: Annotated[
-        str | None,
-        typer.Argument(metavar="[schema]", help="`schema`: the JSON schema of grpo-watch.yaml, for editors."),
-    ] = None,
-    config: Config = None,
-    output_format: Format = OutputFormat.TEXT,
-    verbose: Verbose = 0,
-    no_color: NoColor = False,
-    log_format: Logs = LogFormat.LOGFMT,
-    _version: Version = False,
-) -> int:
-    """Show the settings in effect and where each comes from. Secrets are masked."""
-    if what == "schema":
-        from grpo_watch.cli.config import schema_command
-
-        return schema_command()
-    if what is not None:
-        raise UsageError(f"config {what}: use `config` or `config schema`")
-    from grpo_watch.cli.config import config_command
-
-    return config_command(config, output_format.value, begin(verbose, no_color, log_format))
-
-
-@app.command(epilog=example("mcp"))
-def mcp(verbose: Verbose = 0, log_format: Logs = LogFormat.LOGFMT, _version: Version = False) -> int:
-    """Serve the tools for agents over stdio (MCP)."""
-    from grpo_watch.cli.mcp_server import mcp_command
-
-    begin(verbose, True, log_format)
-    return mcp_command()
-
-
-@app.command(epilog=example("skill"))
-def skill(_version: Version = False) -> int:
-    """Print how an agent looks after a run (SKILL.md)."""
-    from importlib.resources import files
-
-    typer.echo((files("grpo_watch") / "SKILL.md").read_text(encoding="utf-8"), nl=False)
-    return 0
-
-
-@app.command(epilog=example("demo"))
-def demo(
-    stay: Annotated[
-        bool, typer.Option("--stay", help="Keep running after the replay, even without a terminal.")
-    ] = False,
-    verbose: Verbose = 0,
-    no_color: NoColor = False,
-    log_format: Logs = LogFormat.LOGFMT,
-    _version: Version = False,
-) -> int:
-    """Replay a real faulty run through the daemon."""
-    from grpo_watch.cli.demo import demo_command
-
-    return demo_command(stay, begin(verbose, no_color, log_format))
+def overview(group: str = "") -> str:
+    """The list of all commands, or of those of a group."""
+    inside = f"{group} " if group else ""
+    listed = {name[len(inside) :]: each.text for name, each in COMMANDS.items() if name.startswith(inside)}
+    if not group:
+        listed = {name: text for name, text in listed.items() if " " not in name} | GROUPS
+    width = max(map(len, listed))
+    what = GROUPS.get(
+        group, "Detects within a few steps that a GRPO run is silently failing, and says why and what to do."
+    )
+    head = [f"Usage: grpo-watch {inside}COMMAND [OPTIONS] [ARGS]...", "", what, "", "Options:"]
+    head += ["  --version   Show the version.", "  -h, --help  Show this message.", "", "Commands:"]
+    return "\n".join(
+        [*head, *(f"  {name:{width}}  {text.partition('. ')[0].rstrip('.')}." for name, text in listed.items()), ""]
+    )

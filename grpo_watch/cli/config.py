@@ -5,40 +5,35 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from argparse import Namespace
+from typing import Any
 
+from grpo_watch.cli.terminal import print_json
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import DEFAULT, EffectiveSetting, effective, load_settings
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def config_command(config: Path | None, output_format: str, color: bool) -> int:
-    """Print every setting as ``name = value  (origin)``, or as JSON; returns 0.
+def config_command(given: Namespace) -> int:
+    """Print every setting as ``name = value  (origin)`` or as JSON, or the JSON schema of grpo-watch.yaml; returns 0.
 
     Raises:
         ConfigError: the settings can't be used.
     """
-    settings = effective(load_settings(config=config), os.environ)
-    if output_format == "json":
+    if given.what == "schema":
+        print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **Settings.model_json_schema()})
+        return 0
+    settings = effective(load_settings(config=given.config), os.environ)
+    if given.format == "json":
         values = {item.name: {"value": item.value, "origin": item.origin} for item in settings}
-        sys.stdout.write(json.dumps({"schema": "grpo-watch/config/1", "settings": values}, indent=2) + "\n")
+        print_json({"schema": "grpo-watch/config/1", "settings": values})
         return 0
     width = max(len(item.name) for item in settings)
     for item in settings:
-        sys.stdout.write(_lines(item, width, color))
+        sys.stdout.write(_lines(item, width, color=given.color))
     return 0
 
 
-def schema_command() -> int:
-    """Print the JSON schema of grpo-watch.yaml; returns 0."""
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Settings.model_json_schema()}
-    sys.stdout.write(json.dumps(schema, indent=2) + "\n")
-    return 0
-
-
-def _lines(item: EffectiveSetting, width: int, color: bool) -> str:
+def _lines(item: EffectiveSetting, width: int, *, color: bool) -> str:
     dim, reset = ("\033[2m", "\033[0m") if color and item.origin == DEFAULT else ("", "")
     if isinstance(item.value, list) and item.value and isinstance(item.value[0], dict):
         rows = "".join(f"{'':{width}}   - {_text(row)}\n" for row in item.value)

@@ -7,6 +7,7 @@ import socket
 import sys
 import tempfile
 import threading
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from itertools import islice
@@ -33,12 +34,12 @@ STYLES = {"pending": "33", "firing": "1;31", "resolved": "32"}
 FIRED, NOTHING_FIRED = 0, 1
 
 
-def demo_command(stay: bool, color: bool) -> int:
+def demo_command(given: Namespace) -> int:
     """Replay, show alerts as they change, and print where to look; 0 if and only if an alert fired.
 
-    On a terminal, or with ``stay``, it stays up until Ctrl-C.
+    On a terminal, or with ``given.stay``, it stays up until Ctrl-C.
     """
-    interactive = sys.stdin.isatty() and sys.stdout.isatty()
+    stays = given.stay or (sys.stdin.isatty() and sys.stdout.isatty())
     with tempfile.TemporaryDirectory(prefix="grpo-watch-demo-") as folder:
         run, healthy = Path(folder) / FROZEN, Path(folder) / HEALTHY
         run.mkdir()
@@ -48,9 +49,9 @@ def demo_command(stay: bool, color: bool) -> int:
         show("Replaying a real TRL run whose optimizer does nothing, at three times its speed. Its log looks healthy.")
         show(f"A run that learns ({HEALTHY}) is replayed next to it for comparison.")
         with running([str(run), str(healthy)], lambda: settings, lines_of=_brief) as watch:
-            fired = _watch(watch, run, healthy, color=color)
-            show("", *_closing(watch, fired=fired, stays=stay or interactive))
-            if stay or interactive:
+            fired = _watch(watch, run, healthy, color=given.color)
+            show("", *_closing(watch, fired=fired, stays=stays))
+            if stays:
                 with suppress(KeyboardInterrupt):
                     threading.Event().wait()
     return FIRED if fired else NOTHING_FIRED

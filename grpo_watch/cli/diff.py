@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
-from io import StringIO
-from pathlib import Path
-
-import msgspec
-from rich.console import Console
+from argparse import Namespace
+from functools import partial
 
 from grpo_watch.cli.check import check_runs, find_runs
-from grpo_watch.cli.options import columns
 from grpo_watch.cli.stdin_run import taken_in
+from grpo_watch.cli.terminal import print_json, printed
 from grpo_watch.cli.wandb_setup import discovering
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.records import Tick
 from grpo_watch.errors import UsageError
 from grpo_watch.report.check_document import RunReport
-from grpo_watch.report.compare import Comparison, compare, document
+from grpo_watch.report.compare import compare, document
 from grpo_watch.report.text import render_comparison
 from grpo_watch.rules.packs import rules_for
 
@@ -29,20 +25,18 @@ NAMED = 5
 """Runs named where a path holds several."""
 
 
-def diff_command(
-    first: str, second: str, output_format: str, rules: Sequence[Path], config: Path | None, color: bool
-) -> int:
+def diff_command(given: Namespace) -> int:
     """Print where the two runs part; returns 0 (they do not), 1 (they do) or 3 (too few common rows).
 
     Raises:
         UsageError: a path is missing or holds no run, or several; the settings or a rule file can't be used.
     """
-    chosen = load_settings({"rules": list(rules)}, config=config).settings
-    comparison = compare(_report(first, chosen), _report(second, chosen))
-    if output_format == "json":
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document(comparison)), indent=1).decode() + "\n")
+    chosen = load_settings({"rules": given.rules}, config=given.config).settings
+    comparison = compare(_report(given.first, chosen), _report(given.second, chosen))
+    if given.format == "json":
+        print_json(document(comparison))
     else:
-        sys.stdout.write(_as_text(comparison, color=color))
+        sys.stdout.write(printed(partial(render_comparison, comparison), color=given.color))
     return EXIT[comparison.verdict]
 
 
@@ -63,11 +57,3 @@ def _report(path: str, chosen: Settings) -> RunReport:
             chosen,
             recording=True,
         )[0]
-
-
-def _as_text(comparison: Comparison, *, color: bool) -> str:
-    written = StringIO()
-    render_comparison(
-        comparison, Console(file=written, force_terminal=color, no_color=not color, width=columns(), highlight=False)
-    )
-    return "".join(f"{line.rstrip()}\n" for line in written.getvalue().splitlines())

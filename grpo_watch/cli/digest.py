@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,8 +12,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from grpo_watch.cli.terminal import print_json
 from grpo_watch.config.rate import bytes_per_second
 from grpo_watch.detectors.shared.checkpoint_history import WHOLE_FILE, masks
 from grpo_watch.engine.records import Scalar, TensorDigest
@@ -116,33 +116,23 @@ class DigestSide:
     remarks: tuple[str, ...] = ()
 
 
-def digest_command(  # noqa: PLR0917  one per option, in their order
-    a: str | Path,
-    b: str | Path | None,
-    output_format: str,
-    color: bool,
-    threads: int = 1,
-    io_limit: str = "",
-    cached: bool = True,
-) -> int:
-    """Print the digest of ``a``, or what differs between ``a`` and ``b``; returns the exit code.
+def digest_command(given: Namespace) -> int:
+    """Print the digest of one checkpoint, or what differs between two; returns the exit code.
 
     Each is a checkpoint folder (judged even without its framework's marker) or a weight file.
 
     Raises:
         UsageError: a path does not exist, or the limit is no rate.
     """
-    paths = [Path(path) for path in (a, b) if path is not None]
-    _demand(paths)
-    throttle = Throttle(parse_rate(io_limit)) if io_limit else None
-    cache = DigestCache.of_user(os.environ) if cached else None
-    how = WeightReading(threads=threads, throttle=throttle, cache=cache)
-    sides = [_read(path, how, alone=b is None) for path in paths]
+    throttle = Throttle(parse_rate(given.io_limit)) if given.io_limit else None
+    cache = None if given.no_cache else DigestCache.of_user(os.environ)
+    paths = [Path(path) for path in (given.first, given.second) if path is not None]
+    sides = _sides(paths, WeightReading(threads=given.threads, throttle=throttle, cache=cache))
     answer = document(*sides)
-    if output_format == "json":
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(answer), indent=1).decode() + "\n")
+    if given.format == "json":
+        print_json(answer)
     else:
-        sys.stdout.write(as_text(answer, sides[0].tensors, color=color))
+        sys.stdout.write(as_text(answer, sides[0].tensors, color=given.color))
     return exit_code(answer)
 
 
@@ -152,15 +142,14 @@ def compare_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
     Raises:
         UsageError: a path does not exist.
     """
-    _demand(paths)
-    how = WeightReading(cache=DigestCache.of_user(os.environ))
-    return document(*(_read(path, how, alone=len(paths) == 1) for path in paths))
+    return document(*_sides(paths, WeightReading(cache=DigestCache.of_user(os.environ))))
 
 
-def _demand(paths: Sequence[Path]) -> None:
+def _sides(paths: Sequence[Path], how: WeightReading) -> list[DigestSide]:
     for path in paths:
         if not os.path.lexists(path):
             raise UsageError(f"{path}: no such file or folder")
+    return [_read(path, how, alone=len(paths) == 1) for path in paths]
 
 
 def parse_rate(text: str) -> float:

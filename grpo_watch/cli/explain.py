@@ -1,74 +1,90 @@
-"""``grpo-watch explain RULE``: a rule's runbook, its parameters and how it ships, in the terminal or as JSON."""
+"""``grpo-watch explain``: a rule's runbook and how it ships, the page of a check of preflight, or a known bug."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
+from argparse import Namespace
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from grpo_watch.advisories.entries import advisories
+import msgspec
+
+from grpo_watch.advisories.entries import Advisory, advisories
 from grpo_watch.catalogue import catalogue
+from grpo_watch.cli.audit import whole
+from grpo_watch.cli.terminal import print_json, printed
 from grpo_watch.config.document import nearest
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings
-from grpo_watch.engine.detector import Detector, Param
+from grpo_watch.engine.detector import Param
 from grpo_watch.engine.rule import Rule, general
 from grpo_watch.errors import UsageError
+from grpo_watch.preflight.assess import catalogue as preflight_checks
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.runbook import Runbook, bounds, runbook_for
 
+if TYPE_CHECKING:
+    from rich.markdown import Markdown
+
+SCHEMA = "grpo-watch/explain/1"
 WIDTH = 100
 """Columns of running text; wider lines are hard to read."""
 
 
-def explain_command(name: str, output_format: str, files: list[Path], config: Path | None, color: bool) -> int:
-    """Print the runbook and active settings of a rule, shipped or the user's; returns 0.
+def explain_command(given: Namespace) -> int:
+    """Print the runbook and settings of a rule (shipped or the user's), a check's page or an advisory; returns 0.
 
     Raises:
         UsageError: there is no such rule (the nearest names are given).
         ConfigError: the settings can't be used.
         RuleError: a rule file can't be used.
     """
-    rule, detector, runbook = _known(name, load_settings({"rules": files}, config=config).settings)
-    if output_format == "json":
-        params = {} if detector is None else detector.params
-        sys.stdout.write(json.dumps(_as_json(rule, params, runbook), indent=2, ensure_ascii=False) + "\n")
+    found, page = explained(given.name, load_settings({"rules": given.rules}, config=given.config).settings)
+    if given.format == "json":
+        print_json(found)
     else:
-        _print(rule, runbook, color)
+        width = min(shutil.get_terminal_size().columns, WIDTH)
+        sys.stdout.write(printed(lambda console: console.print(_markdown(page)), color=given.color, width=width))
     return 0
 
 
-def rule_document(name: str) -> dict[str, Any]:
-    """What is known of a rule, as the JSON document.
+def explained(name: str, chosen: Settings) -> tuple[dict[str, Any], str]:
+    """What is known of a rule, of a check of preflight, or of a known bug: the JSON document, and Markdown.
 
     Raises:
-        UsageError: there is no such rule (the nearest names are given).
+        UsageError: there is nothing of this name (the nearest names are given).
     """
-    rule, detector, runbook = _known(name, load_settings().settings)
-    return _as_json(rule, {} if detector is None else detector.params, runbook)
-
-
-def _known(name: str, chosen: Settings) -> tuple[Rule, type[Detector] | None, Runbook]:
     detectors = catalogue()
     rules = {rule.name: rule for rule in load_rules(chosen.rules, language=chosen.language, detectors=detectors)}
-    if name not in rules:
-        if bugs := [advisory.id for advisory in advisories() if advisory.check == name]:
-            commands = " or ".join(f"`grpo-watch advisories {bug}`" for bug in bugs)
-            raise UsageError(f"{name} is no rule: preflight reports known bugs by this name ({commands} explains)")
-        near = " or ".join(rule for rule in rules if name and name in rule)
-        fix = (near and f"did you mean {near}?") or nearest(name, rules) or "`grpo-watch rules list` lists all"
-        raise UsageError(f"unknown rule {name!r} ({fix})")
-    rule = rules[name]
-    detector = None if rule.when is not None else detectors[rule.detector or name]
-    return rule, detector, runbook_for(rule, detectors)
+    bugs = [advisory for advisory in advisories() if name in {advisory.id, advisory.check}]
+    if name in rules:
+        rule = rules[name]
+        detector = None if rule.when is not None else detectors[rule.detector or name]
+        runbook = runbook_for(rule, detectors)
+        return _as_json(rule, {} if detector is None else detector.params, runbook), _shown(rule, runbook)
+    if name in (checks := preflight_checks()):
+        page = checks[name].page.read_text(encoding="utf-8")
+        return {"schema": SCHEMA, "check": name, "runbook": page}, page
+    if bugs:
+        known = [msgspec.to_builtins(advisory) for advisory in bugs]
+        return {"schema": SCHEMA, "advisories": known}, "\n".join(map(_advisory, bugs))
+    names = [*rules, *checks, *(advisory.id for advisory in advisories())]
+    near = " or ".join(rule for rule in names if name and name in rule)
+    fix = (near and f"did you mean {near}?") or nearest(name, names) or "`grpo-watch rules list` lists all"
+    raise UsageError(f"unknown rule {name!r} ({fix})")
+
+
+def _advisory(advisory: Advisory) -> str:
+    """An advisory as a page."""
+    title, *lines = (line.plain.strip() for line in whole(advisory))
+    pairs = (line.partition(" ") for line in lines)
+    return "\n".join([f"# {title}", "", *(f"- **{label}** {text.strip()}" for label, _, text in pairs if text), ""])
 
 
 def _as_json(rule: Rule, params: Mapping[str, Param], runbook: Runbook) -> dict[str, Any]:
     return {
-        "schema": "grpo-watch/explain/1",
+        "schema": SCHEMA,
         "rule": rule.name,
         "severity": rule.severity.value,
         "for_steps": rule.for_steps,
@@ -91,13 +107,11 @@ def _as_json(rule: Rule, params: Mapping[str, Param], runbook: Runbook) -> dict[
     }
 
 
-def _print(rule: Rule, runbook: Runbook, color: bool) -> None:
-    from rich.console import Console  # noqa: PLC0415  only the terminal needs it
-    from rich.markdown import Markdown  # noqa: PLC0415
+def _markdown(page: str) -> Markdown:
+    """The page; markers and metadata that only tools read are left out."""
+    from rich.markdown import Markdown  # noqa: PLC0415  only the terminal needs it
 
-    width = min(shutil.get_terminal_size().columns, WIDTH)
-    console = Console(no_color=not color, highlight=False, force_terminal=color or None, width=width)
-    console.print(Markdown(_shown(rule, runbook)))
+    return Markdown("\n".join(line for line in page.splitlines() if not line.startswith("<!--")))
 
 
 def _hints(rule: Rule) -> str:
@@ -108,12 +122,11 @@ def _hints(rule: Rule) -> str:
 
 
 def _shown(rule: Rule, runbook: Runbook) -> str:
-    """The runbook with how the rule ships under its summary; markers and metadata that only tools read are left out."""
+    """The runbook with how the rule ships under its summary."""
     head, separator, body = runbook.text.partition("\n## ")
     changed = ", ".join(f"{name} = {value}" for name, value in rule.params.items())
     facts = (
         f"**{rule.severity.value}** · fires after {rule.for_steps} steps and {rule.min_observations} breaching rows · "
         f"resolves {rule.keep_firing_steps} steps after the last{f' · {changed}' if changed else ''}"
     )
-    text = f"{head.rstrip()}\n\n{facts}\n\n{_hints(rule)}\n{separator}{body}"
-    return "\n".join(line for line in text.splitlines() if not line.startswith("<!--"))
+    return f"{head.rstrip()}\n\n{facts}\n\n{_hints(rule)}\n{separator}{body}"

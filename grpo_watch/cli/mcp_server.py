@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from grpo_watch import __version__
 from grpo_watch.api import check_all
 from grpo_watch.cli.daemon_client import DaemonClient
-from grpo_watch.cli.explain import rule_document
+from grpo_watch.cli.explain import explained
 from grpo_watch.cli.wait import Awaited, document, seconds, wait_for
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.metric_names import METRICS
@@ -46,13 +49,19 @@ INSTRUCTIONS = (
 )
 
 
-def mcp_command() -> int:
+def mcp_command(_given: Namespace) -> int:
     """Serve on stdin and stdout until the client leaves; returns 0.
 
     Raises:
         UsageError: the SDK is not installed.
     """
     make_server().run()
+    return 0
+
+
+def skill_command(_given: Namespace) -> int:
+    """Print SKILL.md; returns 0."""
+    sys.stdout.write((files("grpo_watch") / "SKILL.md").read_text(encoding="utf-8"))
     return 0
 
 
@@ -101,8 +110,8 @@ def check(path: str, run: str = "", with_texts: bool = False, settings: dict[str
 
 
 def explain(rule: str) -> dict[str, Any]:
-    """Give a rule's runbook: what it detects, how, when it is wrong, what to do."""
-    return rule_document(rule)
+    """Give a rule's runbook (what it detects, how, when it is wrong, what to do), or the same of a known bug."""
+    return explained(rule, load_settings().settings)[0]
 
 
 def sources(path: str, run: str = "") -> dict[str, Any]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from grpo_watch.cli.options import Config, LogFormat, Logs, NoColor, Verbose, begin, example, group
 from grpo_watch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,23 +17,8 @@ if TYPE_CHECKING:
 
 FAILED = 1
 
-app = group("Test the configured receivers.")
 
-
-@app.command("test", epilog=example("notify test --config grpo-watch.yaml"))
-def send_sample(
-    run: Annotated[Path | None, typer.Option(help="Send the alert of this finished run instead of a sample.")] = None,
-    config: Config = None,
-    verbose: Verbose = 0,
-    no_color: NoColor = False,
-    log_format: Logs = LogFormat.LOGFMT,
-) -> int:
-    """Send a sample notification to each receiver. Exits with 0: all accepted, 1: one failed, 2: none configured."""
-    begin(verbose, no_color, log_format)
-    return notify_test(config, run)
-
-
-def notify_test(config: Path | None, run: Path | None = None) -> int:
+def test_command(given: Namespace) -> int:
     """Print one line for each receiver; returns 1 where one did not take the message.
 
     Raises:
@@ -43,11 +26,11 @@ def notify_test(config: Path | None, run: Path | None = None) -> int:
     """
     from grpo_watch.config.settings import load_settings  # noqa: PLC0415  a light start
 
-    loaded = load_settings(config=config)
+    loaded = load_settings(config=given.config)
     if not loaded.settings.sinks:
         raise UsageError(f"no receiver configured: add one under sinks: in {loaded.file or 'grpo-watch.yaml'}")
     now = time.time()
-    notification = sample(now) if run is None else alert_of(run, loaded.settings, now)
+    notification = sample(now) if given.run is None else alert_of(given.run, loaded.settings, now)
     failed = False
     for name, well, detail in _tried(loaded.settings, notification, now):
         failed = failed or not well

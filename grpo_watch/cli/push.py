@@ -1,65 +1,128 @@
-"""``grpo-watch push clean``: removes from Pushgateways what a watcher that ended left there."""
-
-# ruff: noqa: PLC0415  commands import their module when they run
+"""Turns settings into what is pushed: the dispatcher, its receivers; ``push clean`` removes what they left."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import os
+import random
+import socket
+import time
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
 
-import typer
-
-from grpo_watch.cli.options import Config, LogFormat, Logs, NoColor, StateDir, Verbose, begin, example, group
+from grpo_watch.cli.live_text import show
+from grpo_watch.cli.settings_in_force import SettingsInForce
+from grpo_watch.cli.wandb_setup import watched_paths
+from grpo_watch.config.schema import Mute, Settings
+from grpo_watch.config.settings import default_state_dir, load_settings
+from grpo_watch.config.sinks import Sink
+from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.errors import UsageError
+from grpo_watch.notify.delivery_worker import DeliveryWorkers, WorkerContext
+from grpo_watch.notify.dispatcher import DeliverySettings, NotificationDispatcher
+from grpo_watch.notify.receiver import MutedFindings, RoutedReceiver, build, names_of
+from grpo_watch.notify.receiver import ReceiverContext as Given
+from grpo_watch.notify.receivers.pushgateway import pushed_groups, remove
 
-OK, FAILED = 0, 1
-
-app = group("Manage metrics pushed to Pushgateways.")
-
-
-@app.command(epilog=example("push clean my-run --config grpo-watch.yaml"))
-def clean(
-    paths: Annotated[
-        list[str] | None, typer.Argument(metavar="[PATH]...", help="Paths that were watched, if no state_dir is set.")
-    ] = None,
-    config: Config = None,
-    state_dir: StateDir = None,
-    verbose: Verbose = 0,
-    no_color: NoColor = False,
-    log_format: Logs = LogFormat.LOGFMT,
-) -> int:
-    """Remove the groups that `run` left in its Pushgateways. Use the same PATH and settings as for `run`."""
-    begin(verbose, no_color, log_format)
-    return clean_command(paths or [], config, state_dir)
+CLEANED, NOT_CLEANED = 0, 1
 
 
-def clean_command(paths: list[str], config: Path | None, state_dir: Path | None) -> int:
-    """Remove the groups; returns 1 when one can't be removed.
+class PushSetup:
+    """The dispatcher of a daemon and its receivers.
+
+    Args:
+        current: the settings in force; mutes and the backlog's are asked again each time.
+        page: address of the status page.
+        instance: names this watcher where several push to one place.
+        daemon: the daemon, once there is one.
+
+    Raises:
+        ConfigError: a receiver can't be made (a secret that can't be read, a missing library).
+    """
+
+    def __init__(self, current: SettingsInForce, page: str, instance: str, daemon: Callable[[], Daemon | None]) -> None:
+        def late() -> float | None:
+            running = daemon()
+            return running.late() if running else None
+
+        self._given = Given(time.time, instance, late)
+        self._sinks, self._routed = self._made(current.settings.sinks)
+        self._prepared: Sequence[RoutedReceiver] | None = None
+        current.prepare = self.prepare
+        delivery_settings = DeliverySettings(
+            mutes=lambda: muted(current.settings.mute),
+            backlog=lambda: current.settings.notify_backlog,
+            page=page,
+            runbook=lambda: current.settings.runbook_url,
+            texts=lambda: current.settings.privacy.messages,
+        )
+        self.dispatcher = NotificationDispatcher(list(self._routed.values()), delivery_settings, random.random)
+
+    def delivery_workers(self, daemon: Daemon, ring: Callable[[], None]) -> DeliveryWorkers:
+        """The delivery workers of the receivers; ``ring`` wakes the engine."""
+        return DeliveryWorkers(
+            self.dispatcher, WorkerContext(daemon.snapshot, time.time, time.monotonic, random.random, ring)
+        )
+
+    def prepare(self, fresh: Settings) -> None:
+        """Make the receivers of other settings, all of them, so that a mistake in one leaves the old ones in force.
+
+        One whose settings did not change stays as it is: its secrets are read for each request anyway.
+
+        Raises:
+            ConfigError: a receiver can't be made.
+        """
+        sinks, routed = self._made(fresh.sinks)
+        same = {name for name, sink in sinks.items() if self._sinks.get(name) == sink}
+        for name in same:
+            routed[name].receiver.close()
+            routed[name] = self._routed[name]
+        if list(sinks.items()) != list(self._sinks.items()):
+            self._prepared = list(routed.values())
+        self._sinks, self._routed = sinks, routed
+
+    def prepared(self) -> Sequence[RoutedReceiver] | None:
+        """The receivers that were prepared since this was last asked; None where they are as before."""
+        prepared, self._prepared = self._prepared, None
+        return prepared
+
+    def _made(self, sinks: Sequence[Sink]) -> tuple[dict[str, Sink], dict[str, RoutedReceiver]]:
+        names = names_of(sinks)
+        routed = build(sinks, self._given)
+        return dict(zip(names, sinks, strict=True)), dict(zip(names, routed, strict=True))
+
+
+def muted(mutes: Sequence[Mute]) -> list[MutedFindings]:
+    """The mutes of the settings; a day lasts until its end, a time without a zone is the machine's own."""
+    return [MutedFindings(mute.run, mute.rule, _end(mute.until)) for mute in mutes]
+
+
+def _end(until: datetime | date | None) -> float | None:
+    if until is None:
+        return None
+    if isinstance(until, datetime):
+        return until.timestamp()
+    return (datetime(until.year, until.month, until.day).astimezone() + timedelta(days=1)).timestamp()
+
+
+def clean_command(given: Namespace) -> int:
+    """Remove the groups that a watcher which ended left in its Pushgateways; returns 1 when one can't be removed.
 
     Raises:
         UsageError: a setting can't be used, there is no Pushgateway in them, or it is not known what was watched.
     """
-    import os
-    import socket
-    import time
-
-    from grpo_watch.cli.live_text import show
-    from grpo_watch.cli.wandb_setup import watched_paths
-    from grpo_watch.config.settings import default_state_dir, load_settings
-    from grpo_watch.notify.receivers.pushgateway import pushed_groups, remove
-
-    settings = load_settings({"state_dir": state_dir}, config=config).settings
+    settings = load_settings({"state_dir": given.state_dir}, config=given.config).settings
     folder = settings.state_dir
     groups = pushed_groups(settings.sinks)
     if not groups:
         raise UsageError("no pushgateway sink configured")
     if folder is None and not all(pushed.instance for pushed in groups):
-        folder = default_state_dir(watched_paths(paths, settings), socket.gethostname(), os.environ)
-    code = OK
+        folder = default_state_dir(watched_paths(given.paths, settings), socket.gethostname(), os.environ)
+    code = CLEANED
     for pushed in groups:
         instance = pushed.instance or (folder.name if folder else "")
         outcome = remove(pushed.url(instance), pushed.access, time.time)
         done = outcome.status is not None and outcome.result.value == "delivered"
         show(f"{pushed.name}: {f'removed {instance}' if done else f'could not remove {instance}: {outcome.detail}'}")
-        code = code if done else FAILED
+        code = code if done else NOT_CLEANED
     return code

@@ -1,104 +1,293 @@
-"""``grpo-watch rules``: turns the arguments of its four commands into calls of their modules."""
-
-# ruff: noqa: PLC0415, PLR0917  commands import their module when they run; a command has as many options as it has
+"""``grpo-watch rules``: the rules in force, the problems of rule files, their tests, and when they would have fired."""
 
 from __future__ import annotations
 
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
+from grpo_watch.catalogue import GROUP, catalogue, third_party
+from grpo_watch.cli.terminal import print_json
+from grpo_watch.config.document import nearest
+from grpo_watch.config.schema import Settings
+from grpo_watch.config.settings import load_settings
+from grpo_watch.engine.detector import Detector
+from grpo_watch.engine.diagnosis import Finding
+from grpo_watch.engine.expression import compile_expression
+from grpo_watch.engine.records import Tick
+from grpo_watch.engine.rule import Rule
+from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.errors import RuleError, UsageError
+from grpo_watch.frameworks.framework_tables import frameworks, produced_by
+from grpo_watch.report.check_document import episode, evidence
+from grpo_watch.report.view import software
+from grpo_watch.rules.lint import lint
+from grpo_watch.rules.packs import entries_of, load_rules, packs_folder
+from grpo_watch.rules.rule_tests import problem, read_tests
 
-from grpo_watch.cli.options import (
-    Config,
-    Format,
-    Jobs,
-    LogFormat,
-    Logs,
-    NoColor,
-    OutputFormat,
-    Rules,
-    Verbose,
-    begin,
-    example,
-    group,
-)
+if TYPE_CHECKING:
+    from grpo_watch.pipeline.offline import ReplayedRule
 
-app = group("List, check, test and backtest rules.")
-
-
-@app.command("list", epilog=example("rules list my-run"))
-def list_(
-    paths: Annotated[
-        list[str] | None, typer.Argument(metavar="[PATH]...", help="Runs to list blind rules for.")
-    ] = None,
-    output_format: Format = OutputFormat.TEXT,
-    rules: Rules = [],  # noqa: B006  typer copies it
-    config: Config = None,
-    verbose: Verbose = 0,
-    no_color: NoColor = False,
-    log_format: Logs = LogFormat.LOGFMT,
-) -> int:
-    """Show the rules in effect. Severity, required data and origin; with PATH, which ones are blind."""
-    from grpo_watch.cli.rules_list import list_command
-
-    begin(verbose, no_color, log_format)
-    return list_command(paths or [], output_format.value, rules, config)
+LIST_SCHEMA, LINT_SCHEMA = "grpo-watch/rules/1", "grpo-watch/rules-lint/1"
+TEST_SCHEMA, BACKTEST_SCHEMA = "grpo-watch/rules-test/1", "grpo-watch/rules-backtest/1"
+NAMED = 5
+"""Files that one line names."""
 
 
-@app.command(epilog=example("rules lint"))
-def lint(
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Rule files (default: those in effect).")
-    ] = None,
-    framework: Annotated[
-        str | None,
-        typer.Option("--framework", metavar="NAME", help="Also report rules that can never be evaluated there."),
-    ] = None,
-    output_format: Format = OutputFormat.TEXT,
-    verbose: Verbose = 0,
-    no_color: NoColor = False,
-    log_format: Logs = LogFormat.LOGFMT,
-    config: Config = None,
-) -> int:
-    """Check rule files. Reports each error as file:line:column with a fix; exits with 1 on problems."""
-    from grpo_watch.cli.rules_check import lint_command
+def list_command(given: Namespace) -> int:
+    """Print every rule, disabled ones included; returns 0.
 
-    begin(verbose, no_color, log_format)
-    return lint_command(files or [], framework, output_format.value, config)
+    Raises:
+        UsageError: a path is missing, or the settings or a rule file can't be used.
+    """
+    chosen = load_settings({"rules": given.rules}, config=given.config).settings
+    detectors = catalogue()
+    loaded = load_rules(chosen.rules, language=chosen.language, detectors=detectors)
+    document = _as_json(loaded, detectors, _snapshots(given.paths, loaded, chosen) if given.paths else [])
+    _write(document, _as_text(document), given.format)
+    return 0
 
 
-@app.command("test", epilog=example("rules test"))
-def run_tests(
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Test files (default: those of the shipped rules).")
-    ] = None,
-    output_format: Format = OutputFormat.TEXT,
-    rules: Rules = [],  # noqa: B006  typer copies it
-    verbose: Verbose = 0,
-    no_color: NoColor = False,
-    log_format: Logs = LogFormat.LOGFMT,
-    config: Config = None,
-) -> int:
-    """Run tests of rules. Each gives series of values and expects alerts; exits with 1 if a test fails."""
-    from grpo_watch.cli.rules_check import test_command
-
-    begin(verbose, no_color, log_format)
-    return test_command(files or [], output_format.value, rules, config)
+def _write(document: Mapping[str, Any], lines: Iterator[str], output_format: str) -> None:
+    if output_format == "json":
+        print_json(document)
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
-@app.command(epilog=example("rules backtest my-rules.yaml my-run"))
-def backtest(
-    rules: Annotated[Path, typer.Argument(metavar="RULES", help="Rule file, or folder of rule files.")],
-    paths: Annotated[list[str], typer.Argument(metavar="RUNS...", help="Past runs: folders, globs, log files.")],
-    output_format: Format = OutputFormat.TEXT,
-    jobs: Jobs = None,
-    verbose: Verbose = 0,
-    no_color: NoColor = False,
-    log_format: Logs = LogFormat.LOGFMT,
-) -> int:
-    """Show when each rule would have fired on past runs."""
-    from grpo_watch.cli.rules_backtest import backtest_command
+def _snapshots(paths: list[str], rules: Sequence[Rule], settings: Settings) -> list[RunSnapshot]:
+    from grpo_watch.cli.check import check_runs, find_runs  # noqa: PLC0415  half of the start-up, for named runs only
 
-    begin(verbose, no_color, log_format)
-    return backtest_command(rules, paths, output_format.value, jobs)
+    found = find_runs(paths, settings)[0]
+    if not found:
+        raise UsageError(f"{', '.join(paths)}: no run found")
+    return [report.snapshot for report in check_runs(found, rules, {}, Tick(time.time(), live=False), settings)]
+
+
+def needs_of(rule: Rule, detectors: Mapping[str, type[Detector]]) -> tuple[tuple[str, ...], ...]:
+    """Alternatives of evidence that the rule needs; none where it needs nothing in particular."""
+    if rule.when is not None:
+        return (tuple(name for name in compile_expression(rule.when).names if name != "step"),)
+    return detectors[rule.detector or rule.name].needs
+
+
+def origin_of(rule: Rule) -> str:
+    """``shipped``, the package and version that brought it, or the place in the user's file."""
+    foreign = third_party(GROUP).origins.get(rule.detector or "")
+    if foreign is not None and rule.where == foreign:
+        return foreign
+    file = Path(rule.where.rpartition(":")[0])
+    place = "shipped" if file.parent == packs_folder() else rule.where
+    return f"{place} (detector of {foreign})" if foreign else place
+
+
+def _as_json(
+    rules: Sequence[Rule], detectors: Mapping[str, type[Detector]], snapshots: Sequence[RunSnapshot]
+) -> dict[str, Any]:
+    return {
+        "schema": LIST_SCHEMA,
+        "rules": [
+            {
+                "rule": rule.name,
+                "severity": rule.severity.value,
+                "enabled": rule.enabled,
+                "needs": [list(alternative) for alternative in needs_of(rule, detectors)],
+                "origin": origin_of(rule),
+                "overrides": [dict(override.match) for override in rule.overrides],
+            }
+            for rule in rules
+        ],
+        "runs": [
+            {
+                "run": snapshot.run,
+                "framework": snapshot.framework,
+                "rules": [
+                    {"rule": view.rule, "status": view.status.value, "reason": view.reason or None}
+                    for view in snapshot.rules
+                ],
+            }
+            for snapshot in snapshots
+        ],
+        "problems": list(third_party(GROUP).problems),
+    }
+
+
+def _as_text(document: Mapping[str, Any]) -> Iterator[str]:
+    rows = [
+        (
+            rule["rule"],
+            rule["severity"] if rule["enabled"] else "off",
+            " | ".join(" + ".join(alternative) for alternative in rule["needs"]) or "-",
+            rule["origin"] + "".join(f", changed where {_matches(match)}" for match in rule["overrides"]),
+        )
+        for rule in document["rules"]
+    ]
+    yield from table(("rule", "severity", "origin", "needs"), [(a, b, d, c) for a, b, c, d in rows])
+    for run in document["runs"]:
+        yield ""
+        yield f"{run['run']} ({software(run['framework'])})"
+        yield from table(
+            ("  rule", "status", "why"),
+            [(f"  {rule['rule']}", rule["status"], rule["reason"] or "") for rule in run["rules"]],
+        )
+    for line in document["problems"]:
+        yield f"problem: {line}"
+
+
+def _matches(match: Mapping[str, str]) -> str:
+    return " and ".join(f"{key} is {wanted}" for key, wanted in match.items())
+
+
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Aligned columns, the last one as long as it is."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    for row in (head, *rows):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def lint_command(given: Namespace) -> int:
+    """Print what is wrong in the files, or in the rules in effect; returns 1 where something is, else 0.
+
+    Raises:
+        UsageError: a file is missing, or the framework is not known.
+    """
+    _require(given.files)
+    files = given.files or [*_shipped(), *load_settings(config=given.config).settings.rules]
+    problems = lint(files, _produced(given.framework), sorted(frameworks()))
+    lines = map(str, problems) if problems else iter([f"no problems in {_named(files)}"])
+    _write({"schema": LINT_SCHEMA, "problems": [_problem(error) for error in problems]}, lines, given.format)
+    return int(bool(problems))
+
+
+def test_command(given: Namespace) -> int:
+    """Run every test, or those of the shipped rules, under the rules in effect; returns 1 where one fails, else 0.
+
+    ``given.rules`` lie over the shipped rules, else the rule files of the settings.
+
+    Raises:
+        UsageError: a file is missing, or a test or rule file can't be read.
+    """
+    _require(given.files)
+    overlays = given.rules or load_settings(config=given.config).settings.rules
+    detectors = catalogue()
+    rules = {rule.name: rule for rule in load_rules(overlays, detectors=detectors)}
+    tests = [test for file in given.files or _shipped("tests") for test in read_tests(file, rules).tests]
+    results = [(test, problem(test, rules, detectors)) for test in tests]
+    failed = [f"FAILED {test.rule}: {wrong}" for test, wrong in results if wrong is not None]
+    listed = [
+        {"rule": test.rule, "name": test.name, "place": str(test.example.place), "problem": wrong}
+        for test, wrong in results
+    ]
+    passed = f"{len(results) - len(failed)} of {len(results)} tests passed"
+    _write({"schema": TEST_SCHEMA, "tests": listed}, iter([*failed, passed]), given.format)
+    return int(bool(failed))
+
+
+def _shipped(folder: str = ".") -> list[Path]:
+    """The shipped rule files, or those of their tests, sorted.
+
+    Raises:
+        UsageError: the installation has none.
+    """
+    found = sorted((packs_folder() / folder).glob("*.yaml"))
+    if not found:
+        raise UsageError(f"no shipped rule files in {packs_folder() / folder}; name a FILE")
+    return found
+
+
+def _named(files: Sequence[Path]) -> str:
+    return ", ".join(map(str, files)) if len(files) <= NAMED else f"{len(files)} rule files"
+
+
+def _require(files: Sequence[Path]) -> None:
+    for file in files:
+        if not file.is_file():
+            raise UsageError(f"{file}: no such file")
+
+
+def _produced(framework: str | None) -> frozenset[str] | None:
+    if framework is None:
+        return None
+    produced = produced_by(framework)
+    if produced is None:
+        fix = nearest(framework, frameworks()) or f"known frameworks: {', '.join(sorted(frameworks()))}"
+        raise UsageError(f"--framework {framework!r}: unknown ({fix})")
+    return produced
+
+
+def _problem(error: RuleError) -> dict[str, object]:
+    place = error.place
+    return {
+        "file": place.file if place else None,
+        "line": place.line if place else None,
+        "column": place.column if place else None,
+        "message": error.message,
+        "fix": error.fix,
+    }
+
+
+def backtest_command(given: Namespace) -> int:
+    """Try the rules of a file (or of every ``*.yaml`` in a folder) on runs; returns 0.
+
+    Raises:
+        UsageError: a path is missing, no run or no rule was found, or a rule file can't be used.
+    """
+    from grpo_watch.archive.check_run import backtest_all  # noqa: PLC0415  half of the start-up, for runs only
+    from grpo_watch.cli.check import find_runs, processes_for  # noqa: PLC0415  the same
+
+    files = sorted(given.rules.glob("*.yaml")) if given.rules.is_dir() else [given.rules]
+    wanted = {written.entry.name for file in files for written in entries_of(file)}
+    if not wanted:
+        raise UsageError(f"{given.rules}: contains no rules")
+    chosen = [rule for rule in load_rules(files, detectors=catalogue()) if rule.name in wanted]
+    found = find_runs(given.paths)[0]
+    if not found:
+        raise UsageError(f"{', '.join(given.paths)}: no run found")
+    replayed, problems = backtest_all(found, chosen, time.time(), processes_for(given.jobs, found))
+    for wrong in problems:
+        sys.stderr.write(f"grpo-watch: {wrong}\n")
+    _write(_results(replayed), _tables(replayed), given.format)
+    return 0
+
+
+def _results(replayed: Sequence[ReplayedRule]) -> dict[str, Any]:
+    return {
+        "schema": BACKTEST_SCHEMA,
+        "results": [
+            {
+                "rule": each.rule,
+                "run": each.run,
+                "steps": each.steps,
+                "blind": each.blind or None,
+                "broken": each.broken or None,
+                "fired": [{**episode(finding), "evidence": evidence(finding)} for finding in each.findings],
+            }
+            for each in replayed
+        ],
+    }
+
+
+def _tables(replayed: Sequence[ReplayedRule]) -> Iterator[str]:
+    yield from table(("rule", "runs", "fired in", "blind in", "broken in"), list(_totals(replayed)))
+    fired = [(each, finding) for each in replayed for finding in each.findings]
+    if fired:
+        yield ""
+        yield from table(
+            ("rule", "severity", "first step", "fired", "resolved", "of", "run"), [_line(*pair) for pair in fired]
+        )
+
+
+def _totals(replayed: Sequence[ReplayedRule]) -> Iterator[tuple[str, ...]]:
+    for rule in sorted({each.rule for each in replayed}):
+        runs = [each for each in replayed if each.rule == rule]
+        counts = (len(runs), sum(bool(r.findings) for r in runs), sum(bool(r.blind) for r in runs))
+        yield (rule, *map(str, counts), str(sum(bool(r.broken) for r in runs)))
+
+
+def _line(each: ReplayedRule, finding: Finding) -> tuple[str, ...]:
+    resolved = "-" if finding.resolved_step is None else str(finding.resolved_step)
+    steps = (str(finding.first_step), str(finding.fired_step), resolved, str(each.steps))
+    return (each.rule, finding.severity.value, *steps, each.run)

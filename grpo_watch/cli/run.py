@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from typing import TypeAlias
 from grpo_watch.children.pool import Worker
 from grpo_watch.cli.http_listener import HttpListener, HttpServers
 from grpo_watch.cli.live_text import show, summary, verdict
-from grpo_watch.cli.push_setup import PushSetup
+from grpo_watch.cli.push import PushSetup
 from grpo_watch.cli.settings_in_force import SettingsInForce
 from grpo_watch.cli.stdin_run import FollowedPaths, followed
 from grpo_watch.cli.wandb_setup import Poller, local_paths, missing, newest_below, watched_paths
@@ -86,54 +87,31 @@ class RunningDaemon:
         return FAILED if self.service.failed else STOPPED
 
 
-def run_command(  # noqa: PLR0917
-    paths: list[str],
-    config: Path | None,
-    listen: str | None,
-    state_dir: Path | None,
-    rules: list[Path],
-    exit_when_done: bool,
-    log_format: str,  # noqa: ARG001  logging was started with these
-    verbose: int,  # noqa: ARG001
-    color: bool,  # noqa: ARG001  the output is plain
-    io_limit: str | None = None,
-    examples: bool | None = None,
-    settings: Sequence[str] = (),
-    shard: str | None = None,
-    metrics_listen: str | None = None,
-) -> int:
+def run_command(given: Namespace) -> int:
     """Watch runs; returns when stopped or done (0), or when a part of the daemon died or a run was lost (1).
 
     Raises:
         UsageError: a setting can't be used, there is nothing to watch, the port is taken, state can't be kept.
         StateInUseError: another daemon holds the state directory.
     """
-    flags = {
-        "listen": listen,
-        "metrics_listen": metrics_listen,
-        "state_dir": state_dir,
-        "rules": rules,
-        "io_limit": io_limit,
-        "shard": shard,
-        "privacy.examples": examples,
-    }
-
+    names = ("listen", "metrics_listen", "state_dir", "rules", "io_limit", "shard")
+    flags = {**{name: getattr(given, name) for name in names}, "privacy.examples": given.examples}
     raise_limit()
-    overrides = parse_assignments(settings)
+    overrides = parse_assignments(given.settings)
 
     def load() -> Settings:
-        return load_settings(flags, config=config).settings
+        return load_settings(flags, config=given.config).settings
 
     deadline = Deadline()
     manager, collections = SystemdNotifier(os.environ, os.getpid(), time.monotonic), PacedCollections(time.monotonic)
-    with followed(paths) as given, signal_inbox(deadline) as inbox:
+    with followed(given.paths) as followed_paths, signal_inbox(deadline) as inbox:
         code: int | None = None
         before: Basis | None = None
-        watched = replace(given, overrides=overrides)
+        watched = replace(followed_paths, overrides=overrides)
         while code is None:
-            with running(watched, load, exit_when_done=exit_when_done, inbox=inbox, before=before) as watch:
+            with running(watched, load, exit_when_done=given.exit_when_done, inbox=inbox, before=before) as watch:
                 code, before = _watched(watch, manager, collections, deadline), watch.basis
-                if exit_when_done and code is not None:
+                if given.exit_when_done and code is not None:
                     runs = watch.daemon.snapshot().runs
                     show(*(line for run in runs for line in verdict(run.snapshot, lost=run.lost)))
                     code = code or (FAILED if any(run.lost for run in runs) else STOPPED)

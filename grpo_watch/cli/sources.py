@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.cli.options import columns
+from grpo_watch.cli.terminal import print_json, printed
 from grpo_watch.cli.wandb_setup import discovering, local_paths
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
@@ -80,27 +79,24 @@ class ExaminedRun:
     notes: tuple[str, ...] = ()
 
 
-def sources_command(
-    paths: list[str], output_format: str, color: bool, config: Path | None = None, settings: Sequence[str] = ()
-) -> int:
-    """Print what ``paths`` hold; 0 when a run was found, 3 when none was.
+def sources_command(given: Namespace) -> int:
+    """Print what ``given.paths`` hold; 0 when a run was found, 3 when none was.
 
     Raises:
         UsageError: a path does not exist, or an option, the settings file or a rule file can't be used.
     """
-    chosen, overrides = load_settings(config=config).settings, parse_assignments(settings)
-    local = local_paths(paths)
+    chosen, overrides = load_settings(config=given.config).settings, parse_assignments(given.settings)
+    local = local_paths(given.paths)
     for path in local:
         if not any(char in path for char in "*?[") and not Path(path).exists():
             raise UsageError(f"{path}: no such file or folder")
     rules = rules_for(chosen)
-    with discovering(paths, chosen) as discoverer:
+    with discovering(given.paths, chosen) as discoverer:
         examined = [examine(found, chosen, overrides, rules) for found in discoverer.discover(*map(Path, local))]
-    if output_format == "json":
-        encoded = msgspec.json.encode(document(examined, discoverer.problems))
-        sys.stdout.write(msgspec.json.format(encoded, indent=1).decode() + "\n")
+    if given.format == "json":
+        print_json(document(examined, discoverer.problems))
     else:
-        sys.stdout.write(_as_text(examined, discoverer.problems, paths, color=color))
+        sys.stdout.write(_as_text(examined, discoverer.problems, given.paths, color=given.color))
     return FOUND if examined else NOTHING_FOUND
 
 
@@ -185,29 +181,21 @@ def _channel(channel: FoundChannel, stats: SourceStats | None) -> dict[str, Any]
 
 
 def _as_text(examined: Sequence[ExaminedRun], problems: Sequence[str], paths: Sequence[str], *, color: bool) -> str:
-    written = StringIO()
-    console = Console(
-        file=written,
-        force_terminal=color,
-        no_color=not color,
-        width=columns(),
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-    for one in examined:
-        for line, style in _lines(one):
-            text = line.lstrip(" ")
-            hanging = Padding(Text(text, style=style, overflow="fold"), (0, 0, 0, len(line) - len(text)), expand=False)
-            console.print(hanging)
-        console.print()
-    for problem in problems:
-        console.print(visible(problem), style="yellow")
-    if not examined:
-        console.print(f"no run found in {visible(', '.join(paths))}")
-        for path in () if problems else local_paths(paths):
-            console.print(f"{visible(path)}: {visible(nothing_there(Path(path)))}")
-    return "\n".join(line.rstrip(" ") for line in written.getvalue().split("\n"))
+    def lines(console: Console) -> None:
+        for one in examined:
+            for line, style in _lines(one):
+                text = line.lstrip(" ")
+                indent = (0, 0, 0, len(line) - len(text))
+                console.print(Padding(Text(text, style=style, overflow="fold"), indent, expand=False))
+            console.print()
+        for problem in problems:
+            console.print(visible(problem), style="yellow")
+        if not examined:
+            console.print(f"no run found in {visible(', '.join(paths))}")
+            for path in () if problems else local_paths(paths):
+                console.print(f"{visible(path)}: {visible(nothing_there(Path(path)))}")
+
+    return printed(lines, color=color, markup=False, emoji=False)
 
 
 def _lines(one: ExaminedRun) -> Iterator[tuple[str, str]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from grpo_watch.cli.daemon_client import DaemonClient, noted_address
+from grpo_watch.cli.terminal import print_json
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.snapshot import WORST_FIRST, RunVerdict
 from grpo_watch.report.blindness import LABELS
@@ -18,28 +18,26 @@ NO_DAEMON = 3
 SCHEMA = "grpo-watch/status/1"
 
 
-def status_command(
-    config: Path | None, listen: str | None, state_dir: Path | None, output_format: str, *, verbose: bool = False
-) -> int:
+def status_command(given: Namespace) -> int:
     """Print the state of the daemon at the configured address; returns 3 where none answers.
 
     Raises:
         ConfigError: the settings, or the token that they name, can't be used.
     """
+    listen, state_dir = given.listen, given.state_dir
     if listen is None and state_dir is not None:
         listen = noted_address(state_dir)
-    client = DaemonClient(load_settings({"listen": listen, "state_dir": state_dir}, config=config).settings)
+    client = DaemonClient(load_settings({"listen": listen, "state_dir": state_dir}, config=given.config).settings)
     try:
         listed, alerts = client.ask("/api/v1/runs"), client.ask("/api/v1/alerts")["alerts"]
         runs, problems = listed["runs"], listed.get("problems", [])
     except (OSError, ValueError, KeyError) as problem:
         sys.stderr.write(f"grpo-watch: {client.why_not(problem)}\n")
         return NO_DAEMON
-    if output_format == "json":
-        document = {"schema": SCHEMA, "runs": runs, "alerts": alerts, "problems": problems}
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    if given.format == "json":
+        print_json({"schema": SCHEMA, "runs": runs, "alerts": alerts, "problems": problems})
     else:
-        lines = [*_lines(runs, verbose=verbose), *(f"problem: {problem}" for problem in problems)]
+        lines = [*_lines(runs, verbose=given.verbose > 0), *(f"problem: {problem}" for problem in problems)]
         lines += [f"page: {client.link}"] if client.link else []
         sys.stdout.writelines(f"{visible(line)}\n" for line in lines)
     return 0

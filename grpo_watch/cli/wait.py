@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -98,27 +99,20 @@ class Awaited:
         return ranks.get(run["verdict"], -1) >= self.severity.rank
 
 
-def wait_command(
-    path: str,
-    until: str,
-    timeout: str | None,
-    config: Path | None = None,
-    rules: Sequence[Path] = (),
-    settings: Sequence[str] = (),
-) -> int:
+def wait_command(given: Namespace) -> int:
     """Wait; prints one JSON line and returns the exit code.
 
     Raises:
         UsageError: an option, the settings file or a rule file can't be used.
     """
-    awaited, limit = Awaited.parse(until), seconds(timeout)
-    chosen = load_settings({"rules": list(rules)}, config=config).settings
+    awaited, limit = Awaited.parse(given.until), seconds(given.timeout)
+    chosen = load_settings({"rules": given.rules}, config=given.config).settings
     if threading.current_thread() is threading.main_thread():
         signal.signal(
             signal.SIGTERM, signal.default_int_handler
         )  # the temporary state is removed however the wait ends
-    code, run = wait_for(path, awaited, limit, chosen, parse_assignments(settings))
-    sys.stdout.write(json.dumps(document(path, until, code, run)) + "\n")
+    code, run = wait_for(given.path, awaited, limit, chosen, parse_assignments(given.settings))
+    sys.stdout.write(json.dumps(document(given.path, given.until, code, run)) + "\n")
     return code
 
 

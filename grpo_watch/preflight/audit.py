@@ -43,11 +43,15 @@ class Audit:
     matches: tuple[Match, ...]
 
     @property
+    def versions(self) -> Mapping[str, Setting]:
+        """The packages whose version is known, sorted, each with where it was read."""
+        settings = sorted(self.setup.settings.items())
+        return {name.removeprefix(VERSION_OF): given for name, given in settings if name.startswith(VERSION_OF)}
+
+    @property
     def judged(self) -> bool:
         """Whether the framework, or the version of a package that has advisories, is known: else none could apply."""
-        return self.setup.framework is not None or any(
-            f"{VERSION_OF}{package}" in self.setup.settings for package in packages()
-        )
+        return self.setup.framework is not None or not packages().isdisjoint(self.versions)
 
     @property
     def applying(self) -> tuple[Match, ...]:
@@ -126,11 +130,7 @@ def document(audits: Sequence[Audit]) -> dict[str, Any]:
 
 
 def _audited(one: Audit) -> dict[str, Any]:
-    versions = {
-        name.removeprefix(VERSION_OF): {"version": setting.value, "from": setting.origin}
-        for name, setting in sorted(one.setup.settings.items())
-        if name.startswith(VERSION_OF)
-    }
+    versions = {name: {"version": given.value, "from": given.origin} for name, given in one.versions.items()}
     return {
         "name": one.name,
         "framework": one.setup.framework,

@@ -49,12 +49,12 @@ OPTIONAL = GAPS | {
 KL to the reference is left out exactly when beta is 0 (TRL 0.16, ms-swift)."""
 GIVEN: Mapping[str, str] = MappingProxyType(
     {
-        "num_generations is not known": "num_generations=N (--set)",
-        "dataset_size": "dataset_size=N (--set)",
-        "no weights are known": "reward_weights=W (--set)",
+        "num_generations is not known": "--set num_generations=N",
+        "dataset_size": "--set dataset_size=N",
+        "no weights are known": "--set reward_weights=W",
     }
 )
-"""Reasons that a setting given to grpo-watch resolves."""
+"""Reasons that an option of grpo-watch resolves; all other settings are those of the launch."""
 LINKED, LINK_SETTING = "allow_roots", "allow_roots (grpo-watch.yaml)"
 """Part of the reason where evidence lies behind a link out of the run, and the setting that opens it."""
 NOTHING = "no finding"
@@ -164,8 +164,10 @@ def blind_words(found: Coverage, snapshot: RunSnapshot) -> str:
     if not found.blind or not snapshot.rows:
         return ""
     fixes = [setting for setting in found.missing if setting][:SHOWN]
-    settings = [fix for fix in fixes if fix != PARQUET]
+    passed = [fix for fix in fixes if fix in GIVEN.values()]
+    settings = [fix for fix in fixes if fix != PARQUET and fix not in passed]
     parts = [PARQUET] * (PARQUET in fixes) + [f"set {' and '.join(settings)}"] * bool(settings)
+    parts += [f"pass {' '.join(passed)}"] * bool(passed)
     return f"{found.blind} blind{': ' if parts else ''}{', '.join(parts)}"
 
 

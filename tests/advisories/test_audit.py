@@ -149,6 +149,7 @@ def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(arguments) == 1
     shown = capsys.readouterr().out
     assert shown.startswith("1 KNOWN BUG")
+    assert "\n  versions   ms-swift 3.2.0 (--framework-version)\n" in shown
     assert "GW-2025-0101" in shown
     assert "→ Use ms-swift 3.2.1 or newer, or num_infer_workers 1." in shown
 

@@ -13,7 +13,8 @@ import xxhash
 from rich.console import Console
 from safetensors import numpy as library
 
-from grpo_watch.cli.digest import as_text, digest_command, parse_rate
+from grpo_watch.cli.digest import as_text, parse_rate
+from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.records import TensorDigest
 from grpo_watch.errors import UsageError
 from tests.support import torch_file as torch
@@ -26,14 +27,14 @@ def save(folder: Path, name: str = "model.safetensors", **tensors: Any) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *paths: Path) -> tuple[int, dict[str, Any]]:
-    code = digest_command(paths[0], paths[1] if len(paths) > 1 else None, "json", color=False)
+    code = run_cli(["digest", *map(str, paths), "--format", "json"])
     written = capsys.readouterr()
     assert written.err == ""
     return code, json.loads(written.out)
 
 
 def text(capsys: pytest.CaptureFixture[str], *paths: Path) -> tuple[int, str]:
-    code = digest_command(str(paths[0]), str(paths[1]) if len(paths) > 1 else None, "text", color=False)
+    code = run_cli(["digest", *map(str, paths)])
     return code, capsys.readouterr().out
 
 
@@ -169,9 +170,9 @@ def test_links_that_lead_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert len(answer["problems"]) == 1
 
 
-def test_missing_path_is_wrong_use(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such file or folder"):
-        digest_command(tmp_path / "missing", None, "text", color=False)
+def test_missing_path_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["digest", str(tmp_path / "missing")]) == 2
+    assert "no such file or folder" in capsys.readouterr().err
 
 
 def test_control_characters_in_names_do_not_reach_the_terminal(
@@ -221,7 +222,8 @@ def test_optimizer_and_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_threads_and_limit_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save(tmp_path / "a", **{str(number): [float(number)] for number in range(20)})
     plain = run(capsys, folder)
-    code = digest_command(folder, None, "json", False, threads=3, io_limit="100MB", cached=False)
+    options = ["--threads", "3", "--io-limit", "100MB", "--no-cache", "--format", "json"]
+    code = run_cli(["digest", str(folder), *options])
     assert (code, json.loads(capsys.readouterr().out)) == plain
 
 
@@ -254,7 +256,7 @@ def test_large_file_that_is_cut_off_while_it_is_read(
         return original()
 
     monkeypatch.setattr(xxhash, "xxh3_128", cut)
-    assert digest_command(path, None, "text", False, cached=False) == 3
+    assert run_cli(["digest", str(path), "--no-cache"]) == 3
     assert "truncated while it was read" in capsys.readouterr().out
 
 

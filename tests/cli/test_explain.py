@@ -49,9 +49,24 @@ def test_an_unknown_rule_is_2_with_a_suggestion(capsys: pytest.CaptureFixture[st
     assert fix in capsys.readouterr().err
 
 
-def test_a_name_of_preflight_s_leads_to_the_advisories(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_cli(["explain", "checkpointing-loses-gradients"]) == 2
-    assert "`grpo-watch advisories GW-2025-0002` explains" in capsys.readouterr().err
+def test_a_check_of_preflight_is_explained_by_its_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["explain", "sampling-greedy"]) == 0
+    assert "all completions of a prompt are the same" in capsys.readouterr().out
+    assert run_cli(["explain", "sampling-greedy", "--format", "json"]) == 0
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["schema"], reported["check"]) == ("grpo-watch/explain/1", "sampling-greedy")
+    assert reported["runbook"].startswith("# sampling-greedy\n")
+
+
+@pytest.mark.parametrize("name", ["GW-2025-0002", "checkpointing-loses-gradients"])
+def test_a_known_bug_is_explained(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """By its id, and by the name under which preflight reports it."""
+    assert run_cli(["explain", name]) == 0
+    shown = capsys.readouterr().out
+    assert "GW-2025-0002" in shown
+    assert "huggingface/trl#2848" in shown
+    assert run_cli(["explain", name, "--format", "json"]) == 0
+    assert [bug["id"] for bug in json.loads(capsys.readouterr().out)["advisories"]] == ["GW-2025-0002"]
 
 
 def test_a_rule_of_the_users_own_is_explained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

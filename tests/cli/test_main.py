@@ -14,24 +14,27 @@ from typing import Any
 import pytest
 
 from grpo_watch import __version__
-from grpo_watch.cli.logs import start_logging
+from grpo_watch.cli.check import parse_time
 from grpo_watch.cli.main import run_cli
-from grpo_watch.cli.options import parse_time
+from grpo_watch.cli.terminal import start_logging
 from grpo_watch.errors import RuleError, SourceError, StateInUseError, UsageError
 from tests.support.bundles import unpack
 
-COMMANDS = ("run", "check", "sources", "digest", "explain", "config", "demo")
+COMMANDS = ("run", "check", "sources", "digest", "explain", "config", "demo", "preflight")
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """Replaces every command's module by one that notes its arguments; an Exception among ``answers`` is raised."""
-    noted: list[tuple[Any, ...]] = []
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Replaces every command's module by one that notes the options it is given."""
+    noted: list[dict[str, Any]] = []
     for name in COMMANDS:
         module = ModuleType(f"grpo_watch.cli.{name}")
-        setattr(module, f"{name}_command", lambda *arguments: noted.append(arguments) or 0)
+        setattr(module, f"{name}_command", lambda given: noted.append(vars(given)) or 0)
         monkeypatch.setitem(sys.modules, module.__name__, module)
     return noted
+
+
+COMMON = {"verbose": 0, "no_color": False, "log_format": "logfmt", "launch": (), "color": False}
 
 
 @pytest.fixture
@@ -59,87 +62,86 @@ def test_the_list_of_commands_says_whole_sentences(
     assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
 
 
-def test_check_hands_over_every_option(calls: list[tuple[Any, ...]]) -> None:
-    """Each option lands in its place of check_command."""
-    line = "check a b --format json --output o.json --fail-on critical --rules r.yaml --rules s.yaml --config c.yaml"
+def test_check_hands_over_every_option(calls: list[dict[str, Any]]) -> None:
+    line = "check a --format json --output o.json --fail-on critical b --rules r.yaml --rules s.yaml --config c.yaml"
     line += " --with-texts --jobs 2 --engine ray --address head:6379 --resume r.db"
     assert run_cli([*line.split(), "--set", "beta=0.04", "--now", "2026-11-21T10:00:00Z", "--no-examples"]) == 0
-    rules = [Path("r.yaml"), Path("s.yaml")]
     assert calls == [
-        (
-            ["a", "b"],
-            "json",
-            Path("o.json"),
-            "critical",
-            rules,
-            Path("c.yaml"),
-            ["beta=0.04"],
-            "2026-11-21T10:00:00Z",
-            "unknown",
-            False,
-            False,
-            False,
-            2,
-            "ray",
-            "head:6379",
-            Path("r.db"),
-            True,
-        )
+        {
+            **COMMON,
+            "paths": ["a", "b"],
+            "format": "json",
+            "output": Path("o.json"),
+            "fail_on": "critical",
+            "rules": [Path("r.yaml"), Path("s.yaml")],
+            "config": Path("c.yaml"),
+            "settings": ["beta=0.04"],
+            "now": "2026-11-21T10:00:00Z",
+            "running": False,
+            "ended": False,
+            "examples": False,
+            "jobs": 2,
+            "engine": "ray",
+            "address": "head:6379",
+            "resume": Path("r.db"),
+            "with_texts": True,
+        }
     ]
 
 
-def test_check_defaults(calls: list[tuple[Any, ...]]) -> None:
-    """What the interface promises without options; --running and --ended set the state."""
-    for arguments in (["check", "a"], ["check", "a", "--running"], ["check", "a", "--ended"]):
-        assert run_cli(arguments) == 0
-    run = (["a"], "text", None, "warning", [], None, [], None, "unknown", False, None, False)
-    assert calls[0] == (*run, None, "local", None, None, False)
-    assert [call[8] for call in calls] == ["unknown", "running", "ended"]
+def test_check_defaults(calls: list[dict[str, Any]]) -> None:
+    """What the interface promises without options, also where the call before had some."""
+    assert run_cli(["check", "a", "--set", "beta=1", "--rules", "r.yaml"]) == 0
+    assert run_cli(["check"]) == 0
+    assert calls[1] == {
+        **COMMON,
+        **dict.fromkeys(("output", "config", "now", "examples", "jobs", "address", "resume")),
+        **dict.fromkeys(("running", "ended", "with_texts"), False),
+        "paths": [],
+        "rules": [],
+        "settings": [],
+        "format": "text",
+        "fail_on": "warning",
+        "engine": "local",
+    }
 
 
-def test_the_other_commands_hand_over_their_options(calls: list[tuple[Any, ...]]) -> None:
-    """Positions are the contract between main and the commands."""
+def test_the_other_commands_hand_over_their_options(calls: list[dict[str, Any]]) -> None:
     run_cli(["run", "a", "--listen", ":0", "--state-dir", "s", "--exit-when-done", "-v", "-v", "--log-format", "json"])
     run_cli(["run", "--io-limit", "9MB", "--no-examples", "--set", "beta=0.04", "--shard", "1/4"])
-    run_cli(["run", "--metrics-listen", ":1"])
     run_cli(["sources", "a", "b", "--config", "c.yaml", "--set", "beta=0.04"])
-    run_cli(["digest", "a"])
     run_cli(["digest", "a", "b", "--format", "json", "--threads", "2", "--io-limit", "9MB", "--no-cache"])
-    run_cli(["explain", "kl-stuck-at-zero"])
-    run_cli(["config", "--config", "c.yaml"])
     run_cli(["demo", "--stay"])
-    assert calls == [
-        (["a"], None, ":0", Path("s"), [], True, "json", 2, False, None, None, [], None, None),
-        ([], None, None, None, [], False, "logfmt", 0, False, "9MB", False, ["beta=0.04"], "1/4", None),
-        ([], None, None, None, [], False, "logfmt", 0, False, None, None, [], None, ":1"),
-        (["a", "b"], "text", False, Path("c.yaml"), ["beta=0.04"]),
-        ("a", None, "text", False, 1, "", True),
-        ("a", "b", "json", False, 2, "9MB", False),
-        ("kl-stuck-at-zero", "text", [], None, False),
-        (Path("c.yaml"), "text", False),
-        (True, False),
+    run_cli(["preflight", "--world-size", "8", "--", "swift", "rlhf", "--", "--help"])
+    expected: list[dict[str, Any]] = [
+        {"paths": ["a"], "listen": ":0", "state_dir": Path("s"), "exit_when_done": True, "verbose": 2},
+        {"paths": [], "io_limit": "9MB", "examples": False, "settings": ["beta=0.04"], "shard": "1/4"},
+        {"paths": ["a", "b"], "config": Path("c.yaml"), "settings": ["beta=0.04"], "format": "text"},
+        {"first": "a", "second": "b", "format": "json", "threads": 2, "io_limit": "9MB", "no_cache": True},
+        {"stay": True},
+        {"path": None, "world_size": 8, "launch": ("swift", "rlhf", "--", "--help")},
     ]
+    assert [{name: call[name] for name in wanted} for call, wanted in zip(calls, expected, strict=True)] == expected
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["sources"], "Missing argument 'PATH...'"),
-        (["check", "a", "--fromat", "json"], "No such option: --fromat"),
-        (["check", "a", "--format", "xml"], "'xml' is not one of 'text', 'json'"),
-        (["check", "a", "--fail-on", "info"], "'info' is not one of 'warning', 'critical', 'never'"),
-        (["check", "a", "--now", "yesterday"], "--now 'yesterday' is not an ISO 8601 time"),
-        (["check", "a", "--running", "--ended"], "--now, --running and --ended are mutually exclusive"),
-        (["run", "a", "--log-format", "xml"], "'xml' is not one of 'logfmt', 'json'"),
-        (["explain"], "Missing argument 'RULE'"),
-        (["chek", "a"], "No such command 'chek'"),
+        (["sources"], "the following arguments are required: PATH..."),
+        (["check", "a", "--fromat", "json"], "unrecognized arguments: --fromat"),
+        (["check", "a", "--format", "xml"], "argument --format: invalid choice: 'xml'"),
+        (["check", "a", "--fail-on", "info"], "argument --fail-on: invalid choice: 'info'"),
+        (["digest", "a", "--threads", "0"], "argument --threads: 0: must be a whole number, at least 1"),
+        (["run", "a", "--log-format", "xml"], "argument --log-format: invalid choice: 'xml'"),
+        (["explain"], "the following arguments are required: RULE"),
+        (["chek", "a"], "no such command: chek (see grpo-watch --help)"),
         (["ack", "my-run", "kl-stuck-at-zero"], "ack was removed: list the run and rule under `mute:`"),
         (["mute"], "mute was removed"),
         (["unmute", "--help"], "unmute was removed"),
     ],
 )
 def test_wrong_use_is_one_line_and_2(
-    calls: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     """On stderr, naming what is wrong; no command starts."""
     assert run_cli(arguments) == 2
@@ -149,6 +151,18 @@ def test_wrong_use_is_one_line_and_2(
     assert err.count("\n") == 1
     assert out == ""
     assert calls == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--now", "yesterday"], "--now 'yesterday' is not an ISO 8601 time"),
+        (["--running", "--ended"], "--now, --running and --ended are mutually exclusive"),
+    ],
+)
+def test_times_that_check_refuses(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    assert run_cli(["check", "a", *arguments]) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -215,7 +229,7 @@ def test_no_arguments_show_the_help_and_count_as_wrong_use(capsys: pytest.Captur
     ],
 )
 def test_colours_only_on_a_terminal_that_wants_them(
-    calls: list[tuple[Any, ...]],
+    calls: list[dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
     environ: dict[str, str],
@@ -230,7 +244,7 @@ def test_colours_only_on_a_terminal_that_wants_them(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: tty, raising=False)
     run_cli(["config", *arguments])
-    assert calls[0][-1] is color
+    assert calls[0]["color"] is color
 
 
 def test_times() -> None:

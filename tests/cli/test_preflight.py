@@ -222,7 +222,7 @@ def test_a_dataset_that_is_not_here_is_no_problem_once_its_size_is_given(capsys:
             ["--framework", "keras", "--", "swift", "rlhf"],
             "--framework keras: unknown; known frameworks: axolotl, ms-swift",
         ),
-        (["--world-size", "0", "--", "swift", "rlhf"], "--world-size 0: must be at least 1"),
+        (["--world-size", "0", "--", "swift", "rlhf"], "--world-size: 0: must be a whole number, at least 1"),
         (["--dataset-size", "x", "--", "swift", "rlhf"], "--dataset-size"),
         (["--framework-version", "banana", "--", "swift", "rlhf"], "--framework-version banana: not a version"),
         (["--pass-rate", "3", "--", "swift", "rlhf"], "--pass-rate 3: must be a share from 0 to 1"),

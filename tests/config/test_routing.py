@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.cli.push_setup import muted
+from grpo_watch.cli.push import muted
 from grpo_watch.config.schema import Mute
 from grpo_watch.config.settings import load_settings
 from grpo_watch.errors import ConfigError

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from rich.console import Console
 
 from grpo_watch.cli.live_text import show, summary, verdict
-from grpo_watch.cli.logs import _Formatter
+from grpo_watch.cli.terminal import _Formatter
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview

@@ -135,6 +135,13 @@ def test_the_line_names_the_settings_that_give_most() -> None:
     )
 
 
+def test_options_of_the_command_stand_apart_from_settings_of_the_launch() -> None:
+    """What is set when a run is launched, and what the command is given now."""
+    reasons = {"duplicate-completions": "needs completions", "repeated-prompts": "num_generations is not known"}
+    shown = coverage_line(snapshot_of(reasons, framework="ms-swift"))
+    assert shown.endswith("2 blind: set --log_completions true, pass --set num_generations=N")
+
+
 @pytest.mark.parametrize(
     ("need", "setting", "value", "kind"),
     [

@@ -1,17 +1,57 @@
-"""Writes log records to stderr as one logfmt or JSON line each."""
+"""What every command does with the terminal: log lines on stderr, colours, widths, JSON."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+from collections.abc import Callable
 from datetime import datetime, timezone
+from io import StringIO
+from typing import TYPE_CHECKING, Any
 
 from grpo_watch.credentials import masked
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 LIBRARIES = ("asyncio", "concurrent.futures", "uvicorn")
 """Libraries whose warnings about what goes wrong in the daemon are lines of the same format."""
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+UNWRAPPED = 100_000
+"""Columns that no line reaches."""
+
+
+def begin(verbose: int, log_format: str, *, no_color: bool) -> bool:
+    """Start logging; answers whether stdout takes colours."""
+    start_logging(verbose, log_format)
+    plain = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return not plain and sys.stdout.isatty()
+
+
+def columns() -> int:
+    """The width of the terminal; what is not a terminal gets its lines unwrapped, for ``grep`` and scripts."""
+    from rich.console import Console  # noqa: PLC0415  --help needs no rich
+
+    return Console().width if sys.stdout.isatty() else UNWRAPPED
+
+
+def printed(render: Callable[[Console], object], *, color: bool, width: int | None = None, **how: Any) -> str:
+    """What is printed to a console of this width (by default the terminal's), without blanks at the ends of lines."""
+    from rich.console import Console  # noqa: PLC0415  JSON needs no rich
+
+    written = StringIO()
+    plain = {"force_terminal": color, "no_color": not color, "highlight": False, **how}
+    render(Console(file=written, width=width or columns(), **plain))
+    return "".join(f"{line.rstrip()}\n" for line in written.getvalue().splitlines())
+
+
+def print_json(document: object) -> None:
+    """Write a document as indented JSON to stdout."""
+    import msgspec  # noqa: PLC0415  --help needs none
+
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
 
 
 def start_logging(verbose: int, log_format: str) -> None:
