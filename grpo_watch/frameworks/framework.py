@@ -196,7 +196,7 @@ class Framework:
     """One data file. Where ``based_on`` names another framework, its keys, eras and settings are included.
 
     ``settings`` are pairs of a dotted key of the framework's configuration and the canonical setting it means, with
-    ``terms`` for some. ``next_rate_beside``: the logged rate is the next step's only in rows that hold this key.
+    ``terms`` for some. ``next_rate_beside``: the logged rate is the next step's only in rows that hold one of them.
     ``own_validation``: the names of evaluation metrics are the datasets' own, none of them is reported as unknown.
     ``step_key``: its own name for the optimizer step in rows of trackers (empty: a usual one).
     ``reveals`` are the framework's own settings that give a metric or a kind of evidence.
@@ -218,7 +218,7 @@ class Framework:
     eras: tuple[Era, ...]
     settings: tuple[tuple[str, str], ...] = ()
     terms: Mapping[str, Terms] = field(default_factory=dict)
-    next_rate_beside: str | None = None
+    next_rate_beside: frozenset[str] = frozenset()
     own_validation: bool = False
     traces: FileTraces = field(default_factory=FileTraces)
     fallback: bool = False

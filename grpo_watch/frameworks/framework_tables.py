@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -36,6 +37,8 @@ def contributions(module: str, attribute: str) -> Iterator[Any]:
 
 _SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 PLACEHOLDER = re.compile(r"<[a-z]+>")
+SEPARATORS = re.compile(r"[/@-]")
+"""What table writers, databases and some trackers do not allow in a name: they write ``_`` for each."""
 
 
 def shipped_yaml(text: str) -> Any:
@@ -100,6 +103,10 @@ def _framework(document: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]
     base = raw.get(document.get("based_on", ""), {})
     merged = {**base, **document}
     rules = [*_rules(document), *_rules(base)]
+    rules += [flat for rule in rules if (flat := _flat_rule(rule)) is not None]
+    signatures = [_signature(entry) for entry in document["recognise"]]
+    signatures += [each for signature in signatures if (each := _flat_signature(signature)) != signature]
+    evaluations = merged["eval_prefixes"]
     settings = {**document.get("settings", {}), **base.get("settings", {})}
     exact: dict[str, tuple[int, KeyRule]] = {}
     for rank, rule in enumerate(rules):
@@ -109,9 +116,9 @@ def _framework(document: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]
         name=document["framework"],
         based_on=document.get("based_on"),
         order=document["order"],
-        signatures=tuple(_signature(entry) for entry in document["recognise"]),
+        signatures=tuple(signatures),
         strip_prefixes=tuple(merged["strip_prefixes"]),
-        eval_prefixes=tuple(merged["eval_prefixes"]),
+        eval_prefixes=tuple(dict.fromkeys([*evaluations, *map(flat_name, evaluations)])),
         next_learning_rate=merged["learning_rate"] == "next",
         exact=exact,
         patterns=tuple((rank, rule) for rank, rule in enumerate(rules) if rule.pattern),
@@ -120,7 +127,7 @@ def _framework(document: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]
         eras=tuple(_era(entry) for entry in merged.get("eras", ())),
         settings=tuple(_settings(settings)),
         terms={key: _terms(entry) for key, entry in settings.items() if not isinstance(entry, str)},
-        next_rate_beside=merged.get("next_rate_beside"),
+        next_rate_beside=frozenset({beside, flat_name(beside)} if (beside := merged.get("next_rate_beside")) else ()),
         own_validation=merged.get("validation") == "own names",
         traces=read_traces(document.get("traces", {})),
         fallback=document.get("fallback", False),
@@ -171,6 +178,28 @@ def _rule(key: str, metric: str | None, entry: Mapping[str, Any]) -> KeyRule:
         unless=entry.get("unless"),
         not_with=_setting(key, entry["not_with"]) if "not_with" in entry else None,
     )
+
+
+def flat_name(name: str) -> str:
+    """A key as it stands in a table whose columns may hold no separators: ``critic_score_mean``."""
+    return SEPARATORS.sub("_", name)
+
+
+def _flat_rule(rule: KeyRule) -> KeyRule | None:
+    """The rule for a key without its separators; None where the key has none."""
+    flat = replace(
+        rule,
+        prefix=flat_name(rule.prefix),
+        suffix=flat_name(rule.suffix),
+        convert=flat_name(rule.convert),
+        beside=rule.beside and flat_name(rule.beside),
+        unless=rule.unless and flat_name(rule.unless),
+    )
+    return None if (flat.prefix, flat.suffix) == (rule.prefix, rule.suffix) else flat
+
+
+def _flat_signature(signature: Signature) -> Signature:
+    return Signature(frozenset(map(flat_name, signature.has)), frozenset(map(flat_name, signature.lacks)))
 
 
 def _signature(entry: Mapping[str, Any]) -> Signature:

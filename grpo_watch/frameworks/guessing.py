@@ -292,7 +292,8 @@ def _function(key: str) -> str | None:
     if found is None or not set(_words(found["name"])) - DROPPED - PREFIXES:
         return None
     what = "reward_function_std" if found["what"].lower() == "std" else "reward_function_mean"
-    return labelled(what, found["name"]) if not OTHERS.intersection(_words(found["name"])) else None
+    about_groups = {"group", "groups"} | COUNTED | OTHERS
+    return labelled(what, found["name"]) if about_groups.isdisjoint(_words(found["name"])) else None
 
 
 @lru_cache(maxsize=1)

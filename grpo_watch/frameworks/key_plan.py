@@ -161,7 +161,7 @@ def compile_plan(
             metric = labelled(rule.metric or "", label) if rule.metric in LABELLED and label else rule.metric or ""
             if metric not in chosen or rank < chosen[metric][0]:
                 chosen[metric] = (rank, key, rule)
-    early = framework.next_learning_rate or (framework.next_rate_beside or "") in names
+    early = framework.next_learning_rate or not framework.next_rate_beside.isdisjoint(names)
     plan = _plan(stream, chosen, next_rate=early, spread_key=spread_key, unknown=tuple(unknown))
     return plan if stream is Stream.EVAL else replace(plan, guesses=_guesses(plan, keys, columns, admits))
 

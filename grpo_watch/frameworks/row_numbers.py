@@ -27,6 +27,8 @@ DISCRIMINATORS = ("type", "phase", "split", "mode", "event", "stage", "kind")
 """Fields in which writers say whose row it is."""
 EVALUATIONS = frozenset({"eval", "evaluation", "evaluate", "val", "valid", "validation", "validate", "test", "dev"})
 METRICS = OWN_OF_TRAINING | {"kl", "reward_std", "reward_mean", "learning_rate", "lr", "entropy", "completion_length"}
+ALWAYS_NUMBERS = frozenset({"learning_rate", "lr", "epoch", "num_tokens", "step_time"})
+"""What no training makes NaN: a null under such a key is an empty cell of a table that holds rows of several kinds."""
 LONGEST_NUMBER = 40
 WRAPPERS = frozenset({"data", "payload", "metrics", "values", "fields", "scalars", "stats", "logs", "extra", "body"})
 """A mapping that holds all numbers of a row, as a writer of events calls it."""
@@ -65,7 +67,7 @@ def number(text: str) -> float | None:
 
 
 def numbers(row: Mapping[str, object]) -> dict[str, float | None]:
-    """Keys with a number or null; strings that are numbers are turned, all else is dropped.
+    """Keys with a number or null; strings that are numbers are turned, all else is dropped, and so are empty cells.
 
     ``elapsed_time`` becomes ``elapsed_seconds`` (float, seconds since the attempt began).
     """
@@ -77,6 +79,8 @@ def numbers(row: Mapping[str, object]) -> dict[str, float | None]:
                 values[key] = known
     if not NOT_METRICS.isdisjoint(values):
         values = {key: value for key, value in values.items() if key not in NOT_METRICS}
+    if any(value is None and key.rpartition("/")[2] in ALWAYS_NUMBERS for key, value in values.items()):
+        values = {key: value for key, value in values.items() if value is not None}
     if (passed := duration(row.get("elapsed_time"))) is not None:
         values["elapsed_seconds"] = passed
     return values

@@ -272,3 +272,26 @@ def test_a_run_that_begins_to_score_is_cleared() -> None:
     rewards = [*[0.0] * 60, *[0.3] * 20]
     run = Watched(RULE).feed_all(row(step, loss=0.0, reward_mean=value) for step, value in enumerate(rewards, 1))
     assert [state for state, _, _ in run.changes] == ["firing", "resolved"]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "fired", "kind"),
+    [
+        ([-3.25] * 60, 50, "constant"),
+        ([1.0] * 60, 50, "highest"),
+        ([0.4, *[2.5] * 60], 51, "constant"),
+        ([2.5] * 49 + [2.625] + [2.5] * 49, None, None),
+        ([0.5 + 0.01 * (step % 3) for step in range(120)], None, None),
+    ],
+)
+def test_a_mean_that_is_one_number_where_nothing_else_is_logged(
+    rewards: list[float], fired: int | None, kind: str | None
+) -> None:
+    watched = Watched(RULE).feed_all(row(step, reward_mean=reward) for step, reward in enumerate(rewards, 1))
+    assert watched.changes == ([] if fired is None else [("firing", fired, "warning")])
+    assert fired is None or watched.said[-1].reading.evidence["kind"] == kind
+
+
+def test_a_constant_mean_beside_a_spread_proves_nothing() -> None:
+    rows = (row(step, reward_mean=2.0, reward_batch_std=0.3) for step in range(1, 90))
+    assert Watched(RULE).feed_all(rows).changes == []

@@ -28,6 +28,7 @@ MEANT = {
 NOTHING = (
     *("kl_coef", "reward_weight", "val/reward", "eval_reward", "critic/grad_norm", "value_loss", "reward_max"),
     *("accuracy", "elapsed", "teacher_kl", "old_kl", "reward_count", "gpu_util", "num_completion_tokens", "loss_scale"),
+    *("group_reward_solved_per_group_mean", "rewards_tokens_mean"),
 )
 
 

@@ -386,3 +386,25 @@ def test_a_new_name_on_every_row_is_a_reward_function_only_so_often(more: dict[s
     assert named <= resolver.own_keys.keys()
     assert len(resolver.own_keys) == MAX_FUNCTIONS + 1 + len(more)
     assert resolver.unknown_keys[0] == f"rewards/{MAX_FUNCTIONS}/mean"
+
+
+def test_keys_whose_separators_a_table_replaced_are_the_framework_s_own() -> None:
+    """Databases and writers of CSV put ``_`` for ``/``, ``@`` and ``-``; some flat names are another trainer's keys."""
+    row: dict[str, float | None] = {
+        "actor_pg_loss": 0.02, "actor_ppo_kl": 1e-5, "actor_pg_clipfrac": 0.001, "actor_grad_norm": 0.4,
+        "actor_lr": 2e-6, "critic_score_mean": 0.3, "critic_advantages_max": 1.4, "critic_advantages_min": -1.4,
+        "response_length_mean": 310.0, "response_length_clip_ratio": 0.1, "timing_s_step": 41.0,
+        "val_core_sums_reward_mean_1": 0.4,
+    }  # fmt: skip
+    resolver = Resolver()
+    got = resolver.resolve(RawRow("table", ChannelKind.JSONL, 7, row))
+    assert resolver.framework == "verl"
+    assert (got.stream, resolver.unknown_keys, got.config and got.config.guessed) == (Stream.TRAIN, (), None)
+    assert {name: got.values[name] for name in ("reward_mean", "grad_norm", "kl_policy_update", "step_seconds")} == {
+        "reward_mean": 0.3, "grad_norm": 0.4, "kl_policy_update": 1e-5, "step_seconds": 41.0
+    }  # fmt: skip
+    later: dict[str, float | None] = {**row, "actor_loss": 0.02}
+    resolver = Resolver()
+    for step, rate in ((1, 1e-6), (2, 2e-6)):  # with actor/loss the rate is the next step's
+        got = resolver.resolve(RawRow("table", ChannelKind.JSONL, step, {**later, "actor_lr": rate}))
+    assert got.values["learning_rate"] == 1e-6

@@ -556,3 +556,19 @@ def test_a_log_that_begins_inside_a_row_says_so(tmp_path: Path, first: str, repo
     assert len(rows(items)) == 2
     assert source.stats.skipped == reported
     source.close()
+
+
+def test_a_line_of_the_job_s_own_beside_each_printed_row_is_no_row(tmp_path: Path) -> None:
+    """The bar is redrawn late, so that rows wait for their step while the lines that repeat them come."""
+    text = START + "\n"
+    for step in range(1, 5):
+        text += (
+            bar(step)
+            + "\x1b[A\n\n"
+            + " " * 50
+            + "\n\n"
+            + ROW % step
+            + f"\n\nstep={step} >>> reward=0.5000 <<< >>> loss=0.1000 <<<\n"
+        )
+    found = rows(items_of(tmp_path, text))
+    assert [(row.step, "epoch" in row.values) for row in found] == [(step, True) for step in range(1, 5)]

@@ -189,3 +189,28 @@ def test_rows_with_their_completions_are_no_runs(tmp_path: Path) -> None:
     path.write_text(json.dumps([{"step": n, "reward": 0.5, "completions": completions} for n in range(1, 6)]))
     assert [run.name for run in discover(tmp_path)] == [tmp_path.name]
     assert [row.step for row in read(path)[0]] == [1, 2, 3, 4, 5]
+
+
+def test_empty_cells_of_a_table_of_several_kinds_are_no_nulls(tmp_path: Path) -> None:
+    """A tracker's export: what the environment logged, and the trainer's row; a learning rate is never NaN."""
+    path = tmp_path / "export.json"
+    env = {"step": 0, "task/solved": 0.25, "loss": None, "learning_rate": None, "reward": None}
+    train = {"step": 1, "task/solved": None, "loss": 0.02, "learning_rate": 2e-6, "reward": None}
+    path.write_text(json.dumps([env, train, {**train, "step": 2, "task/solved": 0.5, "reward": 0.7}]))
+    first, second, third = (row.values for row in read(path)[0])
+    assert first == {"task/solved": 0.25}
+    assert second == {"task/solved": None, "loss": 0.02, "learning_rate": 2e-6, "reward": None}
+    assert third["reward"] == 0.7
+
+
+def test_arrays_of_what_only_training_with_rewards_has(tmp_path: Path) -> None:
+    """A run whose writer kept no reward is read all the same; arrays of a classifier's training are not."""
+    path = tmp_path / "metrics.json"
+    path.write_text(
+        json.dumps({"step": [1, 2, 3], "loss": [0.0, 0.1, 0.1], "clip_fraction": [0.0] * 3, "avg_entropy": [2.0] * 3})
+    )
+    assert ChannelContent.JSON_DOCUMENT in {channel.what for channel in discover(tmp_path)[0].channels}
+    path.write_text(
+        json.dumps({"step": [1, 2, 3], "loss": [0.9, 0.5, 0.4], "accuracy": [0.5] * 3, "cross_entropy": [2.0] * 3})
+    )
+    assert not discover(tmp_path)

@@ -7,9 +7,11 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from grpo_watch.detectors.reward.zero_std import (
+    CONSTANT,
     COPIES,
     FLOOR_ROWS,
     FLOOR_SHARE,
+    HIGHEST,
     NEVER_SCORED,
     DeadRowWindow,
     RowsAtZero,
@@ -31,6 +33,8 @@ AGREES = frozenset(
     {TrendSign.REWARD_FELL, TrendSign.CUT_OFF, TrendSign.TEXTS_REPEAT, TrendSign.ENTROPY_FELL, TrendSign.LENGTH_FELL}
 )
 """Second signals which show that the groups are not merely solved."""
+SOLVED = 1.0
+"""The mean reward at which a constant one more likely means solved prompts than a function that does not look."""
 REPEATED = 0.5
 """Share of copies inside groups from which copies explain the equal rewards."""
 UNSOLVED = tuple(kind.value for kind in ZeroStdKind if kind is not ZeroStdKind.HIGHEST)
@@ -64,6 +68,22 @@ def _never_scores(zeros: int, since: int) -> Reading:
         evidence=evidence,
         hint=NEVER_SCORED.hint,
         first_step=since,
+    )
+
+
+def _never_moves(rows: RowsAtZero) -> Reading:
+    """A breach of such a log whose mean reward is one number: other prompts and texts would move it."""
+    cause = HIGHEST if rows.value == SOLVED else CONSTANT
+    message = f"the mean reward is exactly {rows.value:g} on {rows.same} rows in a row: {cause.says}"
+    evidence: dict[str, Scalar] = {"reward_mean": rows.value, "rows": rows.same, "kind": cause.kind.value}
+    return Reading(
+        Verdict.BREACH,
+        value=1.0,
+        threshold=FLOOR_SHARE,
+        message=message,
+        evidence=evidence,
+        hint=cause.hint,
+        first_step=rows.steps[0],
     )
 
 
@@ -107,9 +127,9 @@ class RewardVarianceCollapse(Detector):
             if ratio is not None:
                 self.silent.alive |= self.zero_std_share.spread
                 return self._judge(record, ratio, run)
-            if run.trend.silent.first is None and (zeros := self.at_zero.take(record)):
+            if run.trend.silent.first is None and (reading := self._of_mean_alone(record)) is not None:
                 self.never_scored = True
-                return (_never_scores(zeros, self.at_zero.steps[0]),)
+                return (reading,)
             if self.never_scored:
                 return QUIET
         if run.trend.silent.first is not None or (isinstance(record, MetricRow) and not self.batches.any_waits):
@@ -119,6 +139,12 @@ class RewardVarianceCollapse(Detector):
         if not self.silent.shares and isinstance(record, CompletionSummary):
             return no_data(NotYet("neither metrics nor dumps show the rewards inside groups so far"))
         return readings
+
+    def _of_mean_alone(self, row: MetricRow) -> Reading | None:
+        if zeros := self.at_zero.take(row):
+            return _never_scores(zeros, self.at_zero.steps[0])
+        constant = self.at_zero.same >= FLOOR_ROWS and not self.zero_std_share.spread
+        return _never_moves(self.at_zero) if constant else None
 
     def _judge(self, record: MetricRow, ratio: float, run: RunView) -> Iterable[Reading]:
         silent = self.silent

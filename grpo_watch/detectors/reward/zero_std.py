@@ -107,14 +107,18 @@ class ZeroStdShare:
 
 
 class RowsAtZero:
-    """Rows of a log without any spread: a mean of exactly 0, where none is ever below 0, is 0 for every completion."""
+    """Rows of a log without any spread: a mean of exactly 0, where none is ever below 0, is 0 for every completion.
 
-    __slots__ = ("_negative", "_zeros", "steps")
+    ``same`` counts the newest rows with exactly one mean other than 0, and ``value`` is that mean.
+    """
+
+    __slots__ = ("_negative", "_zeros", "same", "steps", "value")
 
     def __init__(self) -> None:
         self._zeros: deque[bool] = deque(maxlen=FLOOR_ROWS)
         self.steps: deque[int] = deque(maxlen=FLOOR_ROWS)
         self._negative = False
+        self.same, self.value = 0, 0.0
 
     @property
     def only_zeros(self) -> bool:
@@ -127,6 +131,8 @@ class RowsAtZero:
         if reward is None:
             return 0
         self._negative = self._negative or reward < 0.0
+        self.same = 0 if reward == 0.0 else self.same + 1 if reward == self.value else 1
+        self.value = reward
         self._zeros.append(is_zero(reward, row.resolution))
         self.steps.append(row.step)
         zeros = sum(self._zeros)

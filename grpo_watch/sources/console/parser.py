@@ -194,7 +194,8 @@ class ConsoleParser(ConsoleRows):
     def _may_be_own(self) -> bool:
         """Whether rows of an own loop may stand in this log: one that no framework is known to write."""
         table = frameworks().get(self.framework)
-        if (table is not None and not table.any_loop) or (self.steps.rows > 1 and not self._own.sure):
+        printed = self.steps.rows + len(self._held)
+        if (table is not None and not table.any_loop) or (printed > 1 and not self._own.sure):
             return False
         return not self._errors.inside
 

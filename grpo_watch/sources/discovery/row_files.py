@@ -30,7 +30,7 @@ ABOUT = ("readme", "model_card", "contributing", "changelog")
 DICTIONARY = re.compile(rb"\{'[A-Za-z_][\w./-]{0,60}': '?-?\d")
 MOST_LOOKED_AT = 500
 """Lines with a dictionary that are looked into."""
-MAY_HOLD_ROWS = re.compile(rb"reward|\breturn|score", re.IGNORECASE)
+MAY_HOLD_ROWS = re.compile(rb"reward|\breturn|score|entropy", re.IGNORECASE)
 
 
 def rewards_by_step(lines: Iterable[bytes]) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.frameworks.guessing import guess
+from grpo_watch.frameworks.guessing import OF_LEARNING, guess, names_training
 
 STEP_NAMES = (
     "step",
@@ -81,9 +81,10 @@ def runs_of(parts: Mapping[str, Rows]) -> tuple[str, ...]:
 
 
 def shows_reward(rows: Rows) -> bool:
-    """Whether these are several rows with a reward."""
+    """Whether these are several rows with a reward, or with two metrics that only training with rewards has."""
     keys = {key for row in rows[: LEAST_ROWS + 1] for key, value in row.items() if is_number(value)}
-    return len(rows) > LEAST_ROWS and any(guess(key) == "reward_mean" for key in keys)
+    rewarded = any(guess(key) == "reward_mean" for key in keys)
+    return len(rows) > LEAST_ROWS and (rewarded or len(names_training(keys) & OF_LEARNING) > 1)
 
 
 def joined(pieces: Rows) -> Rows:
