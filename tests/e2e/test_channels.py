@@ -106,7 +106,7 @@ TRACKERS: Mapping[str, tuple[str, Callable[[Path, Sequence[Row]], object]]] = {
     "swanlab 0.10": ("swanlab", swanlab),
     "swanlab 0.7": ("swanlab", partial(swanlab, old=True)),
     "mlflow": ("mlflow", lambda folder, rows: mlflow(folder / "mlflow.db", rows)),
-    "mlflow's files": ("mlflow files", mlflow_files),
+    "mlflow's files": ("", mlflow_files),
 }
 
 
@@ -123,7 +123,8 @@ def test_a_tracker_alone_gives_the_findings_of_json_lines(name: str, tracker: st
     found = [found_in(tmp_path / folder) for folder in ("lines", "tracker")]
     assert found[0] == found[1]
     assert found[0][0] == ("critical" if "frozen" in name else "healthy")
-    holds(tmp_path / "tracker", channel, label_of(name))
+    if channel:  # a folder of many files is not copied alone
+        holds(tmp_path / "tracker", channel, label_of(name))
 
 
 def found_in(folder: Path) -> tuple[str, list[tuple[object, ...]], set[str]]:
