@@ -22,7 +22,7 @@ from grpo_watch.sources.discovery.discover import FoundChannel, FoundRun
 from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.files.reading import inode_of
 from grpo_watch.sources.files.rotated import base_of
-from grpo_watch.sources.settings.run_config import FROM_USER
+from grpo_watch.sources.settings.config_files import FROM_USER
 
 
 @dataclass(frozen=True, slots=True)

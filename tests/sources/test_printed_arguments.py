@@ -8,7 +8,7 @@ import pytest
 
 from grpo_watch.engine.records import RawRow, RunConfig
 from grpo_watch.sources.console.source import ConsoleSource
-from grpo_watch.sources.settings.logged_config import logged_config
+from grpo_watch.sources.settings.config_files import logged_config
 
 HEAD = "2026-02-03 10:00:00 - INFO - __main__ - Training parameters GRPOConfig(\n"
 ARGUMENTS = "_n_gpu=8,\nbeta=0.04,\naccelerator_config={'split_batches': False, 'x': None},\nnum_generations=16,\n"

@@ -15,9 +15,8 @@ from grpo_watch.preflight.inputs.leaves import mapping_leaves
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun, discover
 from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
 from grpo_watch.sources.files.reading import inside
-from grpo_watch.sources.settings.config_files import json_object
+from grpo_watch.sources.settings.config_files import OF_TRANSFORMERS, json_object
 from grpo_watch.sources.settings.framework_yaml import hydra_folder
-from grpo_watch.sources.settings.logged_config import OF_TRANSFORMERS
 from grpo_watch.sources.settings.run_config import read_run_config
 from grpo_watch.sources.trackers import block_log, tf_event, tfrecord, wandb_record
 from grpo_watch.sources.trackers.tfevents import ARGUMENTS

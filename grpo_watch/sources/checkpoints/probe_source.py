@@ -28,8 +28,7 @@ from grpo_watch.sources.checkpoints.probe_file import (
     ProcessFile,
     sampled,
 )
-from grpo_watch.sources.settings.logged_config import logged_config
-from grpo_watch.sources.settings.run_config import FROM_ARGUMENTS
+from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, logged_config
 
 
 class JoinedProbe:

@@ -28,9 +28,8 @@ from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
 from grpo_watch.sources.rows.fields import step_before
 from grpo_watch.sources.rows.own_lines import begins_own_row
 from grpo_watch.sources.rows.own_rows import OwnRows
-from grpo_watch.sources.settings.config_files import arguments
+from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, arguments
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedArguments, PrintedConfig
-from grpo_watch.sources.settings.run_config import FROM_ARGUMENTS
 
 WIPE = 16
 """Spaces with which tqdm wipes a bar are as many as the bar is long; the shortest has more than 16 characters."""

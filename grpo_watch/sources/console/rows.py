@@ -22,8 +22,8 @@ from grpo_watch.engine.records import (
 from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.console.markers import ConsoleMarkers, repeated
 from grpo_watch.sources.console.step_placement import ProgressBar, StepPlacement
+from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, FROM_LAUNCH
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedSizes
-from grpo_watch.sources.settings.run_config import FROM_ARGUMENTS, FROM_LAUNCH
 
 REWARD_FAILURES = "reward_failures"
 """A canonical name: it comes from what surrounds a row, whatever framework wrote it."""

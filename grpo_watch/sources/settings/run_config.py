@@ -23,6 +23,7 @@ from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.sources.base import Skip, Source, SourceStats
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.settings import config_files, framework_yaml
+from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, FROM_CHECKPOINT, FROM_LAUNCH, FROM_USER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 MAX_BYTES = 4 << 20
 MAX_YAML_BYTES = 1 << 20
 TAIL_BYTES = 16 << 10
-
-FROM_USER, FROM_ARGUMENTS, FROM_LAUNCH, FROM_CHECKPOINT = 0, 1, 2, 3
-"""Precedence: lower wins where two files give the same setting."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from grpo_watch.frameworks.python_literal import atom
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.files.throttle import BUDGET
-from grpo_watch.sources.settings.logged_config import logged_config
+from grpo_watch.sources.settings.config_files import logged_config
 from grpo_watch.sources.trackers.database import DatabaseSource, query
 from grpo_watch.sources.trackers.tfevents import AT_END
 from grpo_watch.sources.trackers.tracker_source import LoggedRun

@@ -12,8 +12,7 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.rows.step_assembly import PROFILING
 from grpo_watch.sources.settings import config_files
-from grpo_watch.sources.settings.logged_config import logged_config
-from grpo_watch.sources.settings.run_config import FROM_CHECKPOINT
+from grpo_watch.sources.settings.config_files import FROM_CHECKPOINT, logged_config
 from grpo_watch.sources.trackers import tf_event, tfrecord
 from grpo_watch.sources.trackers.tracker_source import FramedLog
 

@@ -20,7 +20,7 @@ from grpo_watch.sources.completions.summarise import Grouping
 from grpo_watch.sources.files.throttle import BUDGET
 from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.rows.step_assembly import BOTH
-from grpo_watch.sources.settings.logged_config import logged_config
+from grpo_watch.sources.settings.config_files import logged_config
 from grpo_watch.sources.trackers.database import BATCH, LONGEST_TEXT, DatabaseSource, query, row_size
 from grpo_watch.sources.trackers.tfevents import AT_END, END
 from grpo_watch.sources.trackers.tracker_source import LoggedRun, iso_seconds

@@ -12,7 +12,7 @@ from grpo_watch.errors import SourceError
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions.completion_table import columns_of
 from grpo_watch.sources.files.reading import open_regular
-from grpo_watch.sources.settings.logged_config import logged_config
+from grpo_watch.sources.settings.config_files import logged_config
 from grpo_watch.sources.trackers import block_log, wandb_record
 from grpo_watch.sources.trackers.tracker_source import BlockLog
 

@@ -24,7 +24,7 @@ from grpo_watch.sources.completions.completion_table import columns_of
 from grpo_watch.sources.completions.summarise import Grouping
 from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.rows.step_assembly import PROFILING, STEP_KEYS
-from grpo_watch.sources.settings.logged_config import logged_config
+from grpo_watch.sources.settings.config_files import logged_config
 from grpo_watch.sources.trackers.logged_tables import TableSummary, summarised
 from grpo_watch.sources.trackers.tracker_source import iso_seconds
 from grpo_watch.sources.trackers.wandb_api.remote import (
