@@ -146,8 +146,10 @@ class MetricTrend:
         """Whether mean and median of the newest values are both ``times`` the first mean, or beyond."""
         if self.mean is None or self.start is None or self.start <= 0.0:
             return False
-        bar, middle = times * self.start, median(self.newest)
-        return min(self.mean, middle) >= bar if times > 1.0 else max(self.mean, middle) <= bar
+        bar = times * self.start
+        if times > 1.0:
+            return self.mean >= bar and median(self.newest) >= bar
+        return self.mean <= bar and median(self.newest) <= bar
 
     def rewind(self) -> None:
         """A new attempt: what the run was at its start and its extremes stay, the newest values go."""

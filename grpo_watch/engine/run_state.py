@@ -68,6 +68,7 @@ class RunState:
         self.config: dict[str, tuple[int, Setting]] = {}
         self.guesses = GuessedNames()
         self._identity = (99, 99)
+        self._numbers: dict[str, float | None] = {}
         self._readers: dict[tuple[type, Stream | None], tuple[Monitor, ...]] = {}
 
     def watch_by(self, monitors: tuple[Monitor, ...]) -> None:
@@ -82,12 +83,9 @@ class RunState:
 
     def number(self, name: str) -> float | None:
         """The configured value as a finite number, or None."""
-        value = self.setting(name)
-        try:
-            known = nan if value is None else float(value)
-        except (ValueError, OverflowError):  # a word; a whole number of hundreds of digits
-            return None
-        return known if isfinite(known) else None
+        if name not in self._numbers:
+            self._numbers[name] = _finite(self.setting(name))
+        return self._numbers[name]
 
     def known(self, name: str) -> bool:
         """Whether the setting was read or inferred."""
@@ -177,6 +175,7 @@ class RunState:
         if config.version is not None and config.precedence <= self._identity[1]:
             self.version, self._identity = config.version, (self._identity[0], config.precedence)
         self.guesses.take(config)
+        self._numbers.clear()
         for name, setting in config.settings.items():
             known = self.config.get(name)
             if known is None or config.precedence <= known[0]:
@@ -193,3 +192,11 @@ class RunState:
         """A total counts what the dataset gives; a bound that was set ends the run before."""
         most = self.number("most_steps")
         return int(most) if most is not None and 0 < most < total else total
+
+
+def _finite(value: Scalar) -> float | None:
+    try:
+        known = nan if value is None else float(value)
+    except (ValueError, OverflowError):  # a word; a whole number of hundreds of digits
+        return None
+    return known if isfinite(known) else None

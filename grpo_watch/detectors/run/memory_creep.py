@@ -17,8 +17,10 @@ USABLE = 0.97
 """Share of the memory available to a process; driver and context take the rest."""
 POINTS = 32
 EVERY = 20
+FIRES = 2
+"""Breaches in a row after which it fires as shipped; the first one may take a size that is full already."""
 LEVELS_OFF, WAVERS = 4.0, 1.25
-"""What ends a breach: a newer half that rises at less than this fraction of the overall slope, or a projection so far
+"""What ends it then: a newer half that rises at less than this fraction of the overall slope, or a projection so far
 beyond the end. Rows are noisy, and the last of the memory is not the next size of an accelerator."""
 
 
@@ -49,7 +51,7 @@ class MemoryCreep(Detector):
         self.points: list[tuple[float, float]] = []
         self.every = 1
         self.seen = 0
-        self.limit = 0.0  # that will be full, while a breach lasts
+        self.breaches, self.limit = 0, 0.0  # in a row, and what will be full
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Take one row; judge every twentieth."""
@@ -70,16 +72,17 @@ class MemoryCreep(Detector):
             self.every *= 2
 
     def _judge(self, step: int, memory: float, run: RunView) -> Iterable[Reading]:
-        newer, lasts = self.points[len(self.points) // 2 :], self.limit > 0
+        newer, lasts = self.points[len(self.points) // 2 :], self.breaches >= FIRES
         newest = self._slope(self.points) or self._slope(newer)
         if lasts and newest <= 0 and theil_sen(newer) >= theil_sen(self.points) / LEVELS_OFF:
             newest = theil_sen(newer)
         limit = self.capacity_gib or next((size for size in SIZES if size * USABLE > memory), 2 * memory)
-        limit = self.limit if memory <= self.limit else limit
+        limit = self.limit if lasts and memory <= self.limit else limit
         full = round(step + (limit * USABLE - memory) / newest) if newest > 0 else inf
         total = run.max_steps or int(step * self.ahead)
-        self.limit = limit if full <= total * (WAVERS if lasts else 1.0) else 0.0
-        return self._breach(memory, limit, newest, int(full), run.max_steps) if self.limit else QUIET
+        self.limit = limit
+        self.breaches = self.breaches + 1 if full <= total * (WAVERS if lasts else 1.0) else 0
+        return self._breach(memory, limit, newest, int(full), run.max_steps) if self.breaches else QUIET
 
     def _slope(self, points: list[tuple[float, float]]) -> float:
         """GiB per step in the newer half of a line that rises enough and does not level off; 0 if there is none."""

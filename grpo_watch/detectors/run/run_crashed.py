@@ -142,11 +142,11 @@ class RunCrashed(Detector):
         if row.supplement:
             return SILENT
         before, self.attempt = self.attempt, row.attempt
-        last = run.recent[-2].step if len(run.recent) > 1 else 0
         if row.attempt == before and self.suspect is not None and row.step <= (self.suspect.step or 0):
             return SILENT  # written before the job died but read after it: another channel was faster
         suspect, self.suspect, self.finished = self.suspect, None, False
         if suspect is not None and row.attempt > before and not self.fired:
+            last = run.recent[-2].step if len(run.recent) > 1 else 0
             return (replace(self._breach(suspect, last, run), attempt=before), OK)
         self.fired = False
         return QUIET

@@ -50,9 +50,7 @@ def other_nans(record: MetricRow, *, masked: bool) -> dict[str, float | None]:
 
     ``masked``: means over the tokens of the loss are NaN where no completion is left in it.
     """
-    if masked or all(value == value for value in record.raw.values()):  # noqa: PLR0124 (NaN)
-        return {}
-    named = (key for key, value in record.raw.items() if value != value)  # noqa: PLR0124 (NaN)
+    named = [] if masked else [key for key, value in record.raw.items() if value != value]  # noqa: PLR0124 (NaN)
     return {key: math.nan for key in named if NOT_TRAINING.search(key) is None}
 
 
