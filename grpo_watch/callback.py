@@ -8,13 +8,15 @@ into the training loop. This module imports neither torch nor anything else that
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from grpo_watch.probe import job, stop_file
+from grpo_watch.probe import job
 from grpo_watch.probe.engine import VllmProbe, engine_version, engine_weights
 from grpo_watch.probe.journal import FILE, Folder, Journal
 from grpo_watch.probe.writing import FILE_MB, attempt, quietly, write_weights
@@ -204,10 +206,50 @@ class GrpoWatchCallback:
     def _asked(self, args: Any, step: int) -> dict[str, str] | None:
         """The request in the file, if any; never raises, or this process would miss the collective call."""
         try:
-            return stop_file.asked(self._stop_files(args), self._first, step)
+            return stop_requested(self._stop_files(args), self._first, step)
         except Exception:  # noqa: BLE001  there is no folder, or none that can be looked into
             return None
 
 
 def _nothing(*_: Any, **__: Any) -> None:
     """No answer: the Trainer's control stays as it is."""
+
+
+MOST_BYTES = 65_536
+KEPT = ("rule", "reason", "id")
+"""Fields of a request that are kept, for the line that reports the stop."""
+
+
+def stop_requested(files: Iterable[Path], first: int, step: int) -> dict[str, str] | None:
+    """The first request for this attempt to stop; None where there is none. Never raises.
+
+    A file may name a step, the newest that was seen of the run. One that this attempt has not made since it began is of
+    an earlier attempt: that file is removed. A file that names no step, such as an empty one, always counts.
+
+    Args:
+        files: where one may be.
+        first: the step from which this attempt continues (0: from the start).
+        step: the step that it has made now.
+    """
+    for file in files:
+        with suppress(OSError):  # it is not there, or a network file system lost it for a moment (ESTALE)
+            request = _request(file)
+            if request is None:
+                continue
+            read = request.get("step")
+            if not isinstance(read, int) or first < read <= step:
+                return {name: str(request[name])[:300] for name in KEPT if name in request}
+            file.unlink()
+    return None
+
+
+def _request(file: Path) -> Mapping[str, Any] | None:
+    """The content of a file: empty, if it is no JSON; None where there is no file. Raises ``OSError``."""
+    if not file.exists():
+        return None
+    if not file.is_file():  # a pipe would hang the job
+        return {}
+    with file.open("rb") as stream, suppress(ValueError, RecursionError):
+        request = json.loads(stream.read(MOST_BYTES))
+        return request if isinstance(request, dict) else {}
+    return {}

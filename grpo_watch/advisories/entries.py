@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from grpo_watch.advisories.condition import compile_settings
-from grpo_watch.advisories.versions import VersionRange
+from grpo_watch.advisories.condition import VersionRange, compile_settings
 from grpo_watch.engine.expression import RAW, Expression
 from grpo_watch.engine.records import Scalar, Severity
 from grpo_watch.errors import FilePlace, RuleError

@@ -1,4 +1,4 @@
-"""``grpo-watch check``: the pipeline over a run's files, once; a verdict, and an exit code for scripts."""
+"""``grpo-watch check``: the pipeline over a run's files, once, and a verdict; ``grpo-watch diff``: where two part."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from grpo_watch.archive.checks import Checked, Execution, check_all
 from grpo_watch.archive.remote_folder import RemoteFolder, is_remote, remote_folders
 from grpo_watch.children.pool import processors, size_of
 from grpo_watch.cli.stdin_run import taken_in
-from grpo_watch.cli.terminal import printed
+from grpo_watch.cli.terminal import print_json, printed
 from grpo_watch.cli.wandb_setup import discovering, local_paths, newest_below
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
@@ -33,10 +34,11 @@ from grpo_watch.rules.packs import rules_for
 from grpo_watch.safe_text import visible
 from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
 from grpo_watch.sources.discovery.nothing_there import nothing_there
-from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer
 
 LARGE = 32 << 20
 """Bytes of runs from which several processes pay: one takes a second to start, in which it reads four to ten MB."""
@@ -220,3 +222,46 @@ def _as_text(reports: Sequence[RunReport], problems: Sequence[str], *, color: bo
             console.print(f"problem: {visible(problem)}", markup=False)
 
     return printed(lines, color=color)
+
+
+DIFF_CODES = {"same": 0, "parted": 1, "not-evaluable": 3}
+NAMED = 5
+"""Runs named where a path holds several."""
+
+
+def diff_command(given: Namespace) -> int:
+    """Print where the two runs part; returns 0 (they do not), 1 (they do) or 3 (too few common rows).
+
+    Raises:
+        UsageError: a path is missing or holds no run, or several; the settings or a rule file can't be used.
+    """
+    from grpo_watch.report.compare import compare  # noqa: PLC0415  for two runs only
+    from grpo_watch.report.compare import document as comparison_document  # noqa: PLC0415  the same
+    from grpo_watch.report.text import render_comparison  # noqa: PLC0415  the same
+
+    chosen = load_settings({"rules": given.rules}, config=given.config).settings
+    comparison = compare(_one_report(given.first, chosen), _one_report(given.second, chosen))
+    if given.format == "json":
+        print_json(comparison_document(comparison))
+    else:
+        sys.stdout.write(printed(partial(render_comparison, comparison), color=given.color))
+    return DIFF_CODES[comparison.verdict]
+
+
+def _one_report(path: str, chosen: Settings) -> RunReport:
+    """The one run at a path, judged, with its rows."""
+    with taken_in([path]) as places, discovering(places, chosen) as discoverer:
+        found, problems = find_runs(places, chosen, discoverer)
+        if not found:
+            raise UsageError(f"{path}: no run found" + "".join(f"; {problem}" for problem in problems))
+        if len(found) > 1:
+            names = ", ".join(run.name for run in found[:NAMED]) + (", …" if len(found) > NAMED else "")
+            raise UsageError(f"{path}: holds {len(found)} runs ({names}); name one of them")
+        return check_runs(
+            found,
+            rules_for(chosen),
+            {},
+            Tick(time.time(), live=False),
+            chosen,
+            recording=True,
+        )[0]

@@ -269,7 +269,7 @@ _DECLARED = (
     ),
     _command(
         "diff",
-        "diff",
+        "check",
         "Find where two runs diverge. Exits with 0: they don't, 1: they do, 3: not evaluable.",
         "diff my-run healthy",
         value("first", "RUN", "Output folder or log file of a run."),

@@ -26,8 +26,8 @@ from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.preflight import preflight
 from grpo_watch.preflight.audit import audit as audits
 from grpo_watch.preflight.audit import document as audit_document
+from grpo_watch.preflight.findings import document as preflight_document
 from grpo_watch.preflight.inputs.load_launch import GivenOptions
-from grpo_watch.preflight.json_report import document as preflight_document
 from grpo_watch.report.agent import agent_text, run_id
 from grpo_watch.report.blindness import coverage, headline
 from grpo_watch.report.check_document import RunReport

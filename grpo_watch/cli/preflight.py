@@ -14,8 +14,8 @@ from grpo_watch.cli.terminal import print_json, printed
 from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.launches import Launch, launch_facts
 from grpo_watch.preflight.assess import Assessment, assess
+from grpo_watch.preflight.findings import document, exit_code
 from grpo_watch.preflight.inputs.load_launch import GivenOptions, read_launch
-from grpo_watch.preflight.json_report import document, exit_code
 
 VERSION = re.compile(r"\d+(?:\.\d+)*(?:[.+-]?[a-z]\w*(?:[.+-]\w+)*)?", re.IGNORECASE)
 

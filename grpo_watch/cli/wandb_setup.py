@@ -9,16 +9,16 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grpo_watch.config.schema import Settings
-from grpo_watch.daemon.run_reader import newest_write
 from grpo_watch.errors import UsageError
 from grpo_watch.safe_text import visible
 from grpo_watch.sources.discovery.discover import Discoverer
-from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer
-from grpo_watch.sources.trackers.wandb_api.hub import Hub
-from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
-from grpo_watch.sources.trackers.wandb_api.remote import is_remote, parse_place
+from grpo_watch.sources.trackers.wandb_api.remote import RemotePlace, is_remote, parse_place
+
+if TYPE_CHECKING:
+    from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer
 
 
 def local_paths(paths: Sequence[str]) -> list[str]:
@@ -52,22 +52,35 @@ class Poller:
         local, places = Discoverer(settings.allow_roots, read), [parse_place(path) for path in paths if is_remote(path)]
         self.discoverer: Discoverer | RemoteDiscoverer = local
         self.threads: list[threading.Thread] = []
-        self._hub = _hub(settings, wake) if places else None
-        if self._hub is not None and wake is None:
-            self.discoverer = RemoteDiscoverer(local, places, self._hub, pause=threading.Event().wait)
-        elif self._hub is not None:
-            self.threads.append(self._hub.thread)
-            self.discoverer = RemoteDiscoverer(local, places, self._hub, clock=time.time)
+        self.start: Callable[[], None] = lambda: None
+        """Begins to ask."""
+        self.close: Callable[[], None] = lambda: None
+        """Stops asking."""
+        if places:
+            self._remote(local, places, settings, wake)
 
-    def start(self) -> None:
-        """Begin to ask."""
-        if self._hub is not None:
-            self._hub.start()
+    def _remote(
+        self, local: Discoverer, places: Sequence[RemotePlace], settings: Settings, wake: Callable[[], None] | None
+    ) -> None:
+        """Ask the server that the settings name (else ``WANDB_BASE_URL``'s), once it is started."""
+        from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer  # noqa: PLC0415  few name a server
+        from grpo_watch.sources.trackers.wandb_api.hub import Hub  # noqa: PLC0415  the same
+        from grpo_watch.sources.trackers.wandb_api.process import ClientProcess  # noqa: PLC0415  the same
 
-    def close(self) -> None:
-        """Stop asking."""
-        if self._hub is not None:
-            self._hub.close()
+        server = settings.wandb
+        hub = Hub(
+            ClientProcess(server.base_url.reveal() if server.base_url is not None else None),
+            timer=time.monotonic,
+            chance=random.SystemRandom(),
+            per_minute=server.requests_per_minute,
+            wake=wake or (lambda: None),
+        )
+        self.start, self.close = hub.start, hub.close
+        if wake is None:
+            self.discoverer = RemoteDiscoverer(local, places, hub, pause=threading.Event().wait)
+        else:
+            self.threads.append(hub.thread)
+            self.discoverer = RemoteDiscoverer(local, places, hub, clock=time.time)
 
 
 @contextmanager
@@ -82,18 +95,6 @@ def discovering(paths: Sequence[str], settings: Settings) -> Iterator[Discoverer
         yield poller.discoverer
     finally:
         poller.close()
-
-
-def _hub(settings: Settings, wake: Callable[[], None] | None) -> Hub:
-    """What asks the server that the settings name (else ``WANDB_BASE_URL``'s); nothing is asked yet."""
-    server = settings.wandb
-    return Hub(
-        ClientProcess(server.base_url.reveal() if server.base_url is not None else None),
-        timer=time.monotonic,
-        chance=random.SystemRandom(),
-        per_minute=server.requests_per_minute,
-        wake=wake or (lambda: None),
-    )
 
 
 def watched_paths(paths: Sequence[str], settings: Settings) -> list[str]:
@@ -123,6 +124,8 @@ def newest_below(folder: Path, allow_roots: Sequence[Path]) -> str:
             "no PATH was given and no run was found below the current folder: pass the run's output folder"
             " (`run` also takes runs: in grpo-watch.yaml)"
         )
+    from grpo_watch.daemon.run_reader import newest_write  # noqa: PLC0415  for commands without a path
+
     newest = max(found, key=newest_write)
     path = str(next(iter(newest.files), newest.root))
     others = f" of {len(found)}" if len(found) > 1 else ""

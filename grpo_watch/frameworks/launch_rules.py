@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from grpo_watch.detectors.shared.batch_plan import PromptPlan
 from grpo_watch.frameworks.launches import LaunchSettings
 
 
@@ -96,6 +97,42 @@ class OwnArithmetic:
     broken: Callable[[LaunchSettings], Iterator[BrokenConstraint]]
     predict: Callable[[LaunchSettings], Prediction | None]
     lacking: Callable[[LaunchSettings], Iterator[str]]
+
+
+def prompt_batches(  # noqa: PLR0913, PLR0917  what such a framework counts by
+    settings: LaunchSettings,
+    prompts: int,
+    group: int,
+    updates: float,
+    epochs: int | None,
+    most: int | None,
+    notes: tuple[str, ...] = (),
+) -> Prediction:
+    """The run of a framework that draws whole batches of prompts and drops the rest of an epoch.
+
+    Args:
+        settings: for the rows of the dataset.
+        prompts: of a step.
+        group: completions of a prompt.
+        updates: optimizer steps of a step.
+        epochs: passes over the dataset; None: steps alone end the run.
+        most: steps that end the run sooner; None: nothing does.
+        notes: sentences on what the numbers leave out.
+    """
+    rows = None if epochs is None else settings.dataset_size
+    plan = None if rows is None or epochs is None else PromptPlan(rows, prompts, epochs, most)
+    total = most if plan is None else plan.max_steps
+    return Prediction(
+        max_steps=total or None,
+        steps_per_epoch=None if plan is None else plan.steps_per_epoch,
+        completions_per_step=prompts * group,
+        prompts_per_step=prompts,
+        generation_batch_size=prompts * group,
+        optimizer_steps_per_generation=updates,
+        formula="" if plan is None else f"{plan.formula} = {total or 0}",
+        completions=None if not total else total * prompts * group,
+        notes=notes,
+    )
 
 
 def unread(settings: LaunchSettings, counts: Sequence[str], others: Sequence[str] = ()) -> Iterator[str]:

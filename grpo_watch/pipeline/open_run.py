@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path, PurePath
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from grpo_watch.engine.records import ChannelKind, ChannelOpened, Cursor, Item, RunConfig, Scalar
 from grpo_watch.engine.snapshot import ROWS
@@ -14,13 +15,6 @@ from grpo_watch.extras import without_parquet
 from grpo_watch.frameworks.checkpoint_layouts import layout_of
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.base import Source, SourceStats
-from grpo_watch.sources.checkpoints.probe_source import ProbeSource
-from grpo_watch.sources.checkpoints.source import CheckpointSource
-from grpo_watch.sources.checkpoints.weights import UNHURRIED, ReadLimits
-from grpo_watch.sources.completions.completion_table import WandbTablesSource
-from grpo_watch.sources.completions.jsonl_source import CompletionsJsonlSource
-from grpo_watch.sources.completions.parquet import CompletionsParquetSource
-from grpo_watch.sources.completions.rollout_dumps import CompletionDumpsSource
 from grpo_watch.sources.console.notebook import NotebookSource, table_source
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.deferred import Submit
@@ -31,11 +25,23 @@ from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.rows.document import DocumentSource
 from grpo_watch.sources.rows.jsonl import JsonlPiecesSource, JsonlSource
 from grpo_watch.sources.rows.pieces import PiecesSource
-from grpo_watch.sources.rows.trainer_state import TrainerStateSource
 from grpo_watch.sources.settings.run_config import RunConfigSource, from_user
 from grpo_watch.sources.trackers.logged_tables import ConsoleTables
 from grpo_watch.sources.trackers.tracker_files import TRACKERS, reader
 from grpo_watch.sources.trackers.tracker_source import TrackerFile
+
+if TYPE_CHECKING:
+    from grpo_watch.sources.checkpoints.weights import ReadLimits
+
+
+def _late(module: str, name: str) -> Callable[..., Source]:
+    """A source whose module is imported when a run has such a channel: a third of the start of ``check``."""
+
+    def opened(*arguments: Any, **options: Any) -> Source:
+        source: Source = getattr(import_module(f"grpo_watch.sources.{module}"), name)(*arguments, **options)
+        return source
+
+    return opened
 
 
 def unread_evidence(found: FoundRun) -> Mapping[str, str]:
@@ -78,9 +84,9 @@ KINDS: Mapping[ChannelContent, ChannelKind] = {
 
 SIMPLE: Mapping[ChannelContent, Callable[[str, Path, Sequence[Path], int, Cursor | None], Source]] = {
     ChannelContent.JSONL_PIECES: JsonlPiecesSource,
-    ChannelContent.TRAINER_STATE: TrainerStateSource,
+    ChannelContent.TRAINER_STATE: _late("rows.trainer_state", "TrainerStateSource"),
     ChannelContent.RUN_CONFIG: RunConfigSource,
-    ChannelContent.PROBE: ProbeSource,
+    ChannelContent.PROBE: _late("checkpoints.probe_source", "ProbeSource"),
     ChannelContent.NOTEBOOK: NotebookSource,
     ChannelContent.JSON_DOCUMENT: DocumentSource,
     ChannelContent.ROW_PIECES: PiecesSource,
@@ -99,12 +105,13 @@ COMPLETIONS = frozenset(
 """Where a run has one of these, the tables that it logs to wandb as well are not read."""
 SHOW_TEXTS = COMPLETIONS | {ChannelContent.WANDB_OFFLINE, ChannelContent.WANDB_TABLES, ChannelContent.TRACKIO}
 """Channels beside which the tables that TRL prints to the console show nothing new."""
-PER_STEP: Mapping[ChannelContent, type[CompletionsParquetSource | CompletionDumpsSource | WandbTablesSource]] = {
-    ChannelContent.COMPLETIONS_PARQUET: CompletionsParquetSource,
-    ChannelContent.COMPLETION_DUMPS: CompletionDumpsSource,
-    ChannelContent.WANDB_TABLES: WandbTablesSource,
+COMPLETION_SOURCES: Mapping[ChannelContent, Callable[..., Source]] = {
+    ChannelContent.COMPLETIONS_JSONL: _late("completions.jsonl_source", "CompletionsJsonlSource"),
+    ChannelContent.COMPLETIONS_PARQUET: _late("completions.parquet", "CompletionsParquetSource"),
+    ChannelContent.COMPLETION_DUMPS: _late("completions.rollout_dumps", "CompletionDumpsSource"),
+    ChannelContent.WANDB_TABLES: _late("completions.completion_table", "WandbTablesSource"),
 }
-"""Folders with one file of completions per step."""
+"""One file of completions, or folders with one per step."""
 STEP = "step"
 """What ``columns`` calls the step, which is no metric."""
 
@@ -170,7 +177,7 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
     *,
     examples: KeptTexts = KeptTexts.EXCERPT,
     columns: Mapping[str, str] | None = None,
-    care: ReadLimits = UNHURRIED,
+    care: ReadLimits | None = None,
 ) -> OpenedRun:
     """Open every readable channel of a run.
 
@@ -182,7 +189,7 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
         submit: runs heavy work elsewhere (checksums, Parquet); None runs it in place.
         examples: what is kept of completions.
         columns: canonical metric (or ``step``) → what the run's own logs call it.
-        care: how weights are read.
+        care: how weights are read; None: without limits.
     """
     opened = OpenedRun(found.name)
     pipeline.state.refused = unread_evidence(found)
@@ -218,7 +225,7 @@ class _Builder:
         *,
         examples: KeptTexts,
         columns: Mapping[str, str],
-        care: ReadLimits,
+        care: ReadLimits | None,
     ) -> None:
         self.care = care
         self.examples, self.columns = examples, columns
@@ -276,12 +283,13 @@ class _Builder:
         mapped = MAPPED.get(channel.what)
         if mapped is not None:
             return mapped(*common, segment, cursor, self.columns)
-        if channel.what is ChannelContent.COMPLETIONS_JSONL:
-            return CompletionsJsonlSource(*common, self._group_size, segment, cursor, self.examples)
-        per_step = PER_STEP.get(channel.what)
-        if per_step is not None:
-            return per_step(*common, self._group_size, segment, cursor, self.examples, self.submit)
+        completions = COMPLETION_SOURCES.get(channel.what)
+        if completions is not None:
+            submit = () if channel.what is ChannelContent.COMPLETIONS_JSONL else (self.submit,)
+            return completions(*common, self._group_size, segment, cursor, self.examples, *submit)
         if (tracker := reader(channel.what.value)) is not None:
             return self._logged(tracker, channel, cursor)
-        checkpoints = channel.what is ChannelContent.CHECKPOINTS
-        return CheckpointSource(*common, segment, cursor, self.submit, self.care) if checkpoints else None
+        if channel.what is not ChannelContent.CHECKPOINTS:
+            return None
+        how = {} if self.care is None else {"care": self.care}
+        return _late("checkpoints.source", "CheckpointSource")(*common, segment, cursor, self.submit, **how)

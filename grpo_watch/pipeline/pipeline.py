@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from grpo_watch.advisories.judge import Setup
-from grpo_watch.advisories.ledger import AdvisoryLedger
+from grpo_watch.advisories.judge import AdvisoryLedger, Setup
 from grpo_watch.detectors.shared.batch_plan import predicted_max_steps
 from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.engine import Engine

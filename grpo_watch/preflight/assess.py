@@ -98,7 +98,7 @@ def _missing(settings: LaunchSettings) -> Iterator[str]:
         yield from unevaluated(settings)
     else:
         yield from rules_of(settings).lacking(settings)
-    if settings.dataset_size is None and (settings.whole("max_steps") or 0) <= 0:
+    if settings.dataset_size is None and (settings.whole(settings.name_of("max_steps") or "max_steps") or 0) <= 0:
         yield "the number of training rows is not known (--dataset-size)"
 
 

@@ -1,10 +1,11 @@
-"""What preflight reports of a launch: problems, nearest valid settings, a prediction, and missing inputs."""
+"""What preflight reports of a launch: problems, nearest valid settings, a prediction, missing inputs; as JSON, too."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from grpo_watch.engine.records import Scalar, Severity
 from grpo_watch.frameworks.launch_rules import Prediction
@@ -65,3 +66,68 @@ class Assessment:
     version_origin: str = ""
     unresolved: tuple[str, ...] = ()
     tried: str = ""
+
+
+SCHEMA = "grpo-watch/preflight/1"
+FINE, PROBLEMS, MISSING = 0, 1, 3
+OPTIONAL = ("completions", "tokens", "seconds", "gpu_hours", "dead_group_share", "group_size_needed")
+"""Numbers of a prediction that need more than the batch; left out where they are not known."""
+
+
+def exit_code(assessment: Assessment) -> int:
+    """1 where something will fail or silently ruin the run, else 3 where too little is known to say, else 0."""
+    if any(problem.severity is not Severity.INFO for problem in assessment.problems):
+        return PROBLEMS
+    return MISSING if assessment.missing or assessment.framework is None else FINE
+
+
+def document(assessment: Assessment) -> dict[str, Any]:
+    """The JSON document. ``ok`` is true with exit code 0.
+
+    ``missing`` names the inputs that a fuller answer needs, ``unresolved`` what could not be read;
+    ``suggestions_tried`` is there where something is refused and nothing near it was found.
+    """
+    return {
+        "schema": SCHEMA,
+        "framework": assessment.framework,
+        "framework_version": assessment.version,
+        "framework_version_from": assessment.version_origin,
+        "ok": exit_code(assessment) == FINE,
+        "problems": [_problem(problem) for problem in assessment.problems],
+        "suggestions": [{**suggestion.changes, "why": suggestion.why} for suggestion in assessment.suggestions],
+        **({"suggestions_tried": assessment.tried} if assessment.tried else {}),
+        "prediction": None if assessment.prediction is None else _prediction(assessment.prediction),
+        "missing": list(assessment.missing),
+        "unresolved": list(assessment.unresolved),
+    }
+
+
+def _problem(problem: LaunchProblem) -> dict[str, Any]:
+    return {
+        "check": problem.check,
+        "severity": problem.severity.value,
+        "message": problem.message,
+        "hint": problem.hint,
+        "where": problem.where,
+        **({"says": problem.says} if problem.says else {}),
+    }
+
+
+def _prediction(prediction: Prediction) -> dict[str, Any]:
+    known = {name: getattr(prediction, name) for name in OPTIONAL if getattr(prediction, name) is not None}
+    return {
+        "max_steps": prediction.max_steps,
+        "steps_per_epoch": prediction.steps_per_epoch,
+        "completions_per_step": prediction.completions_per_step,
+        "prompts_per_step": _counted(prediction.prompts_per_step),
+        "generation_batch_size": prediction.generation_batch_size,
+        "optimizer_steps_per_generation": prediction.optimizer_steps_per_generation,
+        "formula": prediction.formula,
+        **known,
+        **({"notes": list(prediction.notes)} if prediction.notes else {}),
+    }
+
+
+def _counted(number: float | None) -> float | None:
+    """A whole number without a fraction; a step that learns from part of a group keeps it."""
+    return int(number) if number is not None and number == int(number) else number

@@ -12,8 +12,7 @@ from rich.text import Text
 from grpo_watch.engine.records import Scalar, Severity
 from grpo_watch.frameworks.launch_rules import Prediction
 from grpo_watch.frameworks.launches import Launch, launch_facts
-from grpo_watch.preflight.findings import Assessment, LaunchProblem, Suggestion
-from grpo_watch.preflight.json_report import FINE, MISSING, exit_code
+from grpo_watch.preflight.findings import FINE, MISSING, Assessment, LaunchProblem, Suggestion, exit_code
 from grpo_watch.safe_text import visible
 
 STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "cyan"}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from grpo_watch.advisories.ledger import AdvisoryLedger
+from grpo_watch.advisories.judge import AdvisoryLedger
 from grpo_watch.config.document import Document, nearest, parse_document
 from grpo_watch.engine.metric_names import METRICS, SETTINGS, split_label
 from grpo_watch.engine.records import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_watch.advisories.ledger import AdvisoryLedger
+from grpo_watch.advisories.judge import AdvisoryLedger
 from grpo_watch.engine.detector import Blindness
 from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.known_bug import KnownBug

@@ -13,7 +13,7 @@ from grpo_watch.frameworks.launch_rules import OwnArithmetic
 from grpo_watch.frameworks.launches import Launch, LaunchSettings
 from grpo_watch.frameworks.verl.launch import PER_GPU
 from grpo_watch.preflight.assess import assess
-from grpo_watch.preflight.json_report import document
+from grpo_watch.preflight.findings import document
 from grpo_watch.preflight.suggest import SHOWN, suggest
 from tests.preflight.launches import launch
 

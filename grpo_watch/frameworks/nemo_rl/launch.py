@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from grpo_watch.detectors.shared.batch_plan import PromptPlan
 from grpo_watch.frameworks.launch_rules import (
     BrokenConstraint,
     OwnArithmetic,
     Prediction,
     devices,
     devices_unread,
+    prompt_batches,
     unread,
 )
 from grpo_watch.frameworks.launches import LaunchSettings
@@ -87,22 +87,9 @@ def predict(settings: LaunchSettings) -> Prediction | None:
     if any(lacking(settings)) or any(broken(settings)):
         return None
     prompts, group, size = (settings.whole(name) or 1 for name in (PROMPTS, GROUP, GLOBAL))
-    epochs, most = settings.whole(EPOCHS) or 1, settings.whole(MOST)
-    rows = settings.dataset_size
-    plan = None if rows is None else PromptPlan(rows, prompts, epochs, most)
-    total = most if settings.given(MOST) is not None else None
-    if plan is not None:
-        total = plan.max_steps
-    return Prediction(
-        max_steps=total or None,
-        steps_per_epoch=None if plan is None else plan.steps_per_epoch,
-        completions_per_step=prompts * group,
-        prompts_per_step=prompts,
-        generation_batch_size=prompts * group,
-        optimizer_steps_per_generation=prompts * group / size,
-        formula="" if plan is None else f"{plan.formula} = {total or 0}",
-        completions=None if not total else total * prompts * group,
-    )
+    counted = settings.dataset_size is not None or settings.given(MOST) is not None
+    most = settings.whole(MOST) if counted else None
+    return prompt_batches(settings, prompts, group, prompts * group / size, settings.whole(EPOCHS) or 1, most)
 
 
 LAUNCHES = {"nemo-rl": OwnArithmetic(broken, predict, lacking)}

@@ -9,9 +9,8 @@ from pathlib import Path, PurePosixPath
 from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.launches import LaunchFacts, launch_facts
-from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, LaunchDraft, read_text, typed
-from grpo_watch.preflight.inputs.leaves import Leaf, json_leaves, yaml_leaves
-from grpo_watch.preflight.inputs.shell_expand import Argument
+from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, Argument, LaunchDraft, read_text, typed
+from grpo_watch.preflight.inputs.leaves import Leaf, json_leaves, toml_leaves, yaml_leaves
 
 OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|~)?(?P<name>[\w./@-]+)(?:=(?P<value>.*))?", re.DOTALL)
 REFERENCE = re.compile(r"\$\{\s*(?:oc\.select:\s*)?(?P<name>[\w.]+)\s*(?:,(?P<default>[^{}]*))?\}")
@@ -176,6 +175,8 @@ def load(path: Path, draft: LaunchDraft) -> dict[str, Leaf]:
         text = read_text(path)
         if path.suffix == ".json" or text.lstrip().startswith("{"):
             return json_leaves(text, name)
+        if path.suffix == ".toml":
+            return toml_leaves(text, name)
         leaves = yaml_leaves(text, name)
     except (OSError, SourceError) as error:
         raise ValueError(f"{name}: {getattr(error, 'strerror', None) or error}") from None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import math
+import operator
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.sources.files.reading import open_regular
@@ -50,6 +53,51 @@ def typed(text: str) -> Scalar:
 def joined(values: Iterable[object]) -> str:
     """A list as its items joined by a space, as on a command line; items that are nested are left out."""
     return " ".join(str(value) for value in values if isinstance(value, (str, int, float, bool)))[:MAX_LIST]
+
+
+class Argument(NamedTuple):
+    """One argument of a command.
+
+    ``unknown`` names the part that is not known (``text`` then shows its source), else it is empty.
+    """
+
+    text: str
+    origin: str
+    unknown: str = ""
+
+
+LIMIT = 10**15
+_OPERATIONS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+def compute(
+    node: ast.expr,
+    leaf: Callable[[ast.expr], float | None],
+    divide: Callable[[float, float], float] = operator.truediv,
+) -> float | None:
+    """The value of a sum of numbers and of what ``leaf`` knows; None where any part of it is unknown."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, (int, float)) and not isinstance(node.value, bool) else None
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = compute(node.operand, leaf, divide)
+        return None if inner is None else -inner
+    if not isinstance(node, ast.BinOp):
+        return leaf(node)
+    apply = divide if isinstance(node.op, ast.Div) else _OPERATIONS.get(type(node.op))
+    left, right = compute(node.left, leaf, divide), compute(node.right, leaf, divide)
+    if apply is None or left is None or right is None:
+        return None
+    try:
+        value = apply(left, right)
+    except (ZeroDivisionError, OverflowError):
+        return None
+    return value if abs(value) < LIMIT else None
 
 
 UNIMPORTANT = re.compile(

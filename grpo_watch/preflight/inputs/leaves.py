@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias
 
 import yaml
@@ -110,6 +111,22 @@ def json_leaves(text: str, file: str) -> dict[str, Leaf]:
         if (found := re.match(r'\s*"([^"\\]+)"\s*:', line)) is not None:
             lines.setdefault(found[1], number)
     return dict(_json(raw, "", file, lines))
+
+
+def toml_leaves(text: str, file: str) -> dict[str, Leaf]:
+    """The leaves of a TOML document, without their lines.
+
+    Raises:
+        ValueError: it is no TOML, or this Python is older than 3.11 and can't read it.
+    """
+    try:
+        loads = import_module("tomllib").loads
+    except ImportError:
+        raise ValueError(f"{file}: reading TOML takes Python 3.11 or newer") from None
+    try:
+        return mapping_leaves(loads(text), file)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file}: {error}") from None
 
 
 def mapping_leaves(raw: Mapping[str, Any], origin: str) -> dict[str, Leaf]:

@@ -1,15 +1,107 @@
-"""Recognises the training program and its launchers in a command's words, without reading their options."""
+"""Recognises the training program and its launchers in a command, and splits arguments into flags."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-from grpo_watch.preflight.inputs.flags import split_options
-from grpo_watch.preflight.inputs.shell_expand import Argument
+from grpo_watch.preflight.inputs.draft import Argument, LaunchDraft, typed
 from grpo_watch.preflight.inputs.shell_lexer import ASSIGNMENT
+
+FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
+
+
+class Flag(NamedTuple):
+    """``--name value …``; the name has underscores, even where it was written with dashes."""
+
+    name: str
+    values: tuple[Argument, ...]
+    origin: str
+
+    @property
+    def unknown(self) -> str:
+        """Why one of the values is not known, else empty."""
+        return next((value.unknown for value in self.values if value.unknown), "")
+
+    @property
+    def text(self) -> str:
+        """The values joined by a space."""
+        return " ".join(value.text for value in self.values)
+
+
+class Flags(NamedTuple):
+    """A command line: flags in order, words before the first flag, and unknown variables."""
+
+    flags: tuple[Flag, ...]
+    words: tuple[Argument, ...]
+    unseen: tuple[Argument, ...]
+
+
+def parse_flags(arguments: Iterable[Argument]) -> Flags:
+    """Split arguments into flags. ``$EXTRA`` after a flag's first value stands for arguments that can't be seen."""
+    flags: list[Flag] = []
+    words: list[Argument] = []
+    unseen: list[Argument] = []
+    for argument in arguments:
+        found = FLAG.fullmatch(argument.text)
+        if found is not None:
+            value = found["value"]
+            given = () if value is None else (Argument(value, argument.origin, argument.unknown),)
+            flags.append(Flag(found["name"].replace("-", "_"), given, argument.origin))
+        elif argument.unknown and argument.text.startswith("$") and (not flags or flags[-1].values):
+            unseen.append(argument)
+        elif flags:
+            flags[-1] = flags[-1]._replace(values=(*flags[-1].values, argument))
+        else:
+            words.append(argument)
+    return Flags(tuple(flags), tuple(words), tuple(unseen))
+
+
+def put_flags(flags: Flags, draft: LaunchDraft, without: frozenset[str] = frozenset()) -> None:
+    """Keep all flags as settings but those named in ``without``."""
+    for flag in flags.flags:
+        if flag.name not in without:
+            put_flag(flag, draft)
+    for argument in flags.unseen:
+        draft.note(f"{argument.origin}: {argument.unknown}: arguments in it are not seen")
+
+
+def put_flag(flag: Flag, draft: LaunchDraft) -> None:
+    """Keep one flag: without a value it is true, ``--no_x`` is false, several values are joined."""
+    if flag.unknown:
+        draft.missing(flag.name, flag.origin, flag.unknown)
+    elif not flag.values:
+        name = flag.name.removeprefix("no_")
+        draft.put(name, name == flag.name, flag.origin)
+    elif len(flag.values) == 1:
+        draft.put(flag.name, typed(flag.values[0].text), flag.values[0].origin)
+    else:
+        draft.put(flag.name, flag.text, flag.values[0].origin)
+
+
+def split_options(
+    arguments: Sequence[Argument], switches: frozenset[str]
+) -> tuple[dict[str, Argument], tuple[Argument, ...]]:
+    """Options of a launcher and what follows them; an option that is no switch takes the next word."""
+    options: dict[str, Argument] = {}
+    at = 0
+    while at < len(arguments):
+        found = FLAG.fullmatch(arguments[at].text)
+        if found is None:
+            break
+        name = found["name"].replace("-", "_")
+        if found["value"] is not None:
+            options[name] = Argument(found["value"], arguments[at].origin, arguments[at].unknown)
+        elif name in switches or at + 1 >= len(arguments):
+            options[name] = Argument("true", arguments[at].origin)
+        else:
+            at += 1
+            options[name] = arguments[at]
+        at += 1
+    return options, tuple(arguments[at:])
+
 
 TRAINERS = frozenset({"swift", "megatron", "trl", "axolotl"})
 SUBCOMMANDS = {"swift": {"rlhf", "grpo"}, "megatron": {"rlhf"}, "trl": {"grpo"}, "axolotl": {"train"}}
@@ -17,6 +109,7 @@ MODULES = (
     (re.compile(r"verl[./].*main_(?:ppo|dapo)\w*|recipe[./]\w+[./]main_\w+"), "verl"),
     (re.compile(r"openrlhf[./]cli[./]train_ppo\w*"), "openrlhf"),
     (re.compile(r"run_(?:vlm_)?grpo\w*"), "nemo-rl"),
+    (re.compile(r"skyrl(?:_train)?[./](?:\w+[./])*main_\w+"), "skyrl"),
     (re.compile(r"axolotl[./]cli[./]train"), "axolotl"),
     (re.compile(r"(?:.*[./])?swift[./]cli[./](?:_megatron[./])?rlhf"), "ms-swift"),
     (
@@ -40,7 +133,7 @@ WRAPPERS: Mapping[str, frozenset[str]] = {
     "timeout": frozenset({"foreground", "v"}),
 }
 RUNNERS = frozenset({"uv", "poetry", "pdm", "conda", "mamba", "pipenv", "hatch", "rye"})
-RUNNER_SWITCHES = frozenset({"no_sync", "frozen", "locked", "no_capture_output", "live_stream"})
+RUNNER_SWITCHES = frozenset({"no_sync", "frozen", "locked", "isolated", "no_capture_output", "live_stream"})
 LAUNCHERS: Mapping[str, frozenset[str]] = {
     "accelerate": frozenset(
         {"multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "use_xpu", "ipex", "quiet", "q"}
@@ -52,6 +145,13 @@ LAUNCHERS: Mapping[str, frozenset[str]] = {
     | frozenset({"bind_cores_to_rank", "elastic_training", "no_ssh_check"}),
     "mpirun": frozenset({"allow_run_as_root", "oversubscribe"}),
 }
+OWN_ARGUMENTS: Mapping[str, str] = {
+    "--num-rollout": "slime",
+    "--rollout-function-path": "slime",
+    "trainer.policy_mini_batch_size": "skyrl",
+    "generator.n_samples_per_prompt": "skyrl",
+}
+"""Arguments by which a file of any name, such as ``train.py``, is known to start a framework."""
 LONGEST_NAME = 500
 """Characters of a program's path that are looked at, from its end."""
 INLINE = re.compile(r"-[a-z]*c")
@@ -99,6 +199,8 @@ def _known(words: tuple[Argument, ...], options: dict[str, Mapping[str, Argument
     if head in TRAINERS and len(words) > 1 and words[1].text in SUBCOMMANDS[head]:
         kind = {"swift": "ms-swift", "megatron": "ms-swift-megatron"}.get(head, head)
         return Program(kind, f"{head} {words[1].text}", words[2:], options)
+    if head == "rl" and any(word.text.startswith("@") for word in words):
+        return Program("prime-rl", "rl", words[1:], options)
     if head in SHELLS and len(words) > 1:
         flags, rest = split_options(words[1:], frozenset("exuli") | {"ex", "eux", "l", "euo"})
         return Program("shell", rest[0].text, rest[1:], options) if rest and "c" not in flags else None
@@ -117,7 +219,8 @@ def _python(name: str, rest: tuple[Argument, ...], options: Mapping[str, Mapping
             arguments = rest[1:] if kind == "trl" and rest and rest[0].text == "grpo" else rest
             megatron = kind == "ms-swift" and "megatron" in bare
             return Program("ms-swift-megatron" if megatron else kind, name, arguments, options)
-    return Program("script", name, rest, options)
+    known = (OWN_ARGUMENTS.get(word.text.lstrip("+").partition("=")[0]) for word in rest)
+    return Program(next(filter(None, known), "script"), name, rest, options)
 
 
 def _unwrap(words: tuple[Argument, ...], options: dict[str, Mapping[str, Argument]]) -> tuple[Argument, ...] | None:
@@ -127,7 +230,13 @@ def _unwrap(words: tuple[Argument, ...], options: dict[str, Mapping[str, Argumen
         rest = split_options(words[1:], WRAPPERS[head])[1]
         return rest[1:] if head == "timeout" else rest
     if head in RUNNERS:
-        return split_options(words[2:], RUNNER_SWITCHES)[1]
+        given, rest = split_options(words[2:], RUNNER_SWITCHES)
+        module = given.get("m") or given.get("module")
+        return (
+            rest
+            if module is None
+            else (Argument("python", module.origin), Argument("-m", module.origin), module, *rest)
+        )
     if head == "ray" and any(word.text == "--" for word in words):
         return words[[word.text for word in words].index("--") + 1 :]
     if head in LAUNCHERS:

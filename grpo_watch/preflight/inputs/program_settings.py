@@ -10,12 +10,10 @@ from pathlib import Path
 from grpo_watch.engine.records import Setting
 from grpo_watch.errors import UsageError
 from grpo_watch.preflight.inputs.configurations import put_named_deepspeed, put_overrides, read_beside, read_document
-from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, LaunchDraft
-from grpo_watch.preflight.inputs.flags import Flag, Flags, parse_flags, put_flags
+from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, Argument, LaunchDraft
 from grpo_watch.preflight.inputs.leaves import Leaf
-from grpo_watch.preflight.inputs.program import Program
+from grpo_watch.preflight.inputs.program import Flag, Flags, Program, parse_flags, put_flags
 from grpo_watch.preflight.inputs.python_file import read_python
-from grpo_watch.preflight.inputs.shell_expand import Argument
 from grpo_watch.preflight.inputs.world_size import default_accelerate_config, find_world
 
 YAML = (".yaml", ".yml", ".json")
@@ -88,7 +86,7 @@ def _flags_program(program: Program, draft: LaunchDraft) -> None:
 def _configs(flags: Flags, draft: LaunchDraft) -> None:
     named = [value for flag in flags.flags if flag.name == "config" for value in flag.values]
     for argument in [*named, *flags.words]:
-        if argument.text.endswith(YAML) and not argument.unknown:
+        if argument.text.endswith(YAML) and "=" not in argument.text and not argument.unknown:
             _document(argument, draft)
 
 
@@ -173,6 +171,19 @@ def _only_flags(arguments: Sequence[Argument]) -> list[Argument]:
     return kept
 
 
+def _overrides(program: Program, draft: LaunchDraft) -> None:
+    """SkyRL: dotted overrides alone."""
+    put_overrides(program.arguments, draft)
+
+
+def _prime(program: Program, draft: LaunchDraft) -> None:
+    """prime-rl: ``rl @ rl.toml --orchestrator.batch-size 64``; later files and flags win."""
+    named = [word for word in program.arguments if word.text.endswith(".toml")]
+    for argument in named:
+        _document(argument._replace(text=argument.text.removeprefix("@")), draft)
+    _put(parse_flags(word for word in program.arguments if word not in named and word.text != "@"), draft)
+
+
 def _nemo(program: Program, draft: LaunchDraft) -> None:
     """NeMo-RL: ``--config x.yaml`` and dotted overrides after it."""
     flags = parse_flags(_only_flags(program.arguments))
@@ -220,5 +231,7 @@ READERS: Mapping[str, Callable[[Program, LaunchDraft], None]] = {
     "axolotl": _axolotl,
     "verl": _hydra,
     "nemo-rl": _nemo,
+    "skyrl": _overrides,
+    "prime-rl": _prime,
     "script": _script,
 }

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from grpo_watch.engine.records import Setting
 from grpo_watch.frameworks.launches import launch_facts
-from grpo_watch.preflight.inputs.draft import LaunchDraft
+from grpo_watch.preflight.inputs.draft import Argument, LaunchDraft
 from grpo_watch.preflight.inputs.program import Program
-from grpo_watch.preflight.inputs.shell_expand import Argument
 
 DEVICE_LISTS = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed"})

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_watch.engine.records import Scalar
 from grpo_watch.preflight.assess import assess
-from grpo_watch.preflight.json_report import MISSING, exit_code
+from grpo_watch.preflight.findings import MISSING, exit_code
 from tests.preflight.launches import judged, launch
 
 CHECK = "framework-constraint"

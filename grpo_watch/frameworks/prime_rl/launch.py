@@ -1,0 +1,43 @@
+"""prime-rl: from its settings to the rules that they break and to its number of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grpo_watch.frameworks.launch_rules import BrokenConstraint, OwnArithmetic, Prediction, prompt_batches, unread
+from grpo_watch.frameworks.launches import LaunchSettings
+
+WHEN = "when the configuration is validated"
+SAMPLES, TOKENS, GROUP = "orchestrator.batch_size", "orchestrator.token_batch_size", "orchestrator.group_size"
+MOST = "max_steps"
+USUAL = 128
+"""Samples of a step where neither they nor tokens are set."""
+
+
+def lacking(settings: LaunchSettings) -> Iterator[str]:
+    """What has to be known before a rule can be judged or a step predicted."""
+    yield from unread(settings, (SAMPLES, TOKENS, GROUP, MOST))
+
+
+def broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
+    """Every rule that the settings break; none where something they hang on is not known (see ``lacking``)."""
+    if any(lacking(settings)):
+        return
+    samples, tokens, group = settings.whole(SAMPLES), settings.whole(TOKENS), settings.whole(GROUP) or 1
+    if samples and tokens:
+        text = "Set exactly one of batch_size or token_batch_size"
+        yield BrokenConstraint(text, WHEN, f"leave out {TOKENS}", (TOKENS, SAMPLES))
+    elif not tokens and (samples or USUAL) % group:
+        text = "Batch size must be divisible by the number of samples per problem"
+        yield BrokenConstraint(text, WHEN, f"make {SAMPLES} a multiple of {group}", (SAMPLES, GROUP))
+
+
+def predict(settings: LaunchSettings) -> Prediction | None:
+    """One optimizer step per batch, until max_steps."""
+    if any(lacking(settings)) or any(broken(settings)) or settings.given(TOKENS) is not None:
+        return None
+    group, samples = settings.whole(GROUP) or 1, settings.whole(SAMPLES) or USUAL
+    return prompt_batches(settings, samples // group, group, 1, None, settings.whole(MOST))
+
+
+LAUNCHES = {"prime-rl": OwnArithmetic(broken, predict, lacking)}
