@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -72,7 +72,7 @@ def decode(payload: bytes) -> WandbRecord | None:
         if number == _CONFIG:
             return WandbConfig(_config(value))
         if number == _RUN:
-            return WandbConfig(_run_config(value))
+            return WandbConfig({key: part for one in _nested(value, _RUN_CONFIG) for key, part in _config(one).items()})
         if number == _EXIT:
             return WandbExit(_exit_code(value))
     return None
@@ -123,9 +123,7 @@ def _plain_row(message: bytes) -> dict[str, object] | None:
 
 
 def _any_history(message: bytes) -> WandbHistory:
-    items = [
-        _item(value) for number, value in protobuf_wire.fields(message) if number == _ITEM and isinstance(value, bytes)
-    ]
+    items = list(map(_item, _nested(message, _ITEM)))
     media = {item.path[0] for item in items if item.path[1:] == ["_type"]}
     row: dict[str, object] = {}
     tables: dict[str, str] = {}
@@ -139,21 +137,6 @@ def _any_history(message: bytes) -> WandbHistory:
 
 
 def _item(message: bytes) -> _Item:
-    return _short_item(message) or _any_item(message)
-
-
-def _short_item(message: bytes) -> _Item | None:
-    """An item of one key and one value of fewer than 128 bytes each; None for any other. Most are such."""
-    if len(message) < 2 or message[0] not in {_KEY << 3 | 2, _NESTED << 3 | 2} or message[1] >= protobuf_wire.CONTINUED:  # noqa: PLR2004
-        return None
-    end = 2 + message[1]
-    rest = len(message) - end - 3
-    if not 0 <= rest < protobuf_wire.CONTINUED or message[end : end + 3] != bytes((0x82, 0x01, rest)):
-        return None
-    return _Item([message[2:end].decode("utf-8", "replace")], message[end + 3 :].decode("utf-8", "replace"))
-
-
-def _any_item(message: bytes) -> _Item:
     item = _Item()
     for number, value in protobuf_wire.fields(message):
         if number in {_KEY, _NESTED}:
@@ -166,7 +149,7 @@ def _any_item(message: bytes) -> _Item:
 def _config(message: bytes) -> dict[str, Any]:
     """The updates of a configuration, nested keys as nested mappings; ``_wandb`` is the client's own."""
     found: dict[str, Any] = {}
-    for item in _updates(message):
+    for item in map(_item, _nested(message, _UPDATE)):
         if not item.path or item.path[0] == "_wandb":
             continue
         place = found
@@ -180,22 +163,11 @@ def _config(message: bytes) -> dict[str, Any]:
     return found
 
 
-def _updates(message: bytes) -> Iterator[_Item]:
-    for number, value in protobuf_wire.fields(message):
-        if number == _UPDATE and isinstance(value, bytes):
-            yield _item(value)
-
-
-def _run_config(message: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for number, value in protobuf_wire.fields(message):
-        if number == _RUN_CONFIG and isinstance(value, bytes):
-            found.update(_config(value))
-    return found
+def _nested(message: bytes, field: int) -> list[bytes]:
+    """The messages in a field."""
+    return [value for number, value in protobuf_wire.fields(message) if number == field and isinstance(value, bytes)]
 
 
 def _exit_code(message: bytes) -> int:
-    codes = [
-        value for number, value in protobuf_wire.fields(message) if number == _EXIT_CODE and isinstance(value, int)
-    ]
-    return protobuf_wire.signed(codes[-1]) if codes else 0
+    code = dict(protobuf_wire.fields(message)).get(_EXIT_CODE, 0)
+    return protobuf_wire.signed(code) if isinstance(code, int) else 0
