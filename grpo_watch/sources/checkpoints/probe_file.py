@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,9 +19,6 @@ SCHEMA = "probe/1"
 MOST_TENSORS = 100_000
 """Tensors of one line; a model with more is none."""
 MODULUS = 1 << 64
-
-_decode = msgspec.json.Decoder().decode
-
 
 SAMPLED: Mapping[str, str] = MappingProxyType(
     {
@@ -36,145 +33,104 @@ SAMPLED: Mapping[str, str] = MappingProxyType(
 """Settings by what the callback calls them."""
 
 
-class ProbeStart(NamedTuple):
-    """A process began to train: its rank of so many, its random seed, the trainer's arguments, how it samples.
-
-    ``time`` is when (Unix seconds of its machine).
-    """
-
-    rank: int
-    ranks: int
-    seed: int | None
-    framework: str | None
-    settings: Mapping[str, Any]
-    sampling: Mapping[str, Any]
-    time: float = 0.0
+Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+Moment: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=1 << 62)]
+"""Unix seconds of the machine that wrote it; 0: it does not say."""
 
 
-class ProbedTensor(NamedTuple):
+class ProbeStart(msgspec.Struct, frozen=True):
+    """A process began to train: its rank of so many, its random seed, the trainer's arguments, how it samples."""
+
+    rank: Natural = 0
+    ranks: Natural = 0
+    seed: int | None = None
+    framework: str | None = None
+    settings: dict[str, Any] = {}
+    sampling: object = None
+    time: Moment = 0.0
+
+
+class ProbedTensor(msgspec.Struct, frozen=True, array_like=True):
     """What one process holds of one tensor, by the shape of the whole.
 
-    ``value`` is None for a shard without elements. ``parts`` shards make up each ``copy``; 0: unknown to the probe.
+    ``checksum`` is empty for a shard without elements. ``parts`` shards make up each ``copy``; 0: unknown to the probe.
     """
 
     dtype: str
     shape: tuple[int, ...]
-    value: int | None
+    checksum: str
     copy: int
     parts: int
 
+    def __post_init__(self) -> None:
+        """A checksum that is no number makes the line a bad one.
 
-class ProbedWeights(NamedTuple):
-    """Checksums that one process took; ``of`` is ``policy``, ``frozen`` or ``engine``.
+        Raises:
+            ValueError: it is none.
+        """
+        int(self.checksum or "0", 16)
 
-    ``unread``: what it could not read, and why. ``time`` is when it was written (Unix seconds of its machine).
-    """
+    @property
+    def value(self) -> int | None:
+        """The checksum as a number; None for a shard without elements."""
+        return int(self.checksum, 16) % MODULUS if self.checksum else None
 
-    of: str
-    step: int
-    rank: int
-    ranks: int
-    writers: int
-    tensors: Mapping[str, ProbedTensor]
-    synced: bool
-    version: str
+
+class ProbedWeights(msgspec.Struct, frozen=True):
+    """Checksums that one process took. ``unread``: what it could not read, and why."""
+
+    of: Literal["policy", "frozen", "engine"]
+    tensors: Annotated[dict[str, ProbedTensor], msgspec.Meta(max_length=MOST_TENSORS)]
+    step: Natural = 0
+    rank: Natural = 0
+    ranks: Natural = 1
+    writers: Natural = 1
+    synced: bool = False
+    version: str = ""
     unread: str = ""
-    time: float = 0.0
+    time: Moment = 0.0
 
 
-class ProbeFailure(NamedTuple):
+class ProbeFailure(msgspec.Struct, frozen=True):
     """The probe could not read the weights and has stopped."""
 
-    step: int
-    text: str
+    step: Natural = 0
+    text: str = ""
 
 
 ProbeLine: TypeAlias = ProbeStart | ProbedWeights | ProbeFailure
+KINDS: Mapping[object, type[ProbeLine]] = MappingProxyType(
+    {"start": ProbeStart, "weights": ProbedWeights, "error": ProbeFailure}
+)
+
+
+class _Head(msgspec.Struct):
+    grpo_watch: object = None
+    kind: object = None
 
 
 def read_line(data: bytes) -> ProbeLine | None:
     """What a line says; None for one of another schema or kind.
 
     Raises:
-        ValueError: it is no JSON, or lacks what its kind needs.
+        ValueError: it is no JSON object, or lacks what its kind needs.
     """
     try:
-        line = _decode(data)
+        head = msgspec.json.decode(data, type=_Head)
+        if head.grpo_watch != SCHEMA or not isinstance(head.kind, str) or head.kind not in KINDS:
+            return None
+        return msgspec.json.decode(data, type=KINDS[head.kind])
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise ValueError(f"no JSON: {error}") from None
-    if not isinstance(line, dict) or line.get("grpo_watch") != SCHEMA:
-        return None
-    kind = line.get("kind")
-    if kind == "start":
-        return _start(line)
-    if kind == "weights":
-        return _weights(line)
-    return ProbeFailure(_count(line, "step"), str(line.get("text", ""))[:300]) if kind == "error" else None
+        raise ValueError(str(error)) from None
 
 
-def _start(line: Mapping[str, Any]) -> ProbeStart:
-    seed, framework = line.get("seed"), line.get("framework")
-    settings, sampling = line.get("settings"), line.get("sampling")
-    return ProbeStart(
-        _count(line, "rank"),
-        _count(line, "ranks"),
-        seed if isinstance(seed, int) else None,
-        framework if isinstance(framework, str) else None,
-        settings if isinstance(settings, dict) else {},
-        sampling if isinstance(sampling, dict) else {},
-        _time(line),
-    )
-
-
-def _weights(line: Mapping[str, Any]) -> ProbedWeights:
-    tensors, of = line.get("tensors"), line.get("of")
-    if not isinstance(tensors, dict) or len(tensors) > MOST_TENSORS or of not in {"policy", "frozen", "engine"}:
-        raise ValueError("checksums of nothing known")
-    return ProbedWeights(
-        of,
-        _count(line, "step"),
-        _count(line, "rank"),
-        _count(line, "ranks", 1),
-        _count(line, "writers", 1),
-        {name: _entry(value) for name, value in tensors.items()},
-        line.get("synced") is True,
-        str(line.get("version", ""))[:200],
-        str(line.get("unread", ""))[:300],
-        _time(line),
-    )
-
-
-def _entry(value: object) -> ProbedTensor:
-    match value:
-        case [str(dtype), list(shape), str(checksum), int(copy), int(parts)] if all(
-            isinstance(extent, int) for extent in shape
-        ):
-            return ProbedTensor(dtype, tuple(shape), int(checksum, 16) % MODULUS if checksum else None, copy, parts)
-    raise ValueError("a tensor without its checksum")
-
-
-def sampled(sampling: Mapping[str, Any]) -> dict[str, Scalar]:
+def sampled(sampling: object) -> dict[str, Scalar]:
     """The settings among what the callback says of sampling."""
     return {
         SAMPLED[name]: value
-        for name, value in sampling.items()
+        for name, value in (sampling.items() if isinstance(sampling, dict) else ())
         if name in SAMPLED and isinstance(value, bool if name == "do_sample" else (int, float))
     }
-
-
-def _time(line: Mapping[str, Any]) -> float:
-    """When it was written; 0 where it does not say."""
-    value = line.get("time")
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1 << 62:
-        return float(value)
-    return 0.0
-
-
-def _count(line: Mapping[str, Any], name: str, default: int = 0) -> int:
-    value = line.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
-        raise ValueError(f"no {name}")
-    return value
 
 
 AHEAD = 8
@@ -272,13 +228,13 @@ class ProcessFile:
             self.failed, self._after = "", ()
             yield found
         elif isinstance(found, ProbeFailure):
-            self.failed = f"{self.tail.path.name}: the probe stopped after step {found.step}: {found.text}"
+            self.failed = f"{self.tail.path.name}: the probe stopped after step {found.step}: {found.text[:300]}"
         elif found is not None:
             self._hold(line, found)
 
     def _hold(self, line: SplitLine, found: ProbedWeights) -> None:
         self.failed = ""
-        name, unread = self.tail.path.name, found.unread
+        name, unread = self.tail.path.name, found.unread[:300]
         self.unread = f"{name}: step {found.step} could not be read: {unread}" if unread else ""
         resume = self._resume(self.tail.before(self.key, line))
         frozen = found.of == "frozen"

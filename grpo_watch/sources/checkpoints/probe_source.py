@@ -202,7 +202,7 @@ class ProbeSource(Source):
         first, joined = lines[0], JoinedProbe(lines)
         tensors = dict(joined.tensors)
         if first.version:
-            tensors["weight version"] = Digest("version", (1,), first.version)
+            tensors["weight version"] = Digest("version", (1,), first.version[:200])
         self.stats.records += 1
         return CheckpointDigest(
             channel=self.name,
