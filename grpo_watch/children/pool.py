@@ -22,8 +22,11 @@ from grpo_watch.children.child import bound_memory, follow_parent, isolate
 T = TypeVar("T")
 Work: TypeAlias = Callable[[T], bytes]
 """A top-level function of one piece of work, which can be sent to another process like its result."""
-IDLE_SECONDS = 20.0
+IDLE_SECONDS = 90.0
+"""A job that logs a step a minute keeps its process: to start one takes half a second, and longer on a busy machine."""
 NICENESS = 10
+LONG_WORK = 64 << 20
+"""Bytes from which a piece of work is long: about a quarter of a second to hash, and more from a shared disk."""
 
 
 def _pool(processes: int, initializer: Callable[[], None]) -> ProcessPoolExecutor:
@@ -31,14 +34,45 @@ def _pool(processes: int, initializer: Callable[[], None]) -> ProcessPoolExecuto
 
 
 class Worker:
-    """One worker process, started at the first piece of work and ended when idle.
+    """One process for short work and one for long, so that no completions wait for another run's large checkpoint.
 
-    A process that dies (out of memory) fails its work and is replaced by a new one at the next piece.
+    Each is started at its first piece of work and ended when idle. One that dies (out of memory) fails its work and is
+    replaced by a new one at the next piece.
 
     Args:
         done: called, from another thread, whenever a piece is done.
         clock: monotonic seconds.
     """
+
+    def __init__(self, done: Callable[[], None], clock: Callable[[], float]) -> None:
+        self._lanes = _Lane(done, clock), _Lane(done, clock)
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Run a top-level function there; after ``stop`` nothing is begun, and nothing is ever done.
+
+        How long it takes is judged by the files or folders among its arguments.
+        """
+        size = sum(size_of(argument) for argument in arguments if isinstance(argument, Path))
+        return self._lanes[size >= LONG_WORK].submit(function, *arguments)
+
+    def rest(self) -> None:
+        """End processes that had nothing to do for a while; called now and then."""
+        for lane in self._lanes:
+            lane.rest()
+
+    def stop(self) -> None:
+        """End at once; work under way is dropped, and the daemon's exit waits for none."""
+        for lane in self._lanes:
+            lane.stop()
+
+    @property
+    def processes(self) -> tuple[int | None, int | None]:
+        """The process ids for short and for long work, None while there is none."""
+        return self._lanes[0].process, self._lanes[1].process
+
+
+class _Lane:
+    """One process of a worker, and what waits for it."""
 
     def __init__(self, done: Callable[[], None], clock: Callable[[], float]) -> None:
         self._done, self._clock = done, clock
@@ -49,7 +83,6 @@ class Worker:
         self._lock = threading.Lock()
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Run a top-level function there; after ``stop`` nothing is begun, and nothing is ever done."""
         if self._stopped:
             return Future()
         for attempt in (1, 2):
@@ -69,12 +102,10 @@ class Worker:
         return future
 
     def rest(self) -> None:
-        """End the process if nothing was to do for a while; called now and then."""
         if self._pool is not None and self._open == 0 and self._clock() - self._used >= IDLE_SECONDS:
             self._drop()
 
     def stop(self) -> None:
-        """End at once; work under way is dropped, and the daemon's exit waits for none."""
         self._stopped = True
         process = self.process
         self._drop()
@@ -84,7 +115,6 @@ class Worker:
 
     @property
     def process(self) -> int | None:
-        """The process id of the worker, None while there is none."""
         return next(iter(getattr(self._pool, "_processes", None) or {}), None)
 
     def _finished(self, _: Future[Any]) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.daemon.run_reader import WatchOptions
 from grpo_watch.daemon.run_registry import RunRegistry
-from grpo_watch.daemon.schedule import FEW_RUNS, Jumps, intervals
+from grpo_watch.daemon.schedule import SECOND, Intervals, Jumps, intervals
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import AlertState, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, Histogram, RunOverview
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, Histogram
 from grpo_watch.notify.dispatcher import ABANDON_SECONDS, NotificationDispatcher
 from grpo_watch.notify.receiver import RoutedReceiver
 from grpo_watch.report.charts import Sparkline
@@ -47,16 +47,6 @@ class DaemonOptions:
 
 
 DEFAULT = DaemonOptions()
-
-
-@dataclass(frozen=True, slots=True)
-class _RunViews:
-    """What a snapshot shows of the runs: those that continue or ended lately, past ones, and what was read of all."""
-
-    runs: tuple[RunOverview, ...]
-    past: tuple[RunOverview, ...]
-    records: Mapping[str, int]
-    errors: Mapping[tuple[str, str], int]
 
 
 class Daemon:
@@ -108,9 +98,9 @@ class Daemon:
         self.begins_again = False
         """Whether it should end for one that takes up the state, which could not be opened at the start."""
         self._all_due = False
-        self._intervals = intervals(0)
+        self._unstored: dict[WatchedRun, None] = {}
+        """Runs that had a turn since rows of all runs were stored."""
         self._shown: Sequence[FoundRun] | None = None
-        self._runs = self._view_runs()
         self._snapshot = self._take_snapshot()
 
     # what other threads may call
@@ -149,10 +139,6 @@ class Daemon:
         """Discovery looked: these are the runs now, all of them; ``problems`` concern none of them, one line each."""
         self._registry.look(found, problems)
 
-    def folders(self) -> list[Path]:
-        """The folders of the logs of runs that continue, newest runs first: where a write should be seen at once."""
-        return self._registry.folders()
-
     def reload(self) -> None:
         """Load rules and receivers again at the next turn."""
         self._rules.want()
@@ -162,19 +148,18 @@ class Daemon:
     def turn(self, changed: Collection[Path] = (), watched: Collection[Path] = ()) -> float:
         """Do what is due now; returns for how many seconds the engine may wait (0: there is more to do).
 
-        ``changed`` are folders in which something was written since the last turn, ``watched`` those in which it would
-        have been noticed.
+        ``changed`` are files, or folders, in which something was written since the last turn, ``watched`` the folders
+        in which it would have been noticed.
         """
         started = self._beat = self._timer()
         now = self._clock()
         self._reload(now)
         self._registry.take_found(now)
-        due, more = self._give_turns(now, changed, watched)
-        self._store(now, due, self._intervals.store)
+        apart = intervals(len(self._registry.watches))
+        due, more = self._give_turns(now, changed, watched, apart)
+        self._store(now, due, apart.store)
         read = self._registry.taken if self._registry.ready else self._shown
-        if due or read is not self._shown or self._ticked_at == now:  # else all runs are as they were
-            self._registry.end(now, set(due))
-            self._runs = self._view_runs(count=len(due) < FEW_RUNS or self._ticked_at == now)
+        self._registry.end(now, due)
         if self._plan.exit_when_done and self._registry.over():
             self._finish()
         self._keep_house(now)
@@ -182,12 +167,13 @@ class Daemon:
         self._shown = read
         self._beat = self._timer()
         self._turns = self._turns.plus(self._beat - started)
-        return 0.0 if more else POLL_SECONDS
+        at = self._registry.next_due()
+        return 0.0 if more else SECOND if at is None else min(SECOND, max(POLL_SECONDS, at - now))
 
     def close(self) -> None:
         """Store what there is to store, and let go of everything."""
         now = self._clock()
-        self._store(now, self._registry.watches())
+        self._store(now, self._registry.watches)
         self._registry.close()
         self._state_writer.close(now)
 
@@ -196,10 +182,10 @@ class Daemon:
         changed, routed = self._rules.reload(), self._receivers()
         if asked or routed is not None:
             self._all_due = True
-            self._store(now, self._registry.watches())
+            self._store(now, self._registry.watches)
         if routed is not None:
             self._dispatcher.follow(routed, self._state_writer.messages())
-            for watch in self._registry.watches():  # what a receiver missed goes before what is read from here on
+            for watch in self._registry.watches:  # what a receiver missed goes before what is read from here on
                 self._dispatcher.arrive(watch, now)
             log.warning(
                 "receivers reloaded", extra={"fields": {"sinks": ", ".join(one.receiver.name for one in routed)}}
@@ -210,38 +196,38 @@ class Daemon:
             log.warning("rules reloaded", extra={"fields": {"rules": len(self._rules.now.rules)}})
 
     def _give_turns(
-        self, now: float, changed: Collection[Path], watched: Collection[Path]
-    ) -> tuple[Sequence[WatchedRun], bool]:
+        self, now: float, changed: Collection[Path], watched: Collection[Path], apart: Intervals
+    ) -> tuple[Collection[WatchedRun], bool]:
         """Let the runs work that are due; which these are, and whether there is more to do at once."""
-        watches, more = self._registry.watches(), False
-        apart = self._intervals = intervals(len(watches))
-        ticks = now - self._ticked_at >= apart.tick
+        ticks, before = abs(now - self._ticked_at) >= SECOND, self._ticked_at
         if ticks:
             self._ticked_at = now
+            self._registry.pass_by(now)
         jumped = ticks and self._jumps.seen(now, self._timer())
-        line, every = first_in_line(watches), self._all_due or jumped
-        due = [watch for watch in line if every or watch.due(now, changed, watched, ticks=ticks, least=apart.read)]
-        self._all_due = self._all_due and len(line) < len(watches)
+        found = self._registry.due(now, changed, watched, every=self._all_due or jumped or now < before)
+        due, more = first_in_line(found), False
+        self._all_due = self._all_due and len(due) < len(found)
         for watch in due:
             more = watch.turn(now, apart.listing) or more
             watch.set_problem(self._rules.problem, now)
-            if ticks and not watch.over(now):
-                watch.tick(now, jumped=jumped)
+            watch.tick(now, least=apart.tick, jumped=jumped)
+            self._registry.rest(watch, now, apart)
             self._beat = self._timer()
             if self._beat - self._stored_at >= STORE_SECONDS:
                 self._store(now, due, apart.store)
-        concerned = self._dispatcher.broadcast(watches, due, ready=self.ready())
-        return (due if concerned is due else watches), more or len(line) < len(watches)
+        concerned = self._dispatcher.broadcast(self._registry.watches, due, ready=self.ready())
+        return concerned, more or len(due) < len(found)
 
-    def _store(self, now: float, watches: Sequence[WatchedRun], apart: float = 0.0) -> None:
+    def _store(self, now: float, watches: Collection[WatchedRun], apart: float = 0.0) -> None:
         """Show what these runs have, and store it in one commit: changes of alerts at once.
 
         Rows alone are stored, of all runs, if that was last done ``apart`` seconds ago: after a crash those that waited
         are read again.
         """
         rows = not 0.0 <= now - self._rows_stored_at < apart
+        self._unstored |= dict.fromkeys(watches)
         batches = []
-        for watch in self._registry.watches() if rows else watches:
+        for watch in [*self._unstored] if rows else watches:
             batch = watch.batch(now, rows=rows)
             if batch is not None:
                 if not batch.backlog:
@@ -253,6 +239,8 @@ class Daemon:
         sent = self._dispatcher.changes()
         if batches or sent or not self._state_writer.ok:
             self._state_writer.commit(batches, now, sent)
+        if rows:
+            self._unstored = {watch: None for watch in self._unstored if watch.waits}
         if rows and batches:
             self._rows_stored_at = now
         self._dispatcher.committed()
@@ -263,9 +251,10 @@ class Daemon:
         """Take what sources held back, and be done once the messages about it are delivered."""
         if self._drain_until is None:
             self._drain_until = self._timer() + DRAIN_SECONDS
-            for watch in self._registry.watches():
+            for watch in self._registry.watches:
                 watch.finish(self._clock())
-            self._store(self._clock(), self._registry.watches())
+                self._registry.count(watch)
+            self._store(self._clock(), self._registry.watches)
         late = self._timer() >= self._drain_until
         self.done = self._dispatcher.idle or late
         if late and not self._dispatcher.idle:
@@ -281,17 +270,11 @@ class Daemon:
             self._dispatcher.abandoned(self._state_writer.abandon(self._dispatcher.names, now - ABANDON_SECONDS, now))
             self._state_bytes = self._state_writer.size()
 
-    def _view_runs(self, *, count: bool = True) -> _RunViews:
-        """What there is to show; ``count``: with what the sources counted since."""
-        records, errors = self._registry.counted() if count else (self._runs.records, self._runs.errors)
-        runs = tuple(filter(None, (run.overview() for run in self._registry if not run.past)))
-        return _RunViews(runs, tuple(filter(None, (run.overview() for run in self._registry.past()))), records, errors)
-
     def _take_snapshot(self) -> DaemonSnapshot:
         return DaemonSnapshot(
-            runs=self._runs.runs,
-            records=self._runs.records,
-            errors=self._runs.errors,
+            runs=self._registry.overviews(),
+            records=self._registry.records.copy(),
+            errors=self._registry.errors.copy(),
             state_bytes=self._state_bytes,
             state_ok=self._state_writer.ok,
             reload_ok=not self._rules.problem,
@@ -301,7 +284,7 @@ class Daemon:
             queues=self._dispatcher.lengths(),
             troubled=frozenset(self._dispatcher.troubled),
             page=self._dispatcher.page,
-            past=self._runs.past,
+            past=self._registry.past_overviews(),
         )
 
     def _problems(self) -> tuple[str, ...]:

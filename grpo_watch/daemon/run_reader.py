@@ -120,8 +120,12 @@ class RunReader:
         self._read_bytes: dict[str, int] = {}
         self._gave: set[str] = set()
         self._slow_at = self._gave_at = 0.0
-        self.lists_soon = False
-        """Whether a folder of the run (checkpoints, dumps) changed since it was listed."""
+        self._lists_soon = False
+        self.logs: frozenset[Path] = frozenset()
+        """The files that rows are read from …"""
+        self.folders: frozenset[Path] = frozenset()
+        """… and the folders in which, or below which, something new may concern the run; others once it is opened."""
+        self._log_folders: frozenset[Path] = frozenset()
         self._merged_at, self._hurries = math.inf, False
         self.reads = 0
         """How often channels were opened or read: what is known of them is the same until it rises."""
@@ -135,6 +139,11 @@ class RunReader:
     def waiting(self) -> bool:
         """Whether something of this run is still to be read: it is being read elsewhere, or has to keep still first."""
         return self._worked_on() or any(one.source.settling for one in self._opened.sources)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a turn would find something at once: what was read elsewhere is there, or reading goes on."""
+        return any(future.done() for future in self._futures) or self.unread or self._behind
 
     @property
     def unread(self) -> bool:
@@ -184,21 +193,31 @@ class RunReader:
         pipeline.state.refused = unread_evidence(self.found)  # of all channels, not of the fresh ones only
         self._opened.sources = sorted([*self._opened.sources, *opened.sources], key=_reading_order)
         self._slow_at = 0.0
+        self._note_places()
         return opened.announcements
 
-    def note_changed(self, folders: Collection[Path]) -> bool:
-        """Something was written in these folders; whether a log of this run may be among it.
+    def _note_places(self) -> None:
+        """A log that is a link grows where nothing rings, but for its target's folder."""
+        self.logs = frozenset(one.path for one in self._opened.sources if one.kind is not None)
+        self._log_folders = frozenset(log.resolve().parent if log.is_symlink() else log.parent for log in self.logs)
+        places = (place for one in self._opened.sources for place in (one.path, one.path.parent))
+        self.folders = self._log_folders.union(places) - self.logs
 
-        Folders of this run are listed soon, however long nothing came.
+    def note_changed(self, path: Path) -> None:
+        """A file or folder changed: the folders of this run are listed soon, unless only one of its logs grew."""
+        self._lists_soon = self._lists_soon or path not in self.logs
+
+    def lists_at(self, now: float, listing: float = SECOND) -> float | None:
+        """When folders are to be listed again because something in them changed or has to keep still; None: it has not.
+
+        ``listing``: seconds between two listings (``intervals``).
         """
-        if any(source.kind is None and source.path in folders for source in self._opened.sources):
-            self.lists_soon = True
-        return any(source.path.parent in folders for source in self._opened.sources)
+        wanted = self._lists_soon or any(one.source.settling for one in self._opened.sources)
+        return min(now, self._slow_at) + self._pause(now, listing) if wanted else None
 
     def lies_in(self, folders: Collection[Path]) -> bool:
         """Whether all its logs are files in these folders."""
-        logs = [source.path.parent for source in self._opened.sources if source.kind is not None]
-        return bool(logs) and not self.found.remote and all(folder in folders for folder in logs)
+        return bool(self._log_folders) and not self.found.remote and all(one in folders for one in self._log_folders)
 
     def note_read(self, now: float) -> None:
         """All channels were read at ``now`` (Unix seconds)."""
@@ -216,18 +235,18 @@ class RunReader:
             self._hurries = 0.0 <= now - (self.written() or 0.0) < GOES_ON_SECONDS
 
     def _holds_up(self, _: str) -> bool:
-        fetching = self.unread or any(one.source.behind for one in self._opened.sources)
-        return fetching if self._hurries else self._worked_on()
+        return (self.unread or self._behind) if self._hurries else self._worked_on()
 
     def read(self, now: float, feed: Callable[[Item], None], listing: float = SECOND) -> TurnResult:
         """Feed a slice of what each channel has that is new; ``listing``: seconds between two listings of folders."""
         self.reads += 1
         slow = abs(now - self._slow_at) >= self._pause(now, listing)  # the clock may be set back
-        if slow:
-            self._slow_at, self.lists_soon = now, False
+        going_on = [future for future in self._futures if not future.done()]
+        if slow or len(going_on) < len(self._futures):  # what is done is taken in this turn
+            slow, self._slow_at, self._lists_soon, self._futures = True, now, False, going_on
         taken, grown = [0], list[str]()
         for source in self._opened.sources:
-            if source.kind is not None or slow or source.name in self._iterators:
+            if source.kind is not None or slow or source.name in self._iterators or source.source.unread:
                 before = source.stats.bytes
                 taken.append(self._poll(source, now, feed))
                 if source.kind is not None and not taken[-1] and source.stats.bytes != before:
@@ -271,16 +290,17 @@ class RunReader:
 
     def _worked_on(self) -> bool:
         """Whether work for this run is being done elsewhere, or goes on at once."""
-        self._futures = [future for future in self._futures if not future.done()]
-        return bool(self._futures) or self.unread or any(one.source.behind for one in self._opened.sources)
+        return not all(future.done() for future in self._futures) or self.unread or self._behind
+
+    @property
+    def _behind(self) -> bool:
+        return any(one.source.behind for one in self._opened.sources)
 
     def _pause(self, now: float, least: float) -> float:
         """Seconds between two listings of the folders."""
-        quiet = (
-            0.0
-            if any(one.source.settling for one in self._opened.sources) or self.lists_soon
-            else abs(now - self._gave_at)
-        )
+        if any(one.source.settling for one in self._opened.sources):
+            return SECOND
+        quiet = 0.0 if self._lists_soon else abs(now - self._gave_at)
         return max(least, min(LONGEST_POLL_SECONDS, quiet / POLL_SHARE))
 
     def _poll(self, source: OpenedSource, now: float, feed: Callable[[Item], None]) -> int:

@@ -12,10 +12,12 @@ from pathlib import Path
 from grpo_watch.daemon.run_detail import pack
 from grpo_watch.daemon.run_end import RunLife
 from grpo_watch.daemon.run_reader import WatchOptions, newest_write
-from grpo_watch.daemon.run_status import TrackedRun, count, identity_of, newest_past, statuses, swallowed
+from grpo_watch.daemon.run_status import TrackedRun, identity_of, newest_past, statuses, swallowed
+from grpo_watch.daemon.schedule import Intervals, Timers
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.snapshot import WORST_FIRST, RunSnapshot, RunVerdict
+from grpo_watch.metrics.daemon_snapshot import RunOverview
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import FoundRun
@@ -38,7 +40,7 @@ log = logging.getLogger("grpo_watch.daemon")
 class RunRegistry:
     """All runs by name, those that are being read with their ``WatchedRun``.
 
-    ``look``, ``get`` and ``folders`` may be called by any thread, the rest by the engine's only.
+    ``look`` and ``get`` may be called by any thread, the rest by the engine's only.
 
     Args:
         state_writer: the state.
@@ -62,42 +64,106 @@ class RunRegistry:
         self._state_writer, self._submit, self._rules = state_writer, submit, rules
         self._options, self._linger, self._report = options, linger, report
         self._runs: dict[str, TrackedRun] = {}
+        self._reading: dict[WatchedRun, TrackedRun] = {}
+        self._hurried: dict[WatchedRun, None] = {}
+        """Runs that need a turn at once, or did at their last one."""
+        self._timers = Timers[WatchedRun]()
+        self._places: dict[Path, dict[WatchedRun, None]] = {}
+        self._listed: dict[WatchedRun, frozenset[Path]] = {}
+        self._watched: Collection[Path] = frozenset()
+        self._views: dict[str, RunOverview] = {}
+        self._past_views: dict[str, RunOverview] = {}
         self._by_identity: dict[str, TrackedRun] = {}
         self._found: Sequence[FoundRun] | None = None
         self._looks = self._busy_look = 0
         self.taken: Sequence[FoundRun] | None = None
         """What discovery found when it was taken last."""
-        self._past: Counter[str] = Counter()
-        self._past_errors: Counter[tuple[str, str]] = Counter()
+        self.records: Counter[str] = Counter()
+        """Records by kind of channel, since the start …"""
+        self.errors: Counter[tuple[str, str]] = Counter()
+        """… and errors by kind and reason."""
         self._unread: tuple[str, ...] = ()
+        self.problems: tuple[str, ...] = ()
+        """What discovery could not read and concerns no run, and which runs are not there any more; one line each."""
 
     def __iter__(self) -> Iterator[TrackedRun]:
         return iter(list(self._runs.values()))
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """What discovery could not read and concerns no run, and which runs are not there any more; one line each."""
-        known = [run for run in self if run.found and run.snapshot and not run.past]
-        gone = [run.name for run in known if run.life.lost]
-        missing = [run.name for run in known if run.life.absence is not None and run.watch is not None]
-        lines = (
-            ("Not found any more, and not watched", gone),
-            ("Not found at present; their open files are read on", missing),
-        )
-        return (*self._unread, *(f"{what}: {_named(names)}" for what, names in lines if names))
 
     def get(self, run: str) -> TrackedRun:
         """The run of this name; an empty one where there is none."""
         return self._runs.get(run, TrackedRun(run))
 
-    def watches(self) -> list[WatchedRun]:
+    @property
+    def watches(self) -> Collection[WatchedRun]:
         """The runs that are being read."""
-        return [tracked.watch for tracked in self if tracked.watch is not None]
+        return self._reading.keys()
 
     @property
     def ready(self) -> bool:
         """Whether discovery looked and every run it found was read once."""
-        return self._looks > 0 and self._found is None and all(watch.ready for watch in self.watches())
+        return self._looks > 0 and self._found is None and all(watch.ready for watch in self._hurried)
+
+    # turns
+
+    def due(self, now: float, changed: Collection[Path], watched: Collection[Path], *, every: bool) -> list[WatchedRun]:
+        """The runs that need a turn, in the order of their first sight.
+
+        Args:
+            now: Unix seconds.
+            changed: files, or folders, in which something was written.
+            watched: folders in which a write is noticed.
+            every: all of them do.
+        """
+        due = dict.fromkeys(self._reading if every else (watch for watch in self._hurried if watch.is_due))
+        for path in changed:
+            for watch in self._near(path):
+                watch.reader.note_changed(path)
+                due[watch] = None
+        if watched is not self._watched:  # what was written before it was watched did not ring
+            for folder in frozenset(watched) ^ frozenset(self._watched):
+                due |= self._places.get(folder, {})
+            self._watched = watched
+        due |= dict.fromkeys(self._timers.take_due(now))
+        return sorted(due, key=lambda watch: self._reading[watch].number)
+
+    def rest(self, watch: WatchedRun, now: float, apart: Intervals) -> None:
+        """A run had its turn: note when it needs the next one, and what it counted by now."""
+        if watch.reader.folders is not self._listed.get(watch):
+            self._list(watch, watch.reader.folders)
+        if watch.is_due or watch.reader.waiting:
+            self._hurried[watch] = None
+        else:
+            self._hurried.pop(watch, None)
+        if watch.ready:
+            self._timers.set(watch, watch.due_at(now, self._watched, apart))
+        self.count(watch)
+
+    def count(self, watch: WatchedRun) -> None:
+        """Take what its sources counted by now."""
+        before, after = self._reading[watch].count_again()
+        if before is not after:
+            self.records.update(after[0])
+            self.records.subtract(before[0])
+            self.errors.update(after[1])
+            self.errors.subtract(before[1])
+
+    def next_due(self) -> float | None:
+        """When a run needs a turn by the clock (Unix seconds)."""
+        return self._timers.next()
+
+    def _near(self, path: Path) -> Iterable[WatchedRun]:
+        """The runs that something written there may concern: those with the nearest folder."""
+        return next((found for one in (path, *path.parents) if (found := self._places.get(one))), ())
+
+    def _list(self, watch: WatchedRun, folders: frozenset[Path]) -> None:
+        """From now on what is written in these folders concerns the run."""
+        for folder in self._listed.get(watch, frozenset()) - folders:
+            del self._places[folder][watch]
+            if not self._places[folder]:
+                del self._places[folder]
+        for folder in folders:
+            self._places.setdefault(folder, {})[watch] = None
+        self._listed[watch] = folders
 
     @property
     def ended(self) -> bool:
@@ -106,44 +172,34 @@ class RunRegistry:
 
     def over(self) -> bool:
         """Whether everything has ended and was read, and nothing new was found since; asked once a turn."""
-        waiting = any(watch.reader.waiting for watch in self.watches())
+        waiting = any(watch.reader.waiting for watch in self._reading)
         if not self._runs or waiting or self._found is not None or not self.ended:
             self._busy_look = self._looks
         return self._looks >= self._busy_look + QUIET_LOOKS
 
-    def folders(self) -> list[Path]:
-        """The folders of the logs of runs that continue, newest runs first: where a write should be seen at once."""
-        going_on = [
-            t.watch for t in reversed(list(self)) if t.watch is not None and t.life.ended is None and t.is_local
-        ]
-        sources = [source for watch in going_on for source in watch.reader.channels]
-        return list(dict.fromkeys(source.path.parent for source in sources if source.kind is not None))
+    def overviews(self) -> tuple[RunOverview, ...]:
+        """The runs that are shown to receivers and on ``/metrics``, in the order of their first sight."""
+        return tuple(self._views.values())
 
-    def past(self) -> list[TrackedRun]:
-        """Runs that ended too long ago for sinks, and are still shown to people."""
-        return newest_past(self)
-
-    def counted(self) -> tuple[Counter[str], Counter[tuple[str, str]]]:
-        """Records by kind of channel, and errors by kind and reason, since the start."""
-        records, errors = Counter(self._past), Counter(self._past_errors)
-        for tracked in self:
-            mine = tracked.counted()
-            if mine is not None:
-                records.update(mine[0])
-                errors.update(mine[1])
-        return records, errors
+    def past_overviews(self) -> tuple[RunOverview, ...]:
+        """Runs that ended too long ago for these, and are still shown to people, the newest end first."""
+        return tuple(self._past_views.values())
 
     # they come
 
     def restore(self, now: float) -> None:
         """Show what is stored at once, before anything is read."""
         for stored in self._state_writer.runs():
-            tracked = TrackedRun(stored.name, life=RunLife(stored.ended, stored.noted))
-            self._runs[stored.name] = tracked
+            tracked = self._track(stored.name)
+            tracked.life = RunLife(stored.ended, stored.noted)
             tracked.past = not self._lingers(tracked, now)
-        for tracked in [*self.past(), *(one for one in self if not one.past)]:
+        for tracked in [*newest_past(self), *(one for one in self if not one.past)]:
             tracked.snapshot = self._state_writer.snapshot(tracked.name)
             tracked.history = self._state_writer.history(tracked.name) if tracked.life.ended is not None else None
+        self._view_all()
+
+    def _track(self, name: str) -> TrackedRun:
+        return self._runs.setdefault(name, TrackedRun(name, number=len(self._runs)))
 
     def look(self, found: Sequence[FoundRun], problems: Sequence[str] = ()) -> None:
         """Discovery looked: these are the runs now, all of them; ``take_found`` takes them."""
@@ -171,7 +227,7 @@ class RunRegistry:
             wanted = options.name.replace("{folder}", run.name).encode("utf-8", "replace").decode()
             name = self._state_writer.register(identity, wanted, now)
             names.add(name)
-            tracked = self._by_identity[identity] = self._runs.setdefault(name, TrackedRun(name))
+            tracked = self._by_identity[identity] = self._track(name)
             self._take(tracked, run, options, now)
         missing = [tracked for tracked in self if tracked.name not in names and tracked.life.ended is None]
         files = _inodes(found) if missing else frozenset()
@@ -180,6 +236,7 @@ class RunRegistry:
         for tracked in missing:
             self._miss(tracked, found, files, now)
         self._looks += 1
+        self._view_all()
 
     def renew(self, now: float, rules: RuleSet | None) -> None:
         """Take the settings of all runs again; those with others, and all where there are other rules, begin again."""
@@ -193,10 +250,40 @@ class RunRegistry:
     def show(self, watches: Iterable[WatchedRun]) -> None:
         """Show how these runs are, if they were read."""
         for watch in watches:
-            tracked = self._runs[watch.name]
-            if tracked.watch is watch and watch.ready:
+            tracked = self._reading.get(watch)
+            if tracked is not None and watch.ready:
                 tracked.snapshot = watch.snapshot()
                 self._report_once(tracked)
+                self._view(tracked)
+
+    def _view(self, tracked: TrackedRun) -> None:
+        overview = None if tracked.past else tracked.overview()
+        if overview is None:
+            self._views.pop(tracked.name, None)
+        elif self._views.get(tracked.name) is not overview:
+            last = self._runs[next(reversed(self._views))].number if self._views else -1
+            new = tracked.name not in self._views
+            self._views[tracked.name] = overview
+            if new and tracked.number < last:
+                self._views = dict(sorted(self._views.items(), key=lambda one: self._runs[one[0]].number))
+
+    def _view_all(self) -> None:
+        """Show all runs, where more may have changed than how those are that had a turn."""
+        for tracked in self:
+            self._view(tracked)
+        past = ((tracked.name, tracked.overview()) for tracked in newest_past(self))
+        self._past_views = {name: overview for name, overview in past if overview is not None}
+        self.problems = (*self._unread, *self._absences())
+
+    def _absences(self) -> Iterator[str]:
+        known = [run for run in self if run.found and run.snapshot and not run.past]
+        gone = [run.name for run in known if run.life.lost]
+        missing = [run.name for run in known if run.life.absence is not None and run.watch is not None]
+        lines = (
+            ("Not found any more, and not watched", gone),
+            ("Not found at present; their open files are read on", missing),
+        )
+        yield from (f"{what}: {_named(names)}" for what, names in lines if names)
 
     def _take(self, tracked: TrackedRun, run: FoundRun, options: WatchOptions, now: float) -> None:
         tracked.found, tracked.options = run, options
@@ -205,6 +292,7 @@ class RunRegistry:
             self._begin_again(tracked, run, now)
         elif watch is not None:
             watch.update(run)
+            self._timers.set(watch, now)
         elif (
             (ended := tracked.life.ended) is None
             or tracked.life.lost
@@ -225,14 +313,24 @@ class RunRegistry:
             submit=self._submit,
             grown=grown,
         )
+        self._reading[tracked.watch] = tracked
+        self._hurried[tracked.watch] = None
+
+    def _close(self, tracked: TrackedRun, watch: WatchedRun, now: float) -> None:
+        """Store what waits to be stored of a run, and read it no more."""
+        left = watch.remainder(now)
+        self._state_writer.commit([left] if left is not None else [], now)
+        self._list(watch, frozenset())
+        self._timers.drop(watch)
+        self._hurried.pop(watch, None)
+        del self._listed[watch], self._reading[watch]
+        tracked.counted = None
+        watch.reader.close()
 
     def _begin_again(self, tracked: TrackedRun, run: FoundRun, now: float) -> None:
         """Rebuild a run that is being read from the state, and read on from there."""
         if tracked.watch is not None:
-            left = tracked.watch.remainder(now)
-            self._state_writer.commit([left] if left is not None else [], now)
-            count(tracked.watch, self._past, self._past_errors)
-            tracked.watch.reader.close()
+            self._close(tracked, tracked.watch, now)
             self._wake(tracked, run, now)
 
     def _report_once(self, tracked: TrackedRun) -> None:
@@ -243,27 +341,31 @@ class RunRegistry:
 
     # they end and continue
 
-    def end(self, now: float, due: Collection[WatchedRun]) -> None:
-        """Note which runs ended, let go of those that ended a while ago, and take up those that continue.
-
-        Runs that are not ``due`` are as they were.
-        """
-        for tracked in self:
-            watch = tracked.watch
-            if watch is None:
-                tracked.past = not self._lingers(tracked, now)
-            elif watch not in due:
+    def end(self, now: float, due: Iterable[WatchedRun]) -> None:
+        """Note which of these runs ended, let go of those that ended a while ago, and take up those that continue."""
+        for watch in due:
+            tracked = self._reading.get(watch)
+            if tracked is None:
                 continue
-            elif watch.over(now):
+            if watch.over(now):
                 self._end(tracked, watch, now)
             elif watch.ready and tracked.life.ended is not None:
                 tracked.life.go_on()
                 tracked.past = False
                 self._state_writer.reopen(tracked.name)
+            self._view(tracked)
+
+    def pass_by(self, now: float) -> None:
+        """Show those that ended long enough ago to people alone; asked now and then."""
+        before = [tracked for tracked in self if tracked.watch is None and not tracked.past]
+        for tracked in before:
+            tracked.past = not self._lingers(tracked, now)
+        if any(tracked.past for tracked in before):
+            self._view_all()
 
     def close(self) -> None:
         """Free all file handles."""
-        for watch in self.watches():
+        for watch in self._reading:
             watch.reader.close()
 
     def _lingers(self, tracked: TrackedRun, now: float) -> bool:
@@ -311,13 +413,10 @@ class RunRegistry:
         """Close a run's files and drop its windows; discovery wakes it when a file changes."""
         watch, tracked.watch = tracked.watch, None
         if watch is not None:
-            left = watch.remainder(now)
-            self._state_writer.commit([left] if left is not None else [], now)
             tracked.written = newest_write(tracked.found) if tracked.found is not None else 0.0
-            count(watch, self._past, self._past_errors)
             tracked.channels = tuple(replace(status, read_at=None) for status in statuses(watch.reader))
+            self._close(tracked, watch, now)
             self._keep_end(tracked, watch, now)
-            watch.reader.close()
 
     def _keep_end(self, tracked: TrackedRun, watch: WatchedRun, now: float) -> None:
         tracked.history = pack(watch.detail)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from grpo_watch.daemon.run_detail import RunDetail, unpack, unpack_sparks
 from grpo_watch.daemon.run_end import RunLife
@@ -22,17 +23,22 @@ from grpo_watch.store.state import slug
 PAST = 100
 """Runs that ended too long ago for ``/metrics`` and stay on the page; each takes some 50 KB."""
 
+Counts: TypeAlias = tuple[Counter[str], Counter[tuple[str, str]]]
+"""Records by kind of channel, and errors by kind and reason."""
+_NOTHING: Counts = (Counter(), Counter())
+
 
 @dataclass(slots=True)
 class TrackedRun:
     """A run of the daemon. ``watch`` is None while its files are not read: it ended, or they are gone.
 
-    ``snapshot`` is what is shown, None when nothing is (any more); ``written`` is the newest write when it was let go
-    (Unix seconds). ``history`` is a packed run detail, made when the run ended; ``past``: that is so long ago that only
-    the page shows it.
+    ``number`` is its place in the order of first sight. ``snapshot`` is what is shown, None when nothing is (any
+    more); ``written`` is the newest write when it was let go (Unix seconds). ``history`` is a packed run detail, made
+    when the run ended; ``past``: that is so long ago that only the page shows it.
     """
 
     name: str
+    number: int = 0
     snapshot: RunSnapshot | None = None
     found: FoundRun | None = None
     watch: WatchedRun | None = None
@@ -46,7 +52,8 @@ class TrackedRun:
     _overview: RunOverview | None = None
     _seen: tuple[object, ...] = ()
     _blind: tuple[RunSnapshot | None, tuple[str, ...]] = (None, ())
-    _counted: tuple[int, int, Counter[str], Counter[tuple[str, str]]] | None = None
+    counted: Counts | None = None
+    _reads: int = 0
 
     def detail(self) -> RunDetail:
         """What its page shows beyond the snapshot; of a run that is not read any more, what it was at its end."""
@@ -72,16 +79,12 @@ class TrackedRun:
         """Whether the run is unchanged since the last discovery and all its channels are open."""
         return self.watch is not None and self.watch.reader.has_all(run)
 
-    def counted(self) -> tuple[Counter[str], Counter[tuple[str, str]]] | None:
-        """What its sources counted, worked out again once it was read; None while it is not read."""
-        watch = self.watch
-        if watch is None:
-            return None
-        if self._counted is None or self._counted[:2] != (id(watch), watch.reader.reads):
-            records, errors = Counter[str](), Counter[tuple[str, str]]()
-            count(watch, records, errors)
-            self._counted = (id(watch), watch.reader.reads, records, errors)
-        return self._counted[2:]
+    def count_again(self) -> tuple[Counts, Counts]:
+        """What its sources had counted by the last time, and by now."""
+        before, watch = self.counted or _NOTHING, self.watch
+        if watch is not None and (self.counted is None or self._reads != watch.reader.reads):
+            self.counted, self._reads = counts_of(watch), watch.reader.reads
+        return before, self.counted or _NOTHING
 
     def overview(self) -> RunOverview | None:
         """The run as receivers and pages see it, the same object while nothing changed; None when it is not shown."""
@@ -166,8 +169,9 @@ def statuses(reader: RunReader) -> tuple[ChannelStatus, ...]:
     )
 
 
-def count(watch: WatchedRun, records: Counter[str], errors: Counter[tuple[str, str]]) -> None:
-    """Add what a run's sources counted."""
+def counts_of(watch: WatchedRun) -> Counts:
+    """What a run's sources counted."""
+    records, errors = Counter[str](), Counter[tuple[str, str]]()
     conflicts = watch.pipeline.channels.conflicts
     for source in watch.reader.channels:
         kind, stats = label(source.what), source.stats
@@ -178,6 +182,7 @@ def count(watch: WatchedRun, records: Counter[str], errors: Counter[tuple[str, s
             errors[kind, CONFLICT] += conflicts[source.name]
     if watch.failures:
         errors["pipeline", "internal"] += watch.failures
+    return records, errors
 
 
 def label(what: str) -> str:

@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 
 from grpo_watch.children.pool import Worker
 from grpo_watch.config.shard import Shard
+from grpo_watch.daemon.daemon import POLL_SECONDS as READ_SECONDS
 from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.daemon.waker import Waker
 from grpo_watch.notify.delivery_worker import DeliveryWorkers
@@ -25,8 +26,6 @@ LOOK_SECONDS, LOOK_SECONDS_OF_MANY = 5.0, 15.0
 MANY_RUNS = 300
 CPU_SHARE = 20.0
 """A look is followed by a rest of so many times its processor time: wall time would grow with the machine's load."""
-REST_SECONDS = 1.0
-"""Between two turns in which nothing happens, where a write in any folder rings."""
 STOP_SECONDS = 2.0
 DONE = 0
 """In the inbox: end, no signal asked for it."""
@@ -128,7 +127,7 @@ class Service:
                 self.inbox.put(DONE)
                 return
             if pause:
-                self._waker.wait(pause if self._waker.polled else max(pause, REST_SECONDS))
+                self._waker.wait(min(pause, READ_SECONDS) if self._waker.polled else pause)
 
     def _follow(self) -> None:
         if self._delivery_workers is not None:

@@ -76,14 +76,14 @@ class Waker:
                 pass
 
     def changed(self) -> frozenset[Path]:
-        """The watched folders in which something was written since the last call."""
+        """The files in watched folders that grew since the last call, and folders that changed otherwise."""
         if self._inotify is None:
             return frozenset()
-        folders: set[Path] = set()
+        changed: set[Path] = set()
         with self._lock:
             for event in self._inotify.events():
-                self._take(event, folders)
-        return frozenset(folders)
+                self._take(event, changed)
+        return frozenset(changed)
 
     # any thread
 
@@ -149,10 +149,10 @@ class Waker:
             self._folders.pop(number, None)
             self._inotify.remove(number)
 
-    def _take(self, event: _FileEvent, folders: set[Path]) -> None:
+    def _take(self, event: _FileEvent, changed: set[Path]) -> None:
         folder = self._folders.get(event.number)
         if event.mask & OVERFLOW:
-            folders.update(self._watches)
+            changed.update(self._watches)
             self.structure.set()
         elif event.mask & IGNORED:
             self._folders.pop(event.number, None)
@@ -162,12 +162,13 @@ class Waker:
         elif folder is None:
             self.structure.set()
         else:
-            folders.add(folder)
             path = folder / event.name
             if event.mask & MODIFY:
+                changed.add(path)
                 if not self.quiet(path):
                     self.structure.set()
                 return
+            changed.add(folder)
             self.structure.set()
             if event.mask & (MOVE_SELF | DELETE_SELF):
                 path = folder

@@ -11,7 +11,7 @@ from pathlib import Path
 from grpo_watch.daemon.run_detail import RunDetail, RunDetailRecorder
 from grpo_watch.daemon.run_end import RunEnd
 from grpo_watch.daemon.run_reader import SLICE, RunReader, WatchOptions, newest_write
-from grpo_watch.daemon.schedule import LONGEST_SECONDS, SECOND, Rest
+from grpo_watch.daemon.schedule import SECOND, Intervals, Rest
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.detectors.watcher.rule_broken import RULE_FILES
 from grpo_watch.engine.alerts import Alert
@@ -88,11 +88,11 @@ class WatchedRun:
         self.urgent = self._has_news(found)
         """Whether an alert of it fired when the watch began and something was written since; not while it waits."""
         self._cursors_at = self._active_at = now
+        self._ticked_at = 0.0
         self._growth: dict[str, float] = {}
         """When logs grew last that gave no item since, by channel (Unix seconds)."""
         self._rest = Rest(now)
         self._safe = True
-        self._awaits = True  # only reading begins what is awaited
         self._more = False
         self._rules_problem = ""
         self._work: Iterator[bool] | None = self._begin(now)
@@ -110,20 +110,16 @@ class WatchedRun:
 
     # turns
 
-    def due(
-        self, now: float, changed: Collection[Path], watched: Collection[Path] = (), *, ticks: bool, least: float = 0.0
-    ) -> bool:
-        """Whether it needs a turn: a run that has given nothing for a while gets fewer, unless its folder changed.
+    @property
+    def is_due(self) -> bool:
+        """Whether it needs a turn at once."""
+        return not self.ready or self._more or self.reader.has_more
 
-        ``least`` are seconds between two reads; where all its logs lie in ``watched`` folders, the longest rest counts.
-        """
-        if not self.ready or self._more or (self._awaits and self.reader.waiting):
-            return True
-        if self._rest.due(now, ticks=ticks, least=least) and (
-            not self.reader.lies_in(watched) or self._rest.due(now, ticks=ticks, least=LONGEST_SECONDS)
-        ):
-            return True
-        return (bool(changed) and self.reader.note_changed(changed)) or self.reader.lists_soon
+    def due_at(self, now: float, watched: Collection[Path], apart: Intervals) -> float:
+        """When it needs its next turn (Unix seconds), if nothing is written in ``watched`` folders by then."""
+        rests = self._rest.until(apart.read, watched=self.reader.lies_in(watched))
+        lists = self.reader.lists_at(now, apart.listing)
+        return rests if lists is None else min(rests, lists)
 
     def turn(self, now: float, listing: float = SECOND) -> bool:
         """Work for a slice; whether there is more to do at once. ``listing``: seconds between listings of folders."""
@@ -133,7 +129,7 @@ class WatchedRun:
             if more is not None:
                 self.urgent = self.urgent and more  # what another process works on holds up no other run
                 return more
-            self._work, self.ready, self._awaits = None, True, True
+            self._work, self.ready = None, True
             return True
         taken = self.reader.read(now, self.feed, listing)
         if taken.items:
@@ -142,12 +138,16 @@ class WatchedRun:
         if taken.items or taken.grown:
             self.end.touch(now)
         self._rest.read(now, gave=taken.items > 0)
-        self._awaits, self._more = self.reader.waiting, taken.more
+        self._more = taken.more
         return self._more
 
-    def tick(self, now: float, *, jumped: bool = False) -> None:
-        """Give the pipeline the time (Unix seconds); ``jumped``: the clock jumped to it."""
-        if self.ready:
+    def tick(self, now: float, *, least: float = 0.0, jumped: bool = False) -> None:
+        """Give the pipeline the time (Unix seconds), if that was last done ``least`` seconds ago or more.
+
+        ``jumped``: the clock jumped to it.
+        """
+        if self.ready and (jumped or abs(now - self._ticked_at) >= least) and not self._over(now):
+            self._ticked_at = now
             self._note_growth(now, jumped=jumped)
             self._elect(now)
             self.feed(Tick(now))
@@ -208,6 +208,11 @@ class WatchedRun:
         self._cursors_at = now
         self.reader.stored()
         return batch
+
+    @property
+    def waits(self) -> bool:
+        """Whether something of it is to be stored that ``batch`` did not hand over yet."""
+        return bool(self._batch.items or self._batch.transitions or not self._looked or any(self.reader.touched()))
 
     def remainder(self, now: float) -> StoredBatch | None:
         """The rows that wait to be stored, when the run is let go; None where there is anything else as well."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from grpo_watch.engine.alerts import Alert
@@ -57,6 +57,9 @@ class AlertingRun(Protocol):
 
     def feed_event(self, event: RunEvent) -> None:
         """Take an event of the watcher."""
+
+
+R = TypeVar("R", bound=AlertingRun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +198,7 @@ class NotificationDispatcher:
                 outbox.gathered()
         self._note_trouble()
 
-    def broadcast(
-        self, watches: Sequence[AlertingRun], due: Sequence[AlertingRun], *, ready: bool
-    ) -> Sequence[AlertingRun]:
+    def broadcast(self, watches: Collection[R], due: Collection[R], *, ready: bool) -> Collection[R]:
         """Feed runs the events of receivers that fail or work again; returns the runs concerned.
 
         A run that is not read yet gets them later; ``ready``: there is none. Runs that are not ``due`` are passed over

@@ -124,9 +124,11 @@ def test_a_folder_that_changed_is_listed_soon_however_long_nothing_came(log: Pat
     items.clear()
     reader.read(1_002.0, items.append)
     assert items == []
-    reader.note_changed({log.parent})
-    assert reader.lists_soon
+    reader.note_changed(log)
+    assert reader.lists_at(1_002.0) is None  # a row alone is no reason
+    reader.note_changed(log.parent)
+    assert reader.lists_at(1_002.0) == 1_001.0
     reader.read(1_002.5, items.append)
     assert [type(item) for item in items] == [RunConfig]
-    assert not reader.lists_soon
+    assert reader.lists_at(1_002.5) is None
     reader.close()

@@ -34,7 +34,7 @@ def test_a_link_in_place_of_a_runs_folder_is_not_followed(tmp_path: Path) -> Non
     run.path.rename(tmp_path / "kept")
     run.path.symlink_to(outside.path)
     one.now += 1.1
-    one.daemon.turn(one.daemon.folders())  # before discovery looks
+    one.daemon.turn(one.folders())  # before discovery looks
     assert one.run("victim").step == 2
     one.settle()
     assert one.run("victim").step == 2

@@ -12,7 +12,8 @@ import pytest
 
 from grpo_watch.children.pool import Worker
 from grpo_watch.daemon.daemon import POLL_SECONDS
-from grpo_watch.daemon.service import CPU_SHARE, LOOK_SECONDS, REST_SECONDS, Service
+from grpo_watch.daemon.schedule import SECOND
+from grpo_watch.daemon.service import CPU_SHARE, LOOK_SECONDS, Service
 from grpo_watch.daemon.waker import Waker
 from grpo_watch.sources.discovery.discover import Discoverer
 from tests.support.bundles import RECORDED
@@ -52,7 +53,7 @@ def test_a_write_rings_and_reading_does_not(tmp_path: Path, waker: Waker) -> Non
     with log.open("a") as file:
         file.write("b\n")
     assert rings(waker)
-    assert waker.changed() == {tmp_path}
+    assert waker.changed() == {log}
     assert not waker.changed()
 
 
@@ -65,8 +66,8 @@ def test_a_thousand_folders_take_one_descriptor_and_no_thread(tmp_path: Path, wa
         waker.watch(folder)
     waker.forget_others()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-    (tmp_path / "777" / "train.log").write_text("a\n")
-    assert waker.changed() == {tmp_path / "777"}
+    (log := tmp_path / "777" / "train.log").write_text("a\n")
+    assert waker.changed() == {log.parent, log}
 
 
 def test_a_new_file_calls_discovery_and_growth_of_a_known_one_does_not(tmp_path: Path, waker: Waker) -> None:
@@ -92,7 +93,7 @@ def test_a_folder_that_is_replaced_is_watched_again(tmp_path: Path, waker: Waker
     waker.changed()
     waker.watch(run)
     (run / "train.log").write_text("a\n")
-    assert waker.changed() == {run}
+    assert waker.changed() == {run, run / "train.log"}
 
 
 def test_a_folder_that_nobody_asks_for_is_let_go(tmp_path: Path, waker: Waker) -> None:
@@ -161,7 +162,7 @@ def test_a_run_that_comes_later_is_found_at_once_on_a_loaded_machine(tmp_path: P
         service.close()
 
 
-@pytest.mark.parametrize(("most", "pause"), [(1_000, REST_SECONDS), (0, POLL_SECONDS)])
+@pytest.mark.parametrize(("most", "pause"), [(1_000, SECOND), (0, POLL_SECONDS)])
 def test_where_writes_ring_the_engine_rests_longer(tmp_path: Path, most: int, pause: float) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()

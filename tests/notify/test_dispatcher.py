@@ -139,7 +139,7 @@ def test_what_was_sent_is_stored_between_the_turns_of_many_runs(
     with monkeypatch.context() as patched:
         patched.setattr(WatchedRun, "turn", slow)
         with pytest.raises(KilledError):
-            live.daemon.turn(live.daemon.folders())
+            live.daemon.turn(live.folders())
     live.kill()
     live, dispatcher = frozen.start()
     assert sent(live, dispatcher) == [[]]

@@ -105,12 +105,16 @@ class Live:
         """Let discovery look."""
         self.daemon.look(self.discoverer.discover(self.path), self.discoverer.problems)
 
+    def folders(self) -> list[Path]:
+        """Where a write concerns a run."""
+        return [*self.daemon._registry._places]
+
     def settle(self, seconds: float = 1.1) -> None:
         """Look, and turn until there is nothing more to do; the clock moves on once, and writes are noticed."""
         self.now += seconds
         self.look()
         for _ in range(1_000):
-            if self.daemon.turn(self.daemon.folders()) and self.daemon.ready():
+            if self.daemon.turn(self.folders()) and self.daemon.ready():
                 return
         raise AssertionError("the daemon never comes to rest")
 

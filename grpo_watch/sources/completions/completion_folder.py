@@ -158,6 +158,11 @@ class CompletionFolder(Source, ABC):
         """Where reading would continue."""
         return self._sweep.cursor(self.name, {"digest": self._digest, "prompts": self._prompts, "newest": self._newest})
 
+    @property
+    def settling(self) -> bool:
+        """Whether a file is there that is looked at once more before it is read, or could not be parsed at first."""
+        return self._left or bool(self._failed)
+
     def close(self) -> None:
         """Nothing stays open between files."""
 

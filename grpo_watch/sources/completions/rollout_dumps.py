@@ -248,6 +248,11 @@ class CompletionDumpsSource(CompletionFolder):
         self._looked: dict[int, SweepEntry] = {}
         self._waits = self._offline = False
 
+    @property
+    def settling(self) -> bool:
+        """Whether a file is there that is looked at once more before it is read, or could not be parsed at first."""
+        return self._waits or super().settling
+
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield a summary per file that is whole."""
         self._offline = seen is None

@@ -1,0 +1,187 @@
+"""In watched folders, what another process reads or what has to keep still comes as soon as it can."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_watch.daemon.run_reader import RunReader
+from grpo_watch.daemon.run_status import TrackedRun
+from grpo_watch.daemon.watched_run import WatchedRun
+from tests.support.bundles import RECORDED, unpack
+from tests.support.high import Run
+from tests.support.live import Live
+
+NAME = "trl-1.16.0-21-late-freeze"
+
+
+class Elsewhere:
+    """A worker process: its work is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        self.given.append((Future(), function, arguments))
+        return self.given[-1][0]
+
+    def do(self) -> None:
+        given, self.given = self.given, []
+        for future, function, arguments in given:
+            future.set_result(function(*arguments))
+
+
+def settled(live: Live, elsewhere: Elsewhere) -> Live:
+    """The daemon once everything that is there was read."""
+    for _ in range(20):
+        live.now += 1.1
+        live.look()
+        for _ in range(4):
+            live.daemon.turn(live.folders())
+            elsewhere.do()
+    assert live.daemon.ready()
+    return live
+
+
+def watched(live: Live) -> list[Path]:
+    """The folders of its logs, which inotify watches, with nothing new in them."""
+    folders = live.folders()
+    live.daemon.turn((), folders)
+    return folders
+
+
+def records(live: Live, source: str) -> int:
+    return live.daemon.snapshot().records[source]
+
+
+@pytest.fixture
+def later(tmp_path: Path) -> tuple[Path, Path]:
+    """A run whose last checkpoint was not written yet, and that checkpoint."""
+    run = unpack(NAME, tmp_path / "runs")
+    log = run / "train.log"
+    log.write_text(log.read_text()[: len(log.read_text()) // 2])
+    os.utime(log, (RECORDED, RECORDED))
+    (run / "output" / "checkpoint-40").rename(tmp_path / "checkpoint-40")
+    return run, tmp_path / "checkpoint-40"
+
+
+def test_a_checkpoint_is_looked_at_again_after_a_second_and_taken_when_it_is_hashed(
+    later: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Its second look came up to 10 s later, and so did the turn that took what the other process had read."""
+    run, checkpoint = later
+    elsewhere = Elsewhere()
+    live = settled(Live(run, tmp_path / "state", now=RECORDED + 30.0, submit=elsewhere.submit), elsewhere)
+    folders, before = watched(live), records(live, "checkpoints")
+    shutil.copytree(checkpoint, run / "output" / "checkpoint-40")
+    live.now += 2.0
+    live.daemon.turn([run / "output"], folders)
+    assert not elsewhere.given
+    live.now += 1.0
+    assert live.daemon.turn((), folders) > 0.0
+    assert len(elsewhere.given) == 1
+    live.now += 0.1
+    live.daemon.turn((), folders)
+    assert records(live, "checkpoints") == before
+    elsewhere.do()
+    live.daemon.turn((), folders)
+    assert records(live, "checkpoints") == before + 1
+    live.close()
+
+
+def test_what_completes_a_checkpoint_is_noticed_though_only_its_own_folder_changed(
+    later: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Weights take minutes to write; the marker comes last, below the folder that is listed."""
+    run, checkpoint = later
+    live = settled(Live(run, tmp_path / "state", now=RECORDED + 30.0), Elsewhere())
+    marker = run / "output" / "checkpoint-40" / "trainer_state.json"
+    shutil.copytree(checkpoint, marker.parent, ignore=shutil.ignore_patterns(marker.name))
+    folders = watched(live)
+    live.now += 2.0
+    live.daemon.turn([run / "output"], folders)
+    before = records(live, "checkpoints")
+    shutil.copy(checkpoint / marker.name, marker)
+    for changed in ([marker], [], []):
+        live.now += 1.0
+        live.daemon.turn(changed, folders)
+    assert records(live, "checkpoints") == before + 1
+    live.close()
+
+
+def test_a_dump_of_rollouts_is_read_after_its_second_look(tmp_path: Path) -> None:
+    """One that nothing marks as whole is read if it stayed as it was for a second."""
+    dumps = tmp_path / "runs" / "run" / "rollouts"
+    dumps.mkdir(parents=True)
+    (dumps.parent / "train.log").write_text(
+        "".join(f"step:{step} - actor/kl_loss:0.1 - critic/rewards/mean:0.5\n" for step in range(1, 4))
+    )
+
+    def write(step: int) -> None:
+        rows = [
+            {"input": f"{step}", "output": f"{step} {n}", "score": 0.5, "step": step, "gts": None} for n in range(4)
+        ]
+        (dumps / f"{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    for step in (1, 2, 3):
+        write(step)
+    live = settled(Live(tmp_path / "runs", tmp_path / "state", now=dumps.stat().st_mtime), Elsewhere())
+    folders, before = watched(live), live.daemon.snapshot().records
+    write(4)
+    for changed in ([dumps], [], []):
+        live.now += 1.0
+        live.daemon.turn(changed, folders)
+    assert sum(live.daemon.snapshot().records.values()) == sum(before.values()) + 1
+    live.close()
+
+
+def test_runs_at_rest_are_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many runs one wrote a row: no other is read, shown again, counted or asked whether it is due."""
+    runs = [Run(tmp_path, f"run-{number}") for number in range(20)]
+    live = Live(tmp_path / "runs", tmp_path / "state", now=runs[0].path.stat().st_mtime)
+    for _ in range(5):
+        live.settle()
+    folders, asked = watched(live), list[str]()
+    runs[7].write(0.2)
+    for name, owner in (("is_due", WatchedRun), ("step", WatchedRun), ("waits", WatchedRun)):
+        real = owner.__dict__[name]
+        monkeypatch.setattr(
+            owner, name, property(lambda self, real=real: (asked.append(self.name), real.fget(self))[1])
+        )
+    for name, owner in (("batch", WatchedRun), ("overview", TrackedRun), ("count_again", TrackedRun)):
+        real = getattr(owner, name)
+        monkeypatch.setattr(
+            owner,
+            name,
+            lambda self, *rest, real=real, **named: (asked.append(self.name), real(self, *rest, **named))[1],
+        )
+    read = RunReader.read
+    monkeypatch.setattr(RunReader, "read", lambda self, *rest: (asked.append(self._name), read(self, *rest))[1])
+    live.now += 0.5
+    live.daemon.turn([runs[7].path / "logging.jsonl"], folders)
+    live.now += 0.5
+    live.daemon.turn((), folders)
+    assert set(asked) == {"run-7"}
+    live.close()
+
+
+def test_what_was_counted_of_a_run_that_begins_again_counts_once_more(tmp_path: Path) -> None:
+    """The totals are those of all sources since the start, whichever run had its turn."""
+    runs = [Run(tmp_path, f"run-{number}") for number in range(3)]
+    live = Live(tmp_path / "runs", tmp_path / "state", now=runs[0].path.stat().st_mtime)
+    live.settle()
+    for run in runs:
+        run.write(0.2, 0.3)
+    live.settle()
+    assert records(live, "metrics-jsonl") == 9
+    runs[1].write(0.4)
+    live.settle()
+    assert records(live, "metrics-jsonl") == 10
+    live.close()
