@@ -167,7 +167,7 @@ class Daemon:
         self._shown = read
         self._beat = self._timer()
         self._turns = self._turns.plus(self._beat - started)
-        at = self._registry.next_due()
+        at = self._registry.order.next()
         return 0.0 if more else SECOND if at is None else min(SECOND, max(POLL_SECONDS, at - now))
 
     def close(self) -> None:
@@ -204,14 +204,15 @@ class Daemon:
             self._ticked_at = now
             self._registry.pass_by(now)
         jumped = ticks and self._jumps.seen(now, self._timer())
-        found = self._registry.due(now, changed, watched, every=self._all_due or jumped or now < before)
+        found = self._registry.order.due(now, changed, watched, every=self._all_due or jumped or now < before)
         due, more = first_in_line(found), False
         self._all_due = self._all_due and len(due) < len(found)
         for watch in due:
             more = watch.turn(now, apart.listing) or more
             watch.set_problem(self._rules.problem, now)
             watch.tick(now, least=apart.tick, jumped=jumped)
-            self._registry.rest(watch, now, apart)
+            self._registry.order.rest(watch, now, apart)
+            self._registry.count(watch)
             self._beat = self._timer()
             if self._beat - self._stored_at >= STORE_SECONDS:
                 self._store(now, due, apart.store)

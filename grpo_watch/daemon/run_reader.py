@@ -126,6 +126,8 @@ class RunReader:
         self.folders: frozenset[Path] = frozenset()
         """… and the folders in which, or below which, something new may concern the run; others once it is opened."""
         self._log_folders: frozenset[Path] = frozenset()
+        self._listed: frozenset[Path] = frozenset()
+        self._rings = False
         self._merged_at, self._hurries = math.inf, False
         self.reads = 0
         """How often channels were opened or read: what is known of them is the same until it rises."""
@@ -202,6 +204,8 @@ class RunReader:
         self._log_folders = frozenset(log.resolve().parent if log.is_symlink() else log.parent for log in self.logs)
         places = (place for one in self._opened.sources for place in (one.path, one.path.parent))
         self.folders = self._log_folders.union(places) - self.logs
+        sides = (one.path for one in self._opened.sources if one.kind is None)
+        self._listed = frozenset(side if side.is_dir() else side.parent for side in sides)
 
     def note_changed(self, path: Path) -> None:
         """A file or folder changed: the folders of this run are listed soon, unless only one of its logs grew."""
@@ -216,7 +220,8 @@ class RunReader:
         return min(now, self._slow_at) + self._pause(now, listing) if wanted else None
 
     def lies_in(self, folders: Collection[Path]) -> bool:
-        """Whether all its logs are files in these folders."""
+        """Whether all its logs are files in these folders, in which a write rings; so may be the folders it lists."""
+        self._rings = all(one in folders for one in self._listed)
         return bool(self._log_folders) and not self.found.remote and all(one in folders for one in self._log_folders)
 
     def note_read(self, now: float) -> None:
@@ -300,8 +305,10 @@ class RunReader:
         """Seconds between two listings of the folders."""
         if any(one.source.settling for one in self._opened.sources):
             return SECOND
-        quiet = 0.0 if self._lists_soon else abs(now - self._gave_at)
-        return max(least, min(LONGEST_POLL_SECONDS, quiet / POLL_SHARE))
+        if self._lists_soon:
+            return least
+        quiet = abs(now - self._gave_at) / POLL_SHARE
+        return LONGEST_POLL_SECONDS if self._rings else max(least, min(LONGEST_POLL_SECONDS, quiet))
 
     def _poll(self, source: OpenedSource, now: float, feed: Callable[[Item], None]) -> int:
         """Feed a slice of one channel; how many items that were."""

@@ -7,14 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from grpo_watch.daemon.run_detail import pack
 from grpo_watch.daemon.run_end import RunLife
 from grpo_watch.daemon.run_reader import WatchOptions, newest_write
 from grpo_watch.daemon.run_status import TrackedRun, identity_of, newest_past, statuses, swallowed
-from grpo_watch.daemon.schedule import Intervals, Timers
 from grpo_watch.daemon.state_writer import StateWriter
+from grpo_watch.daemon.turn_order import TurnOrder
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.snapshot import WORST_FIRST, RunSnapshot, RunVerdict
 from grpo_watch.metrics.daemon_snapshot import RunOverview
@@ -65,12 +64,8 @@ class RunRegistry:
         self._options, self._linger, self._report = options, linger, report
         self._runs: dict[str, TrackedRun] = {}
         self._reading: dict[WatchedRun, TrackedRun] = {}
-        self._hurried: dict[WatchedRun, None] = {}
-        """Runs that need a turn at once, or did at their last one."""
-        self._timers = Timers[WatchedRun]()
-        self._places: dict[Path, dict[WatchedRun, None]] = {}
-        self._listed: dict[WatchedRun, frozenset[Path]] = {}
-        self._watched: Collection[Path] = frozenset()
+        self.order = TurnOrder()
+        """Which of those that are being read need a turn."""
         self._views: dict[str, RunOverview] = {}
         self._past_views: dict[str, RunOverview] = {}
         self._by_identity: dict[str, TrackedRun] = {}
@@ -101,42 +96,7 @@ class RunRegistry:
     @property
     def ready(self) -> bool:
         """Whether discovery looked and every run it found was read once."""
-        return self._looks > 0 and self._found is None and all(watch.ready for watch in self._hurried)
-
-    # turns
-
-    def due(self, now: float, changed: Collection[Path], watched: Collection[Path], *, every: bool) -> list[WatchedRun]:
-        """The runs that need a turn, in the order of their first sight.
-
-        Args:
-            now: Unix seconds.
-            changed: files, or folders, in which something was written.
-            watched: folders in which a write is noticed.
-            every: all of them do.
-        """
-        due = dict.fromkeys(self._reading if every else (watch for watch in self._hurried if watch.is_due))
-        for path in changed:
-            for watch in self._near(path):
-                watch.reader.note_changed(path)
-                due[watch] = None
-        if watched is not self._watched:  # what was written before it was watched did not ring
-            for folder in frozenset(watched) ^ frozenset(self._watched):
-                due |= self._places.get(folder, {})
-            self._watched = watched
-        due |= dict.fromkeys(self._timers.take_due(now))
-        return sorted(due, key=lambda watch: self._reading[watch].number)
-
-    def rest(self, watch: WatchedRun, now: float, apart: Intervals) -> None:
-        """A run had its turn: note when it needs the next one, and what it counted by now."""
-        if watch.reader.folders is not self._listed.get(watch):
-            self._list(watch, watch.reader.folders)
-        if watch.is_due or watch.reader.waiting:
-            self._hurried[watch] = None
-        else:
-            self._hurried.pop(watch, None)
-        if watch.ready:
-            self._timers.set(watch, watch.due_at(now, self._watched, apart))
-        self.count(watch)
+        return self._looks > 0 and self._found is None and self.order.ready
 
     def count(self, watch: WatchedRun) -> None:
         """Take what its sources counted by now."""
@@ -146,24 +106,6 @@ class RunRegistry:
             self.records.subtract(before[0])
             self.errors.update(after[1])
             self.errors.subtract(before[1])
-
-    def next_due(self) -> float | None:
-        """When a run needs a turn by the clock (Unix seconds)."""
-        return self._timers.next()
-
-    def _near(self, path: Path) -> Iterable[WatchedRun]:
-        """The runs that something written there may concern: those with the nearest folder."""
-        return next((found for one in (path, *path.parents) if (found := self._places.get(one))), ())
-
-    def _list(self, watch: WatchedRun, folders: frozenset[Path]) -> None:
-        """From now on what is written in these folders concerns the run."""
-        for folder in self._listed.get(watch, frozenset()) - folders:
-            del self._places[folder][watch]
-            if not self._places[folder]:
-                del self._places[folder]
-        for folder in folders:
-            self._places.setdefault(folder, {})[watch] = None
-        self._listed[watch] = folders
 
     @property
     def ended(self) -> bool:
@@ -292,7 +234,7 @@ class RunRegistry:
             self._begin_again(tracked, run, now)
         elif watch is not None:
             watch.update(run)
-            self._timers.set(watch, now)
+            self.order.hurry(watch, now)
         elif (
             (ended := tracked.life.ended) is None
             or tracked.life.lost
@@ -314,16 +256,14 @@ class RunRegistry:
             grown=grown,
         )
         self._reading[tracked.watch] = tracked
-        self._hurried[tracked.watch] = None
+        self.order.add(tracked.watch, tracked.number)
 
     def _close(self, tracked: TrackedRun, watch: WatchedRun, now: float) -> None:
         """Store what waits to be stored of a run, and read it no more."""
         left = watch.remainder(now)
         self._state_writer.commit([left] if left is not None else [], now)
-        self._list(watch, frozenset())
-        self._timers.drop(watch)
-        self._hurried.pop(watch, None)
-        del self._listed[watch], self._reading[watch]
+        self.order.remove(watch)
+        del self._reading[watch]
         tracked.counted = None
         watch.reader.close()
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from typing import Generic, TypeVar
 
 CATCHING_UP = 0.5
 """Speed of the clock while it is ahead of one that was set back."""
@@ -53,69 +51,6 @@ class Jumps:
         return True
 
 
-LONGEST_SECONDS, LONGEST_WATCHED_SECONDS = 10.0, 30.0
-"""Longest rest of a run, and of one all of whose logs lie in folders that inotify watches: there a write ends it."""
-SHARE = 15.0
-"""A run rests for this part of the time that it has given nothing: one step a minute is seen within 4 seconds."""
-
-
-class Rest:
-    """When a run is to be read again that has nothing more to give at present.
-
-    Args:
-        now: Unix seconds.
-    """
-
-    def __init__(self, now: float) -> None:
-        self._gave_at = self._read_at = now
-
-    def until(self, least: float = 0.0, *, watched: bool = False) -> float:
-        """When that is (Unix seconds); ``least`` are seconds to rest in any case, ``watched``: a write would end it."""
-        quiet = (self._read_at - self._gave_at) / SHARE
-        return self._read_at + (LONGEST_WATCHED_SECONDS if watched else max(least, min(LONGEST_SECONDS, quiet)))
-
-    def read(self, now: float, *, gave: bool) -> None:
-        """The run was read, and gave something or nothing."""
-        if gave or now < self._gave_at:
-            self._gave_at = now
-        self._read_at = now
-
-
-K = TypeVar("K", bound=Hashable)
-
-
-class Timers(Generic[K]):
-    """When each of many things is due; asking costs nothing for those that are not."""
-
-    def __init__(self) -> None:
-        self._at: dict[K, float] = {}
-        self._heap: list[tuple[float, int, K]] = []
-        self._count = 0
-
-    def set(self, thing: K, at: float) -> None:
-        """It is due then, and no longer when it was before."""
-        if self._at.get(thing) != at:
-            self._at[thing], self._count = at, self._count + 1
-            heappush(self._heap, (at, self._count, thing))
-
-    def drop(self, thing: K) -> None:
-        """It is due no more."""
-        self._at.pop(thing, None)
-
-    def take_due(self, now: float) -> Iterator[K]:
-        """What is due now; it is not due again before it is set again."""
-        while (at := self.next()) is not None and at <= now:
-            thing = heappop(self._heap)[2]
-            del self._at[thing]
-            yield thing
-
-    def next(self) -> float | None:
-        """When something is due next."""
-        while self._heap and self._at.get(self._heap[0][2]) != self._heap[0][0]:
-            heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
-
-
 FEW_RUNS = 100
 """So many runs are read whenever there may be something new, and their rows stored in one commit a second."""
 READ_SECONDS, TICK_SECONDS, LIST_SECONDS, STORE_SECONDS = 0.0005, 0.002, 0.004, 0.004
@@ -142,6 +77,34 @@ def intervals(runs: int) -> Intervals:
     return Intervals(
         READ_SECONDS * many, SECOND + TICK_SECONDS * many, SECOND + LIST_SECONDS * many, SECOND + STORE_SECONDS * many
     )
+
+
+LONGEST_SECONDS, LONGEST_WATCHED_SECONDS = 10.0, 30.0
+"""Longest rest of a run, and of one all of whose logs lie in folders that inotify watches: there a write ends it."""
+SHARE = 15.0
+"""A run rests for this part of the time that it has given nothing: one step a minute is seen within 4 seconds."""
+
+
+class Rest:
+    """When a run is to be read again that has nothing more to give at present.
+
+    Args:
+        now: Unix seconds.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._gave_at = self._read_at = now
+
+    def until(self, least: float = 0.0, *, watched: bool = False) -> float:
+        """When that is (Unix seconds); ``least`` are seconds to rest in any case, ``watched``: a write would end it."""
+        quiet = (self._read_at - self._gave_at) / SHARE
+        return self._read_at + (LONGEST_WATCHED_SECONDS if watched else max(least, min(LONGEST_SECONDS, quiet)))
+
+    def read(self, now: float, *, gave: bool) -> None:
+        """The run was read, and gave something or nothing."""
+        if gave or now < self._gave_at:
+            self._gave_at = now
+        self._read_at = now
 
 
 YOUNG, MIDDLE, NEVER = 10_000, 50, 1_000_000

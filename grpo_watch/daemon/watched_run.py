@@ -177,11 +177,6 @@ class WatchedRun:
             self._batch.items.append(encode_item(_as_stored(item)))
         self._collect(transitions)
 
-    def feed_event(self, event: RunEvent) -> None:
-        """Take an event of the watcher itself."""
-        if self.ready:
-            self.feed(event)
-
     def update(self, found: FoundRun) -> None:
         """Discovery looked again: open the channels that are new."""
         self.reader.found = found

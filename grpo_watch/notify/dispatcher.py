@@ -55,7 +55,7 @@ class AlertingRun(Protocol):
     def was_live(self, since: float, now: float) -> bool:
         """Whether it continues, or is new and was written to after ``since`` (Unix seconds)."""
 
-    def feed_event(self, event: RunEvent) -> None:
+    def feed(self, item: RunEvent) -> None:
         """Take an event of the watcher."""
 
 
@@ -213,7 +213,7 @@ class NotificationDispatcher:
                 continue
             for sink in [sink for run, sink in self._undelivered_reports if run == watch.name]:
                 text = self._undelivered_reports.pop((watch.name, sink))
-                watch.feed_event(RunEvent(sink, EventKind.DELIVERY_PROBLEM, text=text))
+                watch.feed(RunEvent(sink, EventKind.DELIVERY_PROBLEM, text=text))
             self._end_trouble(watch, failing)
         if ready:
             self._undelivered_reports.clear()
@@ -275,7 +275,7 @@ class NotificationDispatcher:
             at = (alert.episode, watch.step)
             if alert.state is AlertState.FIRING and sink not in failing and ended.get(sink) != at:
                 ended[sink] = at
-                watch.feed_event(RunEvent(sink, EventKind.DELIVERY_RECOVERED))
+                watch.feed(RunEvent(sink, EventKind.DELIVERY_RECOVERED))
 
     def _note_trouble(self) -> None:
         """Log receivers that get nothing, once each; heartbeats and metrics too, whether an alert fires or not."""

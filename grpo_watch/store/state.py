@@ -23,8 +23,9 @@ from grpo_watch.store.database import FILE, SUSPECT, could_open, in_memory, open
 from grpo_watch.store.lock import StateLock
 
 BLOCK_ITEMS = 512
-BLOCK_BYTES = 32 * 1024
-"""A block is sealed when it holds so many items or encoded bytes; until then each commit rewrites it."""
+BLOCK_BYTES = 8 * 1024
+"""A block is sealed when it holds so many items or encoded bytes; until then each commit of a row compresses it again.
+Four times as large ones took a fifth of what a live row cost and are a sixth smaller on disk."""
 LEDGER_SECONDS = 30 * 86_400.0
 """For so long it is remembered which messages were sent."""
 

@@ -7,7 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.daemon.schedule import LONGEST_SECONDS, LONGEST_WATCHED_SECONDS, SHARE, Rest, Timers
+from grpo_watch.daemon.schedule import LONGEST_SECONDS, LONGEST_WATCHED_SECONDS, SHARE, Rest
+from grpo_watch.daemon.turn_order import Timers
 
 TURN = 0.2
 

@@ -149,6 +149,8 @@ def test_runs_at_rest_are_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for _ in range(5):
         live.settle()
     folders, asked = watched(live), list[str]()
+    live.now += 1.1
+    live.daemon.turn((), folders)  # where their cursors are is stored
     runs[7].write(0.2)
     for name, owner in (("is_due", WatchedRun), ("step", WatchedRun), ("waits", WatchedRun)):
         real = owner.__dict__[name]

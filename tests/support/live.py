@@ -107,7 +107,7 @@ class Live:
 
     def folders(self) -> list[Path]:
         """Where a write concerns a run."""
-        return [*self.daemon._registry._places]
+        return [*self.daemon._registry.order.places]
 
     def settle(self, seconds: float = 1.1) -> None:
         """Look, and turn until there is nothing more to do; the clock moves on once, and writes are noticed."""

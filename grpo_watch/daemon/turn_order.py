@@ -1,0 +1,129 @@
+"""Which of many runs need a turn; the others are not asked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from grpo_watch.daemon.schedule import Intervals
+from grpo_watch.daemon.watched_run import WatchedRun
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Timers(Generic[K]):
+    """When each of many things is due; asking costs nothing for those that are not."""
+
+    def __init__(self) -> None:
+        self._at: dict[K, float] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._count = 0
+
+    def set(self, thing: K, at: float) -> None:
+        """It is due then, and no longer when it was before."""
+        if self._at.get(thing) != at:
+            self._at[thing], self._count = at, self._count + 1
+            heappush(self._heap, (at, self._count, thing))
+
+    def drop(self, thing: K) -> None:
+        """It is due no more."""
+        self._at.pop(thing, None)
+
+    def take_due(self, now: float) -> Iterator[K]:
+        """What is due now; it is not due again before it is set again."""
+        while (at := self.next()) is not None and at <= now:
+            thing = heappop(self._heap)[2]
+            del self._at[thing]
+            yield thing
+
+    def next(self) -> float | None:
+        """When something is due next."""
+        while self._heap and self._at.get(self._heap[0][2]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+
+class TurnOrder:
+    """Which runs need a turn: those that have more to do, that may have been written to, and whose rest is over."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[WatchedRun, int] = {}
+        self._hurried: dict[WatchedRun, None] = {}
+        """Those that need a turn at once, or wait for another process."""
+        self._timers = Timers[WatchedRun]()
+        self.places: dict[Path, dict[WatchedRun, None]] = {}
+        """The runs that something written in a folder, or below it, may concern."""
+        self._listed: dict[WatchedRun, frozenset[Path]] = {}
+        self._watched: Collection[Path] = frozenset()
+
+    def add(self, watch: WatchedRun, number: int) -> None:
+        """A run begins to be read; ``number`` is its place in the order of turns."""
+        self._numbers[watch], self._hurried[watch], self._listed[watch] = number, None, frozenset()
+
+    def remove(self, watch: WatchedRun) -> None:
+        """It is read no more."""
+        self._list(watch, frozenset())
+        self._timers.drop(watch)
+        self._hurried.pop(watch, None)
+        del self._listed[watch], self._numbers[watch]
+
+    def hurry(self, watch: WatchedRun, now: float) -> None:
+        """Its next turn is due now (Unix seconds)."""
+        self._timers.set(watch, now)
+
+    @property
+    def ready(self) -> bool:
+        """Whether every run was read once."""
+        return all(watch.ready for watch in self._hurried)
+
+    def due(self, now: float, changed: Collection[Path], watched: Collection[Path], *, every: bool) -> list[WatchedRun]:
+        """The runs that need a turn, in order.
+
+        Args:
+            now: Unix seconds.
+            changed: files, or folders, in which something was written.
+            watched: folders in which a write is noticed.
+            every: all of them do.
+        """
+        due = dict.fromkeys(self._numbers if every else (watch for watch in self._hurried if watch.is_due))
+        before, self._watched = self._watched, watched
+        unheard = frozenset(watched) ^ frozenset(before) if watched is not before else ()
+        for path in (*changed, *unheard):  # what was written before a folder was watched did not ring
+            for watch in self._near(path):
+                watch.reader.note_changed(path)
+                due[watch] = None
+        due |= dict.fromkeys(self._timers.take_due(now))
+        return sorted(due, key=self._numbers.__getitem__)
+
+    def rest(self, watch: WatchedRun, now: float, apart: Intervals) -> None:
+        """A run had its turn: note when it needs the next one."""
+        self._list(watch, watch.reader.folders)
+        if watch.is_due or watch.reader.waiting:
+            self._hurried[watch] = None
+        else:
+            self._hurried.pop(watch, None)
+        if watch.ready:
+            self._timers.set(watch, watch.due_at(now, self._watched, apart))
+
+    def next(self) -> float | None:
+        """When a run needs a turn by the clock (Unix seconds)."""
+        return self._timers.next()
+
+    def _near(self, path: Path) -> Iterable[WatchedRun]:
+        """The runs with the nearest folder."""
+        return next((found for one in (path, *path.parents) if (found := self.places.get(one))), ())
+
+    def _list(self, watch: WatchedRun, folders: frozenset[Path]) -> None:
+        """From now on what is written in these folders concerns the run."""
+        before = self._listed[watch]
+        if folders is before:
+            return
+        for folder in before - folders:
+            del self.places[folder][watch]
+            if not self.places[folder]:
+                del self.places[folder]
+        for folder in folders:
+            self.places.setdefault(folder, {})[watch] = None
+        self._listed[watch] = folders
