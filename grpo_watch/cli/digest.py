@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.cli.terminal import print_json
-from grpo_watch.config.rate import bytes_per_second
+from grpo_watch.config.fields import bytes_per_second
 from grpo_watch.detectors.shared.checkpoint_history import WHOLE_FILE, masks
 from grpo_watch.engine.records import Scalar, TensorDigest
 from grpo_watch.errors import SourceError, TensorFileError, UsageError

@@ -24,10 +24,9 @@ from grpo_watch.cli.push import PushSetup
 from grpo_watch.cli.settings_in_force import SettingsInForce
 from grpo_watch.cli.stdin_run import FollowedPaths, followed
 from grpo_watch.cli.wandb_setup import Poller, local_paths, missing, newest_below, watched_paths
-from grpo_watch.config.rate import bytes_per_second
+from grpo_watch.config.fields import Shard, bytes_per_second
 from grpo_watch.config.schema import Settings, entry_for
 from grpo_watch.config.settings import default_state_dir, load_settings, parse_assignments
-from grpo_watch.config.shard import Shard
 from grpo_watch.daemon.daemon import Daemon, DaemonOptions
 from grpo_watch.daemon.lifetime import DONE_SECONDS, STOP_SECONDS, Deadline, SystemdNotifier, signal_inbox
 from grpo_watch.daemon.run_reader import WatchOptions

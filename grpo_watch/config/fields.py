@@ -1,11 +1,14 @@
-"""Kinds of values that several parts of ``grpo-watch.yaml`` hold: paths, secrets, addresses, names of labels.
+"""Kinds of values that ``grpo-watch.yaml`` holds: paths, secrets, addresses, rates, shares, settings of a run.
 
 Secrets must not appear in logs or in ``grpo-watch config``: a file that holds one, and a URL that may.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
+import re
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +17,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
+from grpo_watch.engine.records import Scalar
+from grpo_watch.engine.reward_functions import weights_in
 from grpo_watch.errors import ConfigError, FilePlace
 
 MAX_BYTES = 16_384
@@ -131,3 +136,91 @@ FilePath: TypeAlias = Annotated[Path, AfterValidator(located)]
 Secret: TypeAlias = Annotated[SecretFile, BeforeValidator(_secret_file)]
 Address: TypeAlias = Annotated[Url, BeforeValidator(_url)]
 LabelName: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")]
+
+
+RATE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([KMGT]?)i?B?(?:/s)?", re.IGNORECASE)
+
+
+def bytes_per_second(text: str) -> float:
+    """Of ``200MB``, ``1.5G`` or ``1000000``.
+
+    Raises:
+        ValueError: it is no rate above 0.
+    """
+    found = RATE.fullmatch(text.strip())
+    rate = float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " ") if found else 0.0
+    if rate <= 0:
+        raise ValueError(f"{text!r} is not a rate; use bytes per second, e.g. 200MB")
+    return rate
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Share ``index`` (from 1) of ``count``. Which share a run belongs to follows from its root folder or address.
+
+    So each daemon must see the runs under the same path.
+    """
+
+    index: int = 1
+    count: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """The share that ``2/8`` names; all runs where the text is empty.
+
+        Raises:
+            ValueError: it is no share.
+        """
+        if not text:
+            return cls()
+        index, slash, count = text.partition("/")
+        if slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count):
+            return cls(int(index), int(count))
+        raise ValueError(f"{text!r} is not a share of the runs; use I/N with I from 1 to N, e.g. 2/8")
+
+    def holds(self, place: str) -> bool:
+        """Whether the run with this root folder or address is of this share."""
+        digest = hashlib.blake2b(place.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+        return int.from_bytes(digest, "big") % self.count == self.index - 1
+
+
+NUMBERS = frozenset(
+    {"beta", "num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"}
+    | {"generation_batch_size", "num_iterations", "world_size", "max_steps", "num_train_epochs", "logging_steps"}
+    | {"save_steps", "eval_steps", "learning_rate", "warmup_steps", "warmup_ratio", "max_completion_length"}
+    | {"temperature", "weight_decay", "deepspeed_stage", "seed", "dataset_size", "prompts_per_step", "prompts_drawn"}
+    | {"most_steps", "steps_printed", "model_temperature", "top_p", "top_k", "request_seed"}
+)
+BOOLEANS = frozenset(
+    {"kl_implies_beta", "log_completions", "sync_ref_model", "adapter", "adapter_continued", "gradient_checkpointing"}
+    | {"use_vllm", "vllm_enable_lora", "dynamic_sample", "mask_truncated_completions", "do_sample"}
+)
+LEAST = {"num_generations": 1}
+
+
+def wrong_value(name: str, value: Scalar) -> str | None:
+    """What is wrong with a setting's value (``beta: 'abc' is not a number``); None when it can be used.
+
+    Texts that spell a number or a boolean count as such; None (not known) is never wrong.
+    """
+    if value is None:
+        return None
+    if name in BOOLEANS and str(value).lower() not in {"true", "false"}:
+        return f"{name}: {value!r} is not true or false"
+    if name in NUMBERS:
+        least = LEAST.get(name, 0)
+        number = _number(value)
+        if number is None or not math.isfinite(number):
+            return f"{name}: {value!r} is not a number"
+        if number < least:
+            return f"{name}: {value!r} is below {least}"
+    if name == "reward_weights" and not weights_in(value):
+        return f"{name}: {value!r} is not a list of numbers, one per reward function (e.g. 1 -0.5 0)"
+    return None
+
+
+def _number(value: Scalar) -> float | None:
+    try:
+        return None if isinstance(value, bool) or value is None else float(value)
+    except (ValueError, OverflowError):
+        return None

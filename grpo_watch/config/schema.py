@@ -11,11 +11,19 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from grpo_watch.config.document import nearest
-from grpo_watch.config.fields import Address, FilePath, LabelName, Model, Secret, Url, located
-from grpo_watch.config.rate import bytes_per_second
-from grpo_watch.config.shard import Shard
+from grpo_watch.config.fields import (
+    Address,
+    FilePath,
+    LabelName,
+    Model,
+    Secret,
+    Shard,
+    Url,
+    bytes_per_second,
+    located,
+    wrong_value,
+)
 from grpo_watch.config.sinks import Sink
-from grpo_watch.config.values import wrong_value
 from grpo_watch.engine.metric_names import LABELLED, METRICS, SETTINGS, split_label
 
 MAX_PORT = 65_535

@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from grpo_watch.config.document import Document, first_problem, nearest, read_document
+from grpo_watch.config.fields import wrong_value
 from grpo_watch.config.schema import Mute, Privacy, Retention, RunEntry, Settings, WandbServer, Web
 from grpo_watch.config.sinks import SINKS
-from grpo_watch.config.values import wrong_value
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Scalar
 from grpo_watch.errors import ConfigError, FilePlace, UsageError

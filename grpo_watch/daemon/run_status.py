@@ -14,7 +14,7 @@ from grpo_watch.daemon.run_reader import RunReader, WatchOptions
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import ChannelStatus, RunOverview
-from grpo_watch.pipeline.channel_agreement import CONFLICT
+from grpo_watch.pipeline.secondary_channels import CONFLICT
 from grpo_watch.report.blindness import coverage
 from grpo_watch.report.charts import Sparkline
 from grpo_watch.sources.discovery.discover import FoundRun

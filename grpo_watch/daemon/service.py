@@ -11,7 +11,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from grpo_watch.children.pool import Worker
-from grpo_watch.config.shard import Shard
+from grpo_watch.config.fields import Shard
 from grpo_watch.daemon.daemon import POLL_SECONDS as READ_SECONDS
 from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.daemon.waker import Waker

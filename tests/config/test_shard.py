@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from grpo_watch.config.fields import Shard
 from grpo_watch.config.settings import load_settings
-from grpo_watch.config.shard import Shard
 from grpo_watch.errors import ConfigError, UsageError
 
 

@@ -29,7 +29,7 @@ from grpo_watch.engine.records import (
     Tick,
 )
 from grpo_watch.pipeline.assembler import Assembler
-from grpo_watch.pipeline.waiting_rows import BUFFERED_ROWS
+from grpo_watch.pipeline.secondary_channels import BUFFERED_ROWS
 from tests.support.records import a_batch, a_checkpoint
 
 JSONL, TFEVENTS, CONSOLE, STATE = (

@@ -1,12 +1,15 @@
-"""Counts the steps at which two channels of one run logged different values."""
+"""Channels besides the primary one: their rows wait for their step, and their values are compared with its own."""
 
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from grpo_watch.engine.records import ChannelKind, RawRow
 
 CONFLICT = "conflict"
 """The reason label under which values that contradict the primary channel's are counted."""
@@ -125,3 +128,63 @@ def _agree(own: float, other: float, rounding: float) -> bool:
     if not (math.isfinite(own) and math.isfinite(other)):
         return own == other or (math.isnan(own) and math.isnan(other))
     return abs(own - other) <= rounding + ROUNDING * max(abs(own), abs(other))
+
+
+BUFFERED_ROWS = 2_000
+"""Rows kept of each list; the newest stay (bounds memory)."""
+
+Placed = tuple[int, RawRow]
+"""A row and its step."""
+
+
+class WaitingRows:
+    """Rows whose step the primary has not reached, and rows of segments that it has not begun."""
+
+    def __init__(self) -> None:
+        self._rows: list[Placed] = []
+        self._later: list[Placed] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._rows or self._later)
+
+    def __iter__(self) -> Iterator[Placed]:
+        """All of them: by step, the better channel first; those of later segments at the end."""
+        yield from self._rows
+        yield from self._later
+
+    def add(self, step: int, row: RawRow) -> None:
+        """Let a row wait for its step."""
+        insort(self._rows, (step, row), key=_place)
+        del self._rows[:-BUFFERED_ROWS]
+
+    def add_later(self, step: int, row: RawRow) -> None:
+        """Let a row wait for its segment."""
+        self._later.append((step, row))
+        del self._later[:-BUFFERED_ROWS]
+
+    def release(self, still_later: Callable[[RawRow], bool]) -> None:
+        """Let rows wait for their step whose segment has begun."""
+        if self._later:
+            later, self._later = self._later, []
+            for step, row in later:
+                (self.add_later if still_later(row) else self.add)(step, row)
+
+    def before(self, step: int) -> Iterator[Placed]:
+        """Take out the rows before a step, in order."""
+        while self._rows and self._rows[0][0] < step:
+            yield self._rows.pop(0)
+
+    def beyond(self, last: int | None) -> list[RawRow]:
+        """The rows after the last step, and those of later segments."""
+        return [row for step, row in self._rows if last is None or step > last] + [row for _, row in self._later]
+
+    def take_all(self) -> list[RawRow]:
+        """Take out all."""
+        rows = [row for _, row in self]
+        self._rows, self._later = [], []
+        return rows
+
+
+def _place(placed: Placed) -> tuple[int, ChannelKind, str]:
+    step, row = placed
+    return step, row.kind, row.channel
