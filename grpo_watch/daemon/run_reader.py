@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grpo_watch.daemon.schedule import SECOND
+from grpo_watch.daemon.schedule import LONGEST_WATCHED_SECONDS, SECOND
 from grpo_watch.engine.records import Cursor, Item, RunConfig, Scalar
 from grpo_watch.pipeline.channel_merge import ChannelMerge, ReadSoFar, guarded
 from grpo_watch.pipeline.open_run import OpenedRun, OpenedSource, open_run, unread_evidence, user_config
@@ -55,7 +55,9 @@ machine the process that reads them gets little time. They are judged when they 
 LONGEST_POLL_SECONDS = 20.0
 """How often folders (checkpoints, dumps, configuration) are listed at least while the run gives nothing …"""
 POLL_SHARE = 25.0
-"""… for so many times as long as the pause."""
+"""… for so many times as long as the pause …"""
+CHANGED_SHARE = 5.0
+"""… and, where inotify watches them, while nothing came or went there for so many times as long."""
 
 
 class TurnResult(NamedTuple):
@@ -119,12 +121,12 @@ class RunReader:
         self._iterators: dict[str, Iterator[Item]] = {}
         self._read_bytes: dict[str, int] = {}
         self._gave: set[str] = set()
-        self._slow_at = self._gave_at = 0.0
+        self._slow_at = self._gave_at = self._changed_at = 0.0
         self._lists_soon = False
         self.logs: frozenset[Path] = frozenset()
         """The files that rows are read from …"""
-        self.folders: frozenset[Path] = frozenset()
-        """… and the folders in which, or below which, something new may concern the run; others once it is opened."""
+        self.places: frozenset[Path] = frozenset()
+        """… and all files and folders in which, or below which, something new may concern the run."""
         self._log_folders: frozenset[Path] = frozenset()
         self._listed: frozenset[Path] = frozenset()
         self._rings = False
@@ -200,28 +202,28 @@ class RunReader:
 
     def _note_places(self) -> None:
         """A log that is a link grows where nothing rings, but for its target's folder."""
-        self.logs = frozenset(one.path for one in self._opened.sources if one.kind is not None)
-        self._log_folders = frozenset(log.resolve().parent if log.is_symlink() else log.parent for log in self.logs)
-        places = (place for one in self._opened.sources for place in (one.path, one.path.parent))
-        self.folders = self._log_folders.union(places) - self.logs
-        sides = (one.path for one in self._opened.sources if one.kind is None)
-        self._listed = frozenset(side if side.is_dir() else side.parent for side in sides)
+        places = {one.path: one.path if one.path.is_dir() else one.path.parent for one in self._opened.sources}
+        rows = {one.path for one in self._opened.sources if one.kind is not None}
+        self.logs = frozenset(path for path in rows if path != places[path])  # a Trainer's state is read of a folder
+        self._log_folders = frozenset(path.resolve().parent if path.is_symlink() else places[path] for path in rows)
+        self._listed = frozenset(places.values())
+        self.places = self.logs | self._log_folders | self._listed
 
     def note_changed(self, path: Path) -> None:
         """A file or folder changed: the folders of this run are listed soon, unless only one of its logs grew."""
         self._lists_soon = self._lists_soon or path not in self.logs
 
     def lists_at(self, now: float, listing: float = SECOND) -> float | None:
-        """When folders are to be listed again because something in them changed or has to keep still; None: it has not.
+        """When folders are to be listed although no rest ends: something changed, or has to keep still; else None.
 
         ``listing``: seconds between two listings (``intervals``).
         """
-        wanted = self._lists_soon or any(one.source.settling for one in self._opened.sources)
+        wanted = self._lists_soon or self._rings or any(one.source.settling for one in self._opened.sources)
         return min(now, self._slow_at) + self._pause(now, listing) if wanted else None
 
     def lies_in(self, folders: Collection[Path]) -> bool:
         """Whether all its logs are files in these folders, in which a write rings; so may be the folders it lists."""
-        self._rings = all(one in folders for one in self._listed)
+        self._rings = bool(self._listed) and all(one in folders for one in self._listed)
         return bool(self._log_folders) and not self.found.remote and all(one in folders for one in self._log_folders)
 
     def note_read(self, now: float) -> None:
@@ -247,6 +249,8 @@ class RunReader:
         self.reads += 1
         slow = abs(now - self._slow_at) >= self._pause(now, listing)  # the clock may be set back
         going_on = [future for future in self._futures if not future.done()]
+        if self._lists_soon and slow:
+            self._changed_at = now
         if slow or len(going_on) < len(self._futures):  # what is done is taken in this turn
             slow, self._slow_at, self._lists_soon, self._futures = True, now, False, going_on
         taken, grown = [0], list[str]()
@@ -307,8 +311,9 @@ class RunReader:
             return SECOND
         if self._lists_soon:
             return least
-        quiet = abs(now - self._gave_at) / POLL_SHARE
-        return LONGEST_POLL_SECONDS if self._rings else max(least, min(LONGEST_POLL_SECONDS, quiet))
+        if self._rings:  # but for what is written in the folder of a new checkpoint
+            return max(least, min(LONGEST_WATCHED_SECONDS, abs(now - self._changed_at) / CHANGED_SHARE))
+        return max(least, min(LONGEST_POLL_SECONDS, abs(now - self._gave_at) / POLL_SHARE))
 
     def _poll(self, source: OpenedSource, now: float, feed: Callable[[Item], None]) -> int:
         """Feed a slice of one channel; how many items that were."""

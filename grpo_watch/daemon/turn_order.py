@@ -54,7 +54,7 @@ class TurnOrder:
         """Those that need a turn at once, or wait for another process."""
         self._timers = Timers[WatchedRun]()
         self.places: dict[Path, dict[WatchedRun, None]] = {}
-        """The runs that something written in a folder, or below it, may concern."""
+        """The runs that something written in a file, in a folder or below it may concern."""
         self._listed: dict[WatchedRun, frozenset[Path]] = {}
         self._watched: Collection[Path] = frozenset()
 
@@ -99,7 +99,7 @@ class TurnOrder:
 
     def rest(self, watch: WatchedRun, now: float, apart: Intervals) -> None:
         """A run had its turn: note when it needs the next one."""
-        self._list(watch, watch.reader.folders)
+        self._list(watch, watch.reader.places)
         if watch.is_due or watch.reader.waiting:
             self._hurried[watch] = None
         else:
@@ -112,18 +112,18 @@ class TurnOrder:
         return self._timers.next()
 
     def _near(self, path: Path) -> Iterable[WatchedRun]:
-        """The runs with the nearest folder."""
+        """The runs that the file concerns, or the nearest folder."""
         return next((found for one in (path, *path.parents) if (found := self.places.get(one))), ())
 
-    def _list(self, watch: WatchedRun, folders: frozenset[Path]) -> None:
-        """From now on what is written in these folders concerns the run."""
+    def _list(self, watch: WatchedRun, places: frozenset[Path]) -> None:
+        """From now on what is written there concerns the run."""
         before = self._listed[watch]
-        if folders is before:
+        if places is before:
             return
-        for folder in before - folders:
-            del self.places[folder][watch]
-            if not self.places[folder]:
-                del self.places[folder]
-        for folder in folders:
-            self.places.setdefault(folder, {})[watch] = None
-        self._listed[watch] = folders
+        for place in before - places:
+            del self.places[place][watch]
+            if not self.places[place]:
+                del self.places[place]
+        for place in places:
+            self.places.setdefault(place, {})[watch] = None
+        self._listed[watch] = places

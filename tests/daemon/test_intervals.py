@@ -87,19 +87,20 @@ def test_a_log_in_a_watched_folder_is_not_looked_at_before_it_is_written(
     watched = [run.path]
     one.daemon.turn((), watched)
     assert read == [began]  # what was written before it was watched did not ring
-    one.now = began + 1
-    one.daemon.turn((), watched)  # its folder is listed, a second after the last time
+    for second in (100, 200):
+        one.now = began + second
+        one.daemon.turn((), watched)
     read.clear()
-    for second in range(2, 10):
+    for second in range(201, 210):
         one.now = began + second
         one.daemon.turn((), watched)
     assert read == []
     one.daemon.turn([run.path / "logging.jsonl"], watched)
-    assert read == [began + 9]
-    for second in range(10, 41):
+    assert read == [began + 209]
+    for second in range(210, 241):
         one.now = began + second
         one.daemon.turn((), watched)
-    assert read[1:] == [began + 39]  # a file system may say nothing of a write
+    assert 2 <= len(read) <= 3  # a file system may say nothing of a write
     one.close()
 
 

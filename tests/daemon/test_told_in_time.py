@@ -96,10 +96,13 @@ def test_a_checkpoint_is_looked_at_again_after_a_second_and_taken_when_it_is_has
     live.close()
 
 
+@pytest.mark.parametrize("rings", [True, False])
 def test_what_completes_a_checkpoint_is_noticed_though_only_its_own_folder_changed(
-    later: tuple[Path, Path], tmp_path: Path
+    later: tuple[Path, Path],
+    tmp_path: Path,
+    rings: bool,  # noqa: FBT001
 ) -> None:
-    """Weights take minutes to write; the marker comes last, below the folder that is listed."""
+    """Weights take long to write; the marker comes last, in a folder that may not be watched yet."""
     run, checkpoint = later
     live = settled(Live(run, tmp_path / "state", now=RECORDED + 30.0), Elsewhere())
     marker = run / "output" / "checkpoint-40" / "trainer_state.json"
@@ -109,8 +112,8 @@ def test_what_completes_a_checkpoint_is_noticed_though_only_its_own_folder_chang
     live.daemon.turn([run / "output"], folders)
     before = records(live, "checkpoints")
     shutil.copy(checkpoint / marker.name, marker)
-    for changed in ([marker], [], []):
-        live.now += 1.0
+    for changed in ([marker] if rings else [], [], []):
+        live.now += 1.1
         live.daemon.turn(changed, folders)
     assert records(live, "checkpoints") == before + 1
     live.close()
@@ -149,8 +152,9 @@ def test_runs_at_rest_are_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for _ in range(5):
         live.settle()
     folders, asked = watched(live), list[str]()
-    live.now += 1.1
-    live.daemon.turn((), folders)  # where their cursors are is stored
+    for _ in range(2):
+        live.now += 200.0
+        live.daemon.turn((), folders)
     runs[7].write(0.2)
     for name, owner in (("is_due", WatchedRun), ("step", WatchedRun), ("waits", WatchedRun)):
         real = owner.__dict__[name]
@@ -186,4 +190,29 @@ def test_what_was_counted_of_a_run_that_begins_again_counts_once_more(tmp_path: 
     runs[1].write(0.4)
     live.settle()
     assert records(live, "metrics-jsonl") == 10
+    live.close()
+
+
+def test_a_new_run_or_a_row_in_a_folder_of_many_concerns_no_other(tmp_path: Path) -> None:
+    """A change concerns the runs with the nearest folder, and that of a log its own run."""
+    Run(tmp_path, "one"), Run(tmp_path, "two")
+    lone = tmp_path / "runs" / "lone"
+    lone.mkdir()
+    for name in ("a.log", "b.log"):
+        (lone / name).write_text("{'loss': 0.1, 'reward': 0.5, 'kl': 0.1}\n" * 9)
+    live = Live(tmp_path / "runs", tmp_path / "state", now=lone.stat().st_mtime)
+    for _ in range(3):
+        live.settle()
+    order, files = live.daemon._registry.order, live.folders()
+    order.due(live.now, (), files, every=False)
+
+    def concerned(path: Path) -> list[str]:
+        return [watch.name for watch in order.due(live.now, [path], files, every=False)]
+
+    assert concerned(tmp_path / "runs") == []
+    assert concerned(tmp_path / "runs" / "three") == []
+    assert concerned(tmp_path / "runs" / "two" / "checkpoint-5" / "model.safetensors") == ["two"]
+    (name,) = concerned(lone / "a.log")
+    assert name == "a"
+    assert concerned(lone) == ["a", "b"]
     live.close()

@@ -231,10 +231,12 @@ def _writer(part: FoundPart) -> tuple[str, int]:
 
 def version_of(folder: Path, root: Path) -> Path | None:
     """The version folder below ``root`` that a folder is or lies in."""
-    if not folder.is_relative_to(root):
+    try:
+        below = folder.relative_to(root).parts
+    except ValueError:
         return None
-    inner = (each for each in (folder, *folder.parents) if each != root and each.is_relative_to(root))
-    return next((each for each in reversed([*inner]) if VERSION_FOLDER.fullmatch(each.name)), None)
+    depth = next((depth for depth, name in enumerate(below, 1) if VERSION_FOLDER.fullmatch(name)), None)
+    return None if depth is None else root.joinpath(*below[:depth])
 
 
 def version_order(name: str) -> tuple[str, int]:
