@@ -65,3 +65,16 @@ def test_rows_that_may_be_lost_are_counted(
     if lost:
         assert f"{lost} rows may be lost" in source.stats.first_bad
     source.close()
+
+
+@pytest.mark.parametrize("kind", [JsonlSource, ConsoleSource])
+def test_rows_that_an_earlier_part_held_are_not_lost(tmp_path: Path, kind: Callable[..., Source]) -> None:
+    """Parts that are numbered in the order in which they were written are read in another one."""
+    text, log = (jsonl if kind is JsonlSource else console), tmp_path / "log"
+    source = kind("log", log, [tmp_path])
+    for number, steps in enumerate(([4, 5, 6], [1, 2, 3], [7, 8, 9], [13, 14])):
+        (tmp_path / "next").write_text(text(list(steps)))
+        (tmp_path / "next").rename(log)
+        assert steps_of(source) == steps
+        assert source.stats.skipped.get(Skip.LOST, 0) == (3 if number == 3 else 0)
+    source.close()

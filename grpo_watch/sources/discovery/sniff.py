@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WINDOW = 256 * 1024
+FARTHEST = 64 * WINDOW
+"""Bytes behind which no more is looked for where a file begins with lines that are longer than the window."""
 
 
 class ChannelContent(str, Enum):
@@ -221,7 +223,7 @@ def _ends(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
     Where the hole is longer than the window, the end stands for the beginning too.
     """
     opened = open_regular(path, roots)
-    descriptor = plain(opened, 64 * WINDOW)
+    descriptor = plain(opened, FARTHEST)
     if descriptor != opened:
         os.close(opened)
     try:
@@ -231,6 +233,15 @@ def _ends(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
         return head or tail.lstrip(b"\0"), tail
     finally:
         os.close(descriptor)
+
+
+def _later(path: Path, roots: Sequence[Path]) -> bytes:
+    """What stands behind the lines that are longer than the window and come first; empty where that is far away."""
+    with os.fdopen(open_regular(path, roots), "rb") as file:
+        while len(line := file.readline(FARTHEST)) > WINDOW:
+            if not line.endswith(b"\n") or file.tell() > FARTHEST:
+                return b""
+        return line + file.read(WINDOW)
 
 
 def _jsonl(path: Path, head: bytes, *, named: bool) -> SniffedFile:
@@ -308,6 +319,15 @@ def _by_content(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFil
     if name.endswith(".ipynb"):
         return _notebook(path, roots, named=named)
     head, tail = _ends(path, roots)
+    found = _by_ends(path, roots, (head, tail), named=named)
+    if (found.what is None or found.problem) and tail and b"\n" not in head and (rest := _later(path, roots)):
+        again = _by_ends(path, roots, (rest, tail), named=named)
+        return again if again.what is not None else found
+    return found
+
+
+def _by_ends(path: Path, roots: Sequence[Path], ends: tuple[bytes, bytes], *, named: bool) -> SniffedFile:
+    name, (head, tail) = unpacked_name(path), ends
     if not tail and holds_piece(path, head):
         return SniffedFile(ChannelContent.ROW_PIECES)
     if name.endswith((*LINES, ".json")):

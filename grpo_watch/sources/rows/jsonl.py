@@ -23,6 +23,7 @@ from grpo_watch.sources.rows.step_assembly import StepFeed
 
 REWARD = "reward"
 """A row that has it says by itself what it is."""
+LONGEST_KEY = 1_000
 NAN_LINE = 1 << 20
 """Longest line that is read again for bare NaN and Infinity, which strict JSON has not."""
 
@@ -149,6 +150,9 @@ class JsonlSource(LineSource):
         if row is None:
             self._skip(Skip.NOT_JSON, "no JSON object")
             return None
+        if len(line.data) > LONGEST_KEY and (long := [key for key in row if len(key) > LONGEST_KEY]):
+            self._skip(Skip.BAD_VALUE, f"{len(long)} keys of more than {LONGEST_KEY} characters")
+            row = {key: value for key, value in row.items() if key not in long}
         if "train_runtime" in row:
             self._finished = True
             return RunEvent(

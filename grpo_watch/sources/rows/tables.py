@@ -118,10 +118,14 @@ POINT = re.compile(r"\d\.\d")
 def table_lines(text: str) -> list[str]:
     """The lines of a table from its header on: remarks before it are left out, unless the last is the header."""
     lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
-    begin = next((place for place, line in enumerate(lines) if not line.startswith(REMARK)), len(lines))
+    begin = next((place for place, line in enumerate(lines) if _may_be_header(line)), len(lines))
     if begin and begin < len(lines) and is_header(lines[begin - 1], lines[begin]):
         return [lines[begin - 1].lstrip("# "), *lines[begin:]]
     return lines[begin:]
+
+
+def _may_be_header(line: str) -> bool:
+    return not line.startswith(REMARK) and any(map(line.translate(FULL_WIDTH).count, DELIMITERS))
 
 
 def grid(text: str) -> tuple[list[str], list[list[str]]]:
@@ -217,18 +221,23 @@ class TableSource(LineSource):
         text = line.data.decode("utf-8-sig", "replace")
         if not text.strip() or text == self._header or RULER.issuperset(text):
             return None
-        if not self._header and text.startswith(REMARK):
+        return self._row(text, seen) if self._header else self._begin(text, seen)
+
+    def _begin(self, text: str, seen: float | None) -> Item | None:
+        """A line above the rows: a remark, the header, or the first row where a remark was the header."""
+        if text.startswith(REMARK):
             self._remark = text
             return None
-        if not self._header:
-            above = is_header(self._remark, text)
-            self._header = self._remark.lstrip("# ") if above else text
-            self._layout()
-            if above:
-                return self._row(text, seen)
-            whose = table_owner(self._names)
-            return RunConfig(whose, None, {}, self.name, self.segment, precedence=3) if whose is not None else None
-        return self._row(text, seen)
+        if not _may_be_header(text):
+            self.stats.skip(Skip.NOT_A_ROW, f"line {self._line}: no header of several columns")
+            return None
+        above = is_header(self._remark, text)
+        self._header = self._remark.lstrip("# ") if above else text
+        self._layout()
+        if above:
+            return self._row(text, seen)
+        whose = table_owner(self._names)
+        return RunConfig(whose, None, {}, self.name, self.segment, precedence=3) if whose is not None else None
 
     def _layout(self) -> None:
         self._delimiter = delimiter_of(self._header)
@@ -336,14 +345,13 @@ def _long(header: Sequence[str], rows: Sequence[Sequence[str]]) -> TableArms:
     return TableArms(names, place) if several else TableArms()
 
 
-HEAD = 64 << 10
 TABLES = (".csv", ".tsv")
 HEADER_NEEDED = "no column of its header is known; say what they mean under runs: columns: in grpo-watch.yaml"
 
 
 def holds_table(name: str, head: bytes, metrics: AbstractSet[str]) -> bool:
     """Whether a file of this name and beginning has a step and one of these metrics."""
-    lines = table_lines(head[:HEAD].decode("utf-8-sig", "replace"))
+    lines = table_lines(head.decode("utf-8-sig", "replace"))
     header = lines[0].strip() if lines else ""
     cells = cells_of(header, delimiter_of(header))
     if any(number(cell.strip("[](){}' \"")) is not None for cell in cells):
