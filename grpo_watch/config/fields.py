@@ -193,7 +193,7 @@ NUMBERS = frozenset(
 )
 BOOLEANS = frozenset(
     {"kl_implies_beta", "log_completions", "sync_ref_model", "adapter", "adapter_continued", "gradient_checkpointing"}
-    | {"use_vllm", "vllm_enable_lora", "dynamic_sample", "mask_truncated_completions", "do_sample"}
+    | {"steps_counted", "use_vllm", "vllm_enable_lora", "dynamic_sample", "mask_truncated_completions", "do_sample"}
 )
 LEAST = {"num_generations": 1}
 

@@ -72,6 +72,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "max_steps": "optimizer steps requested, regardless of the dataset size",
         "most_steps": "optimizer steps after which the run ends, if the dataset gives more",
         "steps_printed": "optimizer steps that the trainer says it will make",
+        "steps_counted": "true where rows name no step and are counted instead",
         "prompts_per_step": "prompts of one step, where a framework counts in prompts",
         "prompts_drawn": "prompts drawn for one step, where others are drawn than trained on",
         "dataset_size": "training prompts of the dataset (after split and filters; where no log prints it: --set)",

@@ -268,6 +268,8 @@ def caveats(snapshot: RunSnapshot) -> tuple[str, ...]:
     saves = snapshot.config.get("save_steps")
     often = saves is not None and isinstance(saves.value, (int, float)) and snapshot.step < 2 * saves.value
     found = [SEEN_LATER if often else SEE_FROZEN] if blind_to_frozen_policy(snapshot) else []
+    if "steps_counted" in snapshot.config:
+        found.append("steps are unknown: no row names one, so rows are counted from 1")
     if snapshot.judgement.reason:
         found.append(snapshot.judgement.reason)
     if snapshot.judgement.guessed:

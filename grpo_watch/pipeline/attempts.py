@@ -60,6 +60,8 @@ def _together(first: _Written, second: _Written) -> bool:
 
 INTERLEAVED_AFTER = 3
 """This many one-row excursions to lower, rising steps mean two jobs in one log (a late flush comes once or twice)."""
+FAR = 100
+"""This many times further ahead than the row before was, a step may be a misprint."""
 RANKS_LAG = 4
 """This many rows a rank may lag behind another on one console: what repeats one of them to the digit is its copy."""
 
@@ -82,6 +84,7 @@ class AttemptLedger:
     A new attempt begins when a higher segment (a resume's folder) or a restarted progress bar shows, or when steps go
     back and continue from there for two rows. The first row that goes back is held until the second decides; if the old
     sequence continues instead, the held row was a duplicate. So is a row that repeats one of the newest to the digit.
+    A row whose step lies far ahead is held too: where the next goes on from the row before, its step was a misprint.
     """
 
     def __init__(self) -> None:
@@ -91,6 +94,8 @@ class AttemptLedger:
         self.interleaved = False
         self.segment: int | None = None
         self._held: PlacedRow | None = None
+        self._far: PlacedRow | None = None
+        self._pace = 1
         self._restarted = False
         self._barless = 0
         self._excursions: list[int] = []
@@ -110,6 +115,8 @@ class AttemptLedger:
 
     def take(self, row: RawRow) -> list[PlacedRow]:
         """The rows that are settled now, in order (none while one is held; two when a restart is confirmed)."""
+        if self._far is not None:
+            return [*self._between(row), *self.take(row)]
         step = row.step if row.step is not None else (self.last_step or 0) + 1
         if self.segment is None:
             self.segment = row.segment
@@ -132,6 +139,8 @@ class AttemptLedger:
         return [self._settle(PlacedRow(row, self.attempt, step))]
 
     def _settle(self, entry: PlacedRow) -> PlacedRow:
+        gone = entry.step - self.last_step if self.last_step is not None else 0
+        self._pace = gone if 0 < gone <= FAR * self._pace else self._pace
         self.last_step = entry.step
         self._newest.append((entry.step, entry.row.values))
         return entry
@@ -142,7 +151,22 @@ class AttemptLedger:
             self._held = None
             self.duplicates += 1
         self._barless = max(0, self._barless - 1)
-        return [self._settle(PlacedRow(row, self.attempt, step))]
+        entry = PlacedRow(row, self.attempt, step)
+        if self.last_step is not None and step - self.last_step > FAR * self._pace:
+            self._far = entry
+            return []
+        return [self._settle(entry)]
+
+    def _between(self, row: RawRow) -> list[PlacedRow]:
+        """The row that was held for its far step, before the next one: between its neighbours, if these are close."""
+        far, self._far, last = self._far, None, self.last_step
+        if far is None or last is None:
+            return []
+        goes_on = row.step is not None and last < row.step <= last + FAR * self._pace and row.step < far.step
+        if not goes_on or row.segment != self.segment or self._restarted:
+            return [self._settle(far)]
+        middle = (last + (row.step or 0)) // 2
+        return [self._settle(far._replace(step=middle))] if middle > last else self._duplicate()
 
     def _backward(self, row: RawRow, step: int) -> list[PlacedRow]:
         held = self._held

@@ -271,7 +271,7 @@ class _Builder:
         """The source of a console: tables that are printed count where no other channel shows completions."""
         alone = SHOW_TEXTS.isdisjoint(other.what for other in self.found.channels)
         tables = partial(ConsoleTables, examples=self.examples) if alone else None
-        return partial(ConsoleSource, tables=tables)
+        return partial(ConsoleSource, tables=tables, columns=self.columns)
 
     def _source(self, channel: FoundChannel) -> Source | None:
         name, path, segment = channel.name, channel.path, channel.segment

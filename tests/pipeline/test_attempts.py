@@ -241,3 +241,21 @@ def test_repeating_rows_at_once_changes_nothing(lives: list[tuple[int, int]], co
     printed = [row(start + number, life) for life, (start, count) in enumerate(lives) for number in range(count)]
     repeated = [each for each, times in zip(printed, copies, strict=False) for _ in range(times + 1)]
     assert settled(AttemptLedger(), repeated) == settled(AttemptLedger(), printed)
+
+
+@pytest.mark.parametrize(
+    ("printed", "read"),
+    [
+        ((1, 2623, 3, 4), (1, 2, 3, 4)),
+        ((10, 20, 30, 26230, 50, 60), (10, 20, 30, 40, 50, 60)),
+        ((1, 2, 900, 3, 4), (1, 2, 3, 4)),
+        ((1, 2, 900, 901), (1, 2, 900, 901)),
+        ((1, 2, 900, 901, 3, 4), (1, 2, 900, 901, 3, 4)),
+    ],
+    ids=["second", "tens", "too many", "goes on there", "another attempt"],
+)
+def test_one_step_far_out_between_its_neighbours_is_a_misprint(printed: tuple[int, ...], read: tuple[int, ...]) -> None:
+    """The row counts at the step between; where the steps go on behind the far one, it was none."""
+    ledger = AttemptLedger()
+    assert tuple(step for _, step in settled(ledger, steps(*printed))) == read
+    assert ledger.attempt == (2 if read[-1] < max(read) else 1)

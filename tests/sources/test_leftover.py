@@ -44,6 +44,12 @@ UNREAD = "no metric row could be parsed; the first line that looks like one is "
             "(Trainer pid=1) step=0 | policy/loss 0.0 | acc/mean 0.5 | lr 1e-6\n" * 9,
             UNREAD + "line 1: policy/loss=0.0, acc/mean=0.5, lr=1e-6",
         ),
+        (
+            "x.log",
+            "".join(f"t={n} fitness=0.{n} loss=0.1 lr=1e-6\n" for n in range(10, 30)),
+            UNREAD
+            + "line 1: t=10, fitness=0.10, loss=0.1, lr=1e-6; if fitness is the reward, check the file with `runs",
+        ),
         ("m.csv", "when,avg_r,kl_to_ref\n0,0.3,0.0\n", "no column of its header is known"),
     ],
 )

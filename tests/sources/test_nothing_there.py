@@ -47,6 +47,9 @@ def test_rewards_of_single_completions_are_named(tmp_path: Path) -> None:
     [
         ("m.jsonl", "", '{{"t": {n}, "fitness": 0.{n}, "drift": 0.0}}'),
         ("m.csv", "t,fitness,drift\n", "{n},0.{n},0.0"),
+        ("train.log", "", "[2026-03-02 10:00:{n}] INFO t={n} fitness=0.{n} drift=0.0 z=3"),
+        ("train.out", "loading 3 shards\n", "{{'t': {n}, 'fitness': 0.{n}, 'drift': 0.0}}"),
+        ("train.txt", "", "t {n} | fitness 0.{n} | loss 0.1 | drift 0.0"),
     ],
 )
 def test_columns_without_a_known_name_are_read_by_the_settings_that_are_proposed(

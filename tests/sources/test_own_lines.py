@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.records import RawRow, RunEvent
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.rows.fields import fields_of
@@ -298,3 +299,30 @@ def test_the_banner_of_a_library_for_any_loop_hides_no_rows(tmp_path: Path) -> N
 
 def test_a_share_in_percent_has_two_decimals_more() -> None:
     assert [(one.value, one.text) for one in fields_of("kl: 0.5 | clip_ratio: 0.000%")][1] == (0.0, "0.00000")
+
+
+def test_a_statistic_in_the_middle_of_a_name_is_no_group() -> None:
+    """``reward_std: 0.3`` is one name; ``Reward: std=0.1`` a statistic of the reward."""
+    assert [one.name for one in fields_of("step: 1 | reward_std: 0.3 | frac_reward_zero_std: 0.5")][1:] == [
+        "reward_std",
+        "frac_reward_zero_std",
+    ]
+    assert [one.name for one in fields_of("step: 1 | Reward: mean=0.3, std=0.1")][1:] == ["Reward mean", "Reward std"]
+
+
+@pytest.mark.parametrize(("counter", "unknown"), [("", True), ("step {n} | ", False)])
+def test_counted_rows_say_that_their_steps_are_unknown(
+    counter: str,
+    unknown: bool,  # noqa: FBT001
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = counter + "loss: 0.1{n} | reward: 0.5{n} | kl: 0.01\n"
+    (tmp_path / "train.log").write_text("".join(line.format(n=n) for n in range(10, 30)))
+    run_cli(["check", str(tmp_path / "train.log"), "--fail-on", "never"])
+    assert ("steps are unknown: no row names one" in capsys.readouterr().out) is unknown
+
+
+def test_a_misprint_among_the_first_rows_hides_none(tmp_path: Path) -> None:
+    text = "".join(f"step {2623 if n == 2 else n} | loss 0.1 | reward 0.{n}\n" for n in range(1, 7))
+    assert [row.step for row in rows_of(tmp_path / "train.log", text)] == [1, 2623, 3, 4, 5, 6]

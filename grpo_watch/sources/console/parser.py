@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from grpo_watch.detectors.shared.refusals import refused
@@ -59,13 +60,15 @@ class ConsoleParser(ConsoleRows):
         stats: SourceStats,
         state: Mapping[str, Scalar],
         tables: TextTables | None = None,
+        columns: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         super().__init__(name, segment, state)
         self._tables = tables
         self.stats = stats
         self._envelope, self._lines, self._config = Envelope(), FrameworkLines(state), PrintedConfig()
         self._arguments = PrintedArguments()
-        self._own = OwnRows(state)
+        self._names = {column: name for name, column in columns.items()}
+        self._own = OwnRows(state, self._names)
         self._fragment = b""
         self._errors, self._strange = Tracebacks(state), ""
         self._drawn, self._bar_of = b"", training_bar(b"")
@@ -211,6 +214,8 @@ class ConsoleParser(ConsoleRows):
         rows = read(data)
         if rows and self._savable:
             self.saved, self._savable = before, False
+        if rows and self._own.counted:
+            self._count()
         for row in rows:
             self.went_on()
             self._line(row)
@@ -279,10 +284,11 @@ class ConsoleParser(ConsoleRows):
                     self._fragment = data[found.start :][:LONGEST_FRAGMENT]
                     return
                 break
-            values = row_numbers.numbers(found.row)
-            if row_numbers.is_printed_row(found.row, values) or "train_runtime" in values:
+            row = {self._names.get(key, key): value for key, value in found.row.items()} if self._names else found.row
+            values = row_numbers.numbers(row)
+            if row_numbers.is_printed_row(row, values) or "train_runtime" in values:
                 named = self._step_before(data[behind : found.start])
-                self._row(found.row if named is None else {**found.row, **named}, values)
+                self._row(row if named is None else {**row, **named}, values)
                 behind = found.end
         if rest := data[behind:]:
             self._before(rest)

@@ -52,6 +52,7 @@ class ConsoleRows:
         self.name, self.segment = name, segment
         self.steps = StepPlacement(state)
         self.framework = str(state.get("framework") or "")
+        self.counted = state.get("counted") is True
         self.reported: deque[str] = deque(filter(None, str(state.get("told") or "").split("\n")), maxlen=REPORTED)
         self.failed_rewards = int(state.get("failed_rewards") or 0)
         self.saved: dict[str, Scalar] = dict(state)
@@ -65,6 +66,7 @@ class ConsoleRows:
     def state(self) -> dict[str, Scalar]:
         """What has to be remembered across a restart while idle."""
         counted = {"failed_rewards": self.failed_rewards} if self.failed_rewards else {}
+        counted |= {"counted": True} if self.counted else {}
         return {**self.steps.state(), "framework": self.framework, "told": "\n".join(self.reported), **counted}
 
     def _save(self) -> None:
@@ -213,6 +215,13 @@ class ConsoleRows:
         """Give out what the trainer printed, if anything."""
         if settings is not None:
             self._out.append(RunConfig(None, None, settings, self.name, self.segment, FROM_ARGUMENTS))
+
+    def _count(self) -> None:
+        """Say once that the steps are numbers of rows."""
+        if not self.counted:
+            self.counted = True
+            settings = {"steps_counted": Setting(value=True, origin=self.name)}
+            self._out.append(RunConfig(None, None, settings, self.name, self.segment, FROM_LAUNCH))
 
     def _name_framework(self, framework: str, version: str | None = None) -> None:
         """Name the framework once."""

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from grpo_watch.engine.records import Cursor, EventKind, Item, RunEvent, Scalar
 from grpo_watch.frameworks import row_numbers
@@ -40,7 +41,8 @@ class _RestartPoint:
 class ConsoleSource(TailSource):
     """Reads one console log.
 
-    With ``tables`` the tables of completions that a trainer prints are read too.
+    With ``tables`` the tables of completions that a trainer prints are read too. ``columns``: canonical metric (or
+    ``step``) → what the lines call it.
 
     The cursor points at the oldest held-back row, with the parser's state there and the number of items emitted since
     (``again``): after a restart these are rebuilt and skipped. When another file follows (rotation), the old file's
@@ -48,7 +50,7 @@ class ConsoleSource(TailSource):
     place), a kill between these few items loses the rest.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  a file, where to continue, and how its lines are read
         self,
         name: str,
         path: Path,
@@ -57,13 +59,14 @@ class ConsoleSource(TailSource):
         cursor: Cursor | None = None,
         *,
         tables: TablesFrom | None = None,
+        columns: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.name, self.stats = name, SourceStats()
         state = dict(cursor.state) if cursor is not None else {}
         self._again = row_numbers.whole(state.pop("again", 0)) or 0
         self._tail = Tail(path, roots, cursor, bars=True, max_line=LONGEST_PIECE)
         texts = tables(name, segment, state) if tables is not None else None
-        self._parser = ConsoleParser(name, segment, self.stats, state, texts)
+        self._parser = ConsoleParser(name, segment, self.stats, state, texts, columns)
         self._queue: deque[Item] = deque()
         self._missing = Missing(path, self.stats)
         self._generation = 0

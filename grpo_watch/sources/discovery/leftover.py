@@ -10,7 +10,7 @@ from pathlib import Path
 
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.discovery.sniff import CONSOLE_NAME
-from grpo_watch.sources.discovery.unread import OF_TRAINING, repeated_row
+from grpo_watch.sources.discovery.unread import OF_TRAINING, proposed, repeated_row
 from grpo_watch.sources.discovery.walk import WalkedFolder
 from grpo_watch.sources.files.decompress import SUFFIXES, plain
 from grpo_watch.sources.files.reading import open_regular
@@ -93,7 +93,10 @@ def _report(path: Path, head: bytes) -> str:
     if path.suffix in {".csv", ".tsv"}:
         return _header(text)
     line = repeated_row(text)
-    return f"no metric row could be parsed; the first line that looks like one is {line}" if line else ""
+    if not line:
+        return ""
+    how = proposed(path) if path.suffix not in PACKED else ""
+    return f"no metric row could be parsed; the first line that looks like one is {line}{'; ' if how else ''}{how}"
 
 
 def _header(text: str) -> str:

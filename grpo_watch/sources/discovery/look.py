@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from grpo_watch.sources.discovery.grouping import VERSION_FOLDER
-from grpo_watch.sources.discovery.sniff import WINDOW, ChannelContent, SniffedFile
+from grpo_watch.sources.discovery.row_files import WINDOW
+from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

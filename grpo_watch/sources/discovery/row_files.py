@@ -1,8 +1,9 @@
-"""Recognises files of rows that single lines don't give away: few metrics, pasted logs, single numbers, documents."""
+"""Looks at both ends of a file for rows that single lines don't give away: few metrics, single numbers, documents."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -14,12 +15,16 @@ from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.frameworks.row_numbers import flat, is_row, numbers, place, stream
 from grpo_watch.sources.console.framework_lines import framework_of
-from grpo_watch.sources.files.decompress import SUFFIXES
+from grpo_watch.sources.files.decompress import SUFFIXES, plain
+from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.rows.document import LARGEST_TEXT, holds_rows, whole_text
 from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.rows.layouts import single_number
 from grpo_watch.sources.rows.own_rows import holds_columns, holds_own_rows
 
+WINDOW = 256 * 1024
+FARTHEST = 64 * WINDOW
+"""Bytes behind which no more is looked for where a file begins with lines that are longer than the window."""
 LOOKED_AT = 20
 FEWEST = 4
 """Lines with rising steps; of single completions several lines have one step."""
@@ -31,6 +36,33 @@ DICTIONARY = re.compile(rb"\{'[A-Za-z_][\w./-]{0,60}': '?-?\d")
 MOST_LOOKED_AT = 500
 """Lines with a dictionary that are looked into."""
 MAY_HOLD_ROWS = re.compile(rb"reward|\breturn|score|entropy", re.IGNORECASE)
+
+
+def ends_of(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
+    """The beginning and the end, without the hole that a writer leaves at the head which continues after a truncation.
+
+    Where the hole is longer than the window, the end stands for the beginning too.
+    """
+    opened = open_regular(path, roots)
+    descriptor = plain(opened, FARTHEST)
+    if descriptor != opened:
+        os.close(opened)
+    try:
+        size = os.fstat(descriptor).st_size
+        head = os.pread(descriptor, WINDOW, 0).lstrip(b"\0")
+        tail = os.pread(descriptor, WINDOW, max(WINDOW, size - WINDOW)) if size > WINDOW else b""
+        return head or tail.lstrip(b"\0"), tail
+    finally:
+        os.close(descriptor)
+
+
+def behind_long_lines(path: Path, roots: Sequence[Path]) -> bytes:
+    """What stands behind the lines that are longer than the window and come first; empty where that is far away."""
+    with os.fdopen(open_regular(path, roots), "rb") as file:
+        while len(line := file.readline(FARTHEST)) > WINDOW:
+            if not line.endswith(b"\n") or file.tell() > FARTHEST:
+                return b""
+        return line + file.read(WINDOW)
 
 
 def rewards_by_step(lines: Iterable[bytes]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import dataclass
 from enum import Enum
@@ -25,6 +24,9 @@ from grpo_watch.sources.console.source import dies
 from grpo_watch.sources.console.tracebacks import named_end
 from grpo_watch.sources.discovery.row_files import (
     MAY_HOLD_ROWS,
+    WINDOW,
+    behind_long_lines,
+    ends_of,
     holds_document,
     holds_log,
     in_pieces,
@@ -32,8 +34,6 @@ from grpo_watch.sources.discovery.row_files import (
     rewards_by_step,
     unpacked_name,
 )
-from grpo_watch.sources.files.decompress import plain
-from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.rows.document import YAML, holds_rows, nests_rows, whole_text
 from grpo_watch.sources.rows.html_tables import holds_html_table
 from grpo_watch.sources.rows.layouts import is_number
@@ -45,10 +45,6 @@ from grpo_watch.sources.trackers.tracker_files import SUFFIXES, tracker_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-WINDOW = 256 * 1024
-FARTHEST = 64 * WINDOW
-"""Bytes behind which no more is looked for where a file begins with lines that are longer than the window."""
 
 
 class ChannelContent(str, Enum):
@@ -140,7 +136,7 @@ class Sniffer:
         if not CONSOLE_NAME.fullmatch(path.name):
             return SniffedFile(None)
         try:
-            dead = any(OF_JOBS.search(part) and dies(bare_text(part)) for part in _ends(path, roots))
+            dead = any(OF_JOBS.search(part) and dies(bare_text(part)) for part in ends_of(path, roots))
         except (OSError, SourceError) as error:
             if lacking(error):
                 raise
@@ -217,33 +213,6 @@ def _by_name(name: str) -> SniffedFile | None:
     return None
 
 
-def _ends(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
-    """The beginning and the end, without the hole that a writer leaves at the head which continues after a truncation.
-
-    Where the hole is longer than the window, the end stands for the beginning too.
-    """
-    opened = open_regular(path, roots)
-    descriptor = plain(opened, FARTHEST)
-    if descriptor != opened:
-        os.close(opened)
-    try:
-        size = os.fstat(descriptor).st_size
-        head = os.pread(descriptor, WINDOW, 0).lstrip(b"\0")
-        tail = os.pread(descriptor, WINDOW, max(WINDOW, size - WINDOW)) if size > WINDOW else b""
-        return head or tail.lstrip(b"\0"), tail
-    finally:
-        os.close(descriptor)
-
-
-def _later(path: Path, roots: Sequence[Path]) -> bytes:
-    """What stands behind the lines that are longer than the window and come first; empty where that is far away."""
-    with os.fdopen(open_regular(path, roots), "rb") as file:
-        while len(line := file.readline(FARTHEST)) > WINDOW:
-            if not line.endswith(b"\n") or file.tell() > FARTHEST:
-                return b""
-        return line + file.read(WINDOW)
-
-
 def _jsonl(path: Path, head: bytes, *, named: bool) -> SniffedFile:
     name = path.name
     dumped, whose = holds_dump(path, head)
@@ -318,9 +287,14 @@ def _by_content(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFil
     name = unpacked_name(path)
     if name.endswith(".ipynb"):
         return _notebook(path, roots, named=named)
-    head, tail = _ends(path, roots)
+    head, tail = ends_of(path, roots)
     found = _by_ends(path, roots, (head, tail), named=named)
-    if (found.what is None or found.problem) and tail and b"\n" not in head and (rest := _later(path, roots)):
+    if (
+        (found.what is None or found.problem)
+        and tail
+        and b"\n" not in head
+        and (rest := behind_long_lines(path, roots))
+    ):
         again = _by_ends(path, roots, (rest, tail), named=named)
         return again if again.what is not None else found
     return found

@@ -103,7 +103,7 @@ FIELD = re.compile(
 )
 STATISTICS = frozenset({"mean", "avg", "average", "std", "min", "max", "median"})
 GROUPED = re.compile(
-    rf"(?P<group>{NAME})\s{{0,2}}[:=]?\s{{0,2}}[\[({{]?\s{{0,2}}(?P<name>mean|avg|average|std|min|max|median)\s?[:=]?\s?(?P<value>{NUMBER})[\])}}]?",
+    rf"(?P<group>{NAME})(?![\w./@-])\s{{0,2}}[:=]?\s{{0,2}}[\[({{]?\s{{0,2}}(?P<name>mean|avg|average|std|min|max|median)\s?[:=]?\s?(?P<value>{NUMBER})[\])}}]?",
     re.IGNORECASE,
 )
 """``Reward: mean=0.5``; the statistics behind it are of the same group."""

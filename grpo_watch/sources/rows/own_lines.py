@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from grpo_watch.frameworks.guessing import OF_LEARNING, OF_UPDATES, guess
@@ -138,16 +139,18 @@ class OwnLines:
 
     Args:
         state: what ``state`` gave before a restart.
+        names: what the log calls a metric (or the step) → its canonical name.
     """
 
-    def __init__(self, state: str = "") -> None:
+    def __init__(self, state: str = "", names: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._names, self._asked_for = names, tuple(name.encode() for name in names)
         self._block = _Block()
         self._last = self._end = ""
         self._held: list[MetricLine] = []
         self._template: list[str] = []
         self._noisy: list[str] = []
         self._rows = self._offset = 0
-        self._near = self._coarse = self._leads = self.sure = False
+        self._near = self._coarse = self._leads = self.sure = self.counted = False
         self._carried: int | None = None
         self._above: list[int | None] = []
         self._before: tuple[int, int] | None = None
@@ -178,11 +181,13 @@ class OwnLines:
 
     def feed(self, data: bytes) -> Sequence[MetricLine]:
         """The rows that this line completes."""
-        if not may_show(data):
-            self.passed()
+        if not self.wants(data):
+            self._near = False
             return ()
         line = data.decode("utf-8", "replace")
         fields = fields_of(line)
+        if self._names:
+            fields = [one._replace(name=self._names.get(one.name, one.name)) for one in fields]
         if not fields or bare_line(line)[0]:
             self._near = False
             return ()
@@ -194,6 +199,10 @@ class OwnLines:
     def passed(self) -> None:
         """A line of something else: the next one is not near the fields before it."""
         self._near = False
+
+    def wants(self, data: bytes) -> bool:
+        """Whether a line may hold fields of a row."""
+        return may_show(data) or (len(data) <= LONGEST and any(name in data for name in self._asked_for))
 
     def _alone(self, alone: _Block, fields: Sequence[PrintedField]) -> Sequence[MetricLine]:
         """A line that is a row by itself: a new one, unless it adds to the step that the lines before it name."""
@@ -250,7 +259,7 @@ class OwnLines:
             alike = 2 * len(keys & set(self._template)) >= min(len(keys), len(self._template))
             part = row.step is None and self._before is not None  # of a step: an attempt at it, a single group
             return tuple(self._placed([row])) if alike and not part else ()
-        if self._held and not _follows(self._held[-1], row):
+        if self._held and not any(_follows(before, row) for before in self._held[-2:]):  # one step may be a misprint
             self._held, self._above = [], []
         self._held, self._above = [*self._held, row][-MOST_HELD:], [*self._above, self._carried][-MOST_HELD:]
         if len(self._held) < CONSISTENT:
@@ -269,6 +278,7 @@ class OwnLines:
         for row in rows:
             self._rows += 1
             if self._coarse or row.step is None:
+                self.counted = True
                 yield MetricLine(self._rows, row.values, max_steps=None, resolution=row.resolution)
                 continue
             epoch, before = int(row.values.get("epoch") or 0), self._before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from grpo_watch.engine.records import Scalar
 from grpo_watch.frameworks.guessing import guess
@@ -14,7 +15,7 @@ from grpo_watch.sources.console.collector_prefixes import Envelope
 from grpo_watch.sources.console.step_placement import training_bar
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.layouts import step_key
-from grpo_watch.sources.rows.own_lines import OwnLines, may_show, row_of
+from grpo_watch.sources.rows.own_lines import OwnLines, row_of
 from grpo_watch.sources.rows.tables import keys_of
 from grpo_watch.sources.rows.tables import row_of as cells_row
 
@@ -40,8 +41,9 @@ class PrintedColumns:
         state: what ``state`` gave before a restart.
     """
 
-    def __init__(self, state: str = "") -> None:
+    def __init__(self, state: str = "", names: Mapping[str, str] = MappingProxyType({})) -> None:
         self._header: list[str] = json.loads(state) if state else []
+        self._own = {name: column for column, name in names.items()}
 
     def state(self) -> str:
         """The header of the open table, as text; empty where none is open."""
@@ -54,14 +56,15 @@ class PrintedColumns:
 
     def feed(self, data: bytes) -> Sequence[MetricLine]:
         """The row that a line is."""
-        if len(data) > LONGEST or (not self._header and b"eward" not in data and b"eturn" not in data):
+        named = self._header or self._own or b"eward" in data or b"eturn" in data
+        if len(data) > LONGEST or not named:
             return ()
         text = data.decode("utf-8", "replace").strip()
         if not text or RULER.fullmatch(text):
             return ()
         if self._header and (row := self._row(text)) is not None:
             return (row,)
-        self._header = header_of(text)
+        self._header = header_of(text, self._own)
         return ()
 
     def _row(self, text: str) -> MetricLine | None:
@@ -87,7 +90,7 @@ def holds_columns(text: bytes) -> bool:
     return sum(len(columns.feed(line)) for line in text.splitlines()) >= LEAST_ROWS
 
 
-def header_of(text: str) -> list[str]:
+def header_of(text: str, columns: Mapping[str, str] = MappingProxyType({})) -> list[str]:
     """The keys of a line that is the header of a table of training with a step and a reward; else nothing."""
     plain = text.strip(SIDES).removeprefix("# ")
     splits = (
@@ -98,8 +101,9 @@ def header_of(text: str) -> list[str]:
     for cells in splits:
         if not LEAST_COLUMNS <= len(cells) <= MOST_COLUMNS or not all(NAME.fullmatch(cell) for cell in cells):
             continue
-        if step_key(cells) is not None and any(guess(cell) == "reward_mean" for cell in keys_of(cells, {})):
-            return list(keys_of(cells, {}))
+        keys = keys_of(cells, columns)
+        if step_key(keys) is not None and any(guess(key) == "reward_mean" for key in keys):
+            return list(keys)
     return []
 
 
@@ -193,11 +197,12 @@ class OwnRows:
 
     Args:
         state: what ``state`` gave before a restart.
+        names: what the log calls a metric (or the step) → its canonical name.
     """
 
-    def __init__(self, state: Mapping[str, Scalar]) -> None:
-        self._lines = OwnLines(str(state.get("own") or ""))
-        self._columns = PrintedColumns(str(state.get("columns") or ""))
+    def __init__(self, state: Mapping[str, Scalar], names: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._lines = OwnLines(str(state.get("own") or ""), names)
+        self._columns = PrintedColumns(str(state.get("columns") or ""), names)
         self._bars = BarRows(str(state.get("bars") or ""))
         self._asked, self.sure = bool(state.get("own") or state.get("columns") or state.get("bars")), False
         self._look()
@@ -214,9 +219,14 @@ class OwnRows:
         self.sure = self._lines.sure or self._columns.open or self._bars.sure
         self._asked = self._asked or self.sure
 
+    @property
+    def counted(self) -> bool:
+        """Whether rows were counted, for want of a step in their lines."""
+        return self._lines.counted
+
     def wants(self, data: bytes) -> bool:
         """Whether a line may complete or begin a row; the others cost no more than this look."""
-        if self._columns.open or b"eward" in data or b"eturn" in data or may_show(data):
+        if self._columns.open or b"eward" in data or b"eturn" in data or self._lines.wants(data):
             return True
         self._lines.passed()
         return False
