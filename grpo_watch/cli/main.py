@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import io
+import logging
 import os
 import sys
+import threading
 
 from grpo_watch import __version__
 from grpo_watch.cli.commands import COMMANDS, GROUPS, TAKE_LAUNCH, overview
@@ -29,8 +31,25 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal of another encoding than UTF-8 lacks some signs
     code = run_cli(sys.argv[1:])
-    gc.freeze()  # the interpreter's last collection would take a tenth of the time of a short command
+    if threading.active_count() == 1:
+        _leave(code)
     sys.exit(code)
+
+
+def _leave(code: int) -> None:
+    """End without taking the interpreter apart, an eighth of the time of a short command.
+
+    Returns where what is written does not arrive (a full disk), which the interpreter reports.
+    """
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        pass  # `grpo-watch check | head`
+    except (OSError, ValueError):
+        return
+    logging.shutdown()
+    os._exit(code)
 
 
 def run_cli(arguments: list[str]) -> int:

@@ -272,6 +272,14 @@ def test_a_closed_pipe_is_no_error() -> None:
         assert process.stderr.read() == b""
 
 
+@pytest.mark.parametrize(("reader", "code"), [("| head -0", 0), ("> /dev/full", 120)])
+def test_output_that_does_not_arrive(reader: str, code: int) -> None:
+    """Nobody reads it, which is no error; or the disk is full, which Python reports with its own code."""
+    command = f"unset PYTHONUNBUFFERED; {sys.executable} -m grpo_watch check --help {reader}"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, bool(done.stderr)) == (code, code != 0)
+
+
 def test_log_lines(capsys: pytest.CaptureFixture[str]) -> None:
     """logfmt quotes what has blanks; JSON is one object per line; -v decides the level."""
     log = logging.getLogger("grpo_watch.test")
