@@ -22,6 +22,14 @@ def masked_samples_vote(signals: Signals, rng: Generator, start: int, strength: 
     signals.masked[batches(signals, start)] = 1 + round(strength * (signals.shape.group // 2 - 1))
 
 
+@fault("reward-eval-divergence", **TRL_LATEST, every=1, reward="dense", mood="bold", from_start=True, prompts=16)
+def held_out_falls(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """The training reward rises, the held-out accuracy falls."""
+    steps = signals.shape.steps
+    fall = np.linspace(0.0, 0.15 + 0.25 * strength, steps)
+    signals.logged["eval_accuracy"] = 0.6 - fall + rng.normal(0.0, 0.01, steps)
+
+
 @fault("reward-errors", **TRL_LATEST, reward="binary", flat=True, configured=True)
 def verifier_times_out(signals: Signals, rng: Generator, start: int, strength: float) -> None:
     """Rewards fail and count as 0; ``generation_batch_size`` is known."""

@@ -15,7 +15,7 @@ from benchmarks.synthetic.events import EVENT_FAULTS
 from benchmarks.synthetic.fault import Fault, ramp
 from benchmarks.synthetic.render import render
 from benchmarks.synthetic.shape import Shape, draw_shape
-from benchmarks.synthetic.signals import Damage, Signals, no_damage, simulate, wander
+from benchmarks.synthetic.signals import Damage, Signals, no_damage, simulate, total_of, wander
 from grpo_watch.engine.records import Item
 
 FADES_OVER = 20
@@ -70,10 +70,15 @@ def log_more(signals: Signals, rng: Generator) -> None:
         fewer = rng.choice([1.0, 1.0, 0.3])
         drift = 1.0 + (fewer - 1.0) * ramp(steps, 0, steps)
         signals.logged["tools/call_frequency"] = rng.uniform(0.1, 4.0) * drift * np.exp(wander(rng, steps, 0.1, 0.5))
+    if rng.random() < 0.4:
+        total, every = total_of(signals.parts, signals.weights).mean((1, 2)), signals.shape.every
+        held = np.interp(np.arange(steps), np.arange(len(total)) * every, total)
+        lag = np.convolve(held, np.ones(9) / 9, "same")[np.maximum(0, np.arange(steps) - 5)]
+        signals.logged["eval_reward"] = rng.uniform(0.6, 1.0) * lag + rng.normal(0.0, rng.uniform(0.005, 0.05), steps)
     if rng.random() < 0.2:
         rare = rng.uniform(0.0, 0.05) * signals.shape.prompts * signals.shape.group
         signals.logged["reward_failures"] = rng.poisson(rare, steps).astype(float)
-    if signals.shape.version == "1.16.0" and rng.random() < 0.4:
+    if signals.shape.version == "1.16.0" and signals.shape.every == 1 and rng.random() < 0.4:
         full = rng.uniform(0.0, 12.0)
         filling = ramp(steps, 0, rng.uniform(1.0, 40.0))
         signals.logged["sample/staleness_mean"] = np.maximum(0.0, full * filling + wander(rng, steps, 0.3, 0.6))

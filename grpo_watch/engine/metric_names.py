@@ -13,6 +13,7 @@ METRICS: Mapping[str, str] = MappingProxyType(
         "reward_zero_std_ratio": "Share of groups whose rewards are all equal (no learning signal).",
         "reward_function_mean": "Mean of one reward function.",
         "reward_function_std": "Standard deviation of one reward function over the whole batch.",
+        "eval_score": "Mean score of an evaluation on held-out data, by what is scored (label function).",
         "kl_reference": "KL of the policy to the reference model.",
         "kl_policy_update": "KL of the policy to the policy that generated (old policy).",
         "logprob_gap_rollout": "Mean absolute log-probability gap between trainer and rollout engine.",
@@ -51,7 +52,7 @@ METRICS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-LABELLED = frozenset({"reward_function_mean", "reward_function_std"})
+LABELLED = frozenset({"reward_function_mean", "reward_function_std", "eval_score"})
 """Metrics with one label (``function``)."""
 
 MAX_FUNCTIONS = 512

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from grpo_watch.engine.records import CompletionSummary
 
+EVAL_SCORE = "eval_score"
 ADVANTAGE = "advantage"
 """Not a function, but given beside them in dumps."""
 
@@ -57,6 +58,14 @@ OWN_METRICS = frozenset({"loss", "grad_norm", "reward_mean"})
 VALIDATES = re.compile(r"(?:val|valid|validation|eval|evaluation|test)(?:-(?:core|aux|rollout))?[_/]")
 """How keys of a validation begin: verl's, NeMo-RL's, AReaL's, tinker-cookbook's, the Trainer's and own loops'."""
 
+SCORE = re.compile(
+    r"(?:env/all/)?rewards?(?:/total)?(?:/mean|/avg)?|rewards/.{1,80}/mean|(?:test_score|.{1,80}/mean@\d{1,4})(?:/.{1,80})?|"
+    r"(?:.{1,80}/)?(?:accuracy|acc|avg_score|avg@\d{1,4}|pass@1)(?:/mean)?|.{1,80}_pass1"
+)
+"""What of a validation is a mean score: the total, a function's, a dataset's; no best of several, spread or length."""
+SCORES = 16
+"""Scores that are kept of one evaluation."""
+
 Picker = Callable[[Mapping[str, float | None]], Sequence[float | None]]
 
 
@@ -66,7 +75,8 @@ class KeyPlan:
 
     ``functions`` counts reward functions; ``function`` names the mean and spread metrics of the only one;
     ``off_at_zero`` are metrics whose exact 0 is a placeholder; ``guesses`` are unknown keys and the metrics that their
-    words name. ``converted``: metrics and how they follow from the value. ``keys`` names the raw key of each metric.
+    words name. ``scores`` are those of an evaluation. ``converted``: metrics and how they follow from the value.
+    ``keys`` names the raw key of each metric.
     """
 
     stream: Stream
@@ -81,6 +91,18 @@ class KeyPlan:
     off_at_zero: tuple[str, ...] = ()
     guesses: tuple[tuple[str, str], ...] = ()
     keys: Mapping[str, str] = field(default_factory=dict)
+    scores: tuple[tuple[str, str], ...] = ()
+
+
+def scores_of(keys: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The mean scores of an evaluation among these keys, as canonical metrics with their keys."""
+    found = []
+    for key in keys:
+        begin = VALIDATES.match(key.removeprefix("train/"))
+        name = key.removeprefix("train/")[begin.end() :] if begin is not None else ""
+        if name and SCORE.fullmatch(name) and "/std" not in name:
+            found.append((labelled(EVAL_SCORE, name), key))
+    return tuple(found[:SCORES])
 
 
 def stripped(key: str, prefixes: Sequence[str]) -> str | None:
@@ -163,6 +185,7 @@ def compile_plan(
                 chosen[metric] = (rank, key, rule)
     early = framework.next_learning_rate or not framework.next_rate_beside.isdisjoint(names)
     plan = _plan(stream, chosen, next_rate=early, spread_key=spread_key, unknown=tuple(unknown))
+    plan = replace(plan, scores=scores_of(keys))
     return plan if stream is Stream.EVAL else replace(plan, guesses=_guesses(plan, keys, columns, admits))
 
 

@@ -162,6 +162,7 @@ class _Channel:
         values = dict(zip(plan.metrics, plan.pick(raw.values), strict=True))
         for metric, how in plan.converted:
             self._convert(values, metric, how, raw)
+        values.update({metric: raw.values[key] for metric, key in plan.scores})
         for metric in plan.off_at_zero:
             if values[metric] == 0.0:
                 del values[metric]

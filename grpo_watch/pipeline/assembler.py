@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import KeysView, Mapping, Sequence
 from dataclasses import dataclass
 
+from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.records import (
     TRAINED,
     Activity,
@@ -246,6 +247,8 @@ class Assembler:
             self._max_steps = row.max_steps
             made.append(Progress(row.channel, entry.step, row.max_steps, row.segment, row.seen))
         self._note_metrics(resolved, entry)
+        if resolved.stream is Stream.EVAL and (scores := evaluated(resolved.values)):
+            made.append(self._supplement(entry.step, scores, row.seen))
         made.append(
             MetricRow(
                 self.run,
@@ -309,6 +312,8 @@ class Assembler:
     def _add(self, step: int, row: RawRow, made: list[Record]) -> None:
         """The metrics of a secondary row that the step's row lacks and the primary did not carry up to this step."""
         resolved = self._resolver.resolve(row)
+        if resolved.stream is Stream.EVAL:
+            resolved = resolved._replace(values=evaluated(resolved.values))
         here = (self.ledger.attempt, step)
         self._agreement.compare(here, row.channel, resolved.values, row.resolution)
         known = self._agreement.names(here)
@@ -322,6 +327,11 @@ class Assembler:
 
     def _supplement(self, step: int, values: dict[str, float | None], seen: float | None) -> MetricRow:
         return MetricRow(self.run, Stream.TRAIN, self.ledger.attempt, step, values, seen=seen, supplement=True)
+
+
+def evaluated(values: Mapping[str, float | None]) -> dict[str, float | None]:
+    """What an evaluation row says of the run: its scores, which join the step's row of training."""
+    return {name: value for name, value in values.items() if split_label(name)[0] == "eval_score"}
 
 
 _NEVER = (sys.maxsize, 0)

@@ -37,6 +37,7 @@ OPTIONAL = GAPS | {
     "prompt_truncated_ratio",
     "sample_staleness_steps",
     "tool_failure_ratio",
+    "eval_score",
     "tool_calls_mean",
     "turns_mean",
     "reward_failures",

@@ -100,6 +100,7 @@ class ChartKind:
 
 KINDS = (
     ChartKind("Reward", ("reward_mean", "reward_function_mean")),
+    ChartKind("Held-out score", ("eval_score",)),
     ChartKind("Reward spread inside the groups", ("reward_group_std",)),
     ChartKind("Reward spread over the whole batch", ("reward_batch_std", "reward_function_std")),
     ChartKind("Groups without any reward spread (share)", ("reward_zero_std_ratio",)),

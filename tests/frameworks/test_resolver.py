@@ -315,7 +315,8 @@ def test_prefixed_keys_of_tensorboard_and_wandb() -> None:
     values = Resolver().resolve(raw({"train/loss": 0.5, "train/kl": 0.1, "train/rewards/f/mean": 1.0}, step=1)).values
     assert values == {"loss": 0.5, "kl_reference": 0.1, "reward_function_mean[f]": 1.0}
     found = Resolver().resolve(raw({"eval/reward": 0.5, "epoch": 1.0}, step=1))
-    assert (found.stream, found.values) == (Stream.EVAL, {"reward_mean": 0.5, "epoch": 1.0})
+    assert found.stream is Stream.EVAL
+    assert found.values == {"reward_mean": 0.5, "epoch": 1.0, "eval_score[reward]": 0.5}
 
 
 def test_unknown_keys_stay_and_are_reported() -> None:

@@ -372,6 +372,7 @@ def test_evaluation_rows_are_no_attempt_and_carry_their_stream() -> None:
     assert [(each.stream, each.step, each.attempt) for each in got] == [
         (Stream.TRAIN, 1, 1),
         (Stream.TRAIN, 2, 1),
+        (Stream.TRAIN, 2, 1),  # the score of the evaluation, added to its step
         (Stream.EVAL, 2, 1),
         (Stream.TRAIN, 3, 1),
     ]
@@ -379,7 +380,8 @@ def test_evaluation_rows_are_no_attempt_and_carry_their_stream() -> None:
 
 def test_evaluation_metrics_do_not_hide_what_the_primarys_training_rows_lack() -> None:
     evaluation = jsonl(1, values={"eval_entropy": 0.5, "eval_reward": 0.5}, stream=Stream.EVAL)
-    assert added(fed([*BOTH, jsonl(1), evaluation, jsonl(2), console(2)])) == [(2, {"entropy": 2.0})]
+    got = added(fed([*BOTH, jsonl(1), evaluation, jsonl(2), console(2)]))
+    assert got == [(1, {"eval_score[reward]": 0.5}), (2, {"entropy": 2.0})]
 
 
 def test_the_total_is_reported_when_it_changes() -> None:

@@ -91,4 +91,37 @@ def resume_without_optimizer(settings: LaunchSettings) -> Iterator[LaunchProblem
         yield warning(message, "set save_only_model to false", settings.where("save_only_model"))
 
 
-CHECKS = (duplicates_unseen, generations_unlogged, no_checkpoints, resume_without_optimizer)
+BEST, LOAD = "metric_for_best_model", "load_best_model_at_end"
+EVALUATIONS = ("eval_strategy", "trainer.test_freq", "grpo.val_period")
+OFF = frozenset({"no", "-1", "0", "-1.0", "0.0"})
+
+
+def best_model_by_loss(settings: LaunchSettings) -> Iterator[LaunchProblem]:
+    """The best checkpoint is that of the lowest loss: by name, or as transformers' default where it is loaded."""
+    named, given = settings.word(BEST), settings.given(BEST) is not None
+    by_default = not given and settings.framework == "trl" and settings.flag(LOAD)
+    if settings.facts.on_trainer and (named in {"loss", "eval_loss"} or by_default):
+        default = "" if given else ", the default"
+        message = f"the best checkpoint is the one of the lowest loss{default}: in GRPO that is near 0 by construction"
+        hint = f"set {BEST} reward and greater_is_better true, with an evaluation"
+        yield warning(message, hint, settings.where(BEST, LOAD))
+
+
+def no_evaluation(settings: LaunchSettings) -> Iterator[LaunchProblem]:
+    """The launch itself switches evaluation off; a default is left alone."""
+    for name in EVALUATIONS:
+        given = settings.given(name)
+        if given is not None and str(given.value).lower() in OFF:
+            message = f"{name} is {given.value}: nothing will show whether a rising reward holds on other prompts"
+            hint = f"evaluate a few hundred held-out prompts ten times in the run ({name})"
+            yield info(message, hint, settings.where(name))
+
+
+CHECKS = (
+    duplicates_unseen,
+    generations_unlogged,
+    no_checkpoints,
+    resume_without_optimizer,
+    best_model_by_loss,
+    no_evaluation,
+)
