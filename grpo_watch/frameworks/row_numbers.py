@@ -42,6 +42,7 @@ FEW = 4
 """Pairs on one line that make it the rest of a row (with a reward or a loss), and no end of a printed setting."""
 LEAST_NAMED = 2
 """This many metrics that the words of unknown keys name make a row."""
+FIRST_KEY = re.compile(rb"\s{0,80}(['\"])[A-Za-z_][\w./@-]{0,60}\1: ")
 DURATION = re.compile(r"(?:(\d{1,6})d)? ?(?:(\d{1,6})h)? ?(?:(\d{1,6})m)? ?(?:(\d{1,9})s)?")
 CLOCK = re.compile(r"(?:(\d{1,6}) days?, )?(\d{1,6}):(\d{1,2}):(\d{1,2})")
 
@@ -202,3 +203,8 @@ def headless(line: bytes) -> bool:
     if not line.rstrip().endswith(b"}") or b"{" in line:
         return False
     return line.count(b"': ") + line.count(b'": ') >= FEW and (b"reward" in line or b"loss" in line)
+
+
+def opened(line: bytes) -> bytes:
+    """The line with the opening brace of its row, where nothing else is missing, as in rows that were pasted."""
+    return b"{" + line.lstrip() if FIRST_KEY.match(line) is not None and headless(line) else line

@@ -209,3 +209,9 @@ def test_a_kl_that_no_policy_has_is_critical_by_itself() -> None:
     """Nothing else is logged that could agree."""
     rows = [row(step, kl_reference=0.02 if step <= 20 else 400.0) for step in range(1, 41)]
     assert Watched("kl-explosion").feed_all(rows).changes[-1][::2] == ("firing", "critical")
+
+
+def test_a_kl_that_was_never_low_is_not_compared_with_what_is_usual() -> None:
+    rise, level = (fed(kl).said[-1] for kl in ([0.1] * 20 + [2.0] * 5, [1.9, 2.0, 1.8, 1.9, 2.0]))
+    assert "usual in this run: below 1" in rise.reading.message
+    assert "above 1.5 from the first row on" in level.reading.message

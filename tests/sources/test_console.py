@@ -572,3 +572,20 @@ def test_a_line_of_the_job_s_own_beside_each_printed_row_is_no_row(tmp_path: Pat
         )
     found = rows(items_of(tmp_path, text))
     assert [(row.step, "epoch" in row.values) for row in found] == [(step, True) for step in range(1, 5)]
+
+
+def test_a_row_pasted_without_its_opening_brace_is_a_row(tmp_path: Path) -> None:
+    pasted = "{'loss': 0.1, 'grad_norm': 0.3, 'reward': 0.5, 'reward_std': 0.2, 'kl': 0.01, 'epoch': 0.02}\n"
+    (whole,) = rows(items_of(tmp_path, pasted))
+    (found,) = rows(items_of(tmp_path, pasted.removeprefix("{")))
+    assert (found.step, found.values) == (whole.step, whole.values)
+
+
+@pytest.mark.parametrize(("total", "count"), [(40, 2), (0, 12)])
+def test_lists_that_reward_functions_print_beside_a_trainer_s_bar_are_no_rows(
+    tmp_path: Path, total: int, count: int
+) -> None:
+    text = (bar(0, total) + "\n") if total else ""
+    text += "".join(f"format rewards: [0.0, 1.0, {step % 2}.0]\n" for step in range(12))
+    text += "".join(f"{ROW % step}\n{bar(step, total)}\n" for step in (10, 20)) if total else ""
+    assert len(rows(items_of(tmp_path, text))) == count

@@ -149,6 +149,19 @@ def test_an_error_before_training_ends_a_notebook_that_never_gets_there(
     assert bool(discover(tmp_path)) is died
 
 
+@pytest.mark.parametrize(("source", "died"), [("trainer.train()", True), ("plot(rewards)", False)])
+def test_a_traceback_in_what_a_cell_printed_counts_where_it_trains(
+    source: str,
+    died: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    """A job started by a shell command, whose error is text and no output of the kernel; no row came before."""
+    text = 'Traceback (most recent call last):\n  File "grpo.py", line 7, in <module>\nAssertionError: no piece\n'
+    path = write(tmp_path, cell(printed("ok\n"), source="import torch"), cell(printed(text), source=source))
+    assert (EventKind.TRACEBACK in events(read(path)[0])) is died
+    assert bool(discover(tmp_path)) is died
+
+
 def test_a_notebook_that_grows_gives_only_what_is_new(tmp_path: Path) -> None:
     path = write(tmp_path, cell(table([1, 2], "reward", "kl")))
     items, source = read(path)

@@ -208,13 +208,14 @@ class KlExplosion(Detector):
         runaway = kl >= RUNAWAY and not gaining
         grave = not elsewhere and (runaway or bool(agreeing & {TrendSign.REWARD_FELL} if gaining else agreeing))
         first = next(step for step, value in self.newest if value >= bar)
+        usual = f"usual in this run: below {bar:.2g}" if len(self.calm) else f"above {bar:.2g} from the first row on"
         also = f"; {named(agreeing)}" if agreeing else ""
         also += "; the reference is not the model that training started from" if elsewhere else ""
         return breach(
             value=kl,
             threshold=bar,
             severity=Severity.CRITICAL if grave else Severity.WARNING,
-            message=f"KL to the reference is {kl:.3g} (usual in this run: below {bar:.2g}){also}",
+            message=f"KL to the reference is {kl:.3g} ({usual}){also}",
             evidence={"kl_reference": shown(kl), "rows": self.rows, "reward_mean": shown(run.trend.reward.mean)},
             first_step=first,
         )

@@ -153,7 +153,7 @@ class NotebookSource(RewrittenSource):
             yield from shown if run[0].of_grpo else completed(shown, _train_rows(printed))
         if last.total and last.done >= last.total:
             yield RunEvent(self.name, EventKind.FINISHED, last.done, segment=self.segment, seen=seen)
-        yield from (item for item in printed if isinstance(item, RunEvent) and item.kind in ENDS)
+        yield from filter(_ends, printed)
 
     def _tables(self, tables: Sequence[tuple[int, HtmlTable]], seen: float | None) -> list[Shown]:
         parts = []
@@ -186,25 +186,35 @@ class NotebookSource(RewrittenSource):
 
         Of several cells with rows those of the longest run with a reward count; the rows of others are left aside.
         """
-        cells = {cell: list(self._cell(text, seen)) for cell, text in notebook.texts.items()}
+        cells = {
+            cell: list(printed_items(self.name, self.segment, text, seen)) for cell, text in notebook.texts.items()
+        }
         rows = {cell: found for cell, items in cells.items() if (found := _train_rows(items))}
         parts = [Shown(cell, rows[cell], frozenset(rows[cell][-1].values)) for cell in sorted(rows)]
         of_run = {part.cell for part in run or longest_of(parts)}
         for cell, items in cells.items():
             if cell in rows and cell not in of_run:
                 self._skip(f"cell {cell}: {len(rows[cell])} printed rows are left aside")
-            kept = cell in of_run or not of_run
-            yield from (item for item in items if kept or isinstance(item, RunConfig))
+            trains = cell in (of_run or notebook.trains)
+            kept = trains or not of_run
+            yield from (i for i in items if (kept and (trains or not _ends(i))) or isinstance(i, RunConfig))
         last = max(of_run or notebook.trains, default=None)
         for cell, text in notebook.errors:
             if cell == last:
-                yield from self._cell(f"Traceback (most recent call last):\n{text}\n", seen)
+                traceback = f"Traceback (most recent call last):\n{text}\n"
+                yield from printed_items(self.name, self.segment, traceback, seen)
 
-    def _cell(self, text: str, seen: float | None) -> Iterator[Item]:
-        parser = ConsoleParser(self.name, self.segment, SourceStats(), {})
-        for line in re.split(r"[\r\n]", text):
-            yield from parser.feed(line.encode("utf-8", "replace"), seen)
-        yield from parser.flush(seen)
+
+def printed_items(name: str, segment: int, text: str, seen: float | None = None) -> Iterator[Item]:
+    """What a cell printed, read as a console."""
+    parser = ConsoleParser(name, segment, SourceStats(), {})
+    for line in re.split(r"[\r\n]", text):
+        yield from parser.feed(line.encode("utf-8", "replace"), seen)
+    yield from parser.flush(seen)
+
+
+def _ends(item: Item) -> bool:
+    return isinstance(item, RunEvent) and item.kind in ENDS
 
 
 class HtmlTableSource(NotebookSource):
@@ -241,15 +251,17 @@ def table_source(
 
 
 def holds_run(text: str) -> bool:
-    """Whether a notebook's outputs hold a table of metrics, printed rows, or the error that ended a training cell."""
+    """Whether a notebook's outputs hold a table of metrics, printed rows, or an error of a training cell."""
     notebook = read_notebook(text)
     if notebook is None:
         return False
     if notebook.tables or notebook.frames or notebook.trains & {cell for cell, _ in notebook.errors}:
         return True
-    parser = ConsoleParser("", 0, SourceStats(), {})
-    lines = (line for printed in notebook.texts.values() for line in re.split(r"[\r\n]", printed))
-    return any(isinstance(item, RawRow) for line in lines for item in parser.feed(line.encode(), None))
+    return any(
+        isinstance(item, RawRow) or (cell in notebook.trains and _ends(item))
+        for cell, text in notebook.texts.items()
+        for item in printed_items("", 0, text)
+    )
 
 
 def read_notebook(text: str) -> Notebook | None:

@@ -26,7 +26,7 @@ from grpo_watch.sources.console.markers import (
 from grpo_watch.sources.console.rows import ConsoleRows, PendingRow, TextTables
 from grpo_watch.sources.console.step_placement import percent_of_bar, title_step, training_bar
 from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
-from grpo_watch.sources.rows.fields import step_before
+from grpo_watch.sources.rows.fields import scores_alone, step_before
 from grpo_watch.sources.rows.own_lines import begins_own_row
 from grpo_watch.sources.rows.own_rows import OwnRows
 from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, arguments
@@ -121,8 +121,7 @@ class ConsoleParser(ConsoleRows):
             self._sized(data)
         if not data or self._configured(data) or self._of_framework(data):
             return
-        if self._fragment:
-            data = self._join(data)
+        data = self._join(data) if self._fragment else row_numbers.opened(data)
         if b"{" in data and data[:2] != TABLE:
             self._with_braces(data)
         elif percent_of_bar(data) >= 0:
@@ -212,6 +211,8 @@ class ConsoleParser(ConsoleRows):
     def _own_rows(self, data: bytes, read: Callable[[bytes], Sequence[MetricLine]]) -> bool:
         before = self.state() if self._savable else {}
         rows = read(data)
+        if self.steps.bar is not None and self._own.counted:  # a trainer's: its reward functions print lists
+            rows = [row for row in rows if not scores_alone(row.values)]
         if rows and self._savable:
             self.saved, self._savable = before, False
         if rows and self._own.counted:

@@ -47,6 +47,8 @@ LISTED = re.compile(
     re.IGNORECASE,
 )
 """``rewards=[0.5, 1.0]``: one number for each completion of the step."""
+PAIRED = 2
+"""Numbers that such a list gives: the mean and the spread."""
 DECIMALS = re.compile(r"(?<=\d)\.(\d+)")
 COUNTS = frozenset({"total_num", "num", "n", "count", "total_count", "num_samples", "num_total", "num_rollouts"})
 """What a number of samples is called beside a sum over them."""
@@ -259,6 +261,11 @@ def _listed(found: re.Match[str]) -> str:
     both = (fmean(values), pstdev(values)) if all(map(isfinite, values)) else (nan, nan)
     mean, spread = (repr(value) if value else f"{value:.{decimals}f}" for value in both)
     return f"{name}{sign}{mean} {name}_std{sign}{spread}"
+
+
+def scores_alone(values: Mapping[str, float | None]) -> bool:
+    """Whether a row is nothing but a list of rewards."""
+    return len(values) == PAIRED and any(f"{name}_std" in values for name in values)
 
 
 def _pairs(found: re.Match[str]) -> str:
