@@ -162,6 +162,19 @@ def test_a_traceback_in_what_a_cell_printed_counts_where_it_trains(
     assert bool(discover(tmp_path)) is died
 
 
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_table_of_an_evaluation_outside_training_counts_where_there_is_no_other(
+    trained: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    """It shows the rewards that the table of training lacks, but a single row that no step made."""
+    html = "".join(f"<th>{name}</th>" for name in ("Training Loss", "Validation Loss", "Step", "Reward"))
+    html = f"<table><tr>{html}</tr><tr><td>0.1</td><td>0.2</td><td>40</td><td>0.6</td></tr></table>"
+    evaluated = cell({"output_type": "display_data", "data": {"text/html": html}}, source="trainer.evaluate()")
+    items, _ = read(write(tmp_path, *([cell(table([10, 20, 30]))] if trained else []), evaluated))
+    assert [row.step for row in rows(items)] == ([10, 20, 30] if trained else [40])
+
+
 def test_a_notebook_that_grows_gives_only_what_is_new(tmp_path: Path) -> None:
     path = write(tmp_path, cell(table([1, 2], "reward", "kl")))
     items, source = read(path)

@@ -45,6 +45,11 @@ class Shown:
         """Whether a reward is among them."""
         return any(guess(key) == "reward_mean" for key in self.keys)
 
+    @property
+    def of_evaluation(self) -> bool:
+        """Whether ``trainer.evaluate()`` drew the table: while it trains, transformers puts the counter first."""
+        return self.table is not None and self.table.header[:1] == ["Training Loss"]
+
     def like(self, other: Shown) -> bool:
         """Whether most metrics are the same."""
         return 2 * len(self.keys & other.keys) > max(len(self.keys), len(other.keys))
@@ -132,7 +137,7 @@ class NotebookSource(RewrittenSource):
 
     def _of_notebook(self, notebook: Notebook, seen: float | None) -> Iterator[Item]:
         tables = self._tables(notebook.tables, seen)
-        runs = attempts_of(tables)
+        runs = attempts_of([part for part in tables if not part.of_evaluation] or tables)
         for part in tables:
             if not any(part in run for run in runs):
                 self._skip(f"{_place(part.cell)}a table of {len(part.rows)} rows is left aside")
