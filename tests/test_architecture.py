@@ -24,7 +24,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_rules" not in path.
 HOMES = {
     "apprise": ("notify/*",),
     "certifi": ("notify/receivers/http_client.py",),
-    "google_crc32c": ("sources/trackers/tfrecord.py",),
+    "google_crc32c": ("sources/trackers/framing.py",),
     "h11": ("web/*",),
     "httpx": ("notify/*",),
     "markdown_it": ("web/runbooks.py",),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.sources.files.growing_file import FileFrame
-from grpo_watch.sources.trackers import block_log
+from grpo_watch.sources.trackers import framing
 
 BLOCK = 32_768
 PAYLOADS = st.lists(st.integers(0, 2 * BLOCK).map(lambda size: bytes([size % 251]) * size), max_size=4)
@@ -35,7 +35,7 @@ def written(*payloads: bytes) -> bytes:
 
 
 def read(data: bytes, start: int = 0, *, ended: bool = False) -> list[FileFrame]:
-    return list(block_log.frames(lambda offset, size: data[offset : offset + size], start, ended=ended))
+    return list(framing.block_frames(lambda offset, size: data[offset : offset + size], start, ended=ended))
 
 
 @given(PAYLOADS, st.integers(0, 2 * BLOCK))
@@ -82,11 +82,11 @@ def test_zeros_in_a_block_that_is_not_whole_yet_are_waited_for() -> None:
 
 
 def test_an_enormous_record_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_log, "LARGEST", 3 * BLOCK)
+    monkeypatch.setattr(framing, "LARGEST", 3 * BLOCK)
     (frame, after) = read(written(b"x" * (3 * BLOCK + 1), b"after"))
     assert (frame.payload, frame.damage, after.payload) == (b"", f"a record of {3 * BLOCK + 1} bytes", b"after")
 
 
 def test_what_is_no_log_of_wandb() -> None:
-    assert block_log.begins(lambda offset, size: b":W&"[offset : offset + size], block_log.WANDB)
-    assert not block_log.begins(lambda offset, size: b'{"loss": 1}'[offset : offset + size], block_log.WANDB)
+    assert framing.begins(lambda offset, size: b":W&"[offset : offset + size], framing.WANDB)
+    assert not framing.begins(lambda offset, size: b'{"loss": 1}'[offset : offset + size], framing.WANDB)

@@ -24,7 +24,7 @@ from grpo_watch.engine.records import Cursor, EventKind, Item, RawRow, RunConfig
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.files import throttle
-from grpo_watch.sources.trackers import tf_event, tfevents
+from grpo_watch.sources.trackers import tfevents
 from grpo_watch.sources.trackers.tfevents import TfeventsSource
 from tests.support.bundles import unpack
 from tests.support.channel import Opens, grown, restarted, rows, whole
@@ -126,7 +126,7 @@ def test_lone_scalars_are_read_as_all_events_are(step: int, time: float, tag: st
         wall_time=time, step=step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)])
     ).SerializeToString()
     unknown = b"\x98\x06\x01"  # field 99, the number 1
-    assert tf_event.decode(payload) == tf_event.decode(payload + unknown)
+    assert tfevents.decode_event(payload) == tfevents.decode_event(payload + unknown)
 
 
 TAGS = ("train/loss", "train/reward", "train/epoch", "eval/reward", "profiling/step", "train/train_runtime", "epoch")
@@ -185,7 +185,7 @@ def tensor(dtype: int, **content: object) -> Event:
     ],
 )
 def test_scalars_in_the_form_of_tensors(event: Event, value: float | None) -> None:
-    assert tf_event.decode(event.SerializeToString()).scalars == ({} if value is None else {"t": value})
+    assert tfevents.decode_event(event.SerializeToString()).scalars == ({} if value is None else {"t": value})
 
 
 def test_what_a_metric_was_left_out_of_is_absent_not_zero(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tensorboardX.crc32c import crc32c as their_crc32c
 
 from grpo_watch.sources.files.growing_file import FileFrame
-from grpo_watch.sources.trackers import tfrecord
+from grpo_watch.sources.trackers import framing
 
 PAYLOADS = st.lists(st.binary(min_size=1, max_size=60), max_size=12)
 
@@ -27,12 +27,12 @@ def masked(data: bytes) -> int:
 
 
 def read(data: bytes, start: int = 0, *, ended: bool = False) -> list[FileFrame]:
-    return list(tfrecord.frames(lambda offset, size: data[offset : offset + size], start, ended=ended))
+    return list(framing.tf_frames(lambda offset, size: data[offset : offset + size], start, ended=ended))
 
 
 def test_the_checksum_of_the_standard() -> None:
     """CRC32C of "123456789" is 0xE3069283 (RFC 3720, appendix B.4 has more); rotated and shifted as TFRecord does."""
-    assert tfrecord.masked(b"123456789") == ((0xE3069283 >> 15 | 0xE3069283 << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    assert framing.masked(b"123456789") == ((0xE3069283 >> 15 | 0xE3069283 << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 @given(PAYLOADS, st.integers(0, 40))
@@ -69,7 +69,7 @@ def test_one_damaged_byte_costs_at_most_the_record_it_is_in(payloads: list[bytes
 def test_a_damaged_length_with_nothing_behind_it_stops() -> None:
     data = framed(b"one") + b"\xff" * 40
     assert [frame.payload for frame in read(data)] == [b"one"]
-    assert tfrecord.stuck(lambda offset, size: data[offset : offset + size], len(framed(b"one")))
+    assert framing.stuck(lambda offset, size: data[offset : offset + size], len(framed(b"one")))
     (_, left) = read(data, ended=True)
     assert left.damage == "40 bytes at the end that are no whole record"
 
@@ -91,19 +91,19 @@ def test_records_are_taken_together_as_they_are_one_by_one(payloads: list[bytes]
             data[place] ^= mask
     together = [read(bytes(data), ended=ended) for ended in (False, True)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tfrecord, "_AT_ONCE", 0)
+        patch.setattr(framing, "_AT_ONCE", 0)
         assert [read(bytes(data), ended=ended) for ended in (False, True)] == together
 
 
 @pytest.mark.slow
 def test_a_record_of_many_mebibytes_is_passed_over_unread() -> None:
     asked: list[int] = []
-    data = framed(b"x" * (tfrecord.LARGEST + 1)) + framed(b"after")
+    data = framed(b"x" * (framing.LARGEST_EVENT + 1)) + framed(b"after")
 
     def watched(offset: int, size: int) -> bytes:
         asked.append(size)
         return data[offset : offset + size]
 
-    big, after = tfrecord.frames(watched, 0)
+    big, after = framing.tf_frames(watched, 0)
     assert (big.payload, big.damage, after.payload) == (b"", "a record of 8 MiB", b"after")
     assert max(asked) <= 64 << 10

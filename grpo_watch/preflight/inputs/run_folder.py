@@ -18,8 +18,8 @@ from grpo_watch.sources.files.reading import inside
 from grpo_watch.sources.settings.config_files import OF_TRANSFORMERS, json_object
 from grpo_watch.sources.settings.framework_yaml import hydra_folder
 from grpo_watch.sources.settings.run_config import read_run_config
-from grpo_watch.sources.trackers import block_log, tf_event, tfrecord, wandb_record
-from grpo_watch.sources.trackers.tfevents import ARGUMENTS
+from grpo_watch.sources.trackers import framing, wandb_record
+from grpo_watch.sources.trackers.tfevents import ARGUMENTS, decode_event
 
 MOST_FRAMES = 200
 """This many first records of a log are looked at: arguments come before the first step."""
@@ -48,9 +48,9 @@ def _opened(channel: FoundChannel, run: FoundRun, read: Reads) -> Mapping[str, A
 
 def _tensorboard(file: GrowingFile) -> Mapping[str, Any]:
     """Transformers' text ``args``; empty where there is none."""
-    for frame in _first(tfrecord.frames(file.read, 0)):
+    for frame in _first(framing.tf_frames(file.read, 0)):
         try:
-            texts = tf_event.decode(frame.payload).texts
+            texts = decode_event(frame.payload).texts
             found = next((json_object(text) for tag, text in texts.items() if tag in ARGUMENTS), None)
         except ValueError:
             continue  # a damaged record says nothing; the arguments may be in another one
@@ -62,9 +62,9 @@ def _tensorboard(file: GrowingFile) -> Mapping[str, Any]:
 def _wandb(file: GrowingFile) -> Mapping[str, Any]:
     """What was configured before the first row; empty where nothing was."""
     found: dict[str, Any] = {}
-    if not block_log.begins(file.read, block_log.WANDB):
+    if not framing.begins(file.read, framing.WANDB):
         return found
-    for frame in _first(block_log.frames(file.read, 0)):
+    for frame in _first(framing.block_frames(file.read, 0)):
         try:
             record = wandb_record.decode(frame.payload)
         except ValueError:

@@ -14,7 +14,7 @@ from grpo_watch.errors import SourceError
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft
 from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.files.reading import open_regular
-from grpo_watch.sources.trackers import block_log
+from grpo_watch.sources.trackers import framing
 from grpo_watch.sources.trackers.swanlab import SwanlabSource
 from grpo_watch.sources.trackers.tracker_files import reader
 from grpo_watch.sources.trackers.tracker_source import BlockLog, LoggedRun
@@ -85,7 +85,7 @@ def span_of(path: Path, tracker: type[BlockLog], roots: Sequence[Path]) -> LogSp
     """
     with os.fdopen(open_regular(path, roots), "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        tail = max(0, size - LOOKED_AT) // block_log.BLOCK * block_log.BLOCK
+        tail = max(0, size - LOOKED_AT) // framing.BLOCK * framing.BLOCK
 
         def read(offset: int, length: int) -> bytes:
             return os.pread(file.fileno(), length, offset)
@@ -95,7 +95,7 @@ def span_of(path: Path, tracker: type[BlockLog], roots: Sequence[Path]) -> LogSp
     return LogSpan(first, last) if first is not None and last is not None else None
 
 
-def _times(tracker: type[BlockLog], read: block_log.Read, start: int) -> Iterator[tuple[int, float]]:
+def _times(tracker: type[BlockLog], read: framing.Read, start: int) -> Iterator[tuple[int, float]]:
     """Place and time of each row from a block's beginning on."""
     for frame in tracker.frames(read, start):
         try:

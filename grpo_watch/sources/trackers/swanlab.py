@@ -15,11 +15,11 @@ from grpo_watch.sources.console.markers import readable
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.settings.config_files import logged_config, plain_yaml
-from grpo_watch.sources.trackers import block_log, protobuf_wire
+from grpo_watch.sources.trackers import framing, protobuf_wire
 from grpo_watch.sources.trackers.tfevents import AT_END
 from grpo_watch.sources.trackers.tracker_source import BlockLog, iso_seconds
 
-HEADERS = tuple(block_log.HEADER.pack(b":SWL", 0xE1D6, version) for version in (1, 2))
+HEADERS = tuple(framing.HEADER.pack(b":SWL", 0xE1D6, version) for version in (1, 2))
 OLD = b"{"
 """Begins a record of version 1, which is JSON; later ones are protobuf."""
 OWN = "__swanlab__."

@@ -1,11 +1,15 @@
-"""Turns a TensorBoard event file into raw rows, settings and the end of training."""
+"""Turns a TensorBoard event file (protobuf ``SummaryEvent``) into raw rows, settings and the end of training."""
 
 from __future__ import annotations
 
 import json
+import re
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RunConfig, Scalar
 from grpo_watch.frameworks import row_numbers
@@ -13,8 +17,145 @@ from grpo_watch.sources.base import Skip
 from grpo_watch.sources.rows.step_assembly import PROFILING
 from grpo_watch.sources.settings import config_files
 from grpo_watch.sources.settings.config_files import FROM_CHECKPOINT, logged_config
-from grpo_watch.sources.trackers import tf_event, tfrecord
+from grpo_watch.sources.trackers import framing, protobuf_wire
 from grpo_watch.sources.trackers.tracker_source import FramedLog
+
+_WALL_TIME, _STEP, _SUMMARY = 1, 2, 5
+_TAG, _SIMPLE, _TENSOR = 1, 2, 8
+_DTYPE, _CONTENT = 1, 4
+
+FORMATS = {1: "f", 2: "d", 3: "i", 4: "B", 5: "h", 6: "b", 9: "q", 19: "e"}
+"""TensorFlow's numeric data types and how ``struct`` reads them (bfloat16, 14, apart)."""
+BFLOAT16, STRING = 14, 7
+PACKED = {5: "f", 6: "d"}
+"""Fields of a tensor that hold floats and doubles; of the others (7, 10: int32, int64) varints."""
+VARINTS = frozenset({7, 10})
+STRINGS = 8
+_LONE = re.compile(
+    rb"\x09(.{8})\x10(?P<step>[\x80-\xff]{0,9}[\0-\x7f])"
+    rb"\x2a([\0-\x7f])\x0a([\0-\x7f])\x0a([\0-\x7f])(?P<tag>.{1,127})\x15(.{4})",
+    re.DOTALL,
+)
+"""Time and step; then summary, value and tag, each with its length; then the number."""
+_DOUBLE, _SINGLE = struct.Struct("<d"), struct.Struct("<f")
+
+
+class SummaryEvent(NamedTuple):
+    """What was logged at once. ``step`` is None below 0; ``time`` is the writer's clock (Unix seconds)."""
+
+    step: int | None
+    time: float | None
+    scalars: dict[str, float]
+    texts: dict[str, str]
+
+
+def decode_event(payload: bytes) -> SummaryEvent:
+    """The scalars (plain, or a tensor of one number as Keras and newer writers store them) and texts of an event.
+
+    Pictures, histograms and larger tensors are left out.
+
+    Raises:
+        ValueError: the payload is no such message.
+    """
+    if (lone := lone_scalar(payload)) is not None:
+        return _plain(lone)
+    step, time, scalars, texts = 0, None, dict[str, float](), dict[str, str]()
+    for number, value in protobuf_wire.fields(payload):
+        if number == _STEP and isinstance(value, int):
+            step = protobuf_wire.signed(value)
+        elif number == _WALL_TIME:
+            time = protobuf_wire.double(value)
+        elif number == _SUMMARY and isinstance(value, bytes):
+            for tag, found in _values(value):
+                if isinstance(found, str):
+                    texts[tag] = found
+                else:
+                    scalars[tag] = found
+    return SummaryEvent(step if step >= 0 else None, time, scalars, texts)
+
+
+def lone_scalar(payload: bytes) -> re.Match[bytes] | None:
+    """The parts of an event that is one plain scalar with time and step, as all writers put it; None for any other.
+
+    Nearly every event is one, and field by field it would take four times as long.
+    """
+    found = _LONE.fullmatch(payload)
+    if found is None:
+        return None
+    _, _, summary, value, length, tag, _ = found.groups()
+    size = len(tag)
+    return found if length[0] == size and value[0] == size + 7 and summary[0] == size + 9 else None
+
+
+def _plain(found: re.Match[bytes]) -> SummaryEvent:
+    clock, digits, _, _, _, tag, number = found.groups()
+    step = step_of(digits)
+    scalars = {tag.decode("utf-8", "replace"): _SINGLE.unpack(number)[0]}
+    return SummaryEvent(step if step >= 0 else None, _DOUBLE.unpack(clock)[0], scalars, {})
+
+
+@lru_cache(maxsize=16)
+def step_of(digits: bytes) -> int:
+    """The number of a step's varint; the scalars of a step follow each other."""
+    return protobuf_wire.signed(protobuf_wire.varint(digits, 0)[0])
+
+
+def _values(summary: bytes) -> Iterator[tuple[str, float | str]]:
+    for number, value in protobuf_wire.fields(summary):
+        if number != 1 or not isinstance(value, bytes):
+            continue
+        tag = ""
+        found: float | str | None = None
+        for field, content in protobuf_wire.fields(value):
+            if field == _TAG:
+                tag = protobuf_wire.text(content)
+            elif field == _SIMPLE:
+                found = protobuf_wire.single(content)
+            elif field == _TENSOR and isinstance(content, bytes):
+                found = _tensor(content)
+        if tag and found is not None:
+            yield tag, found
+
+
+def _tensor(tensor: bytes) -> float | str | None:
+    """The one number or text that a tensor holds; None when it holds more or something else."""
+    dtype, numbers, strings = 0, list[float](), list[str]()
+    for number, value in protobuf_wire.fields(tensor):
+        if number == _DTYPE and isinstance(value, int):
+            dtype = value
+        elif number == STRINGS:
+            strings.append(protobuf_wire.text(value))
+        elif number == _CONTENT and isinstance(value, bytes):
+            numbers += _raw(dtype, value)
+        elif number in PACKED and isinstance(value, bytes):
+            numbers += _unpack(PACKED[number], value)
+        elif number in VARINTS:
+            numbers += [float(protobuf_wire.signed(value))] if isinstance(value, int) else _varints(value)
+    if dtype == STRING:
+        return strings[0] if len(strings) == 1 else None
+    return numbers[0] if len(numbers) == 1 else None
+
+
+def _raw(dtype: int, content: bytes) -> list[float]:
+    """The numbers in a tensor's raw bytes; none for types without numbers."""
+    if dtype == BFLOAT16:
+        return _unpack("f", b"\0\0" + content) if len(content) == 2 else []  # noqa: PLR2004 (one number)
+    return _unpack(FORMATS[dtype], content) if dtype in FORMATS else []
+
+
+def _unpack(code: str, content: bytes) -> list[float]:
+    """One number (more make no scalar, and are not unpacked)."""
+    return [float(struct.unpack(f"<{code}", content)[0])] if len(content) == struct.calcsize(f"<{code}") else []
+
+
+def _varints(content: bytes) -> list[float]:
+    """The number in a packed field that holds one."""
+    try:
+        ((_, value),) = protobuf_wire.fields(b"\x08" + content)
+    except ValueError:
+        return []
+    return [float(protobuf_wire.signed(value))] if isinstance(value, int) else []
+
 
 ARGUMENTS = frozenset({"args/text_summary", "args"})
 MODEL = frozenset({"model_config/text_summary", "model_config"})
@@ -52,7 +193,7 @@ class TfeventsSource(FramedLog):
     """
 
     WHAT, KIND, SUFFIXES = "tensorboard events", ChannelKind.TFEVENTS, ()
-    frames, decode = staticmethod(tfrecord.frames), staticmethod(tf_event.decode)
+    frames, decode = staticmethod(framing.tf_frames), staticmethod(decode_event)
 
     @classmethod
     def holds(cls, path: Path, roots: Sequence[Path]) -> bool:  # noqa: ARG003
@@ -86,11 +227,11 @@ class TfeventsSource(FramedLog):
 
     def _fault(self) -> str:
         at = self._feed.read_to
-        if not tfrecord.stuck(self._file.read, at):
+        if not framing.stuck(self._file.read, at):
             return ""
         return f"{self._path}: byte {at}: no readable record follows; the rest of the file can't be used"
 
-    def take(self, start: int, following: int, record: tf_event.SummaryEvent, seen: float | None) -> None:
+    def take(self, start: int, following: int, record: SummaryEvent, seen: float | None) -> None:
         """One logged number, or several at once, or a text."""
         if self._joins(record):
             if self._piece is None or self._piece.step != record.step or len(self._piece.values) == MOST_JOINED:
@@ -109,7 +250,7 @@ class TfeventsSource(FramedLog):
         elif record.scalars:
             self._scalars(start, following, record, seen)
 
-    def _joins(self, event: tf_event.SummaryEvent) -> bool:
+    def _joins(self, event: SummaryEvent) -> bool:
         """Whether an event is one more number of a train row, and says nothing about the end of training."""
         if event.step is None or event.texts or len(event.scalars) != 1 or self._ending != NOT_YET:
             return False
@@ -122,7 +263,7 @@ class TfeventsSource(FramedLog):
         if piece is not None:
             self._feed.add(piece.order, piece.step, piece.values, piece.time, seen)
 
-    def _scalars(self, start: int, following: int, event: tf_event.SummaryEvent, seen: float | None) -> None:
+    def _scalars(self, start: int, following: int, event: SummaryEvent, seen: float | None) -> None:
         if self._last != NOT_YET:
             self._ending = self._last = NOT_YET
         if END in event.scalars:

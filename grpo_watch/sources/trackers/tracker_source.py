@@ -16,8 +16,8 @@ from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
 from grpo_watch.sources.files.throttle import TurnBudget
 from grpo_watch.sources.rows.step_assembly import StepFeed, step_of
-from grpo_watch.sources.trackers import block_log
-from grpo_watch.sources.trackers.block_log import Read
+from grpo_watch.sources.trackers import framing
+from grpo_watch.sources.trackers.framing import Read
 from grpo_watch.sources.trackers.logged_tables import LoggedTables
 
 
@@ -280,7 +280,7 @@ class BlockLog(FramedLog):
 
     HEADERS: tuple[bytes, ...]
     """How its files begin."""
-    frames = staticmethod(block_log.frames)
+    frames = staticmethod(framing.block_frames)
 
     @staticmethod
     @abstractmethod
@@ -293,7 +293,7 @@ class BlockLog(FramedLog):
         return path.name.endswith(cls.SUFFIXES)
 
     def _fault(self) -> str:
-        sound = block_log.begins(self._file.read, *self.HEADERS)
+        sound = framing.begins(self._file.read, *self.HEADERS)
         return "" if sound else f"{self._path}: not such a log (its first bytes are others)"
 
 

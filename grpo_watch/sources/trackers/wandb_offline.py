@@ -13,7 +13,7 @@ from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions.completion_table import columns_of
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.settings.config_files import logged_config
-from grpo_watch.sources.trackers import block_log, wandb_record
+from grpo_watch.sources.trackers import framing, wandb_record
 from grpo_watch.sources.trackers.tracker_source import BlockLog
 
 TABLE = re.compile(r"media/table/[\w.-]{1,200}\.table\.json")
@@ -32,7 +32,7 @@ class WandbOfflineSource(BlockLog):
     in a run that never logs one. The client writes whole blocks, so the newest 32 KiB may be missing.
     """
 
-    WHAT, SUFFIXES, HEADERS = "wandb offline", (".wandb",), (block_log.WANDB,)
+    WHAT, SUFFIXES, HEADERS = "wandb offline", (".wandb",), (framing.WANDB,)
 
     def _begin(self, cursor: Cursor | None) -> None:
         super()._begin(cursor)

@@ -1,0 +1,200 @@
+"""Turns the bytes of logs into checked records: LevelDB's blocks (wandb, SwanLab) and TFRecord (TensorBoard)."""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+
+from google_crc32c import value as crc32c
+
+from grpo_watch.sources.files.growing_file import FileFrame
+
+Read = Callable[[int, int], bytes]
+"""``read(offset, size)``; fewer bytes at the end of the file."""
+
+HEADER = struct.Struct("<4sHB")
+"""Mark, number and version at the beginning of a file."""
+WANDB = HEADER.pack(b":W&B", 0xBEE1, 0)
+BLOCK = 32 << 10
+LARGEST = 32 << 20
+"""Bytes of a record that is held; a history row has some 3,000."""
+
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+_CHUNK = struct.Struct("<IHB")
+
+
+def block_frames(read: Read, start: int, *, ended: bool = False) -> Iterator[FileFrame]:
+    """The records from ``start`` on (a record's beginning, or 0).
+
+    A block of 32 KiB holds chunks (CRC-32 of type and data, length, type, data) and up to 6 bytes of zeros; a record
+    is one chunk or several. The clients write whole blocks (wandb) or what fills a buffer (SwanLab), so what they
+    logged last may be missing for a while: a record that is not whole is waited for (``ended``: reported as damage).
+    Behind damage, reading continues in the next block.
+    """
+    at = begun = max(start, HEADER.size)
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        for frame in () if parts else _whole_chunks(read(at, BLOCK - at % BLOCK), at):
+            yield frame
+            at = frame.end
+        if (chunk := _chunk(read, at, ended=ended)) is None:
+            break
+        kind, data, at, damage = chunk
+        if damage:
+            yield FileFrame(begun if parts else at - len(data), at, b"", damage)
+        if kind in {0, FULL, FIRST}:
+            parts, size, begun = [], 0, at if kind == 0 else at - _CHUNK.size - len(data)
+        if kind in {FULL, FIRST} or (parts and kind in {MIDDLE, LAST}):
+            size += len(data)
+            parts.append(data if size <= LARGEST else b"")
+        if kind in {FULL, LAST} and parts:
+            too_long = f"a record of {size} bytes" if size > LARGEST else ""
+            yield FileFrame(begun, at, b"" if too_long else b"".join(parts), too_long)
+            parts = []
+    if ended and read(begun if parts else at, 1):
+        yield FileFrame(begun, at, b"", "a record that is not whole at the end")
+
+
+def _whole_chunks(data: bytes, start: int) -> Iterator[FileFrame]:
+    """The first records of a block's bytes, which begin at ``start``, as far as each is one undamaged chunk."""
+    at = 0
+    while at + _CHUNK.size <= len(data):
+        check, length, kind = _CHUNK.unpack_from(data, at)
+        end = at + _CHUNK.size + length
+        if kind != FULL or end > len(data) or zlib.crc32(data[at + _CHUNK.size - 1 : end]) != check:
+            return
+        yield FileFrame(start + at, start + end, data[at + _CHUNK.size : end])
+        at = end
+
+
+def begins(read: Read, *headers: bytes) -> bool:
+    """Whether the file begins with one of these headers, or is still empty."""
+    head = read(0, HEADER.size)
+    return any(header.startswith(head) for header in headers)
+
+
+def _chunk(read: Read, at: int, *, ended: bool) -> tuple[int, bytes, int, str] | None:
+    """Type, data, end and damage of the chunk at ``at`` (padding passed over); None while it is being written."""
+    room = BLOCK - at % BLOCK
+    if room < _CHUNK.size:
+        at, room = at + room, BLOCK
+    head = read(at, _CHUNK.size)
+    if len(head) < _CHUNK.size:
+        return None
+    check, length, kind = _CHUNK.unpack(head)
+    data = read(at + _CHUNK.size, length)
+    fits = length + _CHUNK.size <= room
+    if fits and len(data) == length and FULL <= kind <= LAST and zlib.crc32(data, zlib.crc32(head[6:])) == check:
+        return kind, data, at + _CHUNK.size + length, ""
+    if not read(at + room, 1) and not (ended and len(data) == length):
+        return None  # not yet written, or the file's last block: nothing follows that could be read
+    return 0, read(at, room), at + room, f"{room} bytes of a block that are no record"
+
+
+LARGEST_EVENT = 8 << 20
+"""Bytes of a record that is read; scalars take 60, a run's configuration some 20,000. Larger ones are pictures."""
+SEARCH = 4 << 20
+"""This many bytes behind a damaged length are searched for the next record."""
+TF_HEAD, CHECK_SIZE = struct.Struct("<QI"), 4
+"""Length and its checksum before a payload; bytes of the payload's checksum behind it."""
+
+_MASK = 0xA282EAD8
+_CANDIDATE = re.compile(rb"(?=(?!\0\0\0)[\s\S]{3}\0{5})")
+"""A length below 16 MiB in eight bytes."""
+_AT_ONCE = 64 << 10
+"""Bytes whose whole records are taken before the file is read again."""
+
+
+def masked(data: bytes) -> int:
+    """The CRC32C as TFRecord stores it: rotated right by 15 bits plus a constant."""
+    check: int = crc32c(data)
+    return ((check >> 15 | check << 17) + _MASK) & 0xFFFFFFFF
+
+
+def tf_frames(read: Read, start: int, *, ended: bool = False) -> Iterator[FileFrame]:
+    """The records from ``start`` on: u64 length, its masked CRC32C, the payload, the payload's.
+
+    An incomplete record at the end is waited for (``ended``: reported as damage). A damaged payload is passed over;
+    behind a damaged length the next record is searched for, and if there is none, nothing is given.
+    """
+    at = start
+    while True:
+        for frame in _sound(read(at, _AT_ONCE), at):
+            yield frame
+            at = frame.end
+        if len(head := read(at, TF_HEAD.size)) < TF_HEAD.size:
+            break
+        length, check = TF_HEAD.unpack(head)
+        if masked(head[:8]) != check:
+            following = _following(read, at + 1)
+            if following is None:
+                break
+            yield FileFrame(at, following, b"", f"{following - at} bytes that are no record")
+            at = following
+            continue
+        single = _body(read, at, length, ended=ended)
+        if single is None:
+            break
+        yield single
+        at = single.end
+    if ended and (left := len(read(at, LARGEST_EVENT))):
+        yield FileFrame(at, at + left, b"", f"{left} bytes at the end that are no whole record")
+
+
+def _sound(data: bytes, start: int) -> Iterator[FileFrame]:
+    """The first records of some bytes, which begin at ``start`` in the file, as far as they are whole and undamaged.
+
+    Records of a log have few different lengths, so each length's checksum is computed once.
+    """
+    checks: dict[int, int] = {}
+    at, size = 0, len(data)
+    while at + TF_HEAD.size <= size:
+        length, check = TF_HEAD.unpack_from(data, at)
+        begin = at + TF_HEAD.size
+        end = begin + length
+        if end + CHECK_SIZE > size:
+            return
+        if checks.get(length) != check:
+            if masked(data[at : at + 8]) != check:
+                return
+            checks[length] = check
+        payload = data[begin:end]
+        found = crc32c(payload)
+        if ((found >> 15 | found << 17) + _MASK) & 0xFFFFFFFF != int.from_bytes(data[end : end + CHECK_SIZE], "little"):
+            return
+        yield FileFrame(start + at, start + end + CHECK_SIZE, payload)
+        at = end + CHECK_SIZE
+
+
+def stuck(read: Read, at: int) -> bool:
+    """Whether reading can't continue at ``at`` although more than a record's head lies there: its length is damaged."""
+    head = read(at, TF_HEAD.size)
+    return len(head) == TF_HEAD.size and masked(head[:8]) != TF_HEAD.unpack(head)[1]
+
+
+def _body(read: Read, at: int, length: int, *, ended: bool) -> FileFrame | None:
+    """The record whose head is sound; None while it is still being written."""
+    begin, end = at + TF_HEAD.size, at + TF_HEAD.size + length + CHECK_SIZE
+    if length > LARGEST_EVENT:
+        return FileFrame(at, end, b"", f"a record of {length >> 20} MiB") if read(end - 1, 1) else None
+    body = read(begin, length + CHECK_SIZE)
+    if len(body) < length + CHECK_SIZE:
+        return None
+    if masked(body[:-CHECK_SIZE]) == int.from_bytes(body[-CHECK_SIZE:], "little"):
+        return FileFrame(at, end, body[:-CHECK_SIZE])
+    if not ended and not read(end, 1):
+        return None  # the newest bytes of a file on a network may arrive out of order
+    return FileFrame(at, end, b"", "a record with a wrong checksum")
+
+
+def _following(read: Read, at: int) -> int | None:
+    """Where the next sound record begins, at ``at`` or behind it."""
+    data = read(at, SEARCH)
+    for found in _CANDIDATE.finditer(data):
+        head = data[found.start() : found.start() + TF_HEAD.size]
+        if len(head) == TF_HEAD.size and masked(head[:8]) == TF_HEAD.unpack(head)[1]:
+            return at + found.start()
+    return None
