@@ -15,8 +15,6 @@ from grpo_watch.extras import without_parquet
 from grpo_watch.frameworks.checkpoint_layouts import layout_of
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.base import Source, SourceStats
-from grpo_watch.sources.console.notebook import NotebookSource, table_source
-from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
 from grpo_watch.sources.discovery.tracker_runs import run_name
@@ -87,7 +85,7 @@ SIMPLE: Mapping[ChannelContent, Callable[[str, Path, Sequence[Path], int, Cursor
     ChannelContent.TRAINER_STATE: _late("rows.trainer_state", "TrainerStateSource"),
     ChannelContent.RUN_CONFIG: RunConfigSource,
     ChannelContent.PROBE: _late("checkpoints.probe_source", "ProbeSource"),
-    ChannelContent.NOTEBOOK: NotebookSource,
+    ChannelContent.NOTEBOOK: _late("console.notebook", "NotebookSource"),
     ChannelContent.JSON_DOCUMENT: DocumentSource,
     ChannelContent.ROW_PIECES: PiecesSource,
 }
@@ -96,7 +94,7 @@ MAPPED: Mapping[
     ChannelContent, Callable[[str, Path, Sequence[Path], int, Cursor | None, Mapping[str, str]], Source]
 ] = {
     ChannelContent.JSONL: JsonlSource,
-    ChannelContent.TABLE: table_source,
+    ChannelContent.TABLE: _late("console.notebook", "table_source"),
 }
 """Sources whose columns a user may have to explain."""
 COMPLETIONS = frozenset(
@@ -271,7 +269,7 @@ class _Builder:
         """The source of a console: tables that are printed count where no other channel shows completions."""
         alone = SHOW_TEXTS.isdisjoint(other.what for other in self.found.channels)
         tables = partial(ConsoleTables, examples=self.examples) if alone else None
-        return partial(ConsoleSource, tables=tables, columns=self.columns)
+        return partial(_late("console.source", "ConsoleSource"), tables=tables, columns=self.columns)
 
     def _source(self, channel: FoundChannel) -> Source | None:
         name, path, segment = channel.name, channel.path, channel.segment

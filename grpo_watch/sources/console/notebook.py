@@ -15,11 +15,10 @@ from grpo_watch.frameworks.guessing import guess
 from grpo_watch.sources.base import Skip, Source, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.rows.document import RewrittenSource
-from grpo_watch.sources.rows.html_tables import HtmlTable, TableParser
+from grpo_watch.sources.rows.html_tables import HTML, HtmlTable, TableParser
 from grpo_watch.sources.rows.layouts import parts_of
 from grpo_watch.sources.rows.tables import TableSource, keys_of, row_of, table_owner
 
-HTML = (".html", ".htm")
 TRAINS = re.compile(r"(?<!model)\.train\(|\btrain_\w*\(|\bGRPOTrainer\b")
 """Source of a cell whose error is the run's."""
 CHART = "application/vnd.plotly.v1+json"

@@ -19,8 +19,6 @@ from grpo_watch.frameworks.row_numbers import flat, unwrapped
 from grpo_watch.sources.completions.rollout_dumps import holds_dump
 from grpo_watch.sources.console.collector_prefixes import WRAPS_TEXT, bare_text
 from grpo_watch.sources.console.framework_lines import framework_of
-from grpo_watch.sources.console.notebook import HTML, holds_run
-from grpo_watch.sources.console.source import dies
 from grpo_watch.sources.console.tracebacks import named_end
 from grpo_watch.sources.discovery.row_files import (
     MAY_HOLD_ROWS,
@@ -35,7 +33,7 @@ from grpo_watch.sources.discovery.row_files import (
     unpacked_name,
 )
 from grpo_watch.sources.rows.document import YAML, holds_rows, nests_rows, whole_text
-from grpo_watch.sources.rows.html_tables import holds_html_table
+from grpo_watch.sources.rows.html_tables import HTML, holds_html_table
 from grpo_watch.sources.rows.layouts import is_number
 from grpo_watch.sources.rows.own_rows import holds_own_rows
 from grpo_watch.sources.rows.pieces import holds_piece
@@ -135,6 +133,8 @@ class Sniffer:
         """What a file holds that lies where no run was found: also a log that shows nothing but a death."""
         if not CONSOLE_NAME.fullmatch(path.name):
             return SniffedFile(None)
+        from grpo_watch.sources.console.source import dies  # noqa: PLC0415  a run of rows needs no parser of consoles
+
         try:
             dead = any(OF_JOBS.search(part) and dies(bare_text(part)) for part in ends_of(path, roots))
         except (OSError, SourceError) as error:
@@ -325,6 +325,8 @@ def _text(path: Path, roots: Sequence[Path], ends: tuple[bytes, bytes], *, named
 
 def _notebook(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
     """A notebook whose saved outputs hold a run."""
+    from grpo_watch.sources.console.notebook import holds_run  # noqa: PLC0415  the same
+
     text = whole_text(path, roots)
     if text is not None and holds_run(text):
         return SniffedFile(ChannelContent.NOTEBOOK)

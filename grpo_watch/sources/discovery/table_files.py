@@ -10,12 +10,11 @@ from pathlib import Path
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.row_numbers import STEPS
-from grpo_watch.sources.console.notebook import HTML
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft, job_name
 from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.files.reading import real_path
 from grpo_watch.sources.rows.document import MARK, parts_in, whole_text
-from grpo_watch.sources.rows.html_tables import TableParser
+from grpo_watch.sources.rows.html_tables import HTML, TableParser
 from grpo_watch.sources.rows.layouts import runs_of
 from grpo_watch.sources.rows.pieces import LARGEST, pieces_in
 from grpo_watch.sources.rows.tables import LOOKED_AT, arms_of, grid, keys_of, row_of

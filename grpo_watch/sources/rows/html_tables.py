@@ -11,6 +11,7 @@ from grpo_watch.frameworks.guessing import guess
 from grpo_watch.sources.rows.layouts import step_key
 from grpo_watch.sources.rows.tables import MAX_COLUMNS
 
+HTML = (".html", ".htm")
 BAR = re.compile(r"\[\s*(\d{1,9})/(\d{1,9})[ <,]")
 """``[100/100 2:43:09, Epoch 0/1]`` above a table."""
 STEP = re.compile(rb"<t[hd][^>]{0,80}>\s{0,20}(?:Step|step|global_step)\s{0,20}</t[hd]>")
