@@ -45,12 +45,13 @@ class RecentRows(Sequence[MetricRow]):
 
     def _pack(self, row: MetricRow) -> _Packed | MetricRow:
         names = tuple(row.values)
-        numbers = [number for number in row.values.values() if type(number) is float]
-        if len(numbers) < len(names):
+        try:
+            numbers = array("d", row.values.values())
+        except TypeError:  # a null
             return row._replace(raw=NOTHING)
         if names != self._names:
             self._names = names
-        return _Packed(row._replace(values=NOTHING, raw=NOTHING), self._names, array("d", numbers))
+        return _Packed(row._replace(values=NOTHING, raw=NOTHING), self._names, numbers)
 
     def step_back(self, metric: str, count: int) -> int | None:
         """The step of the ``count``-th newest row that carries the metric, or of the oldest; None where none does."""

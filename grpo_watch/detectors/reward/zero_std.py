@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import RunView
-from grpo_watch.engine.evidence import FLOAT_NOISE, is_zero, no_signal_ratio, number
+from grpo_watch.engine.evidence import FLOAT_NOISE, is_zero, number
 from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.metric_trend import EDGE, WIDTH, CountedTrend, at_maximum
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Stream, Tick
@@ -99,7 +99,7 @@ class ZeroStdShare:
         though some of their groups may be dead: else chance among few prompts would look like a collapse (TRL 1.16.0,
         a sparse reward, 34 of 100 batches without spread).
         """
-        ratio = no_signal_ratio(row)
+        ratio = run.silent
         if ratio is not None or (number(row, "reward_batch_std") or 0.0) < FLOAT_NOISE:
             return ratio
         self.spread = True
