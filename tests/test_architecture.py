@@ -36,7 +36,7 @@ HOMES = {
     "pandas": ("report/series.py", "report/check_document.py"),
     "prometheus_client": ("metrics/*",),
     "pyarrow": ("sources/completions/parquet.py",),
-    "pydantic": ("config/*", "rules/example_grammar.py", "rules/packs.py"),
+    "pydantic": ("config/*", "rules/example_blocks.py", "rules/packs.py"),
     "rich": ("cli/*", "report/*", "preflight/text_report.py"),
     "sqlite3": ("store/*", "sources/trackers/database.py"),
     "starlette": ("web/*",),
@@ -47,7 +47,7 @@ HOMES = {
 }
 """Where each library may be imported; one that is not listed here and not in the standard library is refused.
 
-``example_grammar`` checks the YAML inside runbooks, ``config_files`` reads the YAML that launchers leave beside a run.
+``example_blocks`` checks the YAML inside runbooks, ``config_files`` reads the YAML that launchers leave beside a run.
 """
 
 EVERYWHERE = {"numpy", "grpo_watch", *sys.stdlib_module_names} - {"sqlite3"}

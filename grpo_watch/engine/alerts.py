@@ -61,19 +61,7 @@ def _clear(alert: Alert, step: int, rule: Rule) -> tuple[Alert, bool]:
 
 def _still(alert: Alert, reading: Reading, step: int, rule: Rule) -> tuple[Alert, bool]:
     severity = reading.severity or rule.severity
-    grown = Alert(  # written out: it comes with every row of a faulty run, and ``replace`` takes four times as long
-        alert.state,
-        alert.episode,
-        alert.attempt,
-        alert.first_step,
-        alert.fired_step,
-        alert.resolved_step,
-        step,
-        alert.observations + 1,
-        alert.fired_total,
-        alert.severity,
-        alert.reading,
-    )
+    grown = replace(alert, last_breach_step=step, observations=alert.observations + 1)
     if severity is not alert.severity and severity.rank > alert.severity.rank:
         return replace(grown, severity=severity, reading=reading), True
     return grown, False

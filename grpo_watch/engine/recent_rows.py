@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from statistics import median
-from typing import NamedTuple, overload
+from typing import NamedTuple, cast, overload
 
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import NOTHING, MetricRow
@@ -44,9 +44,9 @@ class RecentRows(Sequence[MetricRow]):
             self._older.append(self._pack(self._whole.popleft()))
 
     def _pack(self, row: MetricRow) -> _Packed | MetricRow:
-        names = tuple(row.values)
+        names, numeric = tuple(row.values), cast("Iterable[float]", row.values.values())
         try:
-            numbers = array("d", row.values.values())
+            numbers = array("d", numeric)
         except TypeError:  # a null
             return row._replace(raw=NOTHING)
         if names != self._names:

@@ -1,6 +1,6 @@
 """Turns a file of rule tests (``rules/tests/*.yaml``) into tests, and runs them.
 
-A test is the block of a runbook example (see ``example_grammar.py``) with the rule it is for::
+A test is the block of a runbook example (see ``example_blocks.py``) with the rule it is for::
 
     tests:
       - rule: kl-stuck-at-zero
@@ -27,8 +27,7 @@ from grpo_watch.engine.monitor import Monitor
 from grpo_watch.engine.records import AlertState, Severity, Transition
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import RuleError
-from grpo_watch.rules.example_blocks import RUN, Example, example_in, read_example
-from grpo_watch.rules.example_grammar import Expectation
+from grpo_watch.rules.example_blocks import RUN, Example, Expectation, example_in, read_example
 from grpo_watch.rules.runbook import Runbook
 
 
