@@ -236,6 +236,38 @@ FORMS: Mapping[str, Files] = {
     "text before the first number": {
         "train.log": by_line(lambda row: f"logged @ {row['step']}: {pairs(rest(row), ' ', ', ')}")
     },
+    "a panel for each step": {
+        "train.log": by_line(
+            lambda row: (
+                f"╭──── Step {row['step']} ────╮\n"
+                + "".join(f"│ {key:<12}  {value:>12} │\n" for key, value in rest(row).items())
+                + "╰───────────╯"
+            )
+        )
+    },
+    "pairs between rules": {
+        "train.log": by_line(
+            lambda row: (
+                f"Iteration {row['step']}/12\n┏━━━━━┳━━━━┓\n"
+                + "".join(f"│ {key} │ {value} │\n" for key, value in rest(row).items())
+                + "└─────┴────┘"
+            )
+        )
+    },
+    "keys without quotes": {"train.log": by_line(lambda row: f"{{ {pairs(row, ': ', ', ')} }}")},
+    "a dictionary in a dictionary": {
+        "train.log": by_line(lambda row: f"INFO { ({'step': row['step'], 'train': rest(row)}) }")
+    },
+    "the sign of assignments": {"train.log": by_line(lambda row: pairs(row, " := "))},
+    "tabs as rsyslog writes them": {"train.log": by_line(lambda row: pairs(row, "=", ";#011"))},
+    "an object for each number": {
+        "metrics.jsonl": by_line(
+            lambda row: json.dumps({"step": row["step"], **{key: {"value": value} for key, value in rest(row).items()}})
+        )
+    },
+    "entries of a log service in one line": {
+        "cloud.json": json.dumps([{"textPayload": pairs(row), "timestamp": "1"} for row in ROWS])
+    },
     "bzip2": {"metrics.csv.bz2": bz2.compress(table(",").encode())},
 }
 

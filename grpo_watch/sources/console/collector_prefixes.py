@@ -81,7 +81,7 @@ class Envelope:
         if data[:1] == b"{" and JOURNAL_MARK in data and (entry := _object(data)) is not None:
             return self._entry(entry, data)
         wrapped = b"{" + line[1] + b"}" if (line := ENTRY.match(data)) is not None else data
-        if wrapped[:1] == b"{" and WRAPS_TEXT.search(wrapped) and (text := _message_of(wrapped)) is not None:
+        if wrapped[:1] in {b"{", b"["} and WRAPS_TEXT.search(wrapped) and (text := _message_of(wrapped)) is not None:
             return self._ended(text, whole=True)
         if (found := CONTAINER.match(data)) is not None:
             return self._ended(data[found.end() :], whole=found[1] == b"F")
@@ -144,7 +144,7 @@ def _json_file(data: bytes) -> bytes | None:
 
 def _message_of(data: bytes) -> bytes | None:
     """The text in a line of structured logging; None for a row of metrics, or any other object."""
-    entry = _object(data)
+    entry = _object(b'{"entries":%s}' % data if data[:1] == b"[" else data)
     if entry is None or any(guess(key) is not None and isinstance(entry[key], (int, float)) for key in entry):
         return None
     text = next((entry[key] for key in TEXTS if isinstance(entry.get(key), str)), None)

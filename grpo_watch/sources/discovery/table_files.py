@@ -153,11 +153,6 @@ def _pieces(part: FoundPart, roots: Sequence[Path]) -> list[tuple[str, str]]:
     return []
 
 
-def arm_name(channel: str) -> str:
-    """The run's name in the name of its channel; empty for the only one."""
-    return channel.partition(MARK)[2]
-
-
 def channel_name(relative: str, part: FoundPart) -> str:
     """The name of a run's channel: the file's and the run's."""
     return f"{relative}{MARK}{part.job}" if part.job else relative

@@ -337,6 +337,12 @@ def literal(text: str, start: int) -> tuple[Any, int]:
     return BROKEN, position
 
 
+def nested_row(data: bytes) -> dict[str, Any] | None:
+    """The dictionary that a text begins with, and those within it."""
+    value, _ = literal(data.decode("utf-8", "replace"), 0)
+    return value if isinstance(value, dict) else None
+
+
 def _closed(kind: str, items: list[object]) -> object:
     if kind == CALL:
         return items[0] if items else BROKEN

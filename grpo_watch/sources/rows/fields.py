@@ -68,7 +68,7 @@ SIGN_AFTER = re.compile(r"(?<=\w)\s{2,40}([:=])(?=\s|\d)")
 BULLET = re.compile(r"^\s{0,20}(?:[-*+\u2022\u25aa\u2013]|\d{1,2}[.)])\s{1,4}(?=[A-Za-z*`\"'])")
 DECORATION = re.compile(r"[^\w\[({'\".+-]+")
 """Signs and pictures that people print before a line."""
-RULERS = "=*#~_- \t\r\n\x0b\x0c"
+RULERS = "=*#~_- \t\r\n\x0b\x0c\u2500\u2501\u2550\u256e\u256f\u2510\u2518\u2557\u255d"
 RULER = re.compile(r"^[\s=*#~>_-]{2,}(?=[\w\[(])")
 SOURCE = re.compile(r"(?<!\s)\s{2,}[\w./]{1,60}\.py:\d{1,6}\s*$")
 """Where ``rich`` shows the line of code."""
@@ -99,7 +99,7 @@ SPLIT = re.compile(
 )
 NAME = r"[A-Za-z][\w./@-]{0,40}\.?(?: [A-Za-z(][\w./@)-]{0,24}\.?){0,3}"
 FIELD = re.compile(
-    rf"[\[(]?(?P<name>{NAME})(?P<between>\s*(?:[:=]{{1,2}}|\.{{2,40}})\s*|\s+)[\[(]?(?P<value>{NUMBER})"
+    rf"[\[(]?(?P<name>{NAME})(?P<between>\s*(?:[:=]{{1,2}}|\.{{2,40}})\s*|\s+(?:(?:is|was)\s+)?)[\[(]?(?P<value>{NUMBER})"
     r"(?:\s?(?:/|of)\s?(?P<total>\d{1,9}))?\s?(?P<unit>%|[A-Za-z]{1,6}(?:/[A-Za-z]{1,10})?)?[\])]{0,2}[.:,]?",
     re.IGNORECASE,
 )
@@ -109,7 +109,7 @@ GROUPED = re.compile(
     re.IGNORECASE,
 )
 """``Reward: mean=0.5``; the statistics behind it are of the same group."""
-PAIR = re.compile(rf"(?P<name>[A-Za-z_][\w./@-]{{0,40}})\s?[=:]\s?(?P<value>{NUMBER})%?", re.IGNORECASE)
+PAIR = re.compile(rf"(?P<name>[A-Za-z_][\w./@-]{{0,40}})\s?[=:]{{1,2}}\s?(?P<value>{NUMBER})%?", re.IGNORECASE)
 LOOSE = re.compile(rf"(?P<name>[A-Za-z_][\w./@-]{{0,40}})\s(?P<value>{NUMBER})(?=\s|$)", re.IGNORECASE)
 OF_EPOCH = re.compile(
     r"Epoch\s?:?\s?\[?(\d{1,6})(?:/\d{1,6})?\]?\s?[:,]?\s?[(\[](\d{1,9})/(\d{1,9})[)\]]", re.IGNORECASE
@@ -120,7 +120,7 @@ COUNTER = (
     r"(?:step|iter|iteration|update|batch|episode|round|rollout|epoch|it)s?"
 )
 HEAD = re.compile(
-    rf"[\[(]?(?P<name>{COUNTER})\s{{0,8}}[#:=]?\s{{0,8}}\[?(?P<value>\d{{1,9}})(?:\s?(?:/|of)\s?(?P<total>\d{{1,9}}))?[\])]{{0,2}}"
+    rf"(?:(?:at|after|finished|completed)\s)?[\[(]?(?P<name>{COUNTER})\s{{0,8}}[#:=]{{0,2}}\s{{0,8}}\[?(?P<value>\d{{1,9}})(?:\s?(?:/|of)\s?(?P<total>\d{{1,9}}))?[\])]{{0,2}}"
     r"(?:\s?[:,|;>-]+\s*|\s+|$)",
     re.IGNORECASE,
 )
@@ -227,6 +227,7 @@ def _is_field(text: str, found: re.Match[str]) -> bool:
 
 def _plain(text: str) -> str:
     """The text with its tensors as numbers, its dictionaries as pairs, and without quotes and notes."""
+    text = text.replace("#011", "\t") if "#011" in text else text  # as rsyslog writes a tab
     text = THOUSANDS.sub("", text) if "," in text else text
     if NUMBER_INSIDE.search(text) is not None:
         text = CALLED.sub(r"\1=\2", WRAPPED.sub(r"\1", text))

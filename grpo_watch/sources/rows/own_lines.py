@@ -295,6 +295,10 @@ class OwnLines:
         return self._close() if self.sure or len(self._held) == CONSISTENT - 1 else ()
 
 
+UNQUOTED = re.compile(rb"\{\s{0,9}[A-Za-z_][\w./]{0,60}\s?[:=]\s{0,4}[-\d][^{]*\}")
+"""A row in braces whose keys have no quotes: ``{ step: 1, loss: 0.1 }``."""
+
+
 def may_show(data: bytes) -> bool:
     """Whether a line may name a metric or count; a byte test, for the lines of others that most logs consist of."""
     if len(data) > LONGEST or DIGIT.search(data) is None:
@@ -313,6 +317,8 @@ def row_of(step: int, values: Mapping[str, float]) -> MetricLine | None:
 def begins_own_row(data: bytes) -> bool:
     """Whether a metric stands before the first brace of a line: the dictionary behind it is a part of the row."""
     brace = data.find(b"{")
+    if brace >= 0 and len(data) <= LONGEST and UNQUOTED.match(data, brace):
+        return True
     if brace <= 0 or len(data) > LONGEST or DIGIT.search(data, 0, brace) is None:
         return False
     fields = fields_of(data.decode("utf-8", "replace"))

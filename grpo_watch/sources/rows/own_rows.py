@@ -188,6 +188,11 @@ class BarRows:
         return (row,) if row is not None else ()
 
 
+CELLS = re.compile(
+    rb"\xe2\x94[\x82\x83]\s*([A-Za-z_][\w./@ -]{0,60}?)\s*(?:\xe2\x94[\x82\x83]|:|\s{2,})\s*([-+]?[\w.][\w.+-]{0,30})"
+    rb"\s*\xe2\x94[\x82\x83]\s*"
+)
+"""A metric and its number between two rules, as panels of one step show them: ``\u2502 kl \u2502 0.01 \u2502``."""
 MOVES = re.compile(rb"\x1b\[[\d;?]{0,10}[A-Za-z]")
 """Moves the cursor of a terminal, behind a bar drawn below another one."""
 
@@ -242,6 +247,8 @@ class OwnRows:
 
     def table(self, data: bytes) -> Sequence[MetricLine]:
         """The row that a line drawn with rules completes: other text never looks so."""
+        if (cells := CELLS.fullmatch(data)) is not None:
+            return self.line(b"%s: %s" % cells.groups())
         if self._bars.sure or self._lines.sure:
             return ()
         rows = self._columns.feed(data)
