@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_watch.engine.records import MetricRow
+from grpo_watch.engine.traits import likely
 from tests.support.detecting import Watched
 from tests.support.records import row
 
@@ -134,3 +135,13 @@ def test_one_length_on_all_rows_is_the_limit_where_no_share_is_logged() -> None:
 )
 def test_other_lengths_show_nothing(rows: list[MetricRow], settings: dict[str, int]) -> None:
     assert Watched(RULE, **settings).feed_all(rows).changes == []
+
+
+def test_completions_that_none_of_them_reaches_the_limit_count_as_cut() -> None:
+    """A model with two end tokens: the longest has 300 of 512 tokens. One that reaches the limit is no such case."""
+    for longest, says in ((300.0, True), (512.0, False), (511.0, False)):
+        run = Watched(RULE, max_completion_length=512)
+        run.feed_all(row(at, completion_truncated_ratio=0.97, completion_length_max=longest) for at in range(1, 12))
+        assert ("but the longest has 300: finished ones may be counted as cut" in run.said[-1].reading.message) is says
+    causes = likely(run.monitor.detector.likely_causes, run.state, "finished ones may be counted as cut")
+    assert "several end tokens" in causes[0]

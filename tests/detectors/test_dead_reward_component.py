@@ -157,3 +157,14 @@ def test_one_success_of_any_kind_is_enough() -> None:
     assert agent([0.0] * 30 + [0.1]).changes == [("firing", 20, "warning"), ("resolved", 31, "warning")]
     same = [row(step, reward_mean=0.0)._replace(raw={"accuracy": 0.0}) for step in range(1, 40)]
     assert Watched(RULE).feed_all(same).changes == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "asks"), [("format_reward", 0.0, True), ("format_reward", 0.5, False), ("accuracy", 0.0, False)]
+)
+def test_a_format_that_never_matches_may_be_prefilled(name: str, value: float, asks: bool) -> None:  # noqa: FBT001
+    """The template ends in <think>, so the completion does not begin with it."""
+    run = Watched(RULE)
+    for step in range(1, 30):
+        run.feed(row(step, **{f"reward_function_mean[{name}]": value, OTHER: step / 7}))
+    assert ("<think>" in run.said[-1].reading.hint) is asks

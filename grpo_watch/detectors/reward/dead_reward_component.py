@@ -119,6 +119,10 @@ class SuccessRates:
         )
 
 
+PREFILLED = (
+    "Print one prompt with its chat template: where it ends in <think>, completions lack it, and a format that begins "
+    "with it never matches (TRL#6966) - put it back before matching."
+)
 EPISODES = "success rate"
 """Key of the alert about shares of successes."""
 
@@ -193,4 +197,5 @@ class DeadRewardComponent(Detector):
             evidence=evidence,
             first_step=known.first_step,
             immediate=True,
+            hint=PREFILLED if not ever and known.value == 0.0 and "format" in key.name.lower() else "",
         )

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from grpo_watch.detectors.shared.generations import LoggingInterval
-from grpo_watch.detectors.shared.likely_causes import CUT_OFF_CAUSES
+from grpo_watch.detectors.shared.likely_causes import CUT_OFF_CAUSES, NOT_CUT
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
@@ -52,6 +52,8 @@ LEAST_ROWS = 4
 ALL_CUT = 0.9
 """Share of completions at the limit of one row from which the limit, not the model, ends them."""
 
+NEARLY = 0.99
+"""Share of the limit that the longest completion has where the limit cuts: consoles round to four digits."""
 SOME, MORE = 0.4, 0.3
 """Share of cut-off completions, and its rise above the run's lowest, that is a breach together with a fallen reward."""
 
@@ -83,6 +85,7 @@ class CompletionsTruncated(Detector):
         """Empty window."""
         self.cut, self.interval = Window(self.rows), LoggingInterval()
         self.steps: deque[int] = deque(maxlen=self.rows)
+        self.longest: deque[float] = deque(maxlen=self.rows)
         self.one_length = OneLength()
         self.enough = False
 
@@ -95,6 +98,8 @@ class CompletionsTruncated(Detector):
             return SILENT if length is None or len(self.cut) else self.one_length.take(length, record.step, run)
         self.cut.push(cut)
         self.steps.append(record.step)
+        if (longest := number(record, "completion_length_max")) is not None:
+            self.longest.append(longest)
         mean = self.cut.mean()
         rows = len(self.cut)
         self.enough = self.enough or (rows >= LEAST_ROWS and rows * self.interval.steps >= self.rows)
@@ -110,6 +115,8 @@ class CompletionsTruncated(Detector):
         bar, agrees = (self.share, self._agrees(run)) if most else (SOME, ", and the reward fell")
         limit = run.number("max_completion_length")
         at = f" of {limit:.0f} tokens" if limit else ""
+        if limit and self.longest and max(self.longest) < NEARLY * limit:
+            at += f", but the longest has {max(self.longest):.0f}: finished ones {NOT_CUT}"
         return breach(
             value=mean,
             threshold=bar,

@@ -58,8 +58,22 @@ LIMIT = LikelyCause(
 NO_STOP = LikelyCause("No end token is sampled: check chat template, EOS and stop tokens (ms-swift#4950).")
 TEMPLATE = LikelyCause("The engine stops at once: check the chat template, stop words and min_tokens.")
 
-WEIGHTS = (SLEEP_2, LORA_SYNC, SYNC_OFF)
-CUT_OFF_CAUSES = (CAP_256, LIMIT, SLEEP_2, NO_STOP)
+FP32 = LikelyCause(
+    "The trainer's weights are float32, while vLLM loads the type that the model was saved in (mostly bfloat16): give "
+    "both the same.",
+    {"dtype": ("float32", "torch.float32", "fp32"), "use_vllm": ON},
+)
+NOT_CUT = "may be counted as cut"
+SEVERAL_ENDS = LikelyCause(
+    "The model has several end tokens and the trainer knows one (TRL PR 7039): name all in generation_config.",
+    shows=NOT_CUT,
+)
+CONTEXT = LikelyCause(
+    "The engine's context is shorter than prompt and limit together: compare vllm max_model_len.", shows=NOT_CUT
+)
+
+WEIGHTS = (SLEEP_2, LORA_SYNC, FP32, SYNC_OFF)
+CUT_OFF_CAUSES = (SEVERAL_ENDS, CONTEXT, CAP_256, LIMIT, SLEEP_2, NO_STOP)
 NO_TEXT = (SLEEP_2, TEMPLATE)
 """Each in rank order, from issues of the frameworks (numbers in the texts)."""
 
