@@ -20,6 +20,8 @@ from tests.model.tail_model import Reader, ReaderModel
 
 BANNER = b"[INFO] the same first lines in every job of this cluster " * 6 + b"\n"
 """Longer than the head fingerprint."""
+PAGE = 4096
+"""File systems keep no pages that nobody wrote."""
 SIZES = st.lists(st.one_of(st.just(0), st.integers(1, 90)), max_size=5)
 
 
@@ -104,6 +106,15 @@ class TailMachine(ReaderModel, RuleBasedStateMachine):
         hole = b"\0" * len(self.names[LOG].content)
         self._put(LOG, b"")
         self._put(LOG, hole)
+        self._append(LOG, sizes)
+
+    @precondition(lambda self: self._named() is not None and self._named().content[-1:] in {b"\n", b""})
+    @rule(pages=st.integers(1, 3), sizes=SIZES)
+    def grow_by_a_hole(self, pages: int, sizes: Sequence[int]) -> None:
+        """``truncate`` makes it larger behind a whole line: the file system knows that nothing was written there."""
+        content = self.names[LOG].content
+        self.names[LOG].content = content.ljust((len(content) // PAGE + pages) * PAGE, b"\0")
+        os.truncate(self.folder / LOG, len(self.names[LOG].content))
         self._append(LOG, sizes)
 
     @rule(again=st.booleans(), old=SIZES, new=SIZES)
