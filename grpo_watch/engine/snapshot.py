@@ -213,10 +213,14 @@ def take_snapshot(
     )
 
 
+STALL_SECONDS = 60.0
+"""What a stall costs is worked out again so often."""
+
+
 def moved_by_time(state: RunState) -> tuple[int, float | None]:
     """What a tick may change of a snapshot. If it is unchanged, the last snapshot is reused.
 
-    It holds how often rules changed their status and, while the run stalls, the time, by which the cost grows.
+    It holds how often rules changed their status and, while the run stalls, the minute, by which the cost grows.
     """
     going_on = any(
         monitor.episodes
@@ -224,7 +228,7 @@ def moved_by_time(state: RunState) -> tuple[int, float | None]:
         and any(episode.resolved_step is None for episode in monitor.episodes)
         for monitor in state.monitors
     )
-    return sum(monitor.changes for monitor in state.monitors), state.now if going_on else None
+    return sum(monitor.changes for monitor in state.monitors), state.now // STALL_SECONDS if going_on else None
 
 
 def verdict_of(
