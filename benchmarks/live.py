@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import math
 import os
 import random
 import re
@@ -27,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
@@ -38,6 +39,8 @@ OURS = str(Path(sys.executable).with_name("grpo-watch"))
 ROOT = Path(__file__).resolve().parents[1]
 TEXTS = {".jsonl", ".log", ".txt", ".out"}
 STEP = re.compile(r"(?:checkpoint-|completions_|global_step_|^)0*(\d+)(?:\.\w+)?$")
+LAST_STEP = re.compile(rb"\b\d+/(\d+) \[")
+"""In a progress bar: rows of a console name no step."""
 ROW_STEP = re.compile(r'"(?:step|global_step)": *(\d+)|"global_step/max_steps": *"(\d+)')
 PAUSE = threading.Event()
 RESTING_ROWS = 20
@@ -103,9 +106,11 @@ def parts_of(run: Path) -> list[Part]:
     }
     files = {path.with_suffix("") if path.suffix == ".gz" else path: data for path, data in files.items()}
     steps = [step for path in files if (step := _step(path)) is not None]
-    last = max(
-        [*steps, *(_row_step(line) or 0 for data in files.values() for line in data.splitlines()[-3:])], default=1
-    )
+    steps += [_row_step(line) or 0 for data in files.values() for line in data.splitlines()[-3:]]
+    totals = [
+        int(found[1]) for path, data in files.items() if path.suffix in TEXTS for found in LAST_STEP.finditer(data)
+    ]
+    last = max([*steps, *totals[-1:]], default=1)
     parts: list[Part] = []
     for path, data in files.items():
         step = _step(path)
@@ -113,7 +118,11 @@ def parts_of(run: Path) -> list[Part]:
             parts.append(Part(min(1.0, step / max(1, last)), path, data, step))
         elif path.suffix in TEXTS:
             lines = data.splitlines(keepends=True)
-            parts += [Part((at + 1) / len(lines), path, line, _row_step(line)) for at, line in enumerate(lines)]
+            shares = [(at + 1) / len(lines) for at in range(len(lines))]
+            named = [_row_step(line) for line in lines]
+            if not any(named):  # a console whose rows name no step
+                named = [math.ceil(share * last) for share in shares]
+            parts += [Part(*of) for of in zip(shares, repeat(path), lines, named, strict=False)]
         else:
             late = path.name in {"trainer_state.json", "README.md", "model.safetensors"} or "tfevents" in path.name
             parts.append(Part(float(late), path, data))
