@@ -228,7 +228,7 @@ def moved_by_time(state: RunState) -> tuple[int, float | None]:
         and any(episode.resolved_step is None for episode in monitor.episodes)
         for monitor in state.monitors
     )
-    return sum(monitor.changes for monitor in state.monitors), state.now // STALL_SECONDS if going_on else None
+    return sum(monitor.changes for monitor in state.monitors), (state.now or 0.0) // STALL_SECONDS if going_on else None
 
 
 def verdict_of(
