@@ -11,6 +11,7 @@ import chart_files
 import frameworks_page
 import grafana_dashboards
 import inhibitions
+import payloads
 import prometheus_rules
 import quoted_figures
 import rules_pages
@@ -24,6 +25,7 @@ from grpo_watch.rules.runbook import parameter_table, runbook_of
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKS = ("<!-- checks:begin -->", "<!-- checks:end -->")
+PAYLOADS = ("<!-- payloads:begin -->", "<!-- payloads:end -->")
 INHIBITIONS = ("  # frozen policy: begin (make docs)", "  # frozen policy: end")
 METRICS_HEAD = """# Metrics
 
@@ -55,6 +57,8 @@ def generated() -> Iterator[tuple[Path, str]]:
         yield runbook.path, runbook.with_table(parameter_table(detector.params))
     preflight = ROOT / "docs" / "preflight.md"
     yield preflight, between(preflight.read_text(), f"{checks_table()}\n{names_of_advisories()}", CHECKS)
+    notifications = ROOT / "docs" / "notifications.md"
+    yield notifications, between(notifications.read_text(), payloads.examples(), PAYLOADS)
     yield ROOT / "docs" / "metrics.md", metrics_page()
     yield from frameworks_page.documents(ROOT / "docs")
     yield from rules_pages.documents(ROOT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import time
@@ -30,6 +31,7 @@ from grpo_watch.engine.records import EndState, Scalar, Severity, Tick
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import UsageError
 from grpo_watch.report.check_document import Provenance, RunReport, document, exit_code
+from grpo_watch.report.view import pasteable
 from grpo_watch.rules.packs import rules_for
 from grpo_watch.safe_text import visible
 from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
@@ -78,11 +80,22 @@ def check_command(given: Namespace) -> int:
 
         write(agent_text(reports, problems, setup.rules, with_texts=given.with_texts), given.output)
         return exit_code(reports, level)
+    if given.format != "json":
+        roots = {run.name: Path(os.path.relpath(run.root)) for run in found}
+        reports = [_pasteable(report, roots.get(report.snapshot.run)) for report in reports]
     provenance = Provenance("", __version__, tick.now)
     provenance = replace(provenance, command=command_line(paths, given, provenance.time, state))
     color, verbose = given.color and given.output is None, given.verbose > 0
     write(rendered(reports, problems, given.format, provenance, level, color=color, verbose=verbose), given.output)
     return exit_code(reports, level)
+
+
+def _pasteable(report: RunReport, root: Path | None) -> RunReport:
+    """The report with commands that work where the user is."""
+    if root is None or root == Path():
+        return report
+    findings = tuple(pasteable(finding, str(root)) for finding in report.snapshot.findings)
+    return replace(report, snapshot=replace(report.snapshot, findings=findings))
 
 
 def find_runs(

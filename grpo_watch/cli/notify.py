@@ -91,12 +91,14 @@ def alert_of(path: Path, settings: Settings, now: float) -> Notification:
             message=finding.summary,
             evidence={name: value for name, value in finding.evidence.items() if texts or name != EXAMPLE},
             hint=finding.hint,
-            cause=cause_of(finding),
+            cause=cause_of(finding, report.snapshot.language),
             caused_by=None,
             started=now,
             ended=None,
             at=now,
             runbook=runbook_of(finding.rule, settings.runbook_url),
+            headline=view.headline,
+            language=report.snapshot.language,
         )
     raise UsageError(f"{path}: no run with a finding to send")
 
@@ -119,6 +121,7 @@ def sample(now: float) -> Notification:
         max_steps=80,
         summary="TEST of grpo-watch: no run is affected.",
         message="TEST of grpo-watch: no run is affected.",
+        headline="TEST of grpo-watch: no run is affected.",
         evidence={"kl_reference": 0.0, "reward_zero_std_ratio": 0.125},
         hint="Nothing: this receiver gets its alerts.",
         cause="`grpo-watch notify test` sent this.",

@@ -207,7 +207,7 @@ def _lines(one: ExaminedRun) -> Iterator[tuple[str, str]]:
     for channel in found.channels:
         stats = one.stats.get(channel.name)
         if _worth_showing(channel, stats):
-            yield f"  {visible(channel.name)}", _style(stats)
+            yield f"  {visible(_place(channel))}", _style(stats)
             yield f"      {channel.what.value}: {_gave(channel, stats)}", "dim"
     for line in guessed_lines(snapshot.judgement.guessed):
         yield f"  {visible(line)}", "yellow"
@@ -226,6 +226,12 @@ def _lines(one: ExaminedRun) -> Iterator[tuple[str, str]]:
     for rule in snapshot.rules:
         if rule.status is RuleStatus.BROKEN:
             yield f"  broken: {rule.rule} ({visible(rule.reason)})", "red"
+
+
+def _place(channel: FoundChannel) -> str:
+    """The file; where the settings of a run are looked for, the folder."""
+    settings = channel.what is ChannelContent.RUN_CONFIG
+    return channel.name.removesuffix("run-config") or "./" if settings else channel.name
 
 
 def _worth_showing(channel: FoundChannel, stats: SourceStats | None) -> bool:

@@ -109,6 +109,10 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return f"did you mean {near[0]}?" if near else None
 
 
+_WRONG_KINDS = frozenset({"model_type", "tuple_type", "string_type"})
+"""A text in the place of a list, and the like: what may be written there says more than that."""
+
+
 def first_problem(
     invalid: ValidationError,
     document: Document,
@@ -142,7 +146,10 @@ def first_problem(
         return error(f"unknown type {unknown!r}", document.place_of(path), fix)
     message = _NOT_A_MAPPING if problem["type"] == "model_type" else problem["msg"].removeprefix("Value error, ")
     name = ".".join(str(part) for part in path[len(at) :])
-    return error(f"{name}: {message[:1].lower()}{message[1:]}" if name else message, document.place_of(path))
+    message = message.replace("valid tuple", "list").replace("valid string", "text")
+    key, *deeper = path[len(at) :] or ("",)
+    fix = better.get(str(key)) if problem["type"] in _WRONG_KINDS and not deeper[1:] else None
+    return error(f"{name}: {message[:1].lower()}{message[1:]}" if name else message, document.place_of(path), fix)
 
 
 def _resolved(path: Path_, document: Document) -> Path_:

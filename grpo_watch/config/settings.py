@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -47,12 +47,20 @@ VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 _IN_FILE = "use webhook_url_file: the path of a file that contains the address"
 _APPRISE = "use `type: apprise` with url_file; docs/notifications.md lists the addresses"
+_RECEIVERS = tuple(get_args(model.model_fields["type"].annotation)[0] for model in SINKS)
 INSTEAD: Mapping[str, str] = MappingProxyType(
     {
         "basic_auth_file": "was removed: use token_file; people open …/?token=… once",
         "per_minute": "was removed: use digest, or a route of Alertmanager with group_interval",
         "quiet_hours": "was removed: use an Alertmanager receiver, whose routes have mute_time_intervals",
         "stop": "was removed: end the job with `grpo-watch wait RUN && scancel JOB` or the like",
+        "runs": "write `runs: [{path: my-run}]`",
+        "sinks": "write `sinks: [{type: slack, webhook_url_file: …}]`",
+        "rules": "write `rules: [my-rules.yaml]`",
+        "allow_roots": "write `allow_roots: [/path]`",
+        "mute": "write `mute: [{run: my-run, rule: RULE, until: 2027-01-31}]`",
+        "listen": "write `listen: 127.0.0.1:9853`",
+        **dict.fromkeys(_RECEIVERS, "receivers stand under `sinks:`, as `- {type: …}`"),
         "slack.url": _IN_FILE,
         "slack.webhook_url": _IN_FILE,
         "lark": "use `type: feishu`, whose robots take the same",

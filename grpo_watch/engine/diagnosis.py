@@ -103,7 +103,8 @@ class Finding:
 
     ``causes`` are likely causes, likeliest first; ``wasted`` is None where learning did not stop or another finding
     counts the same steps. ``told_as`` is the severity with which it fired, where what was seen later made it milder.
-    ``episodes`` are first, fired and resolved step of each episode, where a report shows several as one finding.
+    ``episodes`` are first, fired and resolved step of each episode, where a report shows several as one finding;
+    ``headline`` is what is wrong in a few plain words.
     """
 
     rule: str
@@ -121,6 +122,7 @@ class Finding:
     causes: tuple[str, ...] = ()
     told_as: Severity | None = None
     episodes: tuple[tuple[int, int, int | None], ...] = ()
+    headline: str = ""
 
     @property
     def told_severity(self) -> Severity:
@@ -173,6 +175,7 @@ def _finding(monitor: Monitor, index: int, framework: str | None) -> Finding:
         summary=rule.says(worst.message),
         hint=filled(rule.advice(framework, episode.reading.hint), evidence),
         told_as=episode.severity if severity is not episode.severity else None,
+        headline=rule.headline,
     )
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from grpo_watch.engine.records import Scalar, Severity
 
+ENGLISH = "en"
+"""The language that rules, detectors and commands are written in."""
 LABEL = "label:"
 """What a label of the user's is called in ``Override.match``."""
 
@@ -46,8 +48,8 @@ class Rule:
 
     Fires when ``step - first_step >= for_steps`` and at least ``min_observations`` records breach; resolves after
     ``keep_firing_steps`` without a breach. ``where`` is ``file:line`` of its definition. ``hints`` say what to do in a
-    framework for which ``hint`` is not right. ``translated``: summary and hints are in another language than what
-    detectors say, so findings begin with them.
+    framework for which ``hint`` is not right. ``headline`` is the summary in a few plain words; it may name the
+    ``{step}`` at which the rule fired. Where ``language`` is not that of detectors, findings begin with the summary.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Rule:
     keep_firing_steps: int = 0
     min_observations: int = 3
     severity: Severity = Severity.WARNING
+    headline: str = ""
     summary: str = ""
     hint: str = ""
     hints: Mapping[str, str] = field(default_factory=dict)
@@ -65,7 +68,12 @@ class Rule:
     where: str = ""
     enabled: bool = True
     overrides: tuple[Override, ...] = ()
-    translated: bool = False
+    language: str = ENGLISH
+
+    @property
+    def translated(self) -> bool:
+        """Whether its words are in another language than what detectors say."""
+        return self.language != ENGLISH
 
     @property
     def anywhere(self) -> bool:

@@ -14,7 +14,7 @@ from grpo_watch.engine.judgement import WORST_FIRST as WORST_FIRST  # noqa: PLC0
 from grpo_watch.engine.judgement import RunVerdict as RunVerdict  # noqa: PLC0414  it belongs to the snapshot
 from grpo_watch.engine.monitor import Monitor
 from grpo_watch.engine.records import AlertState, Setting, Severity
-from grpo_watch.engine.rule import filled
+from grpo_watch.engine.rule import ENGLISH, filled
 from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.waste import with_waste
@@ -159,7 +159,7 @@ class RunSnapshot:
 
     ``max_steps`` is the total that the job shows, None once the run is past it (it was another training's);
     ``seconds_per_step`` the median of the newest rows; ``predicted_max_steps`` what the settings give, where they
-    decide it. Each is None where it is not known.
+    decide it. Each is None where it is not known. ``language`` is that of the rules.
     """
 
     run: str
@@ -179,6 +179,7 @@ class RunSnapshot:
     seconds_per_step: float | None = None
     predicted_max_steps: int | None = None
     judgement: Judgement = NOT_JUDGED
+    language: str = ENGLISH
 
 
 def take_snapshot(
@@ -210,6 +211,7 @@ def take_snapshot(
         seconds_per_step=state.pace.median(),
         predicted_max_steps=predicted_max_steps,
         judgement=judgement,
+        language=next((each.rule.language for each in state.monitors if each.rule.translated), ENGLISH),
     )
 
 

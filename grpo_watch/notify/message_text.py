@@ -6,8 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
+from functools import partial
 
-from grpo_watch.report.words import evidence_words, label_of, rounded
+from grpo_watch.engine.rule import ENGLISH
+from grpo_watch.report.words import evidence_words, label_of, rounded, say
 from grpo_watch.safe_text import about, clean
 from grpo_watch.store.messages import RESOLVED, Notification
 
@@ -19,17 +21,41 @@ TEST_RULE = "notify-test"
 
 def evidence_line(notification: Notification, limit: int = 1_000) -> str:
     """``reference KL 0 · groups with zero std 12%``, without what the sentence says already."""
-    return clean(" · ".join(evidence_words(notification.evidence, sentence(notification))), limit)
+    words = evidence_words(notification.evidence, sentence(notification), notification.language)
+    return clean(" · ".join(words), limit)
 
 
 def headline(notification: Notification) -> str:
-    """What a phone shows: ``CRITICAL kl-stuck-at-zero · run · step 12 of 80``; ``1 critical, 3 warnings on 4 runs``."""
+    """What a phone shows: ``Not learning since step 3 (57 steps) · run``; ``1 critical, 3 warnings on 4 runs``."""
+    language = notification.language
     if notification.parts:
         runs = len({part.run for part in notification.parts})
-        return f"{counted(notification.parts)} on {runs} run{'' if runs == 1 else 's'}"
-    word = _word(notification)
-    goal = f" of {notification.max_steps}" if notification.max_steps else ""
-    return clean(f"{word} {notification.rule} · {notification.run} · step {notification.step}{goal}", 200)
+        words = "{alerts} on 1 run" if runs == 1 else "{alerts} on {n} runs"
+        return say(language, words, alerts=counted(notification.parts, language), n=runs)
+    what = notification.headline or notification.rule
+    if notification.status == RESOLVED:
+        what = say(language, "Resolved: {what}", what=what)
+    return clean(f"{what} · {notification.run}", 200)
+
+
+def details(notification: Notification) -> str:
+    """What stands below, and begins a line of a digest: ``CRITICAL kl-stuck-at-zero · run · step 12 of 80``."""
+    past = notification.max_steps is None or notification.step > notification.max_steps
+    words = "step {step}" if past else "step {step} of {max}"
+    step = say(notification.language, words, step=notification.step, max=notification.max_steps)
+    return clean(f"{_word(notification)} {notification.rule} · {notification.run} · {step}", 200)
+
+
+def explained(notification: Notification) -> list[str]:
+    """What a message says below its headline, line by line: which rule, what is wrong, why, what to do."""
+    say_so = partial(say, notification.language)
+    if notification.status == RESOLVED:
+        return list(filter(None, (details(notification), notification.why, sentence(notification))))
+    lines = [details(notification), sentence(notification)]
+    lines += [say_so("Likely: {cause}", cause=notification.cause)] if notification.cause else []
+    lines += [say_so("Explained by {rule}", rule=notification.caused_by)] if notification.caused_by else []
+    lines += [say_so("What to do: {hint}", hint=notification.hint)] if notification.hint else []
+    return lines
 
 
 def sentence(notification: Notification) -> str:
@@ -41,8 +67,8 @@ def _word(notification: Notification) -> str:
     if notification.rule == TEST_RULE:
         return "TEST"
     if notification.status == RESOLVED:
-        return "RESOLVED"
-    return notification.severity.upper()
+        return say(notification.language, "RESOLVED")
+    return say(notification.language, notification.severity).upper()
 
 
 def sparkline(values: Iterable[float]) -> str:
@@ -62,12 +88,12 @@ def trends(notification: Notification) -> list[str]:
     for name, values in notification.series.items():
         bars = sparkline(values)
         if bars:
-            lines.append(f"{clean(label_of(name), 60)} {bars} {rounded(values[0])} → {rounded(values[-1])}")
+            label = clean(label_of(name, notification.language), 60)
+            lines.append(f"{label} {bars} {rounded(values[0])} → {rounded(values[-1])}")
     return lines
 
 
 _URGENCY = ("critical", "warning", "info", "resolved")
-_PLURALS = {"warning": "warnings"}
 
 
 def ranked(parts: Iterable[Notification]) -> list[Notification]:
@@ -75,11 +101,12 @@ def ranked(parts: Iterable[Notification]) -> list[Notification]:
     return sorted(parts, key=lambda part: _URGENCY.index(_urgency(part)))
 
 
-def counted(parts: Iterable[Notification]) -> str:
+def counted(parts: Iterable[Notification], language: str = ENGLISH) -> str:
     """``1 critical, 30 warnings, 2 resolved``."""
     count = Counter(map(_urgency, parts))
-    counts = ((count[kind], _PLURALS.get(kind, kind) if count[kind] > 1 else kind) for kind in _URGENCY)
-    return ", ".join(f"{number} {kind}" for number, kind in counts if number)
+    words = "warnings" if count["warning"] > 1 else "warning"
+    named = [(count[kind], say(language, words if kind == "warning" else kind)) for kind in _URGENCY]
+    return say(language, ", ").join(f"{number} {kind}" for number, kind in named if number)
 
 
 def listed(
@@ -117,7 +144,10 @@ def _urgency(part: Notification) -> str:
 
 def _rest(parts: Sequence[Notification]) -> str:
     """``… and 20 more: 20 warnings``."""
-    return f"… and {len(parts)} more: {counted(parts)}" if parts else ""
+    if not parts:
+        return ""
+    language = parts[0].language
+    return say(language, "… and {n} more: {alerts}", n=len(parts), alerts=counted(parts, language))
 
 
 def _size(lines: Iterable[str]) -> int:
@@ -139,12 +169,14 @@ def labels_of(notification: Notification) -> Labels:
 def annotations_of(notification: Notification) -> dict[str, str]:
     """What a person needs; what is not known is left out."""
     notes = {
+        "headline": clean(notification.headline),
         "summary": clean(sentence(notification)),
         "evidence": evidence_line(notification),
         "cause": clean(
             notification.cause or (f"explained by {notification.caused_by}" if notification.caused_by else "")
         ),
         "fix": clean(notification.hint),
+        "resolved": clean(notification.why),
         "runbook": notification.runbook,
         "runbook_url": notification.runbook if notification.runbook.startswith(("http://", "https://")) else "",
         "page": notification.page,

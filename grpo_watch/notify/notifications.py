@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from typing import Protocol, TypeAlias
 from urllib.parse import quote
@@ -17,6 +17,8 @@ from grpo_watch.engine.records import AlertState, Severity, Transition
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.notify.receiver import OWN_RULE
+from grpo_watch.report.view import in_short, pasteable
+from grpo_watch.report.words import cause_words, label_of, rounded, say
 from grpo_watch.store.messages import FIRING, RESOLVED, Notification
 from grpo_watch.store.state import slug
 
@@ -45,7 +47,8 @@ class NotificationContext:
     """What a run's notifications are made of besides its transitions.
 
     ``at`` is Unix seconds, ``page`` the address of the status page or empty, ``rules`` those of the run by name,
-    ``runbook`` the address of runbooks with ``{rule}`` in it, or empty. ``texts``: excerpts of completions may be sent.
+    ``runbook`` the address of runbooks with ``{rule}`` in it, or empty. ``texts``: excerpts of completions may be sent;
+    ``folder``: of the run, for commands to paste.
     """
 
     snapshot: RunSnapshot
@@ -56,6 +59,7 @@ class NotificationContext:
     rules: Mapping[str, Rule] = field(default_factory=dict)
     runbook: str = ""
     texts: bool = False
+    folder: str = ""
 
 
 def notifications(transitions: Iterable[Transition], context: NotificationContext) -> list[Notification]:
@@ -72,6 +76,7 @@ def notifications(transitions: Iterable[Transition], context: NotificationContex
         if status is None:
             continue
         finding = findings.get((transition.rule, transition.key, transition.attempt))
+        finding = finding and pasteable(finding, context.folder)
         if status == RESOLVED or finding is None or finding.caused_by is None:
             made.append(_notification(transition, status, finding, context, recent))
     return made
@@ -108,9 +113,30 @@ def runbook_of(rule: str, template: str) -> str:
     return template.replace("{rule}", quote(rule, safe="")) if template else f"grpo-watch explain {rule}"
 
 
-def cause_of(finding: Finding) -> str:
+def cause_of(finding: Finding, language: str) -> str:
     """The likeliest causes, as a message names them."""
-    return "; ".join(cause.rstrip(".") for cause in finding.causes[:CAUSES])
+    causes = [cause_words(language, cause) for cause in finding.causes[:CAUSES]]
+    return say(language, "; ").join(cause.rstrip(".。") for cause in causes)
+
+
+def _headline(finding: Finding, context: NotificationContext) -> str:
+    """What it is, as it was while it lasted."""
+    return in_short(replace(finding, resolved_step=None), context.snapshot.language, context.snapshot.findings)
+
+
+def _ended(transition: Transition, context: NotificationContext) -> str:
+    """Why an alert is over: how long it lasted, and what the metrics that proved it are now."""
+    language, values = context.snapshot.language, context.snapshot.values
+    if transition.attempt < context.snapshot.attempt or transition.step < transition.first_step:
+        return say(language, "The run was restarted from a step before it.")
+    now = [
+        f"{label_of(name, language)} {rounded(float(was))} → {rounded(value)}"
+        for name, was in transition.reading.evidence.items()
+        if isinstance(was, int | float) and (value := values.get(name)) is not None and value != was
+    ]
+    lasted = transition.step - transition.first_step
+    words = "It lasted 1 step." if lasted == 1 else "It lasted {n} steps."
+    return say(language, words, n=lasted) + (say(language, " Now: {values}.", values=", ".join(now)) if now else "")
 
 
 def digest(parts: Sequence[Notification], at: float) -> Notification:
@@ -118,9 +144,10 @@ def digest(parts: Sequence[Notification], at: float) -> Notification:
     runs = sorted({part.run for part in parts})
     begun = [part for part in parts if part.status != RESOLVED]
     worst = max(begun or parts, key=lambda part: Severity(part.severity).rank)
-    counts = [f"{len(begun)} firing"] if begun else []
-    counts += [f"{len(parts) - len(begun)} resolved"] if len(begun) < len(parts) else []
-    where = runs[0] if len(runs) == 1 else f"{len(runs)} runs"
+    say_so, ended = partial(say, worst.language), len(parts) - len(begun)
+    counts = [say_so("{n} firing", n=len(begun))] if begun else []
+    counts += [say_so("{n} resolved", n=ended)] if ended else []
+    where = runs[0] if len(runs) == 1 else say_so("{n} runs", n=len(runs))
     return Notification(
         id=hashlib.blake2b("\x1f".join(part.id for part in parts).encode(), digest_size=16).hexdigest(),
         status=FIRING if begun else RESOLVED,
@@ -132,7 +159,7 @@ def digest(parts: Sequence[Notification], at: float) -> Notification:
         step=0,
         first_step=0,
         max_steps=None,
-        summary=f"{len(parts)} alerts of {where}: {', '.join(counts)}",
+        summary=say_so("{n} alerts of {runs}: {counts}", n=len(parts), runs=where, counts=", ".join(counts)),
         message="",
         evidence={},
         hint="",
@@ -143,6 +170,7 @@ def digest(parts: Sequence[Notification], at: float) -> Notification:
         at=at,
         page=worst.page,
         parts=tuple(parts),
+        language=worst.language,
     )
 
 
@@ -163,7 +191,7 @@ def _notification(
 ) -> Notification:
     reading = transition.reading
     at = context.at if transition.time is None else min(transition.time, context.at)
-    rule = context.rules.get(transition.rule, Rule(transition.rule))
+    rule, language = context.rules.get(transition.rule, Rule(transition.rule)), context.snapshot.language
     severity = transition.severity if finding is None else finding.severity
     return Notification(
         id=transition.id,
@@ -180,7 +208,7 @@ def _notification(
         message=rule.says(reading.message),
         evidence={name: value for name, value in reading.evidence.items() if context.texts or name != EXAMPLE},
         hint=finding.hint if finding else rule.advice(context.snapshot.framework, reading.hint),
-        cause=cause_of(finding) if finding else "",
+        cause=cause_of(finding, language) if finding else "",
         caused_by=finding.caused_by if finding else None,
         started=at,
         ended=at if status == RESOLVED else None,
@@ -189,6 +217,9 @@ def _notification(
         page=context.page and f"{context.page}#/run/{slug(transition.run)}",
         runbook=runbook_of(transition.rule, context.runbook),
         series=_series(reading.evidence, recent),
+        headline=_headline(finding, context) if finding else "",
+        why=_ended(transition, context) if status == RESOLVED else "",
+        language=language,
     )
 
 

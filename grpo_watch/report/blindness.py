@@ -19,6 +19,7 @@ from grpo_watch.engine.snapshot import (
 )
 from grpo_watch.extras import PARQUET
 from grpo_watch.frameworks.framework_tables import frameworks
+from grpo_watch.report.words import say
 
 GAPS = frozenset(
     {
@@ -58,7 +59,6 @@ GIVEN: Mapping[str, str] = MappingProxyType(
 """Reasons that an option of grpo-watch resolves; all other settings are those of the launch."""
 LINKED, LINK_SETTING = "allow_roots", "allow_roots (grpo-watch.yaml)"
 """Part of the reason where evidence lies behind a link out of the run, and the setting that opens it."""
-NOTHING = "no finding"
 SWITCHES: Mapping[str, str] = MappingProxyType({"checkpoints": "save_steps", "completions": "log_completions"})
 """Evidence, and the setting that switches it on."""
 FIRST_STEPS = 10
@@ -127,7 +127,7 @@ def unjudged(snapshot: RunSnapshot) -> Iterator[tuple[str, str, list[str]]]:
             if rule.status is RuleStatus.BLIND and blindness(rule, snapshot) is kind:
                 reasons.setdefault(rule.reason, []).append(rule.rule)
         for reason, rules in reasons.items():
-            yield label, reason, rules
+            yield say(snapshot.language, label), reason, rules
 
 
 def headline(snapshot: RunSnapshot) -> str:
@@ -136,12 +136,18 @@ def headline(snapshot: RunSnapshot) -> str:
     Where no rule could see a frozen policy, that nothing was found is no health.
     """
     if snapshot.verdict is RunVerdict.HEALTHY and blind_to_frozen_policy(snapshot):
-        return f"{NOTHING}, {judged(snapshot)} of {len(snapshot.rules)} judged; frozen weights can't be seen"
+        words = "no finding, {n} of {all} judged; frozen weights can't be seen"
+        return say(snapshot.language, words, n=judged(snapshot), all=len(snapshot.rules))
     lacking = {rule for rules in coverage(snapshot).missing.values() for rule in rules}
     unseeing = any(rule.severity is Severity.CRITICAL and rule.rule in lacking for rule in snapshot.rules)
     if snapshot.verdict is RunVerdict.HEALTHY and unseeing:
-        return "healthy as far as judged"
-    return snapshot.verdict.value.replace("-", " ")
+        return say(snapshot.language, "healthy as far as judged")
+    return verdict_words(snapshot)
+
+
+def verdict_words(snapshot: RunSnapshot) -> str:
+    """The verdict alone: ``too short``."""
+    return say(snapshot.language, snapshot.verdict.value.replace("-", " "))
 
 
 def coverage_line(snapshot: RunSnapshot) -> str:
@@ -153,11 +159,13 @@ def coverage_line(snapshot: RunSnapshot) -> str:
 def judged_words(found: Coverage, snapshot: RunSnapshot) -> str:
     """``36 of 38 applicable rules judged``."""
     if not snapshot.rows:
-        return f"{found.judged} rules judged, the others had no row"
-    parts = [f"{found.judged} of {found.applicable} applicable rules judged"]
+        return say(snapshot.language, "{n} rules judged, the others had no row", n=found.judged)
+    words = "{n} of {all} applicable rules judged"
+    parts = [say(snapshot.language, words, n=found.judged, all=found.applicable)]
     waiting = len(found.waiting)  # also of a run that ended, which waits for nothing
-    parts += [f"{waiting} {'needs' if waiting == 1 else 'need'} more steps"] if waiting else []
-    return ", ".join(parts)
+    words = "1 needs more steps" if waiting == 1 else "{n} need more steps"
+    parts += [say(snapshot.language, words, n=waiting)] if waiting else []
+    return say(snapshot.language, ", ").join(parts)
 
 
 def blind_words(found: Coverage, snapshot: RunSnapshot) -> str:
@@ -167,9 +175,12 @@ def blind_words(found: Coverage, snapshot: RunSnapshot) -> str:
     fixes = [setting for setting in found.missing if setting][:SHOWN]
     passed = [fix for fix in fixes if fix in GIVEN.values()]
     settings = [fix for fix in fixes if fix != PARQUET and fix not in passed]
-    parts = [PARQUET] * (PARQUET in fixes) + [f"set {' and '.join(settings)}"] * bool(settings)
-    parts += [f"pass {' '.join(passed)}"] * bool(passed)
-    return f"{found.blind} blind{': ' if parts else ''}{', '.join(parts)}"
+    given = say(snapshot.language, " and ").join(settings)
+    parts = [PARQUET] * (PARQUET in fixes)
+    parts += [say(snapshot.language, "set {settings}", settings=given)] * bool(settings)
+    parts += [say(snapshot.language, "pass {options}", options=" ".join(passed))] * bool(passed)
+    words = say(snapshot.language, "{n} blind", n=found.blind)
+    return say(snapshot.language, ": ").join([words, *filter(None, [", ".join(parts)])])
 
 
 def blindness(rule: RuleView, snapshot: RunSnapshot) -> Blindness:

@@ -174,6 +174,15 @@ def charts(rows: ChartRows, points: int = POINTS) -> list[dict[str, Any]]:
     return found
 
 
+def further_charts(rows: ChartRows) -> list[dict[str, Any]]:
+    """A chart for each logged metric that no other chart shows, in the form of ``charts``."""
+    shown = {metric for kind in KINDS for metric in kind.metrics}
+    names = [name for name in rows.metrics if split_label(name)[0] not in shown]
+    names += [name for kind in KINDS for metric in kind.metrics for name in _labelled(rows, metric)[FUNCTIONS:]]
+    picked = [(name, rows.pick([name], POINTS)) for name in names]
+    return [_chart(rows, name, [name], tabulate(rows_of), rows_of.count) for name, rows_of in picked]
+
+
 def bands(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     """The stretches of steps that alerts worth a look cover, those last that nothing explains."""
     return [
@@ -207,10 +216,14 @@ def _logged(rows: ChartRows, metrics: Sequence[str]) -> list[str]:
     """The metrics of a chart that the run has, each with its labelled ones."""
     found: list[str] = []
     for metric in metrics:
-        matching = [name for name in rows.metrics if split_label(name)[0] == metric]
+        matching = _labelled(rows, metric)
         alone = len(matching) == 1 and matching[0] != metric and found  # one reward function is the total
         found += [] if alone else matching[:FUNCTIONS]
     return found
+
+
+def _labelled(rows: ChartRows, metric: str) -> list[str]:
+    return [name for name in rows.metrics if split_label(name)[0] == metric]
 
 
 def _chart(rows: ChartRows, title: str, names: Sequence[str], table: ChartColumns, count: int) -> dict[str, Any]:
@@ -282,7 +295,7 @@ def _metrics_of(finding: Finding, needs: Mapping[str, Sequence[str]]) -> list[st
     return [*found, *(TOTAL[name] for name in found if name in TOTAL)]
 
 
-POINTS = 40
+SPARK_POINTS = 40
 LEVELS = 63
 """Points of a sparkline, and the greatest of its numbers across and up."""
 MOST = 1e300
@@ -346,7 +359,7 @@ def _spark(metric: str, given: Sequence[tuple[int, float]], begin: int, end: int
 
 def _telling(values: Sequence[float]) -> list[int]:
     """The first place and the last, and of each of equal stretches those of its lowest and highest value."""
-    width = max(1, -(-2 * len(values) // (POINTS - 2)))
+    width = max(1, -(-2 * len(values) // (SPARK_POINTS - 2)))
     stretches = [range(at, min(at + width, len(values))) for at in range(0, len(values), width)]
     ends = {end(stretch, key=values.__getitem__) for stretch in stretches for end in (min, max)}
     return sorted({0, len(values) - 1} | ends)

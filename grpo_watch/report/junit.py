@@ -81,8 +81,11 @@ def _case(rule: RuleView, snapshot: RunSnapshot, fail_on: Severity | None) -> ET
 
 def _described(finding: Finding, snapshot: RunSnapshot) -> str:
     """One finding in full, a fact a line."""
-    lines = [f"{finding.severity.value} {finding.rule} {finding.key}".rstrip() + f", {when(finding)}", finding.summary]
-    first = began(finding, snapshot.findings)
+    lines = [
+        f"{finding.severity.value} {finding.rule} {finding.key}".rstrip() + f", {when(finding, snapshot.language)}",
+        finding.summary,
+    ]
+    first = began(finding, snapshot.findings, snapshot.language)
     lines += [f"first sign: {first}"] if first else []
     lines += [f"explained by: {finding.caused_by}"] if finding.caused_by else []
     lines += [f"likely cause: {cause}" for cause in finding.causes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 
 from grpo_watch.engine.diagnosis import Finding
@@ -18,10 +19,12 @@ from grpo_watch.report.view import (
     facts,
     in_brief,
     judgement_lines,
+    sentence,
     shouted,
     top_view,
     views,
 )
+from grpo_watch.report.words import say
 from grpo_watch.safe_text import visible
 
 SPECIAL = re.compile(r"[\\`*\[\]<~|$]|(?<!\w)_|^(?:[-+#>=:]|\d+(?=[.)]))")
@@ -47,20 +50,22 @@ def _run(report: RunReport) -> Iterator[str]:
     snapshot = report.snapshot
     judged = [] if snapshot.verdict in UNJUDGED else [judged_words(coverage(snapshot), snapshot)]
     yield from (f"## {shouted(snapshot)}: {code(snapshot.run)}", "", prose(" · ".join([*facts(snapshot), *judged])), "")
-    first, shown = top_view(snapshot), views(snapshot)
+    first, shown, say_so = top_view(snapshot), views(snapshot), partial(say, snapshot.language)
+    if first is not None:
+        yield from (f"**{prose(first.headline)}**", "")
     for each in causes(shown):
         whole = each == first or each.finding.severity is Severity.CRITICAL
         yield from _finding(each, whole=whole, first=each == first)
     yield from _consequences(shown)
     if not shown and snapshot.verdict is RunVerdict.HEALTHY:
-        yield from ("No findings.", "")
+        yield from (say_so("No findings."), "")
     for caveat in caveats(snapshot):
-        yield from (f"**{caveat[0].upper()}{caveat[1:]}.**", "")
+        yield from (f"**{sentence(caveat, snapshot)}**", "")
     listed = [f"- {label}: {prose(line)}" for label, line in judgement_lines(snapshot)]
     yield from [*listed, ""] if listed else []
     yield from _unjudged(snapshot)
     if len(snapshot.findings) > 1:
-        yield from _folded("When each alert fired", _timeline(snapshot.findings))
+        yield from _folded(say_so("When each alert fired"), _timeline(snapshot.findings, snapshot.language))
     yield from _also(report)
 
 
@@ -68,46 +73,47 @@ def _finding(shown: FindingView, *, whole: bool, first: bool) -> Iterator[str]:
     """What it is and since when; where it is shown ``whole`` also why, what to do and what it cost."""
     finding = shown.finding
     key = f" {code(shown.key)}" if shown.key else ""
-    yield from (f"### {'Root cause: ' if first else ''}{code(finding.rule)}{key}", "")
-    yield from (f"**{finding.severity.value}**, {prose(shown.since)}: {prose(finding.summary)}", "")
+    yield from (f"### {say(shown.language, 'Root cause: ') if first else ''}{code(finding.rule)}{key}", "")
+    yield from (
+        f"**{say(shown.language, finding.severity.value)}**, {prose(shown.since)}: {prose(finding.summary)}",
+        "",
+    )
     points = [f"- **{label}:** {prose(text)}" for label, text in shown.details]
     yield from [*points, ""] if points and whole else []
 
 
 def _consequences(shown: Sequence[FindingView]) -> Iterator[str]:
     """One line for each cause."""
-    lines = [
-        f"- Explained by {code(cause)}: {', '.join(f'{code(each.rule)} ({in_brief(each)})' for each in findings)}"
-        for cause, findings in by_cause(shown).items()
-    ]
+    lines = []
+    for cause, findings in by_cause(shown).items():
+        named = ", ".join(f"{code(each.rule)} ({in_brief(each, shown[0].language)})" for each in findings)
+        lines.append(say(shown[0].language, "- Explained by {cause}: {named}", cause=code(cause), named=named))
     yield from [*lines, ""] if lines else []
 
 
-def _timeline(findings: Sequence[Finding]) -> Iterator[str]:
-    rows = [
-        (
-            str(finding.first_step),
-            f"{finding.fired_step} as {finding.told_as.value}" if finding.told_as else str(finding.fired_step),
-            finding.resolved,
-            finding.severity.value,
-            " ".join(filter(None, (code(finding.rule), code(finding.key)))),
-            code(finding.caused_by) if finding.caused_by else "",
-        )
-        for finding in sorted(findings, key=lambda each: (each.first_step, each.fired_step))
-    ]
-    yield from table(("since step", "fired", "resolved", "severity", "rule", "explained by"), rows)
+def _timeline(findings: Sequence[Finding], language: str) -> Iterator[str]:
+    rows, say_so = [], partial(say, language)
+    for finding in sorted(findings, key=lambda each: (each.first_step, each.fired_step)):
+        fired = str(finding.fired_step)
+        fired += say_so(" as {severity}", severity=say_so(finding.told_as.value)) if finding.told_as else ""
+        name = " ".join(filter(None, (code(finding.rule), code(finding.key))))
+        cause = code(finding.caused_by) if finding.caused_by else ""
+        resolved, severity = finding.resolved, say_so(finding.severity.value)
+        rows.append((str(finding.first_step), fired, resolved, severity, name, cause))
+    names = say_so("since step"), say_so("fired"), say_so("resolved"), say_so("severity"), say_so("rule")
+    yield from table((*names, say_so("explained by")), rows)
 
 
 def _unjudged(snapshot: RunSnapshot) -> Iterator[str]:
     """What lacks data, with the settings that change it; which rules that are is folded away. Broken rules."""
-    found = coverage(snapshot)
+    found, say_so = coverage(snapshot), partial(say, snapshot.language)
     line = blind_words(found, snapshot)
     if line:
         yield from (f"{prose(line)}.", "")
         rows = [
             (code(setting) if setting else "", ", ".join(map(code, rules))) for setting, rules in found.missing.items()
         ]
-        yield from _folded("Rules that lack data", table(("to set", "rules"), rows))
+        yield from _folded(say_so("Rules that lack data"), table((say_so("to set"), say_so("rules")), rows))
     broken = [
         f"- broken: {code(rule.rule)}: {prose(rule.reason)}"
         for rule in snapshot.rules

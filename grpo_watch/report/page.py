@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -12,12 +13,13 @@ from typing import Any
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.diagnosis import Finding
+from grpo_watch.engine.rule import ENGLISH
 from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RuleStatus, RunSnapshot, RunVerdict, caveats
-from grpo_watch.report.blindness import coverage, coverage_line, headline
+from grpo_watch.report.blindness import coverage, coverage_line, headline, verdict_words
 from grpo_watch.report.charts import POINTS, bands, charts, finding_charts
 from grpo_watch.report.check_document import ChannelReport, Provenance, RunReport
-from grpo_watch.report.view import FindingView, causes, course, facts, judgement_lines, top_view, views, when
-from grpo_watch.report.words import shown
+from grpo_watch.report.view import FindingView, causes, course, facts, judgement_lines, sentence, top_view, views, when
+from grpo_watch.report.words import say, shown
 from grpo_watch.safe_text import visible
 
 STYLES = tuple(f"web/static/{name}.css" for name in ("vendor/uPlot.min", "theme", "common"))
@@ -33,6 +35,7 @@ def page(reports: Sequence[RunReport], problems: Sequence[str], provenance: Prov
     Its content security policy allows only the scripts written here and loads nothing. Content of a run is text, or
     JSON in a block that no browser executes.
     """
+    language = reports[0].snapshot.language if reports else ENGLISH
     style, plot, script = "".join(map(_file, (*STYLES, "report/static/report.css"))), *_scripts()
     head = joined(
         [
@@ -46,7 +49,7 @@ def page(reports: Sequence[RunReport], problems: Sequence[str], provenance: Prov
     )
     body = joined([*_body(reports, problems, provenance), _data(reports)])
     return (
-        f'<!doctype html>\n<html lang="en">\n<head>{head}</head>\n<body>\n{body}\n'
+        f'<!doctype html>\n<html lang="{language}">\n<head>{head}</head>\n<body>\n{body}\n'
         f"<script>{plot}</script>\n<script>{script}</script>\n</body>\n</html>\n"
     )
 
@@ -85,7 +88,7 @@ def _overview(reports: Sequence[RunReport]) -> Html:
     rows = [
         tag(
             "tr",
-            tag("td", verdict_mark(report.snapshot.verdict)),
+            tag("td", verdict_mark(report.snapshot)),
             tag("td", tag("a", report.snapshot.run, href=f"#run-{index}")),
             tag("td", _root(report.snapshot)),
             tag("td", facts_line(report.snapshot), class_="dim"),
@@ -122,7 +125,8 @@ def _charts(report: RunReport, points: int) -> list[dict[str, Any]]:
     if report.series is None or not len(report.series):
         return []
     needs = {name: [need for way in found.needs for need in way] for name, found in catalogue().items()}
-    return finding_charts(charts(report.series, points), report.snapshot, needs)
+    drawn = finding_charts(charts(report.series, points), report.snapshot, needs)
+    return [{**chart, "title": say(report.snapshot.language, chart["title"])} for chart in drawn]
 
 
 def _policy(style: str, *scripts: str) -> str:
@@ -194,16 +198,18 @@ def timeline(snapshot: RunSnapshot) -> Html:
     lanes: dict[tuple[str, str], list[Finding]] = {}
     for finding in sorted(findings, key=lambda each: (each.first_step, each.fired_step)):
         lanes.setdefault((finding.rule, finding.key), []).append(finding)
-    axis = tag("div", tag("span", "step 0"), tag("span", "step ", last), class_="axis")
-    return tag("div", *(_lane(rule, key, episodes, last) for (rule, key), episodes in lanes.items()), axis, class_="tl")
+    say_so = partial(say, snapshot.language)
+    ends = (tag("span", say_so("step {step}", step=step)) for step in (0, last))
+    drawn = (_lane(rule, key, each, last, snapshot.language) for (rule, key), each in lanes.items())
+    return tag("div", *drawn, tag("div", *ends, class_="axis"), class_="tl")
 
 
-def _lane(rule: str, key: str, episodes: Sequence[Finding], last: int) -> Html:
+def _lane(rule: str, key: str, episodes: Sequence[Finding], last: int, language: str) -> Html:
     label = tag("div", rule, tag("span", f" {key}" if key else "", class_="dim"), class_="name")
     ground = f'<line x1="0" x2="100%" y1="{HEIGHT / 2}" y2="{HEIGHT / 2}" class="ground"></line>'
     marks = "".join(mark for finding in episodes for mark in _episode(finding, last))
     drawing = Html(f'<svg width="100%" height="{HEIGHT}" aria-hidden="true">{ground}{marks}</svg>')
-    episodes_text = "; ".join(map(course, episodes))
+    episodes_text = "; ".join(course(each, language) for each in episodes)
     return tag("div", label, drawing, tag("div", episodes_text, class_="dim when"), class_="lane")
 
 
@@ -238,9 +244,9 @@ def run_section(report: RunReport, index: int) -> Html:
     return tag("section", *_parts(report, index), id=f"run-{index}", class_="run")
 
 
-def verdict_mark(verdict: RunVerdict) -> Html:
+def verdict_mark(snapshot: RunSnapshot) -> Html:
     """The verdict in its colour."""
-    return tag("span", verdict.value.replace("-", " "), class_=f"mark {verdict.value}")
+    return tag("span", verdict_words(snapshot), class_=f"mark {snapshot.verdict.value}")
 
 
 def facts_line(snapshot: RunSnapshot) -> str:
@@ -250,25 +256,27 @@ def facts_line(snapshot: RunSnapshot) -> str:
 
 def _parts(report: RunReport, index: int) -> Iterator[Html]:
     snapshot = report.snapshot
+    say_so = partial(say, snapshot.language)
     yield tag("h2", tag("span", headline(snapshot), class_=f"mark {snapshot.verdict.value}"), " ", snapshot.run)
     yield tag("p", facts_line(snapshot), class_="dim")
     for caveat in caveats(snapshot):
-        yield tag("p", caveat[0].upper(), caveat[1:], ".", class_="note")
+        yield tag("p", sentence(caveat, snapshot), class_="note")
     for label, line in judgement_lines(snapshot):
         yield tag("p", f"{label}: {line}", class_="note")
     first = top_view(snapshot)
     if first is not None:
-        yield _finding(first, "Root cause: ")
+        yield tag("p", first.headline, class_="headline")
+        yield _finding(first, say_so("Root cause: "))
     if not snapshot.findings and snapshot.verdict is RunVerdict.HEALTHY:
-        yield tag("p", "No findings.")
+        yield tag("p", say_so("No findings."))
     if snapshot.findings:
-        yield joined([tag("h3", "When"), timeline(snapshot)])
+        yield joined([tag("h3", say_so("When")), timeline(snapshot)])
     if report.series is not None and len(report.series):
         yield from _chart_area(report, index)
     others = [each for each in causes(views(snapshot)) if each != first]
     if others:
-        yield joined([tag("h3", "Further findings" if first else "Findings"), *map(_finding, others)])
-    yield from _consequences(snapshot.findings)
+        yield joined([tag("h3", say_so("Further findings") if first else say_so("Findings")), *map(_finding, others)])
+    yield from _consequences(snapshot)
     yield from _unjudged(snapshot)
     yield from _background(report)
 
@@ -277,66 +285,68 @@ def _finding(shown: FindingView, title: str = "") -> Html:
     """What it is, since when, why, what to do and what it cost."""
     finding = shown.finding
     head = tag("h3", title, finding.rule, f" {shown.key}" if shown.key else "")
-    label = tag("p", _severity(finding), " ", shown.since, class_="dim")
+    label = tag("p", _severity(finding, shown.language), " ", shown.since, class_="dim")
     details = tag("dl", *(joined([tag("dt", label), tag("dd", prose(text))]) for label, text in shown.details))
     return tag(
         "article", head, label, tag("p", prose(finding.summary)), details, class_=f"finding {finding.severity.value}"
     )
 
 
-def _severity(finding: Finding) -> Html:
+def _severity(finding: Finding, language: str) -> Html:
     """The severity in its colour."""
-    return tag("span", finding.severity.value, class_=f"mark {finding.severity.value}")
+    return tag("span", say(language, finding.severity.value), class_=f"mark {finding.severity.value}")
 
 
 def _chart_area(report: RunReport, index: int) -> Iterator[Html]:
     left_out = report.series.left_out if report.series is not None else 0
-    yield tag("h3", "Metrics by step")
+    say_so = partial(say, report.snapshot.language)
+    yield tag("h3", say_so("Metrics by step"))
     shaded = bool(bands(report.snapshot.findings))
-    legend = "Shaded: an alert. Solid line: fired; dashed line: resolved. " if shaded else ""
+    legend = say_so("Shaded: an alert. Solid line: fired; dashed line: resolved. ") if shaded else ""
     more = f" {left_out} rows after the first million are not drawn." if left_out else ""
-    yield tag("p", legend, "Drag to zoom, double-click to reset.", more, class_="dim")
+    yield tag("p", legend, say_so("Drag to zoom, double-click to reset."), more, class_="dim")
     yield tag("div", NO_SCRIPT, class_="charts", data_run=str(index))
 
 
-def _consequences(findings: Iterable[Finding]) -> Iterator[Html]:
+def _consequences(snapshot: RunSnapshot) -> Iterator[Html]:
+    say_so = partial(say, snapshot.language)
     rows = [
         tag(
             "tr",
-            tag("td", _severity(finding)),
+            tag("td", _severity(finding, snapshot.language)),
             tag("td", finding.rule, f" {finding.key}" if finding.key else ""),
-            tag("td", prose(finding.summary), tag("div", when(finding), class_="dim")),
-            tag("td", finding.caused_by, data_label="explained by "),
+            tag("td", prose(finding.summary), tag("div", when(finding, snapshot.language), class_="dim")),
+            tag("td", finding.caused_by, data_label=f"{say_so('explained by')} "),
         )
-        for finding in findings
+        for finding in snapshot.findings
         if finding.caused_by is not None
     ]
     if rows:
-        yield joined(
-            [tag("h3", "Consequences"), _table(("severity", "rule", "finding", "explained by"), rows, "stacked")]
-        )
+        names = say_so("severity"), say_so("rule"), say_so("finding"), say_so("explained by")
+        yield joined([tag("h3", say_so("Consequences")), _table(names, rows, "stacked")])
 
 
 def _unjudged(snapshot: RunSnapshot) -> Iterator[Html]:
     """How much could be judged, and which rules a setting would let judge; those that don't apply are left out."""
-    found = coverage(snapshot)
+    found, say_so = coverage(snapshot), partial(say, snapshot.language)
     rows = [
-        tag("tr", tag("td", setting or "nothing known"), tag("td", ", ".join(rules)))
+        tag("tr", tag("td", setting or say_so("nothing known")), tag("td", ", ".join(rules)))
         for setting, rules in found.missing.items()
     ]
     broken = [rule for rule in snapshot.rules if rule.status is RuleStatus.BROKEN]
-    rows += [tag("tr", tag("td", "broken: ", rule.reason), tag("td", rule.rule)) for rule in broken]
+    rows += [tag("tr", tag("td", say_so("broken"), ": ", rule.reason), tag("td", rule.rule)) for rule in broken]
     if not rows:
         yield tag("p", coverage_line(snapshot), class_="dim")
         return
     title = tag("summary", coverage_line(snapshot))
-    table = _table(("to set", "rules"), rows, "stacked")
+    table = _table((say_so("to set"), say_so("rules")), rows, "stacked")
     opened = {"open": ""} if snapshot.verdict in UNJUDGED or broken else {}
     yield tag("details", title, table, **opened)
 
 
 def _background(report: RunReport) -> Iterator[Html]:
-    lines = [*report.notes, *(f"problem: {problem}" for problem in report.problems)]
+    say_so = partial(say, report.snapshot.language)
+    lines = [*report.notes, *(say_so("problem: {what}", what=problem) for problem in report.problems)]
     if lines:
         yield tag("ul", *(tag("li", line) for line in lines), class_="note")
     settings = [
@@ -345,11 +355,12 @@ def _background(report: RunReport) -> Iterator[Html]:
         if setting.value is not None
     ]
     if settings:
-        table = _table(("setting", "value", "source"), settings)
-        yield tag("details", tag("summary", f"{len(settings)} settings of the run"), table)
+        table = _table((say_so("setting"), say_so("value"), say_so("source")), settings)
+        yield tag("details", tag("summary", say_so("{n} settings of the run", n=len(settings))), table)
     if report.channels:
-        channels = _table(("channel", "kind", "records", "trouble"), [_channel(each) for each in report.channels])
-        yield tag("details", tag("summary", f"{len(report.channels)} channels read"), channels)
+        names = say_so("channel"), say_so("kind"), say_so("records"), say_so("trouble")
+        channels = _table(names, [_channel(each) for each in report.channels])
+        yield tag("details", tag("summary", say_so("{n} channels read", n=len(report.channels))), channels)
 
 
 def _channel(channel: ChannelReport) -> Html:

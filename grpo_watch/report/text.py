@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.cells import set_cell_size
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -29,7 +31,7 @@ from grpo_watch.report.view import (
     views,
     when,
 )
-from grpo_watch.report.words import shown
+from grpo_watch.report.words import say, shown
 from grpo_watch.safe_text import visible
 
 if TYPE_CHECKING:
@@ -38,6 +40,10 @@ if TYPE_CHECKING:
 REPEATED = "duplicate"
 """A table that the framework dumped again is no trouble: not worth a line."""
 
+MANY = 10
+"""Runs up to which each has a block of its own."""
+LABEL = 10
+"""Columns of a label before what it names."""
 STYLES = {
     "critical": "bold red",
     "warning": "bold yellow",
@@ -52,18 +58,24 @@ def render(reports: Sequence[RunReport], console: Console, *, verbose: bool = Fa
     """Print one block per run: verdict and what it rests on, findings with evidence and fix, what could not be seen.
 
     ``verbose`` adds every episode and consequence, each blind rule with its reason, and what the channels skipped.
-    Several runs end with a table, worst first, and a line that counts the verdicts.
+    Several runs end with a table, worst first, and a line that counts the verdicts; more than ``MANY`` are this table
+    only, unless ``verbose``.
     """
-    for index, report in enumerate(reports):
+    shown = reports if verbose or len(reports) <= MANY else ()
+    for index, report in enumerate(shown):
         if index:
             console.print()
         for line, indent in _run(report, verbose=verbose):
             console.print(Padding(line, (0, 0, 0, indent), expand=False))
     if len(reports) > 1:
-        console.print()
+        if shown:
+            console.print()
         for line in _table(reports):
             console.print(line, soft_wrap=True)
         console.print(_totals(reports))
+        if not shown:
+            words = "`grpo-watch check` of one of these runs says more; -v shows all."
+            console.print(Text(say(reports[0].snapshot.language, words), style="dim"))
 
 
 def _table(reports: Sequence[RunReport]) -> Iterator[Text]:
@@ -101,6 +113,8 @@ def _run(report: RunReport, *, verbose: bool) -> Iterator[tuple[Text, int]]:
     snapshot = report.snapshot
     yield _headline(snapshot), 0
     shown = views(snapshot)
+    if (first := top_view(snapshot)) is not None:
+        yield Text(visible(first.headline), style="bold"), 2
     for number, each in enumerate(causes(shown)):
         yield from _finding(
             each, whole=verbose or not number or each.finding.severity is Severity.CRITICAL, verbose=verbose
@@ -120,40 +134,44 @@ def _headline(snapshot: RunSnapshot) -> Text:
 def _finding(shown: FindingView, *, whole: bool, verbose: bool) -> Iterator[tuple[Text, int]]:
     """The finding with evidence and fix; those below the first are two lines unless they are critical."""
     finding = shown.finding
-    head = Text(finding.severity.value, style=STYLES[finding.severity.value])
+    say_so, severity = partial(say, shown.language), finding.severity.value
+    head = Text(say_so(severity), style=STYLES[severity])
     head.append(f"  {visible(finding.rule)}", style="bold").append(f"  {visible(shown.since)}", style="dim")
     yield head, 2
     yield Text(visible(finding.summary)), 4
-    if shown.words and whole:
-        yield Text.assemble(("evidence  ", "dim"), visible(" · ".join(shown.words))), 4
-    if shown.hint and whole:
-        yield Text.assemble(("fix       ", "dim"), visible(shown.hint)), 4
-    for rank, cause in enumerate(finding.causes[: None if verbose else int(whole)], start=1):
-        yield Text.assemble((f"likely {rank}  ", "dim"), visible(cause)), 4
-    if shown.wasted and whole:
-        yield Text.assemble(("wasted    ", "dim"), shown.wasted), 4
+    lines = [(say_so("evidence"), " · ".join(shown.words)), (say_so("fix"), shown.hint)] if whole else []
+    likely = shown.causes[: None if verbose else int(whole)]
+    lines += [(say_so("likely {rank}", rank=rank), cause) for rank, cause in enumerate(likely, start=1)]
+    lines += [(say_so("wasted"), shown.wasted)] if whole else []
+    for label, text in lines:
+        if text:
+            yield Text.assemble((set_cell_size(label, LABEL), "dim"), visible(text)), 4
 
 
 def _consequences(found: Sequence[FindingView], *, verbose: bool) -> Iterator[tuple[Text, int]]:
     """One line per cause; with ``verbose`` one per consequence, with its steps."""
+    if not found:
+        return
+    language = found[0].language
     if verbose:
-        yield from ((_consequence(each.finding), 2) for each in found if each.finding.caused_by is not None)
+        yield from ((_consequence(each.finding, language), 2) for each in found if each.finding.caused_by is not None)
         return
     for cause, findings in by_cause(found).items():
-        named = ", ".join(f"{visible(each.rule)} ({in_brief(each)})" for each in findings)
-        yield Text(f"↳ explained by {visible(cause)}: {named}", style="dim"), 2
+        named = ", ".join(f"{visible(each.rule)} ({in_brief(each, language)})" for each in findings)
+        yield Text(say(language, "↳ explained by {cause}: {named}", cause=visible(cause), named=named), style="dim"), 2
 
 
-def _consequence(finding: Finding) -> Text:
+def _consequence(finding: Finding, language: str) -> Text:
     line = Text("↳ ", style="dim")
-    line.append(visible(finding.rule)).append(f" ({finding.severity.value}, {when(finding)})", style="dim")
-    return line.append(f" explained by {visible(finding.caused_by or '')}", style="dim")
+    severity = say(language, finding.severity.value)
+    line.append(visible(finding.rule)).append(f" ({severity}, {when(finding, language)})", style="dim")
+    return line.append(say(language, " explained by {cause}", cause=visible(finding.caused_by or "")), style="dim")
 
 
 def _reservations(snapshot: RunSnapshot) -> Iterator[tuple[Text, int]]:
     """What the verdict must not be read without."""
     for caveat in caveats(snapshot):
-        yield Text(visible(caveat), style="yellow"), 2
+        yield Text(visible(say(snapshot.language, caveat)), style="yellow"), 2
     for label, line in judgement_lines(snapshot):
         yield Text(f"{label}: {visible(line)}", style="dim yellow"), 2
 
@@ -163,7 +181,10 @@ def _footer(report: RunReport, *, verbose: bool) -> Iterator[tuple[Text, int]]:
     yield from _reservations(snapshot)
     missing = blind_words(coverage(snapshot), snapshot)
     if missing:
-        yield Text(missing + ("" if verbose else " (-v lists the rules)"), style="dim yellow"), 2
+        yield (
+            Text(missing + ("" if verbose else say(snapshot.language, " (-v lists the rules)")), style="dim yellow"),
+            2,
+        )
     if verbose:
         for label, reason, rules in unjudged(snapshot):
             yield Text(f"{label}: {', '.join(rules)}: {visible(reason)}", style="dim"), 2

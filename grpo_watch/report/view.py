@@ -5,22 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from shlex import quote
 
-from grpo_watch.engine.diagnosis import LATE, Finding, Waste, earlier_sign
+from grpo_watch.engine.diagnosis import LATE, Finding, Waste, earlier_sign, first_sign
 from grpo_watch.engine.judgement import guessed_lines
 from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.records import Severity
+from grpo_watch.engine.rule import ENGLISH
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.engine.window import plain_sum
-from grpo_watch.report.blindness import NOTHING, headline
-from grpo_watch.report.words import evidence_words
+from grpo_watch.report.blindness import headline, verdict_words
+from grpo_watch.report.words import cause_words, cost_words, evidence_words, say
 
 FUNCTION_MEAN = "reward_function_mean["
 NAMED = 5
 """Keys that a summary names."""
-CAUSE, TO_DO, WASTED, EVIDENCE = "Likely cause", "What to do", "Wasted", "Evidence"
-"""Labels of what stands below a finding."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -30,7 +30,7 @@ class FindingView:
 
     ``finding`` is the one that matters most, with the summary of all; ``keys`` are those of all, ``episodes`` counts
     the times that the alert fired for the key it is about. ``since`` says when, in words. ``counted``: the verdict
-    rests on it.
+    rests on it; ``headline`` says in plain words what is wrong, since when, and what it cost.
     """
 
     finding: Finding
@@ -38,6 +38,8 @@ class FindingView:
     episodes: int
     since: str
     counted: bool
+    language: str = ENGLISH
+    headline: str = ""
 
     @property
     def fires(self) -> bool:
@@ -52,7 +54,7 @@ class FindingView:
     @property
     def words(self) -> list[str]:
         """The evidence in words."""
-        return evidence_words(self.finding.evidence, self.finding.summary)
+        return evidence_words(self.finding.evidence, self.finding.summary, self.language)
 
     @property
     def hint(self) -> str:
@@ -62,14 +64,20 @@ class FindingView:
     @property
     def details(self) -> list[tuple[str, str]]:
         """What stands below the finding, each with its label: likely causes, what to do, cost, evidence."""
-        lines = [(CAUSE, cause) for cause in self.finding.causes]
-        lines += [(TO_DO, self.hint), (WASTED, self.wasted), (EVIDENCE, " · ".join(self.words))]
+        lines = [(say(self.language, "Likely cause"), cause) for cause in self.causes]
+        lines += [(say(self.language, "What to do"), self.hint), (say(self.language, "Wasted"), self.wasted)]
+        lines += [(say(self.language, "Evidence"), " · ".join(self.words))]
         return [(label, text) for label, text in lines if text]
+
+    @property
+    def causes(self) -> list[str]:
+        """The likely causes, likeliest first."""
+        return [cause_words(self.language, cause) for cause in self.finding.causes]
 
     @property
     def wasted(self) -> str:
         """What it cost, in words; empty where that is not known."""
-        return "" if self.finding.wasted is None else wasted_text(self.finding.wasted)
+        return "" if self.finding.wasted is None else wasted_words(self.finding.wasted, self.language)
 
 
 def views(snapshot: RunSnapshot) -> tuple[FindingView, ...]:
@@ -99,34 +107,71 @@ def by_cause(shown: Iterable[FindingView]) -> dict[str, list[Finding]]:
     return found
 
 
+def in_short(finding: Finding, language: str = ENGLISH, findings: Iterable[Finding] = ()) -> str:
+    """``Not learning since step 3 (57 steps, 12 minutes on 8 GPUs)``; of an info, which may be none, its summary.
+
+    ``findings`` are those of the run: the step, like the cost, is that of the first sign.
+    """
+    if finding.severity is Severity.INFO or not finding.headline:
+        return finding.summary
+    cost = cost_words(language, finding.wasted) if finding.wasted else ""
+    said = finding.headline.replace("{step}", str(finding.fired_step))
+    begin = first_sign(finding, findings).first_step
+    if begin > 0 and said == finding.headline:
+        over = finding.resolved_step is not None
+        words = "{what} from step {step} to {end}" if over else "{what} since step {step}"
+        what, colon, why = said.partition(say(language, ": "))
+        said = say(language, words, what=what, step=begin, end=finding.resolved_step) + colon + why
+    return say(language, "{what} ({cost})", what=said, cost=cost) if cost else said
+
+
+def pasteable(finding: Finding, folder: str) -> Finding:
+    """The finding with the commands of its hint as they work outside the run's folder: checkpoints below ``folder``."""
+    hint = finding.hint
+    for name, value in finding.evidence.items() if folder else ():
+        if name.endswith("checkpoint") and isinstance(value, str) and not value.startswith("/"):
+            hint = hint.replace(f" {quote(value)}", f" {quote(f'{folder}/{value}')}")
+    return replace(finding, hint=hint)
+
+
+def wasted_words(waste: Waste, language: str) -> str:
+    """The cost as a report names it."""
+    return wasted_text(waste) if language == ENGLISH else cost_words(language, waste)
+
+
 def in_force(finding: Finding, snapshot: RunSnapshot) -> bool:
     """Whether it still says something about the run: it lasts, or is of the last attempt."""
     return finding.resolved_step is None or finding.attempt == snapshot.attempt
 
 
-def when(finding: Finding) -> str:
+def when(finding: Finding, language: str = ENGLISH) -> str:
     """The steps at which it began, fired and resolved; with the severity it fired as, where that changed since."""
-    text = f"since step {finding.first_step}, fired at {finding.fired_step}"
-    text += f" as {finding.told_as.value}" if finding.told_as else ""
-    text += f", resolved at {finding.resolved}" if finding.resolved else ""
-    return f"{text}, in {len(finding.episodes)} episodes" if len(finding.episodes) > 1 else text
+    text = say(language, "since step {first}, fired at {fired}", first=finding.first_step, fired=finding.fired_step)
+    text += say(language, " as {severity}", severity=say(language, finding.told_as.value)) if finding.told_as else ""
+    if finding.resolved_step is not None:
+        later = finding.resolved_step < finding.fired_step  # it is a step of the attempt that went on
+        words = ", resolved at {step} of a later attempt" if later else ", resolved at {step}"
+        text += say(language, words, step=finding.resolved_step)
+    return text + (say(language, ", in {n} episodes", n=len(finding.episodes)) if len(finding.episodes) > 1 else "")
 
 
-def course(finding: Finding) -> str:
+def course(finding: Finding, language: str = ENGLISH) -> str:
     """Its severity and steps, as a timeline names them."""
-    later = f", later explained by {finding.caused_by}" if finding.told_as and finding.caused_by else ""
-    return f"{finding.severity.value} {when(finding)}{later}"
+    later = finding.caused_by if finding.told_as else None
+    text = f"{say(language, finding.severity.value)} {when(finding, language)}"
+    return text + (say(language, ", later explained by {rule}", rule=later) if later else "")
 
 
-def in_brief(finding: Finding) -> str:
+def in_brief(finding: Finding, language: str = ENGLISH) -> str:
     """``warning, since step 12``: a consequence beside its cause."""
-    return f"{finding.severity.value}, since step {finding.first_step}"
+    severity = say(language, finding.severity.value)
+    return say(language, "{severity}, since step {step}", severity=severity, step=finding.first_step)
 
 
-def began(finding: Finding, findings: Iterable[Finding]) -> str:
+def began(finding: Finding, findings: Iterable[Finding], language: str = ENGLISH) -> str:
     """Where its first sign was another finding, which it explains: the step and the rule. Else empty."""
     earlier = earlier_sign(finding, findings)
-    return f"step {earlier.first_step} ({earlier.rule})" if earlier else ""
+    return say(language, "step {step} ({rule})", step=earlier.first_step, rule=earlier.rule) if earlier else ""
 
 
 def software(framework: str | None, version: str | None = None) -> str:
@@ -136,19 +181,27 @@ def software(framework: str | None, version: str | None = None) -> str:
 
 def progress(snapshot: RunSnapshot) -> str:
     """``step 12 of 80``."""
-    return f"step {snapshot.step}" + (f" of {snapshot.max_steps}" if snapshot.max_steps else "")
+    words = "step {step} of {max}" if snapshot.max_steps else "step {step}"
+    return say(snapshot.language, words, step=snapshot.step, max=snapshot.max_steps)
 
 
 def facts(snapshot: RunSnapshot) -> list[str]:
     """Framework, step, attempt, each in a few words."""
     phrases = [software(snapshot.framework, snapshot.version), progress(snapshot)]
-    return [*phrases, f"attempt {snapshot.attempt}"] if snapshot.attempt > 1 else phrases
+    return [*phrases, say(snapshot.language, "attempt {n}", n=snapshot.attempt)] if snapshot.attempt > 1 else phrases
+
+
+def sentence(caveat: str, snapshot: RunSnapshot) -> str:
+    """A caveat as a whole sentence."""
+    words = say(snapshot.language, caveat)
+    return f"{words[0].upper()}{words[1:]}{say(snapshot.language, '.')}"
 
 
 def shouted(snapshot: RunSnapshot) -> str:
     """The headline with the verdict in capitals."""
     words = headline(snapshot)
-    verdict = NOTHING if words.startswith(NOTHING) else snapshot.verdict.value.replace("-", " ")
+    nothing = "no finding"  # nothing was found where nothing could be seen: no health
+    verdict = nothing if words.startswith(nothing) else verdict_words(snapshot)
     return words.replace(verdict, verdict.upper(), 1)
 
 
@@ -156,11 +209,12 @@ def judgement_lines(snapshot: RunSnapshot) -> Iterator[tuple[str, str]]:
     """A label and a line for each early sign, each unread key that matters, and each guessed name."""
     judgement = snapshot.judgement
     for sign in judgement.early_signs:
-        yield "early sign", f"{sign.rule}: {sign.text}"
+        yield say(snapshot.language, "early sign"), f"{sign.rule}: {sign.text}"
     for key, line in judgement.unread.items():
-        yield "not read", f"{key}: if this is it, say so with {line} in grpo-watch.yaml"
+        words = "{key}: if this is it, say so with {line} in grpo-watch.yaml"
+        yield say(snapshot.language, "not read"), say(snapshot.language, words, key=key, line=line)
     for line in guessed_lines(judgement.guessed):
-        yield "guessed", line
+        yield say(snapshot.language, "guessed"), line
 
 
 def _alike(finding: Finding) -> tuple[object, ...]:
@@ -174,21 +228,25 @@ def _view(group: list[Finding], snapshot: RunSnapshot) -> FindingView:
     lead = group[0]
     keys = tuple(dict.fromkeys(finding.key for finding in group if finding.key))
     episodes = sum(max(1, len(finding.episodes)) for finding in group if finding.key == lead.key)
-    first_sign = began(lead, snapshot.findings)
-    since = when(lead) + (f"; first sign: {first_sign}" if first_sign else "")
-    since += f"; {episodes} episodes" if episodes > max(1, len(lead.episodes)) else ""
+    language = snapshot.language
+    first_sign = began(lead, snapshot.findings, language)
+    since = when(lead, language)
+    since += say(language, "; first sign: {sign}", sign=first_sign) if first_sign else ""
+    since += say(language, "; {n} episodes", n=episodes) if episodes > max(1, len(lead.episodes)) else ""
     summary = f"{_counted(keys, snapshot)}: {lead.summary}" if len(keys) > 1 else lead.summary
     counted = lead.caused_by is None and lead.severity is not Severity.INFO and in_force(lead, snapshot)
-    return FindingView(replace(lead, summary=summary), keys, episodes, since, counted)
+    short = in_short(lead, language, snapshot.findings)
+    return FindingView(replace(lead, summary=summary), keys, episodes, since, counted, language, short)
 
 
 def _counted(keys: tuple[str, ...], snapshot: RunSnapshot) -> str:
     """``3 of 7 reward functions (format, length, style)``, or how many are alike."""
     functions = {split_label(name)[1] for name in snapshot.values if name.startswith(FUNCTION_MEAN)}
     known = functions.issuperset(keys)
-    noun, many = ("reward functions", f"{len(keys)} of {len(functions)}") if known else ("alike", str(len(keys)))
-    more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
-    return f"{many} {noun} ({', '.join(keys[:NAMED])}{more})"
+    more = say(snapshot.language, " and {n} more", n=len(keys) - NAMED) if len(keys) > NAMED else ""
+    words = "{n} of {all} reward functions ({names})" if known else "{n} alike ({names})"
+    names = f"{', '.join(keys[:NAMED])}{more}"
+    return say(snapshot.language, words, n=len(keys), all=len(functions), names=names)
 
 
 def joined(snapshot: RunSnapshot) -> RunSnapshot:

@@ -1,4 +1,4 @@
-"""Puts the evidence of a finding into words: what each value is, and numbers rounded for people."""
+"""Words for people in their language: what each value of the evidence is, costs, numbers rounded."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
+from grpo_watch.engine.diagnosis import Waste
 from grpo_watch.engine.recent_rows import duration
 from grpo_watch.engine.records import Scalar
+from grpo_watch.engine.rule import ENGLISH
+from grpo_watch.engine.waste import SECONDS_PER_HOUR
 from grpo_watch.safe_text import visible
 
 LABELS: Mapping[str, str] = MappingProxyType(
@@ -45,17 +49,64 @@ DRAWN_WITH_PATTERN = frozenset({"layout"})
 """What the words for the pattern say already."""
 
 
-def evidence_words(evidence: Mapping[str, Scalar], summary: str = "") -> list[str]:
+def say(language: str, text: str, /, **values: object) -> str:
+    """A text of ours in a language, with its places filled; English where the language has no other."""
+    if language != ENGLISH:
+        text = _catalogue(language)["words"].get(text, text)
+    return text.format_map(values) if values else text
+
+
+def _catalogue(language: str) -> Mapping[str, Mapping[str, Any]]:
+    from grpo_watch.rules.packs import translations  # noqa: PLC0415  English needs no file
+
+    return translations(language)
+
+
+def cause_words(language: str, cause: str) -> str:
+    """A likely cause, in which numbers of the run may stand."""
+    if language == ENGLISH:
+        return cause
+    for text, said in _catalogue(language)["words"].items():
+        pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^ ]+)", re.escape(text))
+        if found := re.fullmatch(pattern, cause):
+            return str(said).format_map(found.groupdict()) if found.groupdict() else str(said)
+    return cause
+
+
+TIMES = ("{n} second", "{n} seconds", "{n} minutes", "{n} hours", "{n} days")
+"""What ``duration`` says."""
+
+
+def time_words(language: str, seconds: float) -> str:
+    """A time as people say it: ``12 minutes``."""
+    number, unit = duration(seconds).split(" ")
+    return say(language, f"{{n}} {unit}", n=number)
+
+
+def cost_words(language: str, waste: Waste) -> str:
+    """What was lost in few words: ``57 steps, 12 minutes on 8 GPUs``."""
+    parts = [say(language, "1 step" if waste.steps == 1 else "{n} steps", n=waste.steps)] if waste.steps else []
+    if waste.hours and waste.hours * SECONDS_PER_HOUR >= 1.0:
+        lasted, gpus = time_words(language, waste.hours * SECONDS_PER_HOUR), round((waste.gpu_hours or 0) / waste.hours)
+        parts.append(say(language, "{time} on {n} GPUs", time=lasted, n=gpus) if gpus > 1 else lasted)
+    return say(language, ", ").join(parts)
+
+
+def evidence_words(evidence: Mapping[str, Scalar], summary: str = "", language: str = ENGLISH) -> list[str]:
     """A few words for each value that is known; an example of the texts comes last.
 
     A text that the finding's ``summary`` quotes, such as an error, is not repeated.
     """
     new = {name: value for name, value in evidence.items() if not _is_quoted(value, summary)}
-    return [*_values(new), *_example(new)]
+    return [*_values(new, language), *_example(new, language)]
 
 
-def label_of(name: str) -> str:
+def label_of(name: str, language: str = ENGLISH) -> str:
     """What a value or a metric is called for people: ``reference KL``, ``step``."""
+    known = {} if language == ENGLISH else _catalogue(language)["evidence"]
+    base, bracket, of = name.partition("[")
+    if base in known:
+        return f"{known[base]}{bracket}{of}"
     return LABELS.get(name, name.removesuffix("_ratio").removesuffix("_seconds").replace("_", " "))
 
 
@@ -75,7 +126,7 @@ def shown(value: Scalar) -> str:
     return f"{value:.6g}" if isinstance(value, float) else visible(str(value))
 
 
-def pattern_words(pattern: str) -> str:
+def pattern_words(pattern: str, language: str = ENGLISH) -> str:
     """What repeats in a group whose distinct texts the pattern numbers, as ``(0, 1, 2, 0, 1, 2)``: the second half.
 
     Empty where the text holds no such numbers.
@@ -84,42 +135,44 @@ def pattern_words(pattern: str) -> str:
     if len(set(texts)) == len(texts):
         return ""
     if len(set(texts)) == 1:
-        return f"all {len(texts)} completions are one text"
+        return say(language, "all {n} completions are one text", n=len(texts))
     period = len(set(texts))
     if len(texts) % period == 0 and all(text == texts[at % period] for at, text in enumerate(texts)):
         spans = [f"{at + 1}\u2013{at + period}" for at in range(0, len(texts), period)]
-        return f"completions {spans[0]} repeat as {' and '.join(spans[1:])}"
+        others = say(language, " and ").join(spans[1:])
+        return say(language, "completions {first} repeat as {others}", first=spans[0], others=others)
     places: dict[int, list[str]] = {}
     for place, text in enumerate(texts, start=1):
         places.setdefault(text, []).append(str(place))
-    return f"equal completions: {', '.join(' = '.join(same) for same in places.values() if len(same) > 1)}"
+    equal = ", ".join(" = ".join(same) for same in places.values() if len(same) > 1)
+    return say(language, "equal completions: {equal}", equal=equal)
 
 
 def _is_quoted(value: Scalar, summary: str) -> bool:
     return isinstance(value, str) and len(value) >= QUOTED and value[:QUOTED] in summary
 
 
-def _values(evidence: Mapping[str, Scalar]) -> Iterator[str]:
+def _values(evidence: Mapping[str, Scalar], language: str) -> Iterator[str]:
     pattern = evidence.get("pattern")
-    drawn = pattern_words(pattern) if isinstance(pattern, str) else ""
+    drawn = pattern_words(pattern, language) if isinstance(pattern, str) else ""
     for name, value in evidence.items():
         if value is None or name == "example" or (drawn and name in DRAWN_WITH_PATTERN):
             continue
-        yield drawn if drawn and name == "pattern" else _value(name, value)
+        yield drawn if drawn and name == "pattern" else _value(name, value, language)
 
 
-def _value(name: str, value: Scalar) -> str:
-    label = label_of(name)
+def _value(name: str, value: Scalar, language: str) -> str:
+    label = label_of(name, language)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(value, bool):
-        return f"{label} {'yes' if value else 'no'}"
+        return f"{label} {say(language, 'yes') if value else say(language, 'no')}"
     if not number:
         return f"{label} {value}"
     amount = float(value)  # type: ignore[arg-type]  # a number
     if (name.endswith("_ratio") or name in SHARES) and 0.0 <= amount <= 1.0:
         return f"{label} {_percent(amount)}"
     if name.endswith("_seconds") and amount >= 1.0:
-        return f"{label} {duration(amount)}"
+        return f"{label} {time_words(language, amount)}"
     return f"{label} {rounded(amount)}{' s' if name.endswith('_seconds') else ''}"
 
 
@@ -129,8 +182,9 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g}%" if shown in {"0%", "100%"} and share not in {0.0, 1.0} else shown
 
 
-def _example(evidence: Mapping[str, Scalar]) -> list[str]:
+def _example(evidence: Mapping[str, Scalar], language: str) -> list[str]:
     text = evidence.get("example")
     if not isinstance(text, str) or not text:
         return []
-    return [f"e.g. “{text if len(text) <= LONGEST_EXAMPLE else text[: LONGEST_EXAMPLE - 1] + '…'}”"]
+    text = text if len(text) <= LONGEST_EXAMPLE else f"{text[: LONGEST_EXAMPLE - 1]}…"
+    return [say(language, "e.g. “{text}”", text=text)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,14 +23,12 @@ from grpo_watch.config.schema import Settings
 from grpo_watch.engine.detector import Detector, Param
 from grpo_watch.engine.expression import compile_expression
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.rule import LABEL, Override, Rule
+from grpo_watch.engine.rule import ENGLISH, LABEL, Override, Rule
 from grpo_watch.errors import FilePlace, RuleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-ENGLISH = "en"
-"""The language that rules, detectors and commands are written in."""
 RESERVED_LABELS = frozenset({"alertname", "function", "rule", "run", "severity"})
 """Labels that grpo-watch sets itself."""
 
@@ -70,6 +69,7 @@ class RuleEntry(BaseModel):
     keep_firing_steps: _Steps = 0
     min_observations: Annotated[int, Field(ge=1, le=100_000)] = 3
     severity: Severity = Severity.WARNING
+    headline: str = ""
     summary: str = ""
     hint: str = ""
     hints: dict[str, str] = {}
@@ -131,7 +131,7 @@ def load_rules(
         seen.add(written.entry.name)
         rules[written.entry.name] = apply_entry(written, rules, known)
     if language != ENGLISH:
-        rules.update(_translated(rules, (packs or packs_folder()) / "languages" / f"{language}.yaml"))
+        rules.update(_translated(rules, language))
     for written in (written for file in overlays for written in entries_of(file)):
         rules[written.entry.name] = apply_entry(written, rules, known)
     return tuple(rules[name] for name in sorted(rules))
@@ -142,13 +142,21 @@ def rules_for(settings: Settings) -> tuple[Rule, ...]:
     return load_rules(settings.rules, language=settings.language)
 
 
-def _translated(rules: Mapping[str, Rule], file: Path) -> Iterator[tuple[str, Rule]]:
-    words = read_document(file, RuleError).value
+@cache
+def translations(language: str) -> Mapping[str, Mapping[str, Any]]:
+    """The words of a language: ``rules`` by name, ``words`` by their English, ``evidence`` by the values' names."""
+    found: dict[str, dict[str, Any]] = read_document(packs_folder() / "languages" / f"{language}.yaml", RuleError).value
+    return {part: {key: _folded(text) for key, text in texts.items()} for part, texts in found.items()}
+
+
+def _folded(text: Any) -> Any:
+    return _FOLD.sub("", text) if isinstance(text, str) else {key: _folded(inner) for key, inner in text.items()}
+
+
+def _translated(rules: Mapping[str, Rule], language: str) -> Iterator[tuple[str, Rule]]:
+    words = translations(language)["rules"]
     for name in rules.keys() & words.keys():
-        said = words[name]
-        hints = {framework: _FOLD.sub("", hint) for framework, hint in said.get("hints", {}).items()}
-        summary, hint = (_FOLD.sub("", said[key]) for key in ("summary", "hint"))
-        yield name, replace(rules[name], summary=summary, hint=hint, hints=hints, translated=True)
+        yield name, replace(rules[name], **{"hints": {}, **words[name]}, language=language)
 
 
 def third_party_rules() -> dict[str, Rule]:

@@ -57,6 +57,9 @@ class Notification:
     series: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     parts: tuple[Notification, ...] = ()
     was: str = ""
+    headline: str = ""
+    why: str = ""
+    language: str = "en"
 
     @property
     def episode(self) -> Episode:

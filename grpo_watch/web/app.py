@@ -16,9 +16,11 @@ from starlette.types import ASGIApp
 
 from grpo_watch import __version__
 from grpo_watch.daemon.run_detail import RunDetail
+from grpo_watch.engine.rule import ENGLISH
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.metrics.exposition import Exporter
 from grpo_watch.report.charts import Sparkline
+from grpo_watch.rules.packs import translations
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.web.access import AccessKeys, Guard
 from grpo_watch.web.answers import INDEX, Answers, Assets, Basis, basis_of, problem, same
@@ -87,6 +89,7 @@ def make_app(
         "/api/v1/alerts": site.alerts,
         "/api/v1/compare": runs.compared,
         "/api/v1/runbooks": site.runbooks,
+        "/api/v1/words": site.words,
         "/api/v1/runbooks/{rule}": site.runbook,
         "/api/v1/runs/{slug:run}/series": runs.series,
         "/api/v1/runs/{slug:run}/charts": runs.charts,
@@ -193,6 +196,13 @@ class _Site:
             return {"alerts": [each for run in picture.runs for each in alert_documents(run.snapshot)]}
 
         return self._answer(request, self._basis(picture), document)
+
+    async def words(self, request: Request) -> Response:
+        """The page's texts in the language of the rules, by their English."""
+        rules = self.watch.rules()
+        language = next((rule.language for rule in rules.rules if rule.translated), ENGLISH)
+        known = translations(language)["words"] if language != ENGLISH else {}
+        return self._answer(request, [rules], lambda: {"language": language, "words": known})
 
     async def runbooks(self, request: Request) -> Response:
         rules = self.watch.rules()

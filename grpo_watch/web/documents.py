@@ -9,12 +9,12 @@ from typing import Any
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.snapshot import WORST_FIRST, RuleStatus, RuleView, RunSnapshot, caveats
-from grpo_watch.engine.waste import wasted_text
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.report.blindness import blindness, coverage, coverage_line, headline
 from grpo_watch.report.charts import Sparkline
 from grpo_watch.report.check_document import early_sign_documents, episode, in_full
-from grpo_watch.report.view import FindingView, course, judgement_lines, top_view, views
+from grpo_watch.report.view import FindingView, course, judgement_lines, top_view, views, wasted_words
+from grpo_watch.report.words import say
 
 TOP = (
     "rule",
@@ -28,6 +28,7 @@ TOP = (
     "summary",
     "first_sign",
     "since",
+    "headline",
 )
 """What the overview shows of a finding."""
 
@@ -54,7 +55,7 @@ def run_document(run: RunOverview) -> dict[str, Any]:
         "early_signs": early_sign_documents(snapshot),
         "firing": [shown_document(view) for view in views(snapshot) if view.fires],
         "resolved": [shown_document(view) for view in views(snapshot) if view.counted and view.finding.resolved],
-        "caveats": list(caveats(snapshot)),
+        "caveats": [say(snapshot.language, caveat) for caveat in caveats(snapshot)],
         "labels": dict(run.labels),
         "rules": [rule_document(rule, snapshot) for rule in snapshot.rules],
     }
@@ -120,7 +121,7 @@ def brief_document(run: RunOverview) -> dict[str, Any]:
         "watching": statuses[RuleStatus.OK] + statuses[RuleStatus.FIRING],
         "blind": statuses[RuleStatus.BLIND],
         "broken": statuses[RuleStatus.BROKEN],
-        "unseen": "; ".join(caveats(snapshot)),
+        "unseen": "; ".join(whole["caveats"]),
         "sources_down": [channel.source for channel in run.channels if not channel.up],
     }
 
@@ -131,8 +132,8 @@ def detail_document(run: RunOverview) -> dict[str, Any]:
     findings = [
         {
             **finding_document(each, snapshot.findings),
-            "course": course(each),
-            "wasted_text": wasted_text(each.wasted) if each.wasted else "",
+            "course": course(each, snapshot.language),
+            "wasted_text": wasted_words(each.wasted, snapshot.language) if each.wasted else "",
         }
         for each in snapshot.findings
     ]
@@ -164,6 +165,8 @@ def card_document(shown: FindingView, snapshot: RunSnapshot) -> dict[str, Any]:
         "counted": shown.counted,
         "evidence_words": shown.words,
         "wasted_text": shown.wasted,
+        "causes": shown.causes,
+        "headline": shown.headline,
     }
 
 

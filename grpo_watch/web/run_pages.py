@@ -33,7 +33,7 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from grpo_watch.daemon.run_detail import BatchView, ListedGroup
-from grpo_watch.report.charts import LOST, bands, charts, finding_charts
+from grpo_watch.report.charts import LOST, bands, charts, finding_charts, further_charts
 from grpo_watch.report.tensor_map import ABSENT, WeightsView
 
 WatchedRows: TypeAlias = tuple[RunSnapshot, ThinnedColumns]
@@ -220,6 +220,7 @@ def charts_document(
         "rows": rows.rows,
         "stride": rows.stride,
         "charts": finding_charts([_with_keys(each, keys) for each in charts(rows)], snapshot, needs),
+        "further": [_with_keys(each, keys) for each in further_charts(rows)],
         "bands": bands(snapshot.findings),
         "resumes": _resumes(rows),
     }

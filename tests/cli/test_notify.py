@@ -67,7 +67,7 @@ def test_each_receiver_is_tried_and_one_that_fails_is_reported(
     assert "403" in first
     assert second.startswith("ok      slack")
     (message,) = slack.sent
-    assert json.loads(message.body)["text"].startswith("TEST notify-test ")
+    assert json.loads(message.body)["text"].startswith("TEST of grpo-watch")
     assert "geheim" not in first + second
 
 

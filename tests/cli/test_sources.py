@@ -51,6 +51,14 @@ def test_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rules["parameters-unchanged"]["reason"]
 
 
+def test_settings_are_shown_at_their_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is no file of the name that this channel has."""
+    assert run_cli(["sources", str(run)]) == 0
+    shown = capsys.readouterr().out
+    assert "run-config" not in shown
+    assert "  output/v0-20261121-084049/\n" in shown
+
+
 def test_piped_output_is_never_wrapped(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,7 +139,7 @@ def test_variables_that_kubernetes_sets_are_ignored(tmp_path: Path) -> None:
         ("listen:", "\tlisten:", "8:1: a tab can't indent YAML (use spaces)"),
         ("path: runs/*", "pth: runs/*", "2:5: unknown key 'pth' (did you mean path?)"),
         ("beta:", "bta:", "5:15: runs.0.settings: unknown setting 'bta' (did you mean beta?)"),
-        ("team: math", "team: [1]", "4:20: runs.0.labels.team: input should be a valid string"),
+        ("team: math", "team: [1]", "4:20: runs.0.labels.team: input should be a text"),
         ("type: slack", "type: slak", "15:5: unknown type 'slak' (did you mean slack?)"),
         ("days: 7", "days: -7", "10:19: retention.days: input should be greater than 0"),
         (
@@ -380,3 +380,21 @@ def test_a_url_that_is_none_is_not_repeated(url: str, file: Path) -> None:
         with pytest.raises(ConfigError, match=r"%XX|must start with http") as problem:
             refused()
         assert "geheim" not in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("runs: my-run", "1:7: runs: input should be a list (write `runs: [{path: my-run}]`)"),
+        ("runs: [my-run]", "1:8: runs.0: must contain `key: value` lines (write `runs: [{path: my-run}]`)"),
+        ("listen: 9853", "1:9: listen: input should be a text (write `listen: 127.0.0.1:9853`)"),
+        ("mute: [kl-stuck-at-zero]", "write `mute: [{run: my-run, rule: RULE, until: 2027-01-31}]`"),
+        ("slack: {webhook_url_file: x}", "1:1: unknown key 'slack' (receivers stand under `sinks:`, as `- {type: …}`)"),
+    ],
+)
+def test_what_is_usually_mistaken_is_answered_with_what_to_write(text: str, answer: str, tmp_path: Path) -> None:
+    file = tmp_path / "grpo-watch.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as refused:
+        load_settings(config=file)
+    assert answer in str(refused.value)

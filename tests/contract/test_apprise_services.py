@@ -173,7 +173,7 @@ def test_mail(tmp_path: Path) -> None:
         url = f"mailto://127.0.0.1:{port}?from=watch@example.org&to=team@example.org&mode=insecure"
         assert receiver(tmp_path, url).send(a_notification()).result is DeliveryResult.DELIVERED
     (message,) = (email.message_from_string(text, policy=policy.default) for text in taken)
-    assert message["subject"] == "CRITICAL kl-stuck-at-zero · v0-run · step 10 of 80"
+    assert message["subject"] == "Not learning since step 2 (8 steps) · v0-run"
     assert "team@example.org" in message["to"]
     body = message.get_body(("plain", "html"))
     assert body is not None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from grpo_watch.daemon.metric_history import METRICS, NEWEST, SPANS, MetricHistory
 from grpo_watch.engine.records import MetricRow, Stream
-from grpo_watch.report.charts import LEVELS, POINTS, ThinnedColumns, charts, sparks
+from grpo_watch.report.charts import LEVELS, SPARK_POINTS, ThinnedColumns, charts, sparks
 
 MOST = 2 * SPANS + 2 * NEWEST
 
@@ -132,7 +132,7 @@ def test_a_sparkline_is_small_and_keeps_the_spike() -> None:
     found = sparks(kept(row(step, values) for step, values in enumerate(rows, start=1)))
     assert set(found) == {"reward", "unique"}
     reward = found["reward"]
-    assert len(reward.x) <= POINTS
+    assert len(reward.x) <= SPARK_POINTS
     assert (max(reward.y), reward.low, reward.high, reward.last) == (LEVELS, 0.0, 5.0, 0.0)
     assert abs(reward.x[reward.y.index(LEVELS)] - LEVELS * 777 / 2_000) <= 1
     assert found["unique"].last == 0.75

@@ -12,6 +12,7 @@ from grpo_watch.engine.records import AlertState, MetricRow, Reading, Severity, 
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
 from grpo_watch.notify.notifications import NotificationContext, digest, notifications
+from grpo_watch.rules.packs import load_rules
 from tests.support.receiving import a_notification
 
 READING = Reading(Verdict.BREACH, message="KL is 0", evidence={"kl_reference": 0.0})
@@ -105,6 +106,30 @@ def test_what_another_finding_explains_is_not_reported_but_its_end_is_made() -> 
     assert notifications([FIRED], material(explained)) == []
     over = replace(FIRED, id="end", from_state=AlertState.FIRING, to_state=AlertState.RESOLVED)
     assert [message.status for message in notifications([over], material(explained))] == ["resolved"]
+
+
+def test_the_end_says_how_long_it_lasted_and_what_the_values_are_now() -> None:
+    """From step 2 to 40; the KL that proved it is no longer 0. A restart from before step 2 is its own reason."""
+    over = replace(FIRED, id="end", from_state=AlertState.FIRING, to_state=AlertState.RESOLVED, step=40)
+    context = material(FINDING)
+    now = replace(context, snapshot=replace(context.snapshot, values={"kl_reference": 0.013}))
+    (message,) = notifications([over], now)
+    assert message.why == "It lasted 38 steps. Now: reference KL 0 → 0.013."
+    (again,) = notifications([replace(over, step=1)], now)
+    assert again.why == "The run was restarted from a step before it."
+    (fired,) = notifications([FIRED], now)
+    assert fired.why == ""
+
+
+def test_in_chinese_headline_cause_and_labels_are() -> None:
+    rule = next(rule for rule in load_rules(language="zh") if rule.name == "kl-stuck-at-zero")
+    cause = "The optimizer does not hold the model's parameters: count those in optimizer.param_groups."
+    context = material(replace(FINDING, headline=rule.headline, causes=(cause,)))
+    (message,) = notifications([FIRED], replace(context, snapshot=replace(context.snapshot, language="zh")))
+    assert message.headline.startswith("第 2 步起未在学习")
+    assert "optimizer.param_groups" in message.cause
+    assert "The" not in message.cause
+    assert message.language == "zh"
 
 
 def test_steps_on_the_way_are_not_reported() -> None:

@@ -61,7 +61,7 @@ def test_an_event_holds_what_is_needed_to_act() -> None:
     said = event(a_notification(runbook="https://wiki.example.org/kl"), KEY)
     payload = said["payload"]
     assert payload["summary"].startswith(
-        "CRITICAL kl-stuck-at-zero · v0-run · step 10 of 80: KL has been exactly 0 for 9 steps"
+        "Not learning since step 2 (8 steps) · v0-run: KL has been exactly 0 for 9 steps"
     )
     assert (payload["source"], payload["severity"], payload["class"]) == ("v0-run", "critical", "kl-stuck-at-zero")
     assert payload["timestamp"] == "2026-11-18T11:06:40.000Z"

@@ -28,11 +28,12 @@ def texts(value: Any) -> list[str]:
 
 def test_a_message_reports_what_a_person_needs() -> None:
     body = message(a_notification(runbook="https://docs.example/kl?a=1&b=2"))
-    assert body["text"] == "CRITICAL kl-stuck-at-zero · v0-run · step 10 of 80"
+    assert body["text"] == "Not learning since step 2 (8 steps) · v0-run"
     (attachment,) = body["attachments"]
     first, second, foot = attachment["blocks"]
     assert first["text"]["text"].splitlines() == [
-        "*CRITICAL kl-stuck-at-zero · v0-run · step 10 of 80*",
+        "*Not learning since step 2 (8 steps) · v0-run*",
+        "CRITICAL kl-stuck-at-zero · v0-run · step 10 of 80",
         "KL has been exactly 0 for 9 steps although rewards differ.",
         "Likely: The optimizer does not hold the model's parameters.",
         "What to do: Stop the run.",
@@ -52,8 +53,12 @@ def test_a_runbook_without_an_address_is_the_command_that_shows_it() -> None:
 
 
 def test_resolved_is_short_and_green() -> None:
-    body = message(a_notification(status="resolved", ended=1_795_000_600.0))
-    assert body["text"].startswith("RESOLVED kl-stuck-at-zero")
+    body = message(a_notification(status="resolved", ended=1_795_000_600.0, why="It lasted 8 steps."))
+    assert body["text"] == "Resolved: Not learning since step 2 (8 steps) · v0-run"
+    assert body["attachments"][0]["blocks"][0]["text"]["text"].splitlines()[1:3] == [
+        "RESOLVED kl-stuck-at-zero · v0-run · step 10 of 80",
+        "It lasted 8 steps.",
+    ]
     assert "What to do" not in json.dumps(body)
     assert body["attachments"][0]["color"] != message(a_notification())["attachments"][0]["color"]
 

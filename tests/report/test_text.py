@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 
 from rich.console import Console
 
+from grpo_watch.engine.diagnosis import Waste
 from grpo_watch.engine.judgement import EarlySign, Judgement
 from grpo_watch.engine.records import Severity
 from grpo_watch.report.check_document import document, exit_code
@@ -13,6 +15,7 @@ from grpo_watch.report.junit import junit
 from grpo_watch.report.markdown import markdown
 from grpo_watch.report.page import page
 from grpo_watch.report.text import render
+from grpo_watch.report.view import in_short, pasteable
 from tests.support.reports import PROVENANCE, a_finding, a_report, frozen
 
 
@@ -63,6 +66,50 @@ def test_several_runs_end_in_a_table_worst_first() -> None:
         ["longer", "name", "critical", "parameters-unchanged", "step", "60"],
         ["a", "healthy", "-", "-"],
     ]
+
+
+def test_more_than_ten_runs_are_the_table_only() -> None:
+    reports = [a_report(*frozen(), run=f"run-{number}") for number in range(11)]
+    few, many, whole = StringIO(), StringIO(), StringIO()
+    render(reports[:10], Console(file=few, width=200))
+    render(reports, Console(file=many, width=200))
+    render(reports, Console(file=whole, width=200), verbose=True)
+    assert few.getvalue().count("CRITICAL") == 10
+    assert many.getvalue().count("CRITICAL") == 0
+    assert len(many.getvalue().splitlines()) == 1 + 11 + 2
+    assert whole.getvalue().count("CRITICAL") == 11
+
+
+def test_the_first_line_says_in_plain_words_what_is_wrong_and_what_it_cost() -> None:
+    """58 steps of 0.2 hours on 8 GPUs; a finding that is over, and one whose headline names its step itself."""
+    lost = a_finding(headline="Not learning", first_step=3, wasted=Waste(57, 0.2, 1.6))
+    assert in_short(lost) == "Not learning since step 3 (57 steps, 12 minutes on 8 GPUs)"
+    assert in_short(lost, "zh").startswith("第 3 步起")
+    assert "57 步" in in_short(lost, "zh")
+    weights = a_finding("parameters-unchanged", headline="Not learning: the weights don't change", first_step=60)
+    sign = a_finding("kl-stuck-at-zero", first_step=2, caused_by="parameters-unchanged")
+    assert in_short(replace(weights, wasted=None), "en", (weights, sign)) == (
+        "Not learning since step 2: the weights don't change"
+    )
+    over = a_finding(headline="Not learning", first_step=3, resolved_step=9, wasted=None)
+    assert in_short(over) == "Not learning from step 3 to 9"
+    crash = a_finding(headline="Crashed after step {step}", fired_step=40, wasted=Waste(1, None, None))
+    assert in_short(crash) == "Crashed after step 40 (1 step)"
+    assert in_short(replace(lost, severity=Severity.INFO)) == lost.summary
+    shown = StringIO()
+    render([a_report(lost)], Console(file=shown, width=200))
+    assert shown.getvalue().splitlines()[1] == "  Not learning since step 3 (57 steps, 12 minutes on 8 GPUs)"
+
+
+def test_commands_of_a_hint_work_outside_the_run() -> None:
+    finding = a_finding(
+        evidence={"earlier_checkpoint": "output/checkpoint-20", "later_checkpoint": "/elsewhere/checkpoint-40"},
+        hint="Compare `grpo-watch digest output/checkpoint-20 /elsewhere/checkpoint-40`.",
+    )
+    assert pasteable(finding, "my run").hint == (
+        "Compare `grpo-watch digest 'my run/output/checkpoint-20' /elsewhere/checkpoint-40`."
+    )
+    assert pasteable(finding, "").hint == finding.hint
 
 
 def test_scripts_get_the_same() -> None:

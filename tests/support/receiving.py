@@ -109,6 +109,7 @@ def a_notification(**changed: Any) -> Notification:
         **{
             "id": "f00d",
             "status": "firing",
+            "headline": "Not learning since step 2 (8 steps)",
             "run": "v0-run",
             "attempt": 1,
             "rule": "kl-stuck-at-zero",

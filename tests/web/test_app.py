@@ -13,6 +13,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.main import run_cli
 from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.engine.diagnosis import Finding
@@ -22,12 +23,14 @@ from grpo_watch.errors import UsageError
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition import label_value
 from grpo_watch.report.charts import Sparkline, ThinnedColumns, sparks
-from grpo_watch.rules.rule_changes import RuleSet
+from grpo_watch.rules.packs import load_rules
+from grpo_watch.rules.rule_changes import RuleSet, rule_set
 from grpo_watch.store.state import slug
 from grpo_watch.web.app import make_app
 from grpo_watch.web.documents import brief_document
 from grpo_watch.web.server import SECURITY_HEADERS, Server, address, bind
 from tests.support.live import SHIPPED
+from tests.support.serving import web
 
 RULE = next(rule for rule in SHIPPED.rules if rule.name == "stale-rollout-weights")
 EVIL = '<script>alert("x")</script>'
@@ -58,6 +61,7 @@ PEOPLE = [
     "/api/v1/alerts",
     "/api/v1/compare",
     "/api/v1/runbooks",
+    "/api/v1/words",
     "/api/v1/runbooks/kl-stuck-at-zero",
     "/api/v1/runs/v0-run",
     "/api/v1/runs/v0-run/series",
@@ -382,3 +386,15 @@ def test_the_report_of_a_run() -> None:
     assert EVIL not in file.text
     assert "kl-stuck-at-zero" in file.text
     assert get("/api/v1/runs/nope/report").status_code == 404
+
+
+def test_the_page_gets_its_words_in_the_language_of_the_rules() -> None:
+    class Chinese(Fake):
+        def rules(self) -> RuleSet:
+            return rule_set(load_rules(language="zh"), catalogue())
+
+    with web(Fake()) as place:
+        assert httpx.get(f"http://{place}/api/v1/words").json() == {"language": "en", "words": {}}
+    with web(Chinese()) as place:
+        received = httpx.get(f"http://{place}/api/v1/words").json()
+    assert (received["language"], received["words"]["Runs"]) == ("zh", "任务")

@@ -94,3 +94,14 @@ def test_the_line_that_proves_the_finding_comes_first() -> None:
     needs = {"duplicate-completions": ["completions"]}
     (chart,) = charts_document(a_report(finding).snapshot, history.thinned(), needs=needs)["charts"]
     assert [line["name"] for line in chart["lines"]] == ["completion_duplicate_ratio", "completion_truncated_ratio"]
+
+
+def test_any_logged_metric_has_a_chart_on_request() -> None:
+    """Those that no other chart shows: reward functions beyond six, and what no rule reads."""
+    history = MetricHistory()
+    functions = {f"reward_function_mean[f{number}]": 0.5 for number in range(8)}
+    history.take(MetricRow("r", Stream.TRAIN, 1, 1, {"loss": 0.5, "tokens_seen": 9.0, **functions}))
+    document = charts_document(a_report().snapshot, history.thinned())
+    titles = [chart["title"] for chart in document["further"]]
+    assert titles == ["tokens_seen", "reward_function_mean[f6]", "reward_function_mean[f7]"]
+    assert [chart["lines"][0]["y"] for chart in document["further"]] == [[9.0], [0.5], [0.5]]

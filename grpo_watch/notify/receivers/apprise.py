@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from grpo_watch.config.sinks import AppriseSink
 from grpo_watch.errors import ConfigError
-from grpo_watch.notify.message_text import evidence_line, headline, listed, sentence, trends
+from grpo_watch.notify.message_text import details, evidence_line, explained, headline, listed, sentence, trends
 from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Receiver, ReceiverContext
 from grpo_watch.notify.receivers.apprise_process import (
     AppriseMessage,
@@ -20,6 +20,7 @@ from grpo_watch.notify.receivers.apprise_process import (
     service_of,
 )
 from grpo_watch.notify.receivers.http import ACCEPTED, FIXABLE_TRIES, code_of, outcome_of, seconds_of
+from grpo_watch.report.words import say
 from grpo_watch.safe_text import clean
 from grpo_watch.store.messages import RESOLVED, Notification
 
@@ -139,20 +140,17 @@ def body_of(notification: Notification) -> str:
     if notification.parts:
         lines = listed(notification.parts, _line, most=SHOWN_PARTS, room=ROOM, lengths=(200, 60, 0))
     else:
-        lines = [clean(sentence(notification), 500)]
-        if notification.status != RESOLVED:
-            lines += [f"Likely: {clean(notification.cause, 300)}"] if notification.cause else []
-            lines += [f"What to do: {clean(notification.hint, 400)}"] if notification.hint else []
+        lines = [clean(line, 500) for line in explained(notification)]
         lines += [evidence_line(notification, 400), *trends(notification)]
     lines += [
         clean(notification.page, 300),
-        clean(f"Runbook: {notification.runbook}", 300) if notification.runbook else "",
+        clean(f"{say(notification.language, 'Runbook')}: {notification.runbook}", 300) if notification.runbook else "",
     ]
     return _bounded(_harmless("\n".join(line for line in lines if line)), MAX_BODY)
 
 
 def _line(part: Notification, length: int) -> str:
-    return f"{headline(part)}: {clean(sentence(part), length)}" if length else headline(part)
+    return f"{details(part)}: {clean(part.headline or sentence(part), length)}" if length else details(part)
 
 
 def _harmless(text: str) -> str:

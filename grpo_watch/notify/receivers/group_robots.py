@@ -21,6 +21,7 @@ from grpo_watch.notify.message_text import ranked
 from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, ReceiverContext
 from grpo_watch.notify.receivers.apprise import body_of, title_of
 from grpo_watch.notify.receivers.http import HttpAccess, HttpReceiver, address, authorities
+from grpo_watch.report.words import say
 from grpo_watch.store.messages import RESOLVED, Notification
 
 TEMPLATES: Mapping[str, str] = {"critical": "red", "warning": "orange", "info": "grey"}
@@ -75,7 +76,8 @@ class Feishu(GroupRobot):
         colour = "green" if notification.status == RESOLVED else TEMPLATES.get(severity, "grey")
         elements: list[dict[str, Any]] = [{"tag": "div", "text": _text(body_of(notification))}]
         if notification.page.startswith(("http://", "https://")):
-            button = {"tag": "button", "text": _text("status page"), "url": notification.page, "type": "default"}
+            words = _text(say(notification.language, "status page"))
+            button = {"tag": "button", "text": words, "url": notification.page, "type": "default"}
             elements.append({"tag": "action", "actions": [button]})
         card = {
             "config": {"wide_screen_mode": True},

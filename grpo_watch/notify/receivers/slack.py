@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from grpo_watch.config.sinks import SlackSink
-from grpo_watch.notify.message_text import evidence_line, headline, listed, ranked, sentence, trends
+from grpo_watch.notify.message_text import (
+    details,
+    evidence_line,
+    explained,
+    headline,
+    listed,
+    ranked,
+    sentence,
+    trends,
+)
 from grpo_watch.notify.receiver import DeliveryOutcome, ReceiverContext
 from grpo_watch.notify.receivers.http import HttpAccess, HttpReceiver, address, authorities
+from grpo_watch.report.words import say
 from grpo_watch.safe_text import clean
 from grpo_watch.store.messages import RESOLVED, Notification
 
@@ -66,17 +77,13 @@ def escaped(text: str, limit: int = MAX_TEXT) -> str:
 
 
 def _single(notification: Notification) -> list[dict[str, Any]]:
-    lines = [sentence(notification)]
-    if notification.status != RESOLVED:
-        lines += [f"Likely: {notification.cause}"] if notification.cause else []
-        lines += [f"Explained by {notification.caused_by}"] if notification.caused_by else []
-        lines += [f"What to do: {notification.hint}"] if notification.hint else []
-    found = [f"*{escaped(headline(notification), 200)}*", *(escaped(line, 700) for line in lines)]
+    found = [f"*{escaped(headline(notification), 200)}*", *(escaped(line, 700) for line in explained(notification))]
     blocks = [_section("\n".join(found))]
     details = [evidence_line(notification, 700), *trends(notification)]
     if any(details):
         blocks.append(_section("\n".join(escaped(line, 700) for line in details if line)))
-    links = [_link(notification.page, "status page"), _link(notification.runbook, "runbook")]
+    say_so = partial(say, notification.language)
+    links = [_link(notification.page, say_so("status page")), _link(notification.runbook, say_so("runbook"))]
     context = [*(f"{name}={value}" for name, value in sorted(notification.labels.items()))]
     foot = [*filter(None, links), escaped(" · ".join(context), 500)]
     return [*blocks, *([_context(" · ".join(filter(None, foot)))] if any(foot) else [])]
@@ -89,14 +96,14 @@ def _digest(notification: Notification) -> list[dict[str, Any]]:
     for line in lines:
         joined = f"{texts[-1]}\n{line}" if texts[-1] else line
         texts = [*texts[:-1], joined] if len(joined) < MAX_TEXT else [*texts, line]
-    foot = _link(notification.page, "status page")
+    foot = _link(notification.page, say(notification.language, "status page"))
     head = _section(f"*{escaped(headline(notification), 200)}*")
     return [head, *map(_section, texts), *([_context(foot)] if foot else [])]
 
 
 def _line(part: Notification, length: int) -> str:
-    name = f"• {escaped(headline(part), 200)}"
-    return f"{name}: {escaped(sentence(part), length)}" if length else name
+    name = f"• {escaped(details(part), 200)}"
+    return f"{name}: {escaped(part.headline or sentence(part), length)}" if length else name
 
 
 def _worst(notification: Notification) -> str:

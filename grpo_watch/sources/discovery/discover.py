@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from grpo_watch.descriptors import ADVICE, enough, lacking
 from grpo_watch.frameworks.framework_tables import bases_last
 from grpo_watch.sources.discovery import table_files
-from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft, drafts, job_name, segments
+from grpo_watch.sources.discovery.grouping import MEMBER, FoundPart, RunDraft, drafts, job_name, segments
 from grpo_watch.sources.discovery.leftover import Leftovers
 from grpo_watch.sources.discovery.look import Look, expand
 from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile, Sniffer
@@ -294,10 +294,18 @@ def _relative(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
 
 
+def _telling(parts: Sequence[str]) -> int:
+    """How many of the last parts of a path it takes to have one that says which job it is."""
+    return next((at for at, part in enumerate(reversed(parts[1:]), 1) if not MEMBER.fullmatch(part)), 1)
+
+
 def unique_names(found: Sequence[RunDraft]) -> list[str]:
-    """A name per draft: its folder's (a lone log's: the file's), with parents prepended until all differ."""
+    """A name per draft: its folder's (a lone log's: the file's), with parents prepended until all differ.
+
+    A folder that is called the same in every job (``output``, ``runs``) has its parent's name before its own.
+    """
     longest = [(*real_path(draft.root).parts, *filter(None, [draft.lone, draft.job])) for draft in found]
-    lengths = [1] * len(longest)
+    lengths = [_telling(parts) for parts in longest]
     while True:
         names = ["/".join(parts[-length:]) for parts, length in zip(longest, lengths, strict=True)]
         twice = {name for name, count in Counter(names).items() if count > 1}

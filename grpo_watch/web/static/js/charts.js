@@ -1,7 +1,7 @@
 // The charts of a run: one cursor for all, linear or logarithmic; the keyboard moves the cursor too.
 import { asking } from "./api.js";
 import { button, el, renew, visible } from "./dom.js";
-import { HEIGHT, LEAD_HEIGHT, caveats, columns, number, options, smoothed } from "./plot.js";
+import { HEIGHT, LEAD_HEIGHT, caveats, columns, number, options, smoothed, t } from "./plot.js";
 import { go, query } from "./router.js";
 
 const SMOOTH = [0, 0.6, 0.9, 0.97];
@@ -11,10 +11,11 @@ export function chartsPart(holder, slug, route, show) {
   const tools = el("div", { class: "tools" });
   let drawn = [];
   let received = null;
-  renew(holder, [el("h2", {}, "Metrics by step"), tools, grid]);
+  renew(holder, [el("h2", {}, t("Metrics by step")), tools, grid]);
 
   const state = () => ({
     log: route.query.get("log") === "1",
+    also: (route.query.get("also") || "").split(",").filter(Boolean),
     smooth: SMOOTH.find((each) => each === Number(route.query.get("smooth"))) || 0,
     step: /^\d{1,12}$/.test(route.query.get("step") || "") ? Number(route.query.get("step")) : null,
   });
@@ -25,7 +26,7 @@ export function chartsPart(holder, slug, route, show) {
     const { log, smooth } = state();
     const pressed = (on) => ({ "aria-pressed": String(on) });
     renew(tools, [
-      button("log scale", () => change({ log: log ? "" : "1" }), {
+      button(t("log scale"), () => change({ log: log ? "" : "1" }), {
         ...pressed(log),
         "data-key": "log",
         "aria-keyshortcuts": "l",
@@ -33,23 +34,36 @@ export function chartsPart(holder, slug, route, show) {
       el(
         "label",
         { class: "dim" },
-        "smoothing ",
+        t("smoothing "),
         el(
           "select",
           { "data-key": "smooth", on: { change: (event) => change({ smooth: event.target.value }) } },
-          SMOOTH.map((each) => el("option", { value: each || "", selected: each === smooth }, each ? String(each) : "none")),
+          SMOOTH.map((each) => el("option", { value: each || "", selected: each === smooth }, each ? String(each) : t("none"))),
         ),
       ),
+      received?.further.length > 0 && more(),
       el(
         "span",
         { class: "dim" },
-        "Shaded: an alert that the chart shows evidence of. Solid line: fired; dashed: resolved; dotted: the run resumed. Drag to zoom, double-click to reset; a click puts the step into the address; arrow keys move the cursor.",
+        t("Shaded: an alert that the chart shows evidence of. Solid line: fired; dashed: resolved; dotted: the run resumed. Drag to zoom, double-click to reset; a click puts the step into the address; arrow keys move the cursor."),
       ),
     ]);
   }
 
+  // Any other metric that was logged; the address names those that are shown.
+  function more() {
+    const { also } = state();
+    const toggled = (event) => {
+      const { value } = event.target;
+      change({ also: (also.includes(value) ? also.filter((each) => each !== value) : [...also, value]).join(",") });
+    };
+    const choice = ({ title }) => el("option", { value: title }, `${also.includes(title) ? "✓ " : ""}${title}`);
+    return el("select", { "data-key": "also", "aria-label": t("more metrics"), on: { change: toggled } }, el("option", { value: "" }, t("more metrics")), received.further.map(choice));
+  }
+
   function draw() {
-    const { log, smooth } = state();
+    const { log, smooth, also } = state();
+    received.charts = [...received.own, ...received.further.filter(({ title }) => also.includes(title))];
     const same =
       drawn.length === received.charts.length &&
       drawn.every((each, place) => each.fits(received.charts[place], log, smooth));
@@ -67,8 +81,8 @@ export function chartsPart(holder, slug, route, show) {
   const asked = asking(
     () => `runs/${slug}/charts`,
     (answer) => {
-      received = { ...answer, charts: answer.charts.map(legible) };
-      show(received.charts.length > 0);
+      received = { ...answer, own: answer.charts.map(legible), further: answer.further.map((each) => legible({ ...each, lead: false, rules: [] })) };
+      show(received.own.length > 0);
       bar();
       draw();
     },
@@ -91,7 +105,7 @@ export function chartsPart(holder, slug, route, show) {
       const before = state();
       route = next;
       bar();
-      if (state().log !== before.log || state().smooth !== before.smooth) again();
+      if (JSON.stringify({ ...state(), step: 0 }) !== JSON.stringify({ ...before, step: 0 })) again();
       else drawn.forEach((each) => each.point(state().step));
     },
   };
@@ -99,7 +113,9 @@ export function chartsPart(holder, slug, route, show) {
 
 // Names of reward functions are texts of the run.
 function legible(chart) {
-  return { ...chart, lines: chart.lines.map((line) => ({ ...line, name: visible(line.name), key: line.key && visible(line.key) })) };
+  // A line has one name: what the run itself calls it, where it does.
+  const named = (line) => visible(line.key && !line.faint ? line.key : line.name);
+  return { ...chart, lines: chart.lines.map((line) => ({ ...line, name: named(line), share: line.name.endsWith("_ratio") })) };
 }
 
 function oneChart(chart, received, key, { log, smooth, pointed }) {
@@ -113,15 +129,14 @@ function oneChart(chart, received, key, { log, smooth, pointed }) {
   };
   const box = el(
     "div",
-    { class: chart.lead ? "chart lead" : "chart", role: "group", "aria-label": chart.title, tabindex: 0, on: { keydown: moved } },
-    el("h3", {}, chart.title),
-    el("div", { class: "dim key" }, chart.lines[0]?.key || chart.lines[0]?.name, " ", el("b", { class: "last" })),
+    { class: chart.lead ? "chart lead" : "chart", role: "group", "aria-label": t(chart.title), tabindex: 0, on: { keydown: moved } },
+    el("div", { class: "head" }, el("h3", {}, t(chart.title)), el("b", { class: "last" })),
     area,
     note,
   );
   const place = { key, log, bands: [], resumes: [], lead: chart.lead };
   const shape = (of, scale, weight) =>
-    JSON.stringify([of.title, of.lead, of.lines.map((line) => [line.name, line.key, line.faint, line.sparse]), scale, weight]);
+    JSON.stringify([of.title, of.lead, of.lines.map((line) => [line.name, line.faint, line.sparse]), scale, weight]);
   const own = shape(chart, log, smooth);
   let plot = null;
   const fillIn = (next, now) => {
@@ -149,7 +164,7 @@ function oneChart(chart, received, key, { log, smooth, pointed }) {
     // The step of the address; with a click on a chart the address names that step.
     point: (step) => {
       place.resumes.splice(0, Infinity, ...place.resumes.filter((each) => !each.pointed));
-      if (step !== null) place.resumes.push({ at: step, label: `step ${step}`, pointed: true });
+      if (step !== null) place.resumes.push({ at: step, label: t("step {step}", { step }), pointed: true });
       plot?.redraw(false);
     },
     fit: () => plot?.setSize({ width: area.clientWidth, height: chart.lead ? LEAD_HEIGHT : HEIGHT }),
@@ -162,7 +177,7 @@ function lastValue(chart, smooth) {
   const newest = (y) => y.findLast((each) => each !== null);
   const y = chart.lines[0]?.y || [];
   if (newest(y) === undefined) return "";
-  return smooth ? `${number(newest(y))} · smoothed ${number(newest(smoothed(y, smooth)))}` : number(newest(y));
+  return smooth ? `${number(newest(y))} · ${t("smoothed")} ${number(newest(smoothed(y, smooth)))}` : number(newest(y));
 }
 
 function move(plot, by) {

@@ -2,7 +2,7 @@
 import { ask, asking } from "./api.js";
 import { el, mark, part, renew, table, visible } from "./dom.js";
 import { count, shown } from "./format.js";
-import { columns, number, options } from "./plot.js";
+import { columns, number, options, t } from "./plot.js";
 import { go, query } from "./router.js";
 
 const SIDES = ["a", "b"];
@@ -12,7 +12,7 @@ export function comparePage(main, route, tell) {
   const choices = el("div", { class: "tools" });
   const body = el("div");
   const grid = el("div", { class: "charts" });
-  renew(main, [el("h1", { class: "title" }, "Compare two runs"), choices, body, grid]);
+  renew(main, [el("h1", { class: "title" }, t("Compare two runs")), choices, body, grid]);
   document.title = "Compare · grpo-watch";
   let plots = [];
 
@@ -28,7 +28,7 @@ export function comparePage(main, route, tell) {
     (received) => {
       tell([]);
       drawChoices({ runs: received.runs.map(({ slug, run }) => ({ slug, run })) });
-      if (!received.comparison) return renew(body, el("p", { class: "dim" }, "Choose two runs."));
+      if (!received.comparison) return renew(body, el("p", { class: "dim" }, t("Choose two runs.")));
       drawBody(received);
       charts(received.comparison);
     },
@@ -57,9 +57,9 @@ export function comparePage(main, route, tell) {
 }
 
 function choice(side, runs, chosen, run) {
-  const blank = runs.some((each) => each.slug === chosen) ? [] : [el("option", { value: "" }, "choose a run")];
+  const blank = runs.some((each) => each.slug === chosen) ? [] : [el("option", { value: "" }, t("choose a run"))];
   const listed = runs.map((each) => el("option", { value: each.slug, selected: each.slug === chosen }, each.run));
-  return el("select", { "aria-label": `Run ${side}`, "data-key": side, on: { change: (event) => run(event.target.value) } }, blank, listed);
+  return el("select", { "aria-label": t("Run {side}", { side }), "data-key": side, on: { change: (event) => run(event.target.value) } }, blank, listed);
 }
 
 function differences({ comparison, whole }) {
@@ -67,28 +67,28 @@ function differences({ comparison, whole }) {
   const parted = metrics.filter((each) => each.status === "parted").sort((one, other) => other.counted - one.counted || one.parted_step - other.parted_step);
   const listed = (status, words) => {
     const names = metrics.filter((each) => each.status === status).map((each) => each.metric);
-    return whole && names.length > 0 && el("p", { class: "dim" }, `${words}: ${names.join(", ")}`);
+    return whole && names.length > 0 && el("p", { class: "dim" }, `${t(words)}: ${names.join(", ")}`);
   };
   return [
-    el("ul", {}, SIDES.map((side) => el("li", {}, `${side}: `, mark(runs[side].verdict), " ", runs[side].run, el("span", { class: "dim" }, ` · step ${runs[side].steps}`)))),
+    el("ul", {}, SIDES.map((side) => el("li", {}, `${side}: `, mark(runs[side].verdict), " ", runs[side].run, el("span", { class: "dim" }, ` · ${t("step {step}", { step: runs[side].steps })}`)))),
     el("p", { class: "seen" }, verdict(comparison, parted, whole)),
     parted.length > 0 &&
       table(
         ["metric", "parted at", "a", "b", "noise"],
-        parted.map((each) => [[el("code", {}, each.metric), !each.counted && " (not counted)"], `step ${each.parted_step}`, short(each.a), short(each.b), short(each.noise)]),
+        parted.map((each) => [[el("code", {}, each.metric), !each.counted && t(" (not counted)")], t("step {step}", { step: each.parted_step }), short(each.a), short(each.b), short(each.noise)]),
       ),
     settings.length > 0 && [
       el("h2", {}, count(settings.length, "setting that differs", "settings that differ")),
       table(
         ["setting", "a", "b"],
-        settings.map((each) => [el("code", {}, each.setting), ...SIDES.map((side) => (each[side] ? shown(each[side].value) : el("span", { class: "dim" }, "unknown")))]),
+        settings.map((each) => [el("code", {}, each.setting), ...SIDES.map((side) => (each[side] ? shown(each[side].value) : el("span", { class: "dim" }, t("unknown"))))]),
       ),
     ],
     findings.length > 0 && [
-      el("h2", {}, "Findings of one run only"),
+      el("h2", {}, t("Findings of one run only")),
       table(
         ["run", "finding", "since", ""],
-        findings.map((each) => [each.only_in, [mark(each.severity), " ", each.rule], `step ${each.first_step}`, each.summary]),
+        findings.map((each) => [each.only_in, [mark(each.severity), " ", each.rule], t("step {step}", { step: each.first_step }), each.summary]),
       ),
     ],
     listed("differs", "Different within noise"),
@@ -100,12 +100,12 @@ function differences({ comparison, whole }) {
 
 function verdict(comparison, parted, whole) {
   const steps = comparison.common_steps;
-  if (!whole) return "At least one run is too long for the daemon to keep every row; grpo-watch diff compares their files step by step.";
+  if (!whole) return t("At least one run is too long for the daemon to keep every row; grpo-watch diff compares their files step by step.");
   if (comparison.parted_step === null)
-    return comparison.verdict === "same" ? `No difference beyond noise in ${count(steps.count, "common step")}.` : `Too few common steps to compare (${steps.count}).`;
+    return comparison.verdict === "same" ? t("No difference beyond noise in {n} common steps.", { n: steps.count }) : t("Too few common steps to compare ({n}).", { n: steps.count });
   const first = parted.filter((each) => each.counted && each.parted_step === comparison.parted_step).map((each) => each.metric);
   const rules = comparison.findings.filter((each) => each.counted && each.first_step === comparison.parted_step).map((each) => each.rule);
-  return `They part at step ${comparison.parted_step} of ${count(steps.count, "common step")}: ${[...first, ...rules].join(", ")}.`;
+  return t("They part at step {step} of {n} common steps: {what}.", { step: comparison.parted_step, n: steps.count, what: [...first, ...rules].join(", ") });
 }
 
 // NaN and infinities arrive as texts.
@@ -114,13 +114,13 @@ const short = (value) => (typeof value === "number" || value === null ? number(v
 // The first line of both charts over the steps of either.
 function overlaid(grid, a, b, parted) {
   const area = el("div");
-  grid.append(el("div", { class: "chart", role: "group", "aria-label": a.title }, el("h3", {}, a.title), area));
+  grid.append(el("div", { class: "chart", role: "group", "aria-label": a.title }, el("h3", {}, t(a.title)), area));
   const x = [...new Set([...a.x, ...b.x])].sort((one, other) => one - other);
   const line = (chart, name) => {
     const at = new Map(chart.x.map((step, place) => [step, chart.lines[0].y[place]]));
     return { name: `${name}: ${visible(chart.lines[0].name)}`, y: x.map((step) => at.get(step) ?? null), faint: false, sparse: false, joined: true };
   };
   const both = { x, lines: [line(a, "a"), line(b, "b")] };
-  const resumes = parted === null ? [] : [{ at: parted, label: "parted" }];
+  const resumes = parted === null ? [] : [{ at: parted, label: t("parted") }];
   return new uPlot(options(both, { key: "compare", bands: [], resumes, width: area.clientWidth || 320 }), columns(both, false), area);
 }

@@ -1,5 +1,7 @@
 // Builds elements. Whatever comes from a run becomes text, never markup, and what can't be seen in it is shown.
 
+import { t } from "./plot.js";
+
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}]/gu;
 
 // Controls, and marks that turn the direction of text, as escapes; line breaks become spaces.
@@ -40,15 +42,15 @@ export function prose(text) {
   return parts.map((part, place) => (place % 2 ? el("code", {}, part) : part));
 }
 
-export function mark(severity, words = severity) {
-  return el("span", { class: `mark ${severity}` }, words.replace("-", " "));
+export function mark(severity, words = t(severity.replace("-", " "))) {
+  return el("span", { class: `mark ${severity}` }, words);
 }
 
 export function table(names, rows, attributes = {}) {
   const head = el(
     "tr",
     {},
-    names.map((name) => el("th", { scope: "col" }, name)),
+    names.map((name) => el("th", { scope: "col" }, name && t(name))),
   );
   const body = rows.map((row) =>
     el(

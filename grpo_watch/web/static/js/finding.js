@@ -1,5 +1,6 @@
 // One finding: steps, summary, causes, what to do, cost, evidence, and the runbook on demand.
 import { el, mark, prose } from "./dom.js";
+import { t } from "./plot.js";
 import { runbookFold } from "./runbook.js";
 
 function evidence(found) {
@@ -15,7 +16,7 @@ function head(found) {
       mark(found.severity),
       " ",
       found.since,
-      found.attempt > 1 && ` · attempt ${found.attempt}`,
+      found.attempt > 1 && ` · ${t("attempt {n}", { n: found.attempt })}`,
     ),
     el("p", { class: "seen" }, prose(found.summary)),
   ];
@@ -23,10 +24,10 @@ function head(found) {
 
 export function finding(found, key) {
   const rows = [
-    ...found.causes.map((text) => ["Likely cause", prose(text)]),
-    found.hint && found.severity !== "info" ? ["What to do", prose(found.hint)] : null,
-    found.wasted_text ? ["Wasted so far", found.wasted_text] : null,
-    ["Evidence", evidence(found)],
+    ...found.causes.map((text) => [t("Likely cause"), prose(text)]),
+    found.hint && found.severity !== "info" ? [t("What to do"), prose(found.hint)] : null,
+    found.wasted_text ? [t("Wasted"), found.wasted_text] : null,
+    [t("Evidence"), evidence(found)],
   ].filter((row) => row && row[1]);
   return el(
     "article",
@@ -46,7 +47,7 @@ export function consequence(found, key) {
     "article",
     { class: `finding ${found.severity}` },
     head(found),
-    el("p", { class: "dim" }, `Explained by ${found.caused_by}: fix that first.`),
+    el("p", { class: "dim" }, t("Explained by {rule}: fix that first.", { rule: found.caused_by })),
     evidence(found),
     runbookFold(found.rule, `${key}-runbook`),
   );

@@ -1,5 +1,6 @@
 // Keyboard shortcuts; the dialog lists them.
 import { button, el, renew } from "./dom.js";
+import { t } from "./plot.js";
 import { go } from "./router.js";
 
 const KEYS = [
@@ -24,12 +25,12 @@ const press = (key) => document.querySelector(`.tools [data-key=${key}]:not([dis
 export function keyboard(theme) {
   const dialog = document.getElementById("keys");
   const rows = KEYS.map(([keys, does]) =>
-    el("tr", {}, el("th", { scope: "row" }, el("kbd", {}, keys)), el("td", {}, does)),
+    el("tr", {}, el("th", { scope: "row" }, el("kbd", {}, keys)), el("td", {}, t(does))),
   );
   renew(dialog, [
-    el("h2", { id: "keys-title" }, "Keyboard shortcuts"),
+    el("h2", { id: "keys-title" }, t("Keyboard shortcuts")),
     el("table", {}, el("tbody", {}, rows)),
-    button("Close", () => dialog.close()),
+    button(t("Close"), () => dialog.close()),
   ]);
   const help = () => (dialog.open ? dialog.close() : dialog.showModal());
   document.getElementById("help").addEventListener("click", help);

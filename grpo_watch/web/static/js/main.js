@@ -7,6 +7,8 @@ import { live } from "./live.js";
 import { overviewPage } from "./overview.js";
 import { current } from "./router.js";
 import { rulePage, rulesPage } from "./runbook.js";
+import { ask } from "./api.js";
+import { t, words } from "./plot.js";
 import { runPage } from "./run.js";
 
 const main = document.getElementById("main");
@@ -20,7 +22,7 @@ function tell(lines, late = null) {
   problems(
     late === null || late === undefined
       ? lines
-      : [`The engine is ${duration(late)} behind: data is stale.`, ...lines],
+      : [t("The engine is {time} behind: data is stale.", { time: duration(late) }), ...lines],
   );
 }
 
@@ -52,6 +54,11 @@ function theme() {
   dispatchEvent(new Event("themechange"));
 }
 
+// The words come first: nothing is drawn twice.
+const { language, words: known } = await ask("words").catch(() => ({ language: "en", words: {} }));
+Object.assign(words, known);
+root.lang = language;
+for (const each of document.querySelectorAll("[data-words]")) each.textContent = t(each.textContent);
 document.getElementById("theme").addEventListener("click", theme);
 document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();

@@ -1,11 +1,12 @@
 // The completions of a batch: which of a group are equal, as a matrix, and the first groups as a table. A letter and a
 // colour stand for each text that occurs more than once; ranks or engines with one seed show one pattern in all rows.
-import { button, el, renew } from "./dom.js";
+import { button, el, renew, table } from "./dom.js";
 import { count } from "./format.js";
-import { number } from "./plot.js";
+import { number, t } from "./plot.js";
 
 const COLOURS = 8;
 const OPEN_GROUPS = 2;
+const MOST_HITS = 100;
 const letter = (number) => (number < 26 ? String.fromCharCode(65 + number) : String(number));
 
 export function matrix({ batches }) {
@@ -16,7 +17,7 @@ export function matrix({ batches }) {
     renew(
       choices,
       batches.map((batch, at) =>
-        button(`step ${batch.step}`, () => show(at), {
+        button(t("step {step}", { step: batch.step }), () => show(at), {
           "aria-pressed": String(at === place),
           "data-key": `batch-${at}`,
         }),
@@ -25,30 +26,33 @@ export function matrix({ batches }) {
     renew(body, drawn(batches[place]));
   }
   show(batches.length - 1);
-  return [el("h2", {}, "Completions"), choices, body];
+  const kept = batches.some((batch) => batch.listed.some((group) => group.texts));
+  const typed = (event) => renew(body, event.target.value.trim() ? hits(batches, event.target.value.trim()) : drawn(batches.at(-1)));
+  const search = kept && el("input", { type: "search", placeholder: t("Search texts, or a step"), "aria-label": t("Search texts, or a step"), on: { input: typed } });
+  return [el("h2", {}, t("Completions")), el("div", { class: "tools" }, choices, search), body];
 }
 
 function drawn(batch) {
   const share = batch.repeated
-    ? `${batch.repeated} of ${batch.completions} completions repeat another one in their group.`
-    : `All ${batch.completions} completions differ within their groups.`;
+    ? t("{n} of {all} completions repeat another one in their group.", { n: batch.repeated, all: batch.completions })
+    : t("All {n} completions differ within their groups.", { n: batch.completions });
   const more = batch.groups - batch.patterns.length;
   if (!batch.patterns.length)
-    return el("p", { class: "note" }, batch.reason || "The groups of this batch are unknown.");
+    return el("p", { class: "note" }, batch.reason || t("The groups of this batch are unknown."));
   const places = Math.max(...batch.patterns.map((pattern) => pattern.length));
   const head = el(
     "tr",
     {},
-    el("th", { scope: "col" }, "group"),
+    el("th", { scope: "col" }, t("group")),
     Array.from({ length: places }, (_, at) => el("th", { scope: "col" }, String(at + 1))),
   );
   return [
-    el("p", {}, share, more > 0 && ` The first ${batch.patterns.length} of ${batch.groups} groups are shown.`),
+    el("p", {}, share, more > 0 && t(" The first {n} of {all} groups are shown.", { n: batch.patterns.length, all: batch.groups })),
     batch.repeated > 0 &&
       el(
         "p",
         { class: "dim" },
-        "Within a row, the same letter is the same text; a dot is a text that occurs once. The same pattern in every row means that workers share a seed; one letter everywhere means that sampling is greedy.",
+        t("Within a row, the same letter is the same text; a dot is a text that occurs once. The same pattern in every row means that workers share a seed; one letter everywhere means that sampling is greedy."),
       ),
     el(
       "div",
@@ -57,6 +61,19 @@ function drawn(batch) {
     ),
     listed(batch),
   ];
+}
+
+// What was typed: the batch of that step, else the completions and prompts that hold it, of every batch that is kept.
+function hits(batches, wanted) {
+  const batch = batches.find((each) => String(each.step) === wanted);
+  if (batch) return drawn(batch);
+  const holds = (text) => String(text ?? "").toLowerCase().includes(wanted.toLowerCase());
+  const rows = batches.flatMap(({ step, listed }) =>
+    listed.flatMap((group, at) =>
+      (group.texts || []).flatMap((text, place) => (holds(text) || holds(group.prompt) ? [[String(step), String(at + 1), String(place + 1), text]] : [])),
+    ),
+  );
+  return [el("p", { class: "dim" }, count(rows.length, "completion")), rows.length > 0 && table(["step", "group", "#", "completion"], rows.slice(0, MOST_HITS))];
 }
 
 // Which letter stands for each number of a pattern that occurs more than once.
@@ -90,23 +107,22 @@ function listed(batch) {
       el(
         "p",
         { class: "dim" },
-        "Prompts and texts are not kept. To see how they begin, set ",
+        t("Prompts and texts are not kept. To see how they begin, set this in grpo-watch.yaml: "),
         el("code", {}, "privacy: {completions: true}"),
-        " in grpo-watch.yaml.",
       ),
     completions(groups.slice(0, OPEN_GROUPS), scores, texts),
     rest.length > 0 &&
       el(
         "details",
         { "data-key": "more-groups" },
-        el("summary", {}, `${count(rest.length, "more group")}`),
+        el("summary", {}, count(rest.length, "more group")),
         completions(rest, scores, texts),
       ),
   ];
 }
 
 function completions(groups, scores, texts) {
-  const names = ["group", "#", ...(texts ? ["completion"] : []), "equal to", ...scores, "length"];
+  const names = [t("group"), "#", ...(texts ? [t("completion")] : []), t("equal to"), ...scores, t("length")];
   const head = el("tr", {}, names.map((name) => el("th", { scope: "col" }, name)));
   return el(
     "div",
@@ -122,7 +138,7 @@ function completions(groups, scores, texts) {
 
 function prompt(group, columns) {
   if (!group.prompt) return null;
-  return el("tr", { class: "prompt" }, el("td", { colspan: columns }, el("span", { class: "dim" }, "prompt "), group.prompt));
+  return el("tr", { class: "prompt" }, el("td", { colspan: columns }, el("span", { class: "dim" }, t("prompt ")), group.prompt));
 }
 
 function completion(group, at, scores, texts) {
@@ -136,7 +152,7 @@ function completion(group, at, scores, texts) {
     { class: first < at ? "again" : null },
     el("td", {}, at ? "" : String(group.at + 1)),
     el("td", {}, String(at + 1)),
-    texts && el("td", { class: "text" }, group.texts?.[at] ?? el("span", { class: "dim" }, "not kept")),
+    texts && el("td", { class: "text" }, group.texts?.[at] ?? el("span", { class: "dim" }, t("not kept"))),
     el("td", {}, equal),
     scores.map((name) => el("td", { class: "number" }, short(group.scores[name]?.[at]))),
     el("td", { class: "number" }, String(group.lengths[at])),

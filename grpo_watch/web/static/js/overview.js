@@ -2,6 +2,7 @@
 import { asking } from "./api.js";
 import { button, el, mark, part, renew } from "./dom.js";
 import { ago, count, footer, outlook, progress, software } from "./format.js";
+import { t } from "./plot.js";
 import { go, query } from "./router.js";
 import { changedSince, remember, seen } from "./seen.js";
 import { sparkline } from "./sparkline.js";
@@ -20,10 +21,10 @@ const ORDERS = { verdict: "worst first", name: "by name", newest: "newest step f
 export function overviewPage(main, route, tell) {
   const bar = el("div", { class: "tools" });
   const list = el("ol", { class: "runs" });
-  const foot = el("nav", { class: "foot", "aria-label": "Pages" });
+  const foot = el("nav", { class: "foot", "aria-label": t("Pages") });
   const about = el("p", { class: "dim" });
   const news = el("div", { class: "dim news" });
-  renew(main, [el("h1", { class: "title" }, "Runs"), news, bar, list, foot, about]);
+  renew(main, [el("h1", { class: "title" }, t("Runs")), news, bar, list, foot, about]);
   document.title = "grpo-watch";
 
   const wish = () => new URLSearchParams(route.query).toString();
@@ -32,11 +33,12 @@ export function overviewPage(main, route, tell) {
   const drawBar = part(bar, (received) => tools(received, route, change));
   let latest = null;
   const drawList = part(list, ({ runs, empty }) =>
-    runs.length ? runs.map(line) : [el("li", { class: "dim empty" }, empty)],
+    runs.length ? [legend(), runs.map(line)] : [el("li", { class: "dim empty" }, empty)],
   );
+  const compact = (matching) => list.classList.toggle("compact", compactly(route, matching));
   const drawAbout = part(about, ({ version }) => footer(version));
   const before = seen(); // as it was when this page was opened
-  const drawNews = part(news, ({ since }) => since && (since.changes.length ? changes(since) : ["No change since you last looked, ", ago(since.at)]));
+  const drawNews = part(news, ({ since }) => since && (since.changes.length ? changes(since) : [t("No change since you last looked, "), ago(since.at)]));
   const drawFoot = part(foot, (received) => pages(received, change));
 
   const asked = asking(
@@ -44,11 +46,12 @@ export function overviewPage(main, route, tell) {
     (received) => {
       tell(received.problems, received.late);
       const { verdicts, total, running, matching, offset, limit, runs, ready } = received;
-      drawBar({ verdicts, total, running, chosen: wish() });
+      drawBar({ verdicts, total, running, matching, chosen: wish() });
+      compact(matching);
       const nothing = ready
-        ? "No runs found yet. Runs appear here as soon as they write something."
-        : "Reading the runs …";
-      latest = { runs, empty: total ? "No run matches the filter." : nothing };
+        ? t("No runs found yet. Runs appear here as soon as they write something.")
+        : t("Reading the runs …");
+      latest = { runs, empty: total ? t("No run matches the filter.") : nothing };
       drawList({ ...latest, chosen: chosenRun });
       drawFoot({ matching, offset, limit });
       drawAbout({ version: received.version });
@@ -56,26 +59,29 @@ export function overviewPage(main, route, tell) {
       remember(runs);
       document.title = title(verdicts, total);
     },
-    (problem) => tell([`The daemon does not respond: ${problem.message}`]),
+    (problem) => tell([t("The daemon does not respond: {problem}", { problem: problem.message })]),
   );
   const chosen = () => latest && drawList({ ...latest, chosen: chosenRun });
   addEventListener("comparechange", chosen);
-  const stop = () => (asked.stop(), removeEventListener("comparechange", chosen));
-  return { now: asked.now, stop, rerouted: (next) => (route = next) };
+  return { now: asked.now, stop: () => (asked.stop(), removeEventListener("comparechange", chosen)), rerouted: (next) => (route = next) };
 }
 
 function changes({ at, changes: those }) {
   const rows = those.map(({ run, words }) => el("li", {}, el("a", { href: `#/run/${encodeURIComponent(run.slug)}` }, run.run), `: ${words}`));
-  const title = [`${count(rows.length, "run")} changed since you last looked, `, ago(at)];
+  const title = [t("{runs} changed since you last looked, ", { runs: count(rows.length, "run") }), ago(at)];
   return el("details", { "data-key": "news", open: rows.length <= 5 }, el("summary", {}, title), el("ul", {}, rows));
 }
 
 function title(verdicts, total) {
   const bad = verdicts.critical || 0;
-  return bad ? `${bad} critical · grpo-watch` : `${count(total, "run")} · grpo-watch`;
+  return bad ? `${bad} ${t("critical")} · grpo-watch` : `${count(total, "run")} · grpo-watch`;
 }
 
-function tools({ verdicts, total, running }, route, change) {
+// One line for each run where there are many, unless the address asks for the other view.
+const MANY = 12;
+const compactly = (route, matching) => (route.query.get("view") || (matching >= MANY ? "lines" : "cards")) === "lines";
+
+function tools({ verdicts, total, running, matching }, route, change) {
   const chosen = new Set((route.query.get("verdict") || "").split(",").filter(Boolean));
   const toggle = (verdict) => {
     const next = new Set(chosen);
@@ -84,12 +90,12 @@ function tools({ verdicts, total, running }, route, change) {
   };
   const state = route.query.get("state") || "";
   return [
-    el("label", { class: "search" }, el("span", { class: "sr" }, "Search runs, rules, labels"), search(route, change)),
+    el("label", { class: "search" }, el("span", { class: "sr" }, t("Search runs, rules, labels")), search(route, change)),
     el(
       "span",
-      { class: "chips", role: "group", "aria-label": "Verdicts" },
+      { class: "chips", role: "group", "aria-label": t("Verdicts") },
       VERDICTS.filter((verdict) => verdicts[verdict] || chosen.has(verdict)).map((verdict) =>
-        button(`${verdicts[verdict] || 0} ${verdict.replace("-", " ")}`, () => toggle(verdict), {
+        button(`${verdicts[verdict] || 0} ${t(verdict.replace("-", " "))}`, () => toggle(verdict), {
           class: verdict,
           "data-key": `chip-${verdict}`,
           "aria-pressed": String(chosen.has(verdict)),
@@ -98,11 +104,15 @@ function tools({ verdicts, total, running }, route, change) {
     ),
     select(
       "State",
-      { "": `all ${total}`, running: `running ${running}`, ended: `ended ${total - running}` },
+      { "": `${t("all")} ${total}`, running: `${t("running")} ${running}`, ended: `${t("ended")} ${total - running}` },
       state,
       (value) => change({ state: value }),
     ),
     select("Order", ORDERS, route.query.get("sort") || "verdict", (value) => change({ sort: value })),
+    button(t("compact"), () => change({ view: compactly(route, matching) ? "cards" : "lines" }), {
+      "aria-pressed": String(compactly(route, matching)),
+      "data-key": "compact",
+    }),
   ];
 }
 
@@ -116,7 +126,7 @@ function search(route, change) {
   const made = el("input", {
     type: "search",
     id: "search",
-    placeholder: "Search runs, rules, labels",
+    placeholder: t("Search runs, rules, labels"),
     "aria-keyshortcuts": "/",
     on: { input: typed },
   });
@@ -127,13 +137,12 @@ function search(route, change) {
 }
 
 function select(label, choices, chosen, run) {
-  const made = el(
-    "select",
-    { "data-key": label, "aria-label": label, on: { change: (event) => run(event.target.value) } },
-    Object.entries(choices).map(([value, words]) => el("option", { value, selected: value === chosen }, words)),
-  );
-  return made;
+  const options = Object.entries(choices).map(([value, words]) => el("option", { value, selected: value === chosen }, t(words)));
+  return el("select", { "data-key": label, "aria-label": t(label), on: { change: (event) => run(event.target.value) } }, options);
 }
+
+// What the sparklines of a compact list are.
+const legend = () => el("li", { class: "legend dim", "aria-hidden": "true" }, SPARKS.map(([, name]) => el("span", {}, t(name))));
 
 function line(run) {
   const verdict = run.verdict;
@@ -145,7 +154,7 @@ function line(run) {
       { class: "who" },
       mark(verdict),
       " ",
-      el("a", { href: `#/run/${encodeURIComponent(run.slug)}`, "data-key": run.slug, class: "name" }, run.run),
+      el("a", { href: `#/run/${encodeURIComponent(run.slug)}`, "data-key": run.slug, class: "name", title: run.run }, run.run),
       el("div", { class: "dim" }, software(run), labels(run.labels)),
       compareButton(run),
     ),
@@ -156,7 +165,7 @@ function line(run) {
       el(
         "div",
         { class: "dim" },
-        [progress(run), outlook(run), run.attempt > 1 && `attempt ${run.attempt}`].filter(Boolean).join(" · "),
+        [progress(run), outlook(run), run.attempt > 1 && t("attempt {n}", { n: run.attempt })].filter(Boolean).join(" · "),
       ),
       el("div", { class: "dim" }, lastStep(run)),
     ),
@@ -172,14 +181,15 @@ function line(run) {
 // What is drawn instead of the usual metric has another meaning, and says so.
 function spark([, name, words, instead], drawn) {
   const other = instead && drawn?.metric === "reward_batch_std";
-  return other ? sparkline(...instead, drawn) : sparkline(name, words, drawn);
+  const [short, long] = other ? instead : [name, words];
+  return sparkline(t(short), t(long), drawn);
 }
 
 function lastStep(run) {
-  const going = run.active ? "" : "ended, ";
+  const going = run.active ? "" : t("ended, ");
   return run.last_step_time === null
-    ? `${going}${run.step ? "time unknown" : "no step yet"}`
-    : [going, "last step ", ago(run.last_step_time)];
+    ? `${going}${run.step ? t("time unknown") : t("no step yet")}`
+    : [going, t("last step"), " ", ago(run.last_step_time)];
 }
 
 function labels(given) {
@@ -199,17 +209,17 @@ function finding(run) {
       el(
         "div",
         {},
-        el("b", { class: run.top.severity }, run.top.rule),
+        el("b", { class: run.top.severity, title: `${run.top.rule}: ${run.top.headline}` }, run.top.headline),
         " ",
-        el("span", { class: "dim" }, run.top.since, more > 0 && ` · ${more}\u00a0more`),
+        el("span", { class: "dim" }, run.top.since, more > 0 && ` · ${t("{n} more", { n: more })}`),
       ),
       el("div", { class: "says" }, run.top.summary),
     );
   } else received.push(el("span", { class: "dim" }, run.headline));
-  for (const sign of run.early_signs) received.push(el("div", { class: "note" }, el("b", {}, "early sign"), `: ${sign.rule}: ${sign.text}`));
+  for (const sign of run.early_signs) received.push(el("div", { class: "note" }, el("b", {}, t("early sign")), `: ${sign.rule}: ${sign.text}`));
   if (run.unseen) received.push(el("div", { class: "note" }, run.unseen));
-  if (run.sources_down.length) received.push(el("div", { class: "note" }, `can't read: ${run.sources_down.join(", ")}`));
-  const broken = run.broken ? ` · ${count(run.broken, "rule")} broken` : "";
+  if (run.sources_down.length) received.push(el("div", { class: "note" }, t("can't read: {sources}", { sources: run.sources_down.join(", ") })));
+  const broken = run.broken ? ` · ${t("{n} rules broken", { n: run.broken })}` : "";
   received.push(el("div", { class: "dim" }, `${run.coverage.text}${broken}`));
   return received;
 }
@@ -217,16 +227,11 @@ function finding(run) {
 function pages({ matching, offset, limit }, change) {
   if (matching <= limit && !offset) return [];
   const last = Math.min(offset + limit, matching);
+  const to = (words, key, place, disabled) => button(words, () => change({ offset: String(place || "") }), { disabled, "data-key": key });
   return [
-    button("Previous", () => change({ offset: String(Math.max(0, offset - limit) || "") }), {
-      disabled: offset === 0,
-      "data-key": "previous",
-    }),
-    el("span", { class: "dim" }, `${offset + 1} to ${last} of ${matching}`),
-    button("Next", () => change({ offset: String(offset + limit) }), {
-      disabled: last >= matching,
-      "data-key": "next",
-    }),
+    to(t("Previous"), "previous", Math.max(0, offset - limit), offset === 0),
+    el("span", { class: "dim" }, t("{first} to {last} of {all}", { first: offset + 1, last, all: matching })),
+    to(t("Next"), "next", offset + limit, last >= matching),
   ];
 }
 
@@ -234,7 +239,7 @@ function pages({ matching, offset, limit }, change) {
 let chosenRun = "";
 
 function compareButton(run) {
-  const label = chosenRun === run.slug ? "Compare with …" : chosenRun ? "Compare with this" : "Compare";
+  const label = chosenRun === run.slug ? t("Compare with …") : chosenRun ? t("Compare with this") : t("Compare");
   const clicked = () => {
     const first = chosenRun;
     chosenRun = first ? "" : run.slug;

@@ -1,5 +1,9 @@
 // What the charts of the status page and of the HTML report share: numbers, ranges, bands of alerts, uPlot's options.
 
+// Our texts in the reader's language, by their English; places in braces are filled with values.
+export const words = {};
+export const t = (text, values = {}) => (words[text] ?? text).replace(/\{(\w+)\}/g, (place, name) => String(values[name] ?? place));
+
 export const HEIGHT = 190;
 export const LEAD_HEIGHT = 300;
 
@@ -22,7 +26,7 @@ export function element(name, text, kind) {
 function reach(plot, low, high) {
   if (low === null || high === null) return [0, 1];
   if (low === 0 && high === 0) return [-0.06, 1];
-  if (low === 1 && high === 1 && plot.series.every((line, at) => at === 0 || line.label.endsWith("_ratio"))) return [0, 1.06];
+  if (low === 1 && high === 1 && plot.series.every((line, at) => at === 0 || line.share)) return [0, 1.06];
   const room = high > low ? (high - low) * 0.08 : Math.abs(high) * 0.2;
   return [low - room, high + room];
 }
@@ -54,7 +58,8 @@ function shade(plot, bands) {
   ctx.globalAlpha = 1;
 }
 
-function stroke(plot, place, paint, dashes, label) {
+// Labels stand below each other where they would touch, and left of a stroke that is near the right end.
+function stroke(plot, place, paint, dashes, label, taken) {
   const { ctx, bbox } = plot;
   const at = plot.valToPos(place, "x", true);
   if (at < bbox.left - 1 || at > bbox.left + bbox.width + 1) return;
@@ -68,21 +73,26 @@ function stroke(plot, place, paint, dashes, label) {
   ctx.stroke();
   if (label) {
     ctx.fillStyle = paint;
-    ctx.textAlign = "left";
     ctx.textBaseline = "alphabetic";
     ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-    ctx.fillText(label, at + 4 * devicePixelRatio, bbox.top + 11 * devicePixelRatio);
+    const room = ctx.measureText(label).width + 8 * devicePixelRatio;
+    const from = at + room > bbox.left + bbox.width ? at - room : at;
+    const level = [0, 1, 2, 3, 4].find((each) => taken.every((other) => other.level !== each || other.to < from || other.from > from + room)) ?? 0;
+    taken.push({ level, from, to: from + room });
+    ctx.textAlign = "left";
+    ctx.fillText(label, from + 4 * devicePixelRatio, bbox.top + (11 + 13 * level) * devicePixelRatio);
   }
   ctx.restore();
 }
 
 // A full stroke where an alert fired, a dashed one where it resolved, a dotted one where a restart went on.
 function marks(plot, bands, resumes, lead) {
+  const taken = [];
   for (const band of bands.filter((each) => !each.explained)) {
-    stroke(plot, band.fired, colour(`--${band.severity}`), [], lead ? `${band.rule} fired` : "");
+    stroke(plot, band.fired, colour(`--${band.severity}`), [], lead ? t("{rule} fired", { rule: band.rule }) : "", taken);
     if (band.resolved !== null && band.resolved >= band.fired) stroke(plot, band.resolved, colour("--healthy"), [4, 3]);
   }
-  for (const resume of resumes) stroke(plot, resume.at, colour("--dim"), [1, 3], resume.label || `attempt ${resume.attempt}`);
+  for (const resume of resumes) stroke(plot, resume.at, colour("--dim"), [1, 3], resume.label || t("attempt {n}", { n: resume.attempt }), taken);
 }
 
 const whole = (plot, splits) => splits.map((at) => (Number.isInteger(at) ? number(at) : ""));
@@ -106,9 +116,10 @@ export function options(chart, { key, bands, resumes = [], width, log, lead = fa
       { ...axis(), size: 56, values: (plot, splits) => splits.map((at) => (at === null ? "" : number(at))) },
     ],
     series: [
-      { label: "step", value: (plot, at) => (at === null ? "–" : String(at)) },
+      { label: t("step"), value: (plot, at) => (at === null ? "–" : String(at)) },
       ...drawnLines(chart, smooth).map(({ line, index, role }) => ({
-        label: role === "smooth" ? `${line.name} smoothed` : line.name,
+        share: line.share ?? line.name.endsWith("_ratio"),
+        label: role === "smooth" ? `${line.name} ${t("smoothed")}` : line.name,
         stroke: () => colour(line.faint ? "--dim" : `--s${index % 7}`),
         alpha: role === "raw" ? 0.35 : 1,
         width: line.faint ? 1 : 1.5,
@@ -155,8 +166,8 @@ export function smoothed(y, weight) {
 export function caveats(chart, log) {
   const received = [];
   const hidden = chart.lines.flatMap((line) => line.y).filter((value) => value !== null && value <= 0).length;
-  if (chart.rows > chart.x.length) received.push(`${chart.rows} steps: showing the lowest and highest values of each interval`);
-  if (chart.odd) received.push(`${chart.odd} logged as NaN or infinite`);
-  if (log && hidden) received.push(`${hidden} values of 0 or less are not shown on a log scale`);
+  if (chart.rows > chart.x.length) received.push(t("{n} steps: showing the lowest and highest values of each interval", { n: chart.rows }));
+  if (chart.odd) received.push(t("{n} logged as NaN or infinite", { n: chart.odd }));
+  if (log && hidden) received.push(t("{n} values of 0 or less are not shown on a log scale", { n: hidden }));
   return received.join("; ");
 }

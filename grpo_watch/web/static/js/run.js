@@ -5,6 +5,7 @@ import { button, el, mark, part, renew } from "./dom.js";
 import { consequence, finding } from "./finding.js";
 import { ago, count, footer, outlook, progress, software } from "./format.js";
 import { matrix } from "./matrix.js";
+import { t } from "./plot.js";
 import { weights } from "./weights.js";
 import { rules, settings, sources } from "./tables.js";
 import { timeline } from "./timeline.js";
@@ -27,8 +28,8 @@ export function runPage(main, route, tell) {
   const head = el("div", { class: "head" });
   const holders = Object.fromEntries(PARTS.map(([name]) => [name, el("section", { id: `part-${name}` })]));
   const jump = ([name, label]) =>
-    button(label, () => holders[name].scrollIntoView({ behavior: "smooth" }), { "data-part": name });
-  const nav = el("nav", { class: "jump", "aria-label": "Parts of this page" }, PARTS.map(jump));
+    button(t(label), () => holders[name].scrollIntoView({ behavior: "smooth" }), { "data-part": name });
+  const nav = el("nav", { class: "jump", "aria-label": t("Parts of this page") }, PARTS.map(jump));
   renew(main, [head, nav, Object.values(holders)]);
   document.title = `${route.name} · grpo-watch`;
 
@@ -54,7 +55,7 @@ export function runPage(main, route, tell) {
 
   const failed = (problem) => {
     if (problem.status === 404) renew(head, gone(route.name));
-    else tell([`The daemon does not respond: ${problem.message}`]);
+    else tell([t("The daemon does not respond: {problem}", { problem: problem.message })]);
   };
   const questions = [
     asking(() => `runs/${slug}`, take, failed),
@@ -74,7 +75,7 @@ export function runPage(main, route, tell) {
   function take(run) {
     tell([]);
     drawAbout({ version: run.version });
-    document.title = `${run.verdict.replace("-", " ")}: ${run.run} · grpo-watch`;
+    document.title = `${t(run.verdict.replace("-", " "))}: ${run.run} · grpo-watch`;
     draw.head(run);
     const { cards, verdict, notes, unseen, attempt } = run;
     evidenceFirst(topOf(run));
@@ -114,16 +115,15 @@ function gone(name) {
     el(
       "p",
       {},
-      "This run is not on the page. Ended runs are removed after a while; to see one, use ",
+      t("This run is not on the page. Ended runs are removed after a while; to see one, use "),
       el("code", {}, "grpo-watch check"),
-      ".",
     ),
-    el("p", {}, el("a", { href: "#/" }, "All runs")),
+    el("p", {}, el("a", { href: "#/" }, t("All runs"))),
   ];
 }
 
 function heading(run) {
-  const going = run.active ? "running" : "ended";
+  const going = run.active ? t("running") : t("ended");
   return [
     el("h1", { class: "title" }, mark(run.verdict, run.headline), " ", run.run),
     run.max_steps &&
@@ -131,14 +131,14 @@ function heading(run) {
     el(
       "p",
       { class: "dim" },
-      [software(run), progress(run), run.attempt > 1 && `attempt ${run.attempt}`, going, outlook(run)]
+      [software(run), progress(run), run.attempt > 1 && t("attempt {n}", { n: run.attempt }), going, outlook(run)]
         .filter(Boolean)
         .join(" · "),
-      run.last_step_time !== null && [" · last step ", ago(run.last_step_time)],
+      run.last_step_time !== null && [" · ", t("last step"), " ", ago(run.last_step_time)],
       Object.entries(run.labels).map(([name, value]) => ` · ${name}: ${value}`),
     ),
     el("p", { class: "dim" }, run.coverage.text),
-    el("p", { class: "tools" }, reportButtons(run.slug), el("a", { href: `#/compare/${encodeURIComponent(run.slug)}` }, "Compare with another run")),
+    el("p", { class: "tools" }, reportButtons(run.slug), el("a", { href: `#/compare/${encodeURIComponent(run.slug)}` }, t("Compare with another run"))),
   ];
 }
 
@@ -151,26 +151,26 @@ function rest(run) {
 
 function cause(run) {
   const top = topOf(run);
-  const received = run.unseen && el("p", { class: "note" }, `Warning: ${run.unseen}.`);
+  const received = run.unseen && el("p", { class: "note" }, t("Warning: {what}.", { what: run.unseen }));
   if (top) {
-    const title = top.resolved_step === null ? "What is wrong" : "What was wrong";
-    return [el("h2", {}, title), received, finding(top, "top"), notes(run)];
+    const title = top.resolved_step === null ? t("What is wrong") : t("What was wrong");
+    return [el("h2", {}, title), el("p", { class: "headline" }, top.headline), received, finding(top, "top"), notes(run)];
   }
-  const words = run.verdict === "healthy" ? "No problems detected." : "Nothing could be judged yet; see below what the rules need.";
-  const sign = run.notes.some(([label]) => label === "early sign");
+  const words = run.verdict === "healthy" ? t("No findings.") : t("Nothing could be judged yet; see below what the rules need.");
+  const sign = run.notes.some(([label]) => label === t("early sign"));
   return [received, notes(run), !sign && el("p", {}, words)];
 }
 
 // Early signs, keys that were not read, guessed names: as every report says them.
 function notes(run) {
-  return run.notes.map(([label, line]) => el("p", { class: label === "early sign" ? "seen note" : "dim" }, el("b", {}, label), `: ${line}`));
+  return run.notes.map(([label, line]) => el("p", { class: label === t("early sign") ? "seen note" : "dim" }, el("b", {}, label), `: ${line}`));
 }
 
 // The first few; the others on demand.
 function folded(nodes, noun, key) {
   const rest = nodes.slice(SHOWN);
   if (rest.length < 2) return nodes;
-  return [nodes.slice(0, SHOWN), el("details", { "data-key": key }, el("summary", {}, `${count(rest.length, `more ${noun}`)}`), rest)];
+  return [nodes.slice(0, SHOWN), el("details", { "data-key": key }, el("summary", {}, count(rest.length, `more ${noun}`)), rest)];
 }
 
 function others(run) {
@@ -178,9 +178,9 @@ function others(run) {
   const own = rows.filter((found) => !found.caused_by);
   const follow = rows.filter((found) => found.caused_by);
   return [
-    own.length > 0 && el("h2", {}, "Further findings"),
+    own.length > 0 && el("h2", {}, t("Further findings")),
     folded(own.map((found, place) => finding(found, `own-${place}`)), "finding", "more-own"),
-    follow.length > 0 && el("h2", {}, "Consequences"),
+    follow.length > 0 && el("h2", {}, t("Consequences")),
     folded(follow.map((found, place) => consequence(found, `follow-${place}`)), "consequence", "more-follow"),
   ];
 }
@@ -194,14 +194,14 @@ function reportButtons(slug) {
       const answer = await fetch(place);
       if (!answer.ok) throw new Error();
       await navigator.clipboard.writeText(await answer.text());
-      target.textContent = "Copied";
+      target.textContent = t("Copied");
     } catch {
-      target.textContent = "Can't copy: download it";
+      target.textContent = t("Can't copy: download it");
     }
   };
   return [
-    button("Copy as issue", copied, { "data-key": "copy" }),
-    el("a", { href: place, download: `${slug}.md` }, "Report (Markdown)"),
-    el("a", { href: `${place}?format=html` }, "Report (HTML)"),
+    button(t("Copy as issue"), copied, { "data-key": "copy" }),
+    el("a", { href: place, download: `${slug}.md` }, t("Report (Markdown)")),
+    el("a", { href: `${place}?format=html` }, t("Report (HTML)")),
   ];
 }

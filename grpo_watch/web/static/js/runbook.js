@@ -2,6 +2,7 @@
 import { ask } from "./api.js";
 import { el, mark, prose, renew, table } from "./dom.js";
 import { count, shown } from "./format.js";
+import { t } from "./plot.js";
 
 const ALLOWED = new Set(
   "p ul ol li strong em code pre table thead tbody tr th td h1 h2 h3 h4 br hr blockquote".split(" "),
@@ -41,7 +42,7 @@ export function runbookFold(rule, key) {
       renew(inside, el("p", { class: "note" }, problem.message));
     }
   };
-  const fold = el("details", { "data-key": key, on: { toggle: fetched } }, el("summary", {}, "Runbook"), inside);
+  const fold = el("details", { "data-key": key, on: { toggle: fetched } }, el("summary", {}, t("Runbook")), inside);
   return fold;
 }
 
@@ -53,7 +54,7 @@ export function rulesPage(main, route, tell) {
   document.title = "Rules · grpo-watch";
   const row = (rule) => [el("a", { href: `#/rule/${encodeURIComponent(rule.rule)}` }, rule.rule), mark(rule.severity), prose(rule.summary)];
   ask("runbooks").then(
-    ({ rules }) => renew(main, [el("h1", { class: "title" }, "Rules and runbooks"), table(["rule", "severity", "what it means"], rules.map(row))]),
+    ({ rules }) => renew(main, [el("h1", { class: "title" }, t("Rules and runbooks")), table(["rule", "severity", "what it means"], rules.map(row))]),
     (problem) => tell([problem.message]),
   );
   return still;
@@ -74,13 +75,17 @@ export function rulePage(main, route, tell) {
         parameters(book),
         received(book),
       ]),
-    (problem) => (tell([problem.message]), renew(main, el("p", {}, el("a", { href: "#/" }, "All runs")))),
+    (problem) => (tell([problem.message]), renew(main, el("p", {}, el("a", { href: "#/" }, t("All runs"))))),
   );
   return still;
 }
 
 export function distances(rule) {
-  return `fires after ${count(rule.for_steps, "step")} and ${count(rule.min_observations, "breaching row")}, resolves ${count(rule.keep_firing_steps, "step")} after the last`;
+  return t("fires after {steps} and {rows}, resolves {after} after the last", {
+    steps: count(rule.for_steps, "step"),
+    rows: count(rule.min_observations, "breaching row"),
+    after: count(rule.keep_firing_steps, "step"),
+  });
 }
 
 export function parameters(rule) {
@@ -94,7 +99,7 @@ export function parameters(rule) {
         { title: each.help },
         el("code", {}, each.name),
         ` ${shown(each.value)}`,
-        each.value !== each.default && ` (default ${shown(each.default)})`,
+        each.value !== each.default && t(" (default {value})", { value: shown(each.default) }),
       ),
     ),
   );

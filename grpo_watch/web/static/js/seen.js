@@ -1,6 +1,9 @@
 // What changed since this browser last looked at the overview: verdict and top finding of each run, kept by the browser.
 import { clock } from "./format.js";
 
+import { t } from "./plot.js";
+
+const said = (verdict) => t(String(verdict).replace("-", " "));
 const KEY = "grpo-watch-seen";
 const MOST = 300; // runs remembered
 
@@ -33,9 +36,9 @@ export function changedSince(runs, kept = read()) {
   const changes = runs.flatMap((run) => {
     const [verdict, top] = state(run);
     const before = kept.runs[run.slug];
-    if (!Array.isArray(before)) return [{ run, words: `new, ${verdict.replace("-", " ")}` }];
-    if (before[0] !== verdict) return [{ run, words: `${String(before[0]).replace("-", " ")} → ${verdict.replace("-", " ")}` }];
-    return before[1] === top ? [] : [{ run, words: run.top ? `${run.top.rule} ${run.top.status}` : "no finding any more" }];
+    if (!Array.isArray(before)) return [{ run, words: t("new, {verdict}", { verdict: said(verdict) }) }];
+    if (before[0] !== verdict) return [{ run, words: `${said(before[0])} → ${said(verdict)}` }];
+    return before[1] === top ? [] : [{ run, words: run.top ? `${run.top.rule} ${t(run.top.status)}` : t("no finding any more") }];
   });
   return { at: kept.at, changes };
 }

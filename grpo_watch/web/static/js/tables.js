@@ -1,20 +1,21 @@
 // Sources and when they were read, settings of the run, and the rules in effect.
 import { el, mark, table } from "./dom.js";
 import { ago, count, shown } from "./format.js";
+import { t } from "./plot.js";
 import { distances, parameters } from "./runbook.js";
 
 export function sources({ sources: given }) {
   const rows = given.map((each) => [
     each.source,
-    each.up ? "readable" : el("b", { class: "critical" }, "not readable"),
-    each.read_at === null ? "stopped reading" : ago(each.read_at),
+    each.up ? t("readable") : el("b", { class: "critical" }, t("not readable")),
+    each.read_at === null ? t("stopped reading") : ago(each.read_at),
     each.problem,
   ]);
   return [
-    el("h2", {}, "Sources"),
+    el("h2", {}, t("Sources")),
     given.length
       ? table(["source", "state", "last read", "problem"], rows)
-      : el("p", { class: "dim" }, "The run has ended; its files are no longer read."),
+      : el("p", { class: "dim" }, t("The run has ended; its files are no longer read.")),
   ];
 }
 
@@ -24,7 +25,7 @@ export function settings({ settings: given }) {
   return el(
     "details",
     { "data-key": "settings" },
-    el("summary", {}, `${count(given.length, "setting")} of the run`),
+    el("summary", {}, t("{n} settings of the run", { n: given.length })),
     table(["setting", "value", "from"], rows),
   );
 }
@@ -53,13 +54,13 @@ function unable(given) {
 
 export function rules({ rules: given, coverage }) {
   return [
-    el("h2", {}, "Rules"),
-    el("p", {}, `${coverage.text}.`),
+    el("h2", {}, t("Rules")),
+    el("p", {}, coverage.text),
     unable(given),
     el(
       "details",
       { "data-key": "rules" },
-      el("summary", {}, "All rules in effect"),
+      el("summary", {}, t("All rules in effect")),
       table(["rule", "severity", "state", "configuration"], given.map(effective)),
     ),
   ];
@@ -68,7 +69,7 @@ export function rules({ rules: given, coverage }) {
 function byReason(blind) {
   const found = new Map();
   for (const rule of blind) {
-    const reason = rule.status === "broken" ? `broken: ${rule.reason}` : rule.reason;
+    const reason = rule.status === "broken" ? `${t("broken")}: ${rule.reason}` : rule.reason;
     found.set(reason, [...(found.get(reason) || []), rule]);
   }
   return found;
@@ -79,6 +80,6 @@ function link(rule) {
 }
 
 function effective(rule) {
-  const set = rule.params ? [distances(rule), parameters(rule)] : "no longer in effect";
-  return [link(rule), mark(rule.severity), rule.status, set];
+  const set = rule.params ? [distances(rule), parameters(rule)] : t("no longer in effect");
+  return [link(rule), mark(rule.severity), t(rule.status), set];
 }

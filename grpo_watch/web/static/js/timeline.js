@@ -1,5 +1,6 @@
 // When alerts began, fired and ended: one lane for each rule, steps from left to right.
 import { el, svg } from "./dom.js";
+import { t } from "./plot.js";
 
 export function timeline({ findings, step }) {
   if (!findings.length) return [];
@@ -11,13 +12,13 @@ export function timeline({ findings, step }) {
     lanes.set(name, [...(lanes.get(name) || []), found]);
   }
   return [
-    el("h2", {}, "Timeline"),
-    el("p", { class: "dim" }, "Pale: from the first sign; full colour: from firing; ring: resolved."),
+    el("h2", {}, t("Timeline")),
+    el("p", { class: "dim" }, t("Pale: from the first sign; full colour: from firing; ring: resolved.")),
     el(
       "div",
       { class: "tl" },
       [...lanes].map(([name, found]) => lane(name, found, across)),
-      el("div", { class: "axis" }, el("span", {}, "step 0"), el("span", {}, `step ${last}`)),
+      el("div", { class: "axis" }, el("span", {}, t("step {step}", { step: 0 })), el("span", {}, t("step {step}", { step: last }))),
     ),
   ];
 }

@@ -1,6 +1,6 @@
 // Which tensors changed between checkpoints: a row for each layer, a column for each kind of tensor.
 import { button, el, renew } from "./dom.js";
-import { count } from "./format.js";
+import { t } from "./plot.js";
 
 const OUTSIDE = -1;
 
@@ -18,7 +18,7 @@ export function weights({ checkpoints }) {
     renew(body, drawn(checkpoints[place]));
   }
   show(checkpoints.length - 1);
-  return [el("h2", {}, "Tensors that changed between checkpoints"), choices, body];
+  return [el("h2", {}, t("Tensors that changed between checkpoints")), choices, body];
 }
 
 function label(each) {
@@ -35,14 +35,14 @@ function drawn(each) {
       el(
         "p",
         { class: "dim" },
-        `Checkpoint ${each.step} holds ${count(each.tensors, "tensor")}; there is no earlier one of its kind to compare with.`,
+        t("Checkpoint {step} holds {n} tensors; there is no earlier one of its kind to compare with.", { step: each.step, n: each.tensors }),
       ),
     ];
-  const received = `${each.changed} of ${count(each.tensors, "tensor")} changed from checkpoint ${each.before} to ${each.step}.`;
+  const received = t("{n} of {all} tensors changed from checkpoint {before} to {step}.", { n: each.changed, all: each.tensors, ...each });
   const head = el(
     "tr",
     {},
-    el("th", { scope: "col" }, "layer"),
+    el("th", { scope: "col" }, t("layer")),
     each.kinds.map((kind) => el("th", { scope: "col", class: "up" }, el("span", {}, kind))),
   );
   const width = each.kinds.length;
@@ -50,7 +50,7 @@ function drawn(each) {
     el(
       "tr",
       {},
-      el("th", { scope: "row" }, layer === OUTSIDE ? "other" : String(layer)),
+      el("th", { scope: "row" }, layer === OUTSIDE ? t("other") : String(layer)),
       each.cells.slice(at * width, (at + 1) * width).map((share, kind) => cell(share, each.kinds[kind], layer)),
     ),
   );
@@ -60,7 +60,7 @@ function drawn(each) {
     el(
       "p",
       { class: "dim" },
-      "● changed, ○ byte-identical, ◐ partly changed; empty: no such tensor.",
+      t("● changed, ○ byte-identical, ◐ partly changed; empty: no such tensor."),
     ),
     el(
       "div",
