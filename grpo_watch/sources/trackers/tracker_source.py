@@ -192,6 +192,10 @@ class FramedLog(TrackerFile):
             ValueError: it can't be decoded.
         """
 
+    def _refused(self) -> str:
+        """Why the file is no such log; empty where it is one, or may become one."""
+        return ""
+
     def _fault(self) -> str:
         """Why nothing can be read where reading stopped; empty where more may come."""
         return ""
@@ -249,7 +253,7 @@ class FramedLog(TrackerFile):
                 self._feed.restart()
                 self._begin_steps({})
                 self._start_over()
-            fault = self._fault()
+            fault = self._refused()
             self._budget.begin(self._feed.read_to, live=seen is not None)
             for frame in () if fault else self.frames(self._file.read, self._feed.read_to, ended=ended):
                 self._feed.read_to = frame.end
@@ -292,7 +296,7 @@ class BlockLog(FramedLog):
         """Whether a file is called like such a log; it may still be empty."""
         return path.name.endswith(cls.SUFFIXES)
 
-    def _fault(self) -> str:
+    def _refused(self) -> str:
         sound = framing.begins(self._file.read, *self.HEADERS)
         return "" if sound else f"{self._path}: not such a log (its first bytes are others)"
 
