@@ -120,8 +120,8 @@ class SuccessRates:
 
 
 PREFILLED = (
-    "Print one prompt with its chat template: where it ends in <think>, completions lack it, and a format that begins "
-    "with it never matches (TRL#6966) - put it back before matching."
+    "Score one gold and one wrong answer manually with the function: mostly its pattern is too strict. Where the "
+    "chat template ends in <think>, completions lack it and can't match (TRL#6966) - put it back before matching."
 )
 EPISODES = "success rate"
 """Key of the alert about shares of successes."""
