@@ -171,6 +171,10 @@ FORMS: Mapping[str, Files] = {
     "a file of mlflow per metric": {
         f"mlruns/0/run/metrics/{key}": by_line(lambda row, key=key: f"1772000000000 {row[key]} {row['step']}")
         for key in rest(ROWS[0])
+    },
+    "a run of mlflow's file store": {
+        f"mlruns/0/run/metrics/{key}": by_line(lambda row, key=key: f"1772000000000 {row[key]} {row['step']}")
+        for key in rest(ROWS[0])
     }
     | {"mlruns/0/run/meta.yaml": "artifact_uri: mlruns/0/run/artifacts\nstatus: 3\n"},
     "decimal commas": {"metrics.csv": table(";").replace(".", ",")},

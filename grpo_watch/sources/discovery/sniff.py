@@ -36,7 +36,7 @@ from grpo_watch.sources.rows.document import YAML, holds_rows, nests_rows, whole
 from grpo_watch.sources.rows.html_tables import HTML, holds_html_table
 from grpo_watch.sources.rows.layouts import is_number
 from grpo_watch.sources.rows.own_rows import holds_own_rows
-from grpo_watch.sources.rows.pieces import holds_piece
+from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece
 from grpo_watch.sources.rows.tables import HEADER_NEEDED, TABLES, holds_table
 from grpo_watch.sources.trackers.tracker_files import SUFFIXES, tracker_of
 
@@ -193,7 +193,7 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
     if path.name.endswith(SUFFIXES):
         tracker = tracker_of(path, roots)
         return SniffedFile(ChannelContent(tracker.WHAT) if tracker is not None else None)
-    if not (named or name.endswith(MAY_HOLD) or CONSOLE_NAME.fullmatch(name)):
+    if not (named or name.endswith(MAY_HOLD) or CONSOLE_NAME.fullmatch(name) or path.parent.name == OF_METRICS):
         return SniffedFile(None)
     try:
         return _by_content(path, roots, named=named)
