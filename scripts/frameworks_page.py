@@ -151,6 +151,7 @@ def metrics_of(framework: Framework, entry: Mapping[str, Any]) -> frozenset[str]
     if "only" in entry:
         return frozenset(metric for key in entry["only"] if (metric := metric_of(framework, key)) is not None)
     lost = {metric_of(framework, key) for key in entry.get("lacks", ())}
+    lost |= framework.printed.difference(entry.get("gives", ()))
     return frozenset((produced_by(framework.name) or frozenset()) - lost)
 
 

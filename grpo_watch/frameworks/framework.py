@@ -200,6 +200,7 @@ class Framework:
     ``own_validation``: the names of evaluation metrics are the datasets' own, none of them is reported as unknown.
     ``step_key``: its own name for the optimizer step in rows of trackers (empty: a usual one).
     ``reveals`` are the framework's own settings that give a metric or a kind of evidence.
+    ``printed`` are metrics counted from lines that its console prints between rows.
     ``fallback``: rows of a framework that is not known are read with this table. ``any_loop``: it prepares a model for
     whatever loop trains it; its banner says nothing of the rows.
     """
@@ -225,6 +226,7 @@ class Framework:
     step_key: str = ""
     any_loop: bool = False
     reveals: Mapping[str, str] = field(default_factory=dict)
+    printed: frozenset[str] = frozenset()
 
     def find(self, key: str) -> tuple[int, KeyRule, str | None] | None:
         """Rank (lower is preferred), rule and label of a key whose prefixes are stripped; None for an unknown key."""

@@ -88,7 +88,8 @@ def produced_by(name: str) -> frozenset[str] | None:
         return None
     rules = [rule for _, rule in (*framework.exact.values(), *framework.patterns)]
     spread = {"reward_group_std", "reward_batch_std"} if framework.spread_key else set()
-    return frozenset({rule.metric for rule in rules if rule.metric is not None} | spread)
+    held_out = {"eval_score"} if framework.eval_prefixes else set()
+    return frozenset({rule.metric for rule in rules if rule.metric is not None} | spread | held_out | framework.printed)
 
 
 def recognise(keys: frozenset[str]) -> Framework | None:
@@ -134,6 +135,7 @@ def _framework(document: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]
         step_key=document.get("step_key", ""),
         any_loop=document.get("any_loop", False),
         reveals=merged.get("reveals", {}),
+        printed=frozenset((merged["channels"].get("console") or {}).get("gives", ())),
     )
 
 

@@ -25,14 +25,15 @@ ADVANTAGE = "advantage"
 
 
 class FunctionNames:
-    """The names of reward functions in the order in which they came, ``MAX_FUNCTIONS`` at most."""
+    """The names of reward functions (or evaluations) in the order in which they came, ``most`` at most."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_FUNCTIONS) -> None:
         self._known: set[str] = set()
+        self._most = most
 
     def admits(self, name: str) -> bool:
         """Whether a function of this name is read; a new one is noted while there is room."""
-        if name not in self._known and len(self._known) < MAX_FUNCTIONS:
+        if name not in self._known and len(self._known) < self._most:
             self._known.add(name)
         return name in self._known
 
@@ -59,12 +60,17 @@ VALIDATES = re.compile(r"(?:val|valid|validation|eval|evaluation|test)(?:-(?:cor
 """How keys of a validation begin: verl's, NeMo-RL's, AReaL's, tinker-cookbook's, the Trainer's and own loops'."""
 
 SCORE = re.compile(
-    r"(?:env/all/)?rewards?(?:/total)?(?:/mean|/avg)?|rewards/.{1,80}/mean|(?:test_score|.{1,80}/mean@\d{1,4})(?:/.{1,80})?|"
+    r"(?:env/all/)?rewards?(?:/total)?(?:/mean|/avg)?|rewards/.{1,80}/mean|test_score(?:/.{1,80})?|"
+    r"(?:.{1,80}/)?(?:acc|accuracy|reward|score)/mean@\d{1,4}|"
     r"(?:.{1,80}/)?(?:accuracy|acc|avg_score|avg@\d{1,4}|pass@1)(?:/mean)?|.{1,80}_pass1"
 )
-"""What of a validation is a mean score: the total, a function's, a dataset's; no best of several, spread or length."""
+"""What of a validation is a mean score: the total, a function's, a dataset's; no best of several, spread or length.
+
+verl averages every field that a reward function returns, penalties too: only these four are scores."""
 SCORES = 16
 """Scores that are kept of one evaluation."""
+MAX_SCORES = 64
+"""Scores of one channel that are read, as ``MAX_FUNCTIONS`` limits reward functions."""
 
 Picker = Callable[[Mapping[str, float | None]], Sequence[float | None]]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from grpo_watch.engine.records import RawRow, RunConfig, Scalar, Setting, Stream
 from grpo_watch.frameworks.framework import Facts, Framework
 from grpo_watch.frameworks.framework_tables import fallback, frameworks, recognise
 from grpo_watch.frameworks.guessing import CheckedGuesses
-from grpo_watch.frameworks.key_plan import FunctionNames, KeyPlan, compile_plan, train_keys
+from grpo_watch.frameworks.key_plan import MAX_SCORES, FunctionNames, KeyPlan, compile_plan, train_keys
 from grpo_watch.frameworks.row_corrections import AppliedRate, Meaning, SpreadEvidence, corrected_ratio
 
 INFERRED = 9
@@ -145,6 +145,7 @@ class _Channel:
         self._changed = False
         self._guesses = CheckedGuesses()
         self._functions = FunctionNames()
+        self._scores = FunctionNames(MAX_SCORES)
         self.recognised: Framework | None = None
 
     def forget_plans(self) -> None:
@@ -240,6 +241,7 @@ class _Channel:
             self._known.unused = {name: held for name, held in self._known.unused.items() if held != metric}
         known = self._known
         plan = compile_plan(keys, raw.stream, table, known.switched_on(), known.columns, self._functions.admits)
+        plan = replace(plan, scores=tuple(score for score in plan.scores if self._scores.admits(score[0])))
         self._plans[keys if raw.stream is None else (raw.stream.value, *keys)] = plan
         self._settle()
         if plan.stream is Stream.TRAIN:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
+from grpo_watch.detectors.reward.reward_eval_divergence import rank
 from grpo_watch.engine.records import ChannelKind, ChannelOpened, MetricRow, RawRow, Stream
-from grpo_watch.frameworks.key_plan import scores_of
+from grpo_watch.frameworks.key_plan import MAX_SCORES, scores_of
 from grpo_watch.frameworks.resolver import Resolver
 from grpo_watch.pipeline.assembler import Assembler
 from tests.support.detecting import Watched
@@ -23,6 +25,7 @@ RULE = "reward-eval-divergence"
         ("eval/reward", "reward"),
         ("eval_rewards/accuracy_reward/mean", "rewards/accuracy_reward/mean"),
         ("val-core/openai/gsm8k/acc/mean@1", "openai/gsm8k/acc/mean@1"),
+        ("val-aux/aime/reward/mean@32", "aime/reward/mean@32"),
         ("val/test_score/nq", "test_score/nq"),
         ("validation/accuracy", "accuracy"),
         ("test/env/all/reward/total", "env/all/reward/total"),
@@ -45,6 +48,9 @@ def test_scores_of_frameworks(key: str, name: str) -> None:
         "eval_completions/mean_length",
         "rewards/accuracy/mean",
         "validation/avg_length",
+        "val-aux/aime/overlong/mean@32",
+        "val-aux/aime/overlong_reward/mean@32",
+        "val-aux/aime/format_penalty/mean@32",
     ],
 )
 def test_what_is_no_mean_score(key: str) -> None:
@@ -91,3 +97,74 @@ def test_noise_alone_hardly_ever_fires() -> None:
             run.feed(row(step, reward_mean=0.2 + 0.02 * step, **score))
         fired += bool(run.changes)
     assert fired <= 5
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("gsm8k/acc/mean@1", 0), ("accuracy", 0), ("reward", 1), ("aime/score/mean@32", 1), ("rewards/overlong/mean", 2)],
+)
+def test_what_a_score_says_of_answers(name: str, expected: int) -> None:
+    assert rank(name) == expected
+
+
+def fired(steps: int, every: int, trained: Callable[[int], float], **scores: Callable[[int], float]) -> bool:
+    """Whether a run with an evaluation every so many steps fires; names of scores have ``__`` for ``/``."""
+    run = Watched(RULE)
+    for step in range(1, steps + 1):
+        held = {f"eval_score[{name.replace('__', '/')}]": score(step) for name, score in scores.items()}
+        run.feed(row(step, reward_mean=trained(step), **(held if step % every == 0 else {})))
+    return bool(run.changes)
+
+
+def rising(step: int) -> float:
+    """A training reward, or a held-out one that follows it: from 0.2 to 0.8 within 200 steps, with a little noise."""
+    return 0.2 + 0.003 * step + 0.004 * (step % 3)
+
+
+def test_a_gain_before_the_first_evaluation_is_none() -> None:
+    """Learned within 60 steps, evaluated every 50: both then stand still, and the held-out one lies a little lower."""
+
+    def learned(step: int) -> float:
+        return min(0.2 + 0.01 * step, 0.8) + 0.004 * (step % 3)
+
+    assert not fired(600, 50, learned, reward=lambda step: 0.7 + 0.002 * (step % 3))
+    assert not fired(600, 50, learned, accuracy=lambda step: 0.75 - 0.0002 * step)
+
+
+def test_a_held_out_reward_that_stays_behind() -> None:
+    assert fired(200, 10, rising, reward=lambda step: 0.25 + 0.002 * (step % 4))
+    assert not fired(200, 10, rising, reward=lambda step: 0.85 + 0.002 * (step % 4)), "it is as high as the training's"
+
+
+def test_a_fall_has_a_least_size() -> None:
+    """Steady falls, so that noise is no doubt: by a ten-thousandth, by 2 %, by a fifth."""
+    assert not fired(200, 10, rising, accuracy=lambda step: 0.75 - 0.0001 * step / 200)
+    assert not fired(200, 10, rising, accuracy=lambda step: 0.75 - 0.02 * step / 200)
+    assert fired(200, 10, rising, accuracy=lambda step: 0.75 - 0.15 * step / 200)
+
+
+def falling(step: int) -> float:
+    return 0.6 - 0.001 * step
+
+
+def test_most_benchmarks_must_have_fallen() -> None:
+    assert not fired(200, 10, rising, math__accuracy=rising, mmlu__accuracy=falling)
+    assert not fired(200, 10, rising, math__accuracy=rising, mmlu__accuracy=falling, gpqa__accuracy=lambda _: 0.4)
+    assert fired(200, 10, rising, math__accuracy=rising, mmlu__accuracy=falling, gpqa__accuracy=falling)
+
+
+def test_what_judges_is_the_best_of_accuracies_totals_and_parts() -> None:
+    """A gamed reward rises on held-out prompts too; a part of it may fall by design."""
+    assert fired(200, 10, rising, accuracy=falling, reward=rising)
+    assert not fired(200, 10, rising, reward=rising, rewards__overlong__mean=lambda step: -0.002 * step)
+    assert fired(200, 10, rising, rewards__accuracy__mean=falling)
+
+
+def test_a_new_name_on_every_evaluation_is_a_score_only_so_often() -> None:
+    resolver, names = Resolver(), set[str]()
+    for step in range(1, 3 * MAX_SCORES):
+        keys = {"loss": 0.1, "reward": 0.5, "eval/first/accuracy": 0.25, f"eval/task_{step}/accuracy": 0.5}
+        values = resolver.resolve(RawRow("log", ChannelKind.JSONL, step, keys)).values
+        names |= {name for name in values if name.startswith("eval_score")}
+        assert values["eval_score[first/accuracy]"] == 0.25
+    assert len(names) == MAX_SCORES

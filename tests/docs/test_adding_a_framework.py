@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from grpo_watch.engine.metric_names import METRICS
 from grpo_watch.engine.records import ChannelKind, RawRow
 from grpo_watch.frameworks import resolver
 from grpo_watch.frameworks.framework_tables import frameworks, read_framework
@@ -107,7 +108,8 @@ def test_every_data_file_says_what_its_channels_show() -> None:
     for name, channels in documents.items():
         wrong += [] if channels else [f"{name}: no channels"]
         for channel, entry in channels.items():
-            wrong += [f"{name}: {channel}: {key}" for key in entry.keys() - {"only", "lacks", "note", "none"}]
+            wrong += [f"{name}: {channel}: {key}" for key in entry.keys() - {"only", "lacks", "gives", "note", "none"}]
+            wrong += [f"{name}: {metric} is no metric" for metric in entry.get("gives", ()) if metric not in METRICS]
             for key in (*entry.get("only", ()), *entry.get("lacks", ())):
                 found = frameworks()[name].find(key)
                 wrong += [] if found and found[1].metric else [f"{name}: {key} is no metric"]

@@ -73,6 +73,18 @@ def test_a_match_that_no_framework_fits(tmp_path: Path) -> None:
     assert linted(tmp_path, text) == ["2:61: no framework matches 'ms-swfit' (did you mean ms-swift?)"]
 
 
+@pytest.mark.parametrize("framework", ["trl", "verl", "nemo-rl", "tinker-cookbook"])
+def test_held_out_scores_are_read_of_every_framework_that_evaluates(tmp_path: Path, framework: str) -> None:
+    """Their keys are a dataset's own: no data file lists them."""
+    assert linted(tmp_path, "rules: [{name: reward-eval-divergence, severity: info}]", framework) == []
+
+
+def test_failed_rewards_are_read_where_a_console_names_them(tmp_path: Path) -> None:
+    text = "rules: [{name: reward-errors, severity: info}]"
+    assert [linted(tmp_path, text, framework) for framework in ("verl", "areal")] == [[], []]
+    assert "not logged: reward_failures" in linted(tmp_path, text, "trl")[0]
+
+
 UNLOGGED = {"tinker-cookbook": {"loss", "grad_norm"}, "torchforge": {"grad_norm"}, "trl-ppo": {"grad_norm"}}
 
 
