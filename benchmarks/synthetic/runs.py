@@ -65,7 +65,7 @@ def log_more(signals: Signals, rng: Generator) -> None:
     if rng.random() < 0.4:
         faded = np.exp(-np.arange(steps) / rng.uniform(10.0, 200.0))
         signals.logged["tools/failure_frequency"] = np.clip(
-            rng.uniform(0.0, 0.25) + rng.uniform(0.0, 0.35) * faded + wander(rng, steps, 0.05, 0.5), 0.0, 1.0
+            rng.uniform(0.0, 0.3) + rng.uniform(0.0, 0.55) * faded + wander(rng, steps, 0.05, 0.5), 0.0, 1.0
         )
         fewer = rng.choice([1.0, 1.0, 0.3])
         drift = 1.0 + (fewer - 1.0) * ramp(steps, 0, steps)

@@ -47,6 +47,8 @@ START_ERRORS = 3.0
 """Standard errors below the first rows, which no search for extremes has chosen."""
 BELOW = 0.1
 """Share of the first reward that is lost at least where it is called lower than at the start."""
+MISSING = 0.05
+"""What a mean reward of 0…1 lacks at most where nothing is left to gain: tasks that were solved from the start."""
 CUT, CUT_RISE = 0.2, 0.2
 """Share of completions at the length limit that is clearly more than before, and its rise above the lowest mean."""
 GREW_FAR, SHRANK_FAR = 3.0, 0.3
@@ -164,6 +166,14 @@ class Trend:
             return False
         error = START_ERRORS * reward.noise * sqrt(1.0 / BEGINNING + 1.0 / ROWS)
         return long.mean - reward.start >= max(BELOW * abs(reward.start), error)
+
+    def reward_does_well(self) -> bool:
+        """Whether the reward gained, has nothing to gain, or lies above its start and has not fallen since."""
+        reward = self.reward
+        if reward.mean is None:
+            return False
+        full = reward.lowest >= 0.0 and 1.0 - MISSING <= reward.mean <= reward.highest <= 1.0
+        return full or reward.gained() or reward.solved or (self.reward_above_start() and not self.reward_lost())
 
     def _spread_lost(self) -> bool:
         """Whether most groups have no spread, which was different, and not by the chance of a few groups."""

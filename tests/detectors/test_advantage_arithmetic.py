@@ -73,6 +73,9 @@ def test_masked_samples_that_do_not(rewards: tuple[float, ...], advantage: tuple
         ((100.0, 1.0), (None, 0.0)),  # alone, and without a signal
         ((1.0, 1.0, 1.0, 1.0), (0.0, 0.0, 0.0, 0.0)),
         ((1.0, 0.0, 0.5, 0.2), (0.7, -0.9, 0.4, -0.2)),  # more than rewards, and yet centred
+        ((0.8, 0.1, 0.1, 0.2), (1.2, -0.7, -0.7, -0.35)),  # clipped at 1.2
+        ((0.8, 0.1, 0.1, 0.2), (1.7, 0.0, 0.0, 0.0)),  # positive ones only
+        ((1.0, 1.0, 0.0, 0.0), (0.5, 1.5, -2.0, -1.0)),  # weighted by length
         ((1.0, 0.0, 0.5, 0.2), (float("nan"), 0.0, 0.0, 0.0)),
         ((float("inf"), 0.0, 0.5, 0.2), (1.0, -0.3, -0.3, -0.4)),
     ],

@@ -62,3 +62,10 @@ def test_dumped_advantages() -> None:
     run = Watched(RULE, scale_rewards="group").feed(replace(a_batch(3), groups=(group,)))
     assert run.changes == [("firing", 3, "warning")]
     assert run.said[-1].reading.evidence["advantage"] == 1.9
+
+
+def test_a_dump_may_hold_a_part_of_each_group() -> None:
+    """Two of sixteen: 3.2 is below 3.87."""
+    group = a_group((0, 1), "a", rewards={"r": (1.0, 0.0), "advantage": (3.2, -0.3)})
+    run = Watched(RULE, scale_rewards="group", num_generations=16).feed(replace(a_batch(3), groups=(group,)))
+    assert run.changes == []

@@ -7,11 +7,11 @@ from tests.support.records import row
 
 
 def test_rewards_that_fail_no_more_count_as_none() -> None:
-    """Half fail for six rows, then rows without the count: it fires, and is over 10 steps after the last breach."""
+    """Half fail for twelve rows, then rows without the count: it fires, and is over 10 steps after the last breach."""
     run = Watched("reward-errors", generation_batch_size=10)
-    run.feed_all(row(step, reward_failures=5.0, reward_mean=0.3) for step in range(1, 8))
-    assert run.changes == [("firing", 7, "warning")]
-    run.feed_all(row(step, reward_mean=0.3) for step in range(8, 40))
+    run.feed_all(row(step, reward_failures=5.0, reward_mean=0.3) for step in range(1, 13))
+    assert run.changes == [("firing", 12, "warning")]
+    run.feed_all(row(step, reward_mean=0.3) for step in range(13, 40))
     assert [change[0] for change in run.changes] == ["firing", "resolved"]
 
 
@@ -24,7 +24,29 @@ def test_an_unknown_batch_is_not_guessed() -> None:
 def test_rows_that_use_a_batch_again_say_nothing() -> None:
     """Two optimizer steps per batch: only rows with a reward hold the failures of a batch, half of ten completions."""
     run = Watched("reward-errors", generation_batch_size=10)
-    for step in range(1, 20):
+    for step in range(1, 30):
         again = step % 2 == 0
         run.feed(row(step, loss=0.1) if again else row(step, reward_failures=5.0, reward_mean=0.3))
-    assert run.changes == [("firing", 13, "warning")]
+    assert run.changes == [("firing", 23, "warning")]
+
+
+def test_rows_of_validations_are_left_out() -> None:
+    """Every second row is an evaluation's, with the failures of both; the others have none."""
+    run = Watched("reward-errors", generation_batch_size=10)
+    for step in range(1, 80):
+        held_out = {"reward_failures": 8.0, "eval_score[math]": 0.4} if step % 2 else {}
+        run.feed(row(step, reward_mean=0.3, **held_out))
+    assert run.changes == []
+
+
+def test_what_dynamic_sampling_drew_is_scored() -> None:
+    """90 failures are more than the 32 completions trained on, and less than a fifth of the 480 drawn."""
+    rows = [row(step, reward_failures=90.0, reward_mean=0.3) for step in range(1, 30)]
+    known = {"prompts_per_step": 4, "num_generations": 8}
+    assert Watched("reward-errors", **known).feed_all(rows).changes == [("firing", 12, "warning")]
+    assert Watched("reward-errors", prompts_drawn=60, **known).feed_all(rows).changes == []
+
+
+def test_a_reward_that_rises_from_the_first_row_on_is_left_alone() -> None:
+    rows = [row(step, reward_failures=3.0, reward_mean=0.1 + 0.02 * step) for step in range(1, 40)]
+    assert Watched("reward-errors", generation_batch_size=10).feed_all(rows).changes == []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from grpo_watch.engine.records import ChannelKind, RawRow
+from grpo_watch.engine.records import ChannelKind, RawRow, RunConfig
 from grpo_watch.frameworks.resolver import Resolver
 from tests.support.detecting import Watched
 from tests.support.records import row
@@ -41,11 +43,10 @@ def test_each_framework_says_it_in_its_own_key(keys: dict[str, float], found: di
 
 
 def test_failures_that_fade_are_left_alone_until_they_stay() -> None:
-    """From 1 down to 0.8 over 40 rows, then 0.8 for ever: 30 rows at one level are the first that do not fade."""
-    fading = [1.0 - 0.005 * at for at in range(40)] + [0.8] * 40
+    """At 40 half of the twenty rows before the newest ten are at 0.93: their median is 0.965, and no more fades."""
+    fading = [1.0] * 20 + [0.93] * 40
     run = Watched("tool-failures").feed_all(row(at, tool_failure_ratio=share) for at, share in enumerate(fading, 1))
-    (fired,) = [step for state, step, _ in run.changes if state == "firing"]
-    assert fired > 40
+    assert run.changes == [("firing", 42, "warning")]
 
 
 def test_rows_without_the_key_hold_the_state() -> None:
@@ -53,3 +54,43 @@ def test_rows_without_the_key_hold_the_state() -> None:
     assert run.changes == [("firing", 32, "warning")]
     run.feed_all(row(step, entropy=1.0) for step in range(33, 99))
     assert len(run.changes) == 1
+
+
+def test_numbers_of_rollouts_are_no_shares() -> None:
+    """One or two rollouts in error per step, of hundreds."""
+    rows = [row(step, tool_failure_ratio=2.0 if step % 5 == 0 else 1.0) for step in range(1, 99)]
+    run = Watched("tool-failures").feed_all(rows)
+    assert run.changes == []
+    assert run.blind_reason == "failures are logged as numbers, not as shares"
+
+
+def test_prime_rl_counts_rollouts() -> None:
+    run = Watched("tool-failures").feed(RunConfig("prime-rl", None, {}))
+    run.feed_all(row(step, tool_failure_ratio=1.0) for step in range(1, 33))
+    assert run.said[-1].reading.message.startswith("100% of the rollouts end in an error")
+
+
+@pytest.mark.parametrize(("first", "fires"), [(0.8, False), (0.5, True)])
+def test_a_share_below_nearly_all_must_have_risen(first: float, fires: bool) -> None:  # noqa: FBT001
+    """An agent that always fails at four calls in five is no environment that broke."""
+    shares = [first] * 30 + [0.8] * 60
+    run = Watched("tool-failures").feed_all(row(at, tool_failure_ratio=share) for at, share in enumerate(shares, 1))
+    assert bool(run.changes) is fires
+
+
+@pytest.mark.parametrize(("calls", "fires"), [(0.05, False), (1.0, True)])
+def test_hardly_any_calls_may_fail(calls: float, fires: bool) -> None:  # noqa: FBT001
+    rows = [row(at, tool_failure_ratio=1.0, tool_calls_mean=calls) for at in range(1, 60)]
+    assert bool(Watched("tool-failures").feed_all(rows).changes) is fires
+
+
+@pytest.mark.parametrize(("best", "fires"), [(0.5, False), (0.1, True)])
+def test_a_slow_gain_in_much_noise_is_one(best: float, fires: bool) -> None:  # noqa: FBT001
+    """Calls break at step 100; the reward, 0.2 to 0.5 with a noise of 0.12, goes on rising or falls to its start."""
+    rng = random.Random(5)
+    means = [0.2 + 0.003 * at if at <= 100 else best for at in range(1, 161)]
+    rows = [
+        row(at, tool_failure_ratio=0.1 if at <= 100 else 0.95, reward_mean=rng.gauss(mean, 0.12))
+        for at, mean in enumerate(means, 1)
+    ]
+    assert bool(Watched("tool-failures").feed_all(rows).changes) is fires

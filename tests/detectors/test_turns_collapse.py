@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.detecting import Watched
 from tests.support.records import row
 
@@ -22,3 +24,9 @@ def test_calls_count_where_turns_are_logged_too() -> None:
 
 def test_broken_tools_explain_it() -> None:
     assert Watched("turns-collapse").monitor.detector.explained_by == ("tool-failures",)
+
+
+@pytest.mark.parametrize(("reward", "fires"), [(0.96, False), (0.6, True)])
+def test_tasks_that_were_solved_from_the_start_need_no_tools(reward: float, fires: bool) -> None:  # noqa: FBT001
+    rows = [row(at, tool_calls_mean=1.5 if at < 25 else 0.0, reward_mean=reward + 0.01 * (at % 3)) for at in range(60)]
+    assert bool(Watched("turns-collapse").feed_all(rows).changes) is fires

@@ -264,3 +264,11 @@ def test_weights_in_a_recipe_of_trl(tmp_path: Path, text: str, read: dict[str, s
 
 def test_weights_that_a_user_says() -> None:
     assert from_user({"reward_weights": "1,-0.5"}).settings["reward_weights"].value == "1,-0.5"
+
+
+@pytest.mark.parametrize(("aggregation", "scale"), [("sum_then_normalize", "group"), ("normalize_then_sum", "gdpo")])
+def test_rewards_that_are_scaled_one_by_one(tmp_path: Path, aggregation: str, scale: str) -> None:
+    """TRL then divides their sum by the deviation of the batch, whatever ``scale_rewards`` says."""
+    write(tmp_path / "args.json", {**ARGS, "scale_rewards": "group", "multi_objective_aggregation": aggregation})
+    (config,) = read_run_config(tmp_path)
+    assert values(config)["scale_rewards"] == scale

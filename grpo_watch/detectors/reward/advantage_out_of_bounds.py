@@ -28,7 +28,8 @@ class AdvantageOutOfBounds(Detector):
         elif record.stream is not Stream.TRAIN or not record.complete:
             return SILENT
         else:
-            size = max((group.size for group in record.groups), default=None)
+            sizes = [float(group.size) for group in record.groups]
+            size = max([*sizes, run.number("num_generations") or 0.0]) if sizes else None  # dumps may hold a part
             values = [value for group in record.groups for value in group.rewards.get(ADVANTAGE, ())]
         known = [value for value in values if value is not None]
         if not known or size == 1:  # a group of one is not centred: group-size-one

@@ -65,7 +65,20 @@ def arithmetic(group: GroupSummary) -> Arithmetic:
     if len(counted) < group.size and _proportional(counted, everyone, largest):
         return Arithmetic.MASKED_VOTE
     centred = abs(plain_sum(value for _, value in counted)) <= CLOSE * plain_sum(abs(value) for _, value in counted)
-    return Arithmetic.UNCLEAR if centred or len(counted) < group.size else Arithmetic.OTHER
+    mixed = not centred and len(counted) == group.size and _contrary(counted, everyone, largest)
+    return Arithmetic.OTHER if mixed else Arithmetic.UNCLEAR
+
+
+def _contrary(counted: Sequence[tuple[float, float]], mean: float, largest: float) -> bool:
+    """Whether an advantage has the other sign than its total's distance from ``mean``, beyond rounding.
+
+    Clipping, zeroing the negative ones and weighting by length keep the sign, though not the order.
+    """
+    farthest = max(abs(total - mean) for total, _ in counted)
+    return any(
+        (total - mean) * value < 0.0 and abs(total - mean) > CLOSE * farthest and abs(value) > CLOSE * largest
+        for total, value in counted
+    )
 
 
 def _proportional(counted: Sequence[tuple[float, float]], mean: float, largest: float) -> bool:

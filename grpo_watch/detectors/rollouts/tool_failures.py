@@ -6,17 +6,21 @@ from collections import deque
 from collections.abc import Iterable
 from statistics import median
 
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading
 from grpo_watch.engine.traits import LikelyCause
+from grpo_watch.engine.window import Window
 
 DOWN = LikelyCause("Sandbox, search service or environment server is down or overloaded: look into its own log.")
 NAMES = LikelyCause("The model calls tools that do not exist or with wrong arguments: compare with the tools' schemas.")
 
 
 class ToolFailures(Detector):
-    """A share that fades is a policy that learns to call its tools, and is left alone."""
+    """A share that fades is a policy that learns to call its tools, and is left alone.
+
+    prime-rl counted rollouts with an error before March 2026: a run that ever says more than 1 logs no share.
+    """
 
     likely_causes = (DOWN, NAMES)
     dashboards = ("grpo-sampling-weights",)
@@ -24,23 +28,39 @@ class ToolFailures(Detector):
     needs = (("tool_failure_ratio",),)
     share: float = param(0.7, "median share of failed calls that is a breach", 0, 1)
     rows: int = param(10, "rows in the median; twice as many before them show whether failures fade", minimum=3)
+    nearly_all: float = param(0.9, "median that is a breach from the start", 0, 1)
+    rise: float = param(0.2, "below that: rise above the lowest median of the run that is a breach", 0, 1)
+    calls: float = param(0.1, "tool calls per completion (median of the rows, where logged) from which tools matter", 0)
     fading: float = param(0.95, "share of the median before them below which failures count as fading", 0, 1)
 
     def setup(self) -> None:
         """Nothing seen yet."""
         self.failed: deque[float] = deque(maxlen=3 * self.rows)
+        self.called = Window(self.rows)
+        self.counts = False
+        self.lowest = 1.0
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one row that says how many tool calls failed."""
         failed = number(record, "tool_failure_ratio")
         if failed is None:
             return SILENT
+        self.counts = self.counts or failed > 1.0
+        if self.counts:
+            return no_data(NotApplicable("failures are logged as numbers, not as shares"))
         self.failed.append(failed)
+        if (calls := number(record, "tool_calls_mean")) is not None:
+            self.called.push(calls)
+        middle, before = median(list(self.failed)[-self.rows :]), median(list(self.failed)[: -self.rows] or [failed])
+        if len(self.failed) >= self.rows:
+            self.lowest = min(self.lowest, middle)
         if len(self.failed) < 3 * self.rows:
             return no_data(NotYet("too few rows yet"))
-        middle, before = median(list(self.failed)[-self.rows :]), median(list(self.failed)[: -self.rows])
-        if middle < max(self.share, self.fading * before) or run.trend.reward.gained():
+        called = self.called.median()
+        broken = middle >= min(self.nearly_all, self.lowest + self.rise) and (called is None or called >= self.calls)
+        if middle < max(self.share, self.fading * before) or not broken or run.trend.reward_does_well():
             return QUIET
-        message = f"{middle:.0%} of the tool calls fail (median of {self.rows} rows), the reward gains nothing"
+        what = "rollouts end in an error" if run.framework == "prime-rl" else "tool calls fail"
+        message = f"{middle:.0%} of the {what} (median of {self.rows} rows), the reward gains nothing"
         evidence = {"tool_failure_ratio": round(middle, 4), "tool_calls_mean": run.newest("tool_calls_mean")}
         return breach(value=middle, threshold=self.share, message=message, evidence=evidence)

@@ -47,7 +47,7 @@ class TurnsCollapse(Detector):
         least = 0.0 if metric == CALLS else 2.0 if run.framework == "verl" else 1.0  # verl counts the user's message
         if first < least + self.used:
             return no_data(NotApplicable("the model used no tools at the start"))
-        if now > least + self.left * (first - least) or run.trend.reward.gained():
+        if now > least + self.left * (first - least) or run.trend.reward_does_well():
             return QUIET
         what = "tool calls" if metric == CALLS else "turns"
         message = f"{what} per completion fell from {first:.3g} to {now:.3g}, and the reward gains nothing"

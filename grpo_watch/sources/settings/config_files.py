@@ -137,6 +137,8 @@ def arguments(text: str, origin: str) -> ConfigFile:
     _put_adapter(found, raw, origin)
     if isinstance(raw.get("deepspeed"), dict):
         found.update(_deepspeed(raw["deepspeed"], f"{origin}: deepspeed"))
+    if raw.get("multi_objective_aggregation") == "normalize_then_sum":  # TRL's GDPO
+        found["scale_rewards"] = Setting("gdpo", f"{origin}: multi_objective_aggregation")
     if str(raw.get("eval_strategy", "no")) == "no":
         found.pop("eval_steps", None)
     _put_resolved(found, raw.get("training_args"), f"{origin}: training_args")
