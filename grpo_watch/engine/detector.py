@@ -72,10 +72,11 @@ def breach(  # noqa: PLR0913  the fields of a reading
     first_step: int | None = None,
     immediate: bool = False,
     hint: str = "",
+    headline: str = "",
 ) -> tuple[Reading, ...]:
     """The symptom is there, and nothing else is to be said at this record (see ``Reading``)."""
     said = (key, value, threshold, message, dict(evidence), severity, step, first_step)
-    return (Reading(Verdict.BREACH, *said, immediate=immediate, hint=hint),)
+    return (Reading(Verdict.BREACH, *said, immediate=immediate, hint=hint, headline=headline),)
 
 
 class RunView(ConfiguredRun, Protocol):

@@ -175,7 +175,7 @@ def _finding(monitor: Monitor, index: int, framework: str | None) -> Finding:
         summary=rule.says(worst.message),
         hint=filled(rule.advice(framework, episode.reading.hint), evidence),
         told_as=episode.severity if severity is not episode.severity else None,
-        headline=rule.headline,
+        headline=episode.reading.headline or rule.headline_at(episode.severity),
     )
 
 

@@ -348,7 +348,7 @@ class Reading:
     rule's when the evidence asks for it. ``step`` is set when the reading is about another step than the record's
     (a join), ``first_step`` when the symptom began earlier than this step (the older checkpoint of an identical pair),
     ``attempt`` when it is about an attempt that is over.
-    ``immediate`` fires without waiting for the rule's distance: one record is proof.
+    ``immediate`` fires without waiting for the rule's distance: one record is proof. ``headline`` replaces the rule's.
     """
 
     verdict: Verdict
@@ -363,6 +363,7 @@ class Reading:
     attempt: int | None = None
     immediate: bool = False
     hint: str = ""
+    headline: str = ""
 
 
 class AlertState(str, Enum):

@@ -101,6 +101,10 @@ class Rule:
             return f"{self.summary} {message}".strip()
         return message or self.summary
 
+    def headline_at(self, severity: Severity) -> str:
+        """The headline, which says what readings of the rule's own severity prove; of weaker ones none."""
+        return self.headline if severity.rank >= self.severity.rank else ""
+
     def advice(self, framework: str | None, own: str = "") -> str:
         """What to do: the detector's ``own`` words, else the rule's, in those of the run's framework if it has some."""
         general = self.hints.get(framework or "", self.hint)

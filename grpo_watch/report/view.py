@@ -115,9 +115,10 @@ def in_short(finding: Finding, language: str = ENGLISH, findings: Iterable[Findi
     if finding.severity is Severity.INFO or not finding.headline:
         return finding.summary
     cost = cost_words(language, finding.wasted) if finding.wasted else ""
-    said = finding.headline.replace("{step}", str(finding.fired_step))
+    named = say(language, finding.headline)
+    said = named.replace("{step}", str(finding.fired_step))
     begin = first_sign(finding, findings).first_step
-    if begin > 0 and said == finding.headline:
+    if begin > 0 and said == named:
         over = finding.resolved_step is not None
         words = "{what} from step {step} to {end}" if over else "{what} since step {step}"
         what, colon, why = said.partition(say(language, ": "))

@@ -42,6 +42,11 @@ def test_settings_decide_what_is_impossible(settings: dict[str, Scalar], fires: 
     assert bool(run.changes) is fires
 
 
+def test_without_a_bound_its_headline_names_none() -> None:
+    run = Watched(RULE, num_generations=8, scale_rewards="group", leave_one_out=True)
+    assert run.feed(row(1, advantage_max=900.0, advantage_min=-1.0)).headline == "An advantage is far too large"
+
+
 def test_why_it_can_not_tell() -> None:
     run = Watched(RULE, scale_rewards="group").feed(row(1, advantage_max=9.0, advantage_min=-1.0))
     assert run.blind_reason.endswith("or the group size (num_generations)")

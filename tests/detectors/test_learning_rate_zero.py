@@ -106,9 +106,9 @@ def test_a_rate_that_still_rises_may_warm_up_until_half_of_the_run() -> None:
 
 def test_a_warm_up_that_ends_beyond_the_run_is_no_warm_up() -> None:
     """Ten runs long, of which a tenth of the peak is reached; one of half the run is as planned."""
-    assert fed([1e-6 * n / 1000 for n in range(1, 101)], max_steps=100, learning_rate=1e-6).changes == [
-        ("firing", 52, "warning")
-    ]  # the tail, in which a rate may be 0, is no evidence that it trains
+    run = fed([1e-6 * n / 1000 for n in range(1, 101)], max_steps=100, learning_rate=1e-6)
+    assert run.changes == [("firing", 52, "warning")]  # the tail may be 0: no evidence that it trains
+    assert run.headline == "The warm-up does not end within the run"
     planned = [1e-6 * min(1.0, n / 60) for n in range(1, 101)]
     assert fed(planned, max_steps=100, learning_rate=1e-6, warmup_steps=60).changes == []
 

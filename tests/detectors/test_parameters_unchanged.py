@@ -137,6 +137,7 @@ def test_moments_that_never_change_beside_weights_that_do() -> None:
     run = fed(with_optimizer(20, SAME, "m1"), with_optimizer(40, MOVED, "m1"))
     assert run.changes == [("firing", 40, "warning")]
     assert run.said[-1].key == "optimizer"
+    assert run.headline == "The saved optimizer is not the one that trains"
     run.feed(with_optimizer(60, SAME, "m2"))
     assert run.changes[-1] == ("resolved", 60, "warning")
 
@@ -166,6 +167,7 @@ def test_layers_that_stop() -> None:
     )
     assert run.changes == [("firing", 40, "warning")]
     assert "1 layers changed until checkpoint 30 and then stopped: layer 1" in run.said[-1].reading.message
+    assert run.headline == "Some layers no longer change"
     assert run.feed(stepped(50, 4, 4, 3, 2, 3, 0)).changes[-1] == ("resolved", 50, "warning")
 
 
@@ -402,6 +404,7 @@ def test_updates_that_round_away() -> None:
     """100 updates of 1e-6: chance carries a weight 1e-5; a tenth of that changes 4e6 * 1e-6 / 2**-13 = 32,768."""
     run = rounded(FIXED)
     assert run.changes == [("firing", 110, "warning")]
+    assert run.headline == "Updates are lost in rounding"
     said = run.said[-1].reading
     assert said.message.startswith(
         "updates of 1e-06 are lost in bf16 rounding (resolution 1e-04 near 0.02): of 4,000,000 "
@@ -478,6 +481,7 @@ def test_weights_that_move_in_memory_and_not_on_the_disk() -> None:
     run = fed(a_checkpoint(20, SAME), probed(20, {"p": "1"}), probed(30, {"p": "2"}), a_checkpoint(40, SAME))
     assert run.changes == [("firing", 40, "critical")]
     assert "the saved model is not the one being trained" in run.said[-1].reading.message
+    assert run.headline == "The saved model is not the one being trained"
     run.feed(probed(40, {"p": "3"}))
     assert len(run.changes) == 1
     assert run.feed(a_checkpoint(60, MOVED)).changes[-1] == ("resolved", 60, "critical")

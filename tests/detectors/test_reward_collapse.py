@@ -26,6 +26,7 @@ def test_alone_it_is_a_warning() -> None:
     run = fed([0.9] * 30 + [0.0] * 30)
     assert run.changes == [("firing", 42, "warning")]
     assert run.said[-1].first_step == 32
+    assert run.headline == ""
 
 
 @pytest.mark.parametrize(

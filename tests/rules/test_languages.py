@@ -50,6 +50,7 @@ def test_it_is_translated_with_the_same_names(name: str) -> None:
     assert re.search(r"[一-鿿]", chinese.summary)
     assert re.search(r"[一-鿿]", chinese.headline)
     assert english.headline
+    assert "," not in english.headline  # "since step 20" follows
     assert chinese.headline.count("{step}") == english.headline.count("{step}")
     assert chinese.hints.keys() == english.hints.keys()
     for framework, hint in hints(english).items():
@@ -65,10 +66,46 @@ def ours() -> set[str]:
     texts |= {cause.text for detector in catalogue().values() for cause in detector.likely_causes}
     for module in PACKAGE.rglob("*.py"):
         texts |= set(_given(ast.parse(module.read_text(encoding="utf-8"))))
+    for tree in detectors():
+        texts |= {text for value in _keywords(tree, "headline") for text in _texts(value) if text}
     texts |= set(re.findall(r"data-words>([^<]+)<", (PACKAGE / "web/static/index.html").read_text(encoding="utf-8")))
     for script in (PACKAGE / "web/static/js").glob("*.js"):
         texts |= set(_shown_by(script.read_text(encoding="utf-8")))
     return texts
+
+
+def detectors() -> Iterator[ast.Module]:
+    """The code of all detectors and their helpers."""
+    for module in (PACKAGE / "detectors").rglob("*.py"):
+        yield ast.parse(module.read_text(encoding="utf-8"))
+
+
+def _keywords(tree: ast.AST, name: str) -> Iterator[ast.expr]:
+    yield from (node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == name)
+
+
+def _texts(value: ast.expr) -> Iterator[str]:
+    """A text, or the two of a choice."""
+    for each in [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]:
+        if isinstance(each, ast.Constant) and isinstance(each.value, str):
+            yield each.value
+
+
+def _evidence(tree: ast.AST) -> Iterator[str]:
+    """The names that a detector gives values of its evidence, as far as they are written out."""
+    given = list(_keywords(tree, "evidence"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and node.value is not None:
+            for place in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                at = place.value if isinstance(place, ast.Subscript) else place
+                if isinstance(at, ast.Name) and at.id == "evidence":
+                    given.append(node.value)
+                    yield from _texts(place.slice) if isinstance(place, ast.Subscript) else ()
+        elif isinstance(node, ast.FunctionDef) and node.returns is not None and "Scalar]" in ast.unparse(node.returns):
+            given.append(ast.Tuple(elts=[each.value for each in ast.walk(node) if isinstance(each, ast.Return)]))
+    for written in (each for value in given if value is not None for each in ast.walk(value)):
+        if isinstance(written, ast.Dict):
+            yield from (text for key in written.keys if key is not None for text in _texts(key))
 
 
 def _shown_by(script: str) -> Iterator[str]:
@@ -119,7 +156,7 @@ def test_words_have_the_same_places() -> None:
 
 
 def test_values_of_the_evidence_have_names() -> None:
-    """Those of all metrics, of the labels and of the recorded runs; none is left over that nothing gives."""
+    """Those of all metrics, of the labels, of detectors and of recorded runs; none is left over that nothing gives."""
     names = translations("zh")["evidence"].keys()
     recorded = set()
     for file in RUNS.glob("*/expected.json"):
@@ -129,6 +166,8 @@ def test_values_of_the_evidence_have_names() -> None:
     given = {
         name for name in recorded if name.isidentifier() and f'"{name}"' in sources
     }  # others are names of the run's own
+    given |= {name for tree in detectors() for name in _evidence(tree)}
+    given |= {name for one in catalogue().values() for name in getattr(one, "evidence", ())}
     assert sorted(({*METRICS, *WORDS} | given) - names) == []
     assert [name for name in names - METRICS.keys() - given if not re.search(rf"\b{name}\b", sources)] == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grpo_watch.catalogue import catalogue
+from grpo_watch.engine.diagnosis import diagnose
 from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.monitor import Monitor
 from grpo_watch.engine.records import Record, RunConfig, Scalar, Setting, Transition
@@ -46,6 +47,12 @@ class Watched:
         """State, step and severity of each firing and resolving."""
         kept = [t for t in self.said if t.to_state.value in {"firing", "resolved"}]
         return [(t.to_state.value, t.step, t.severity.value) for t in kept]
+
+    @property
+    def headline(self) -> str:
+        """What its finding is called in plain words; empty where the summary is."""
+        (finding,) = diagnose([self.monitor])
+        return finding.headline
 
     @property
     def blind_reason(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from grpo_watch.daemon.run_detail import BatchView, ListedGroup
 from grpo_watch.demo.replayer import replay_run
 from grpo_watch.engine.judgement import EarlySign, Judgement
 from grpo_watch.engine.snapshot import RunVerdict
@@ -219,6 +221,45 @@ def test_an_address_names_a_step(opened: Callable[..., Visit]) -> None:
     seen.page.get_by_label("smoothing").select_option("0.9")
     seen.page.wait_for_url(re.compile(rf"step={step}.*smooth=0.9"))
     seen.sees(" · smoothed ")
+
+
+def test_what_is_typed_into_the_search_of_completions_stays(opened: Callable[..., Visit]) -> None:
+    """A new batch redraws the part; an empty field shows the batch whose button is pressed."""
+    lengths = array("I", (9, 9)).tobytes()
+    groups = [ListedGroup(lengths, shown=("2 + 2?", "four", other)) for other in ("six", "five", "five")]
+    places = enumerate(groups, start=1)
+    batches = tuple(BatchView(10 * place, 1, 2, 0, (bytes([0, 1]),), listed=(group,)) for place, group in places)
+    detail = a_run_detail(300)
+    watch = Shown(a_picture(a_report(a_finding()).snapshot), detail=replace(detail, batches=batches[:2]))
+    seen = opened(watch)
+    seen.open("#/run/my-run")
+    part = seen.page.locator("#part-copies")
+    part.get_by_role("searchbox").fill("four")
+    seen.sees("2 completions")
+    watch.near = replace(detail, batches=batches)
+    watch.now = replace(watch.now, runs=(a_picture(a_report(a_finding()).snapshot),))
+    part.get_by_role("button", name="step 30").wait_for()
+    assert part.get_by_role("searchbox").input_value() == "four"
+    seen.sees("3 completions")
+    assert seen.page.evaluate("document.activeElement.dataset.key") == "search-texts"
+    part.get_by_role("button", name="step 10").click()
+    assert part.get_by_role("searchbox").input_value() == ""
+    part.get_by_role("searchbox").fill("four")
+    part.get_by_role("searchbox").fill("")
+    assert part.locator("[aria-pressed=true]").inner_text() == "step 10"
+    assert "six" in part.inner_text()
+
+
+def test_a_metric_whose_label_holds_a_comma_gets_a_chart(opened: Callable[..., Visit]) -> None:
+    """Two of them, which the address names."""
+    names = tuple(f"reward_function_mean[{number}, {number}]" for number in range(40))
+    seen = opened(Shown(a_picture(a_report(a_finding()).snapshot), detail=a_run_detail(20, names)))
+    seen.open("#/run/my-run")
+    for name in names[-2:]:
+        seen.page.get_by_label("more metrics").select_option(name)
+    seen.page.reload()
+    for name in names[-2:]:
+        seen.page.locator(".chart h3", has_text=name).wait_for()
 
 
 def test_two_runs_are_compared(opened: Callable[..., Visit]) -> None:

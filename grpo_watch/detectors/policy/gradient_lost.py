@@ -37,6 +37,7 @@ def clipped(norm: float, run: RunView) -> Iterable[Reading]:
         "hardly anything is updated",
         evidence={"grad_norm": norm, "max_grad_norm": clip},
         hint="Set max_grad_norm to 0.1 to 1.0 (0 switches clipping off in TRL and ms-swift).",
+        headline="Gradients are clipped to next to nothing",
     )
 
 
@@ -59,6 +60,7 @@ def one_norm(norm: float, same: SameNumber, run: RunView) -> Iterable[Reading]:
         "batches are: they are lost, or not measured",
         evidence={"grad_norm": norm, "rows": same.rows},
         hint=MADE_UP,
+        headline="The gradient norm never changes",
         first_step=same.since,
     )
 
@@ -152,6 +154,7 @@ class GradientLost(Detector):
             "rewards differ inside groups" + ("; this log rounds, so the norm may only be small" if hidden else ""),
             first_step=self.first_step,
             immediate=True,
+            headline="The gradient norm prints as 0" if hidden else "",
             evidence={
                 "grad_norm": norm,
                 "rows": self.rows,

@@ -85,6 +85,7 @@ class LearningRateZero(Detector):
             evidence=evidence,
             severity=None if rate < FAINT * self.peak else Severity.WARNING,
             hint=SHAPE,
+            headline="The warm-up does not end within the run" if endless else "The learning rate is next to nothing",
         )
 
     def early_sign(self, run: RunView) -> Reading | None:

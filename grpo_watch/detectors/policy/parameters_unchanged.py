@@ -104,6 +104,7 @@ def rounding(before: CheckpointDigest, record: CheckpointDigest, run: RunView) -
         first_step=before.step,
         immediate=True,
         hint="Keep the trained weights in float32 (or let the optimizer keep float32 copies) and compute in bf16.",
+        headline="Updates are lost in rounding",
     )
     return (reading,)
 
@@ -168,6 +169,7 @@ def layers_at_rest(movers: ChangedTensors, record: CheckpointDigest, least: int)
         first_step=since,
         immediate=True,
         hint="Look for parameters that lost requires_grad, or an optimizer rebuilt from only some of them.",
+        headline="Some layers no longer change",
     )
     return (reading,)
 

@@ -176,7 +176,16 @@ def not_saved(
     if grew:
         evidence |= {"kl_before": float(f"{grew[0]:.4g}"), "kl_after": float(f"{grew[1]:.4g}")}
     return Reading(
-        Verdict.BREACH, WRONG_SAVE, 0.0, None, message, evidence, first_step=since, immediate=True, hint=WRONG_MODEL
+        Verdict.BREACH,
+        WRONG_SAVE,
+        0.0,
+        None,
+        message,
+        evidence,
+        first_step=since,
+        immediate=True,
+        hint=WRONG_MODEL,
+        headline="The saved model is not the one being trained",
     )
 
 
@@ -199,4 +208,5 @@ def optimizer_still(before: CheckpointDigest, after: CheckpointDigest) -> tuple[
         first_step=before.step,
         immediate=True,
         hint=LOST_STATE,
+        headline="The saved optimizer is not the one that trains",
     )

@@ -45,4 +45,10 @@ class AdvantageOutOfBounds(Detector):
         least = f"above {limit:g}" if alone else f"more than the {bound(size):.3g} that a group of {size:g} can give"
         message = f"an advantage of {worst:.6g} is {least}"
         evidence = {"advantage": worst, "bound": round(limit, 4), "num_generations": size}
-        return breach(value=abs(worst), threshold=limit, message=message, evidence=evidence)
+        return breach(
+            value=abs(worst),
+            threshold=limit,
+            message=message,
+            evidence=evidence,
+            headline="An advantage is far too large" if alone else "",
+        )

@@ -111,6 +111,6 @@ class RewardEvalDivergence(Detector):
             return Reading(Verdict.OK, name)
         how = f"fell by {-change:.3g}" if fell else f"changed by {change:.3g} only"
         message = f"the training reward rose by {gain:.3g}, while the held-out {name} {how}"
-        evidence: dict[str, Scalar] = {"evaluation": name, "change": round(change, 4), "error": round(error, 4)}
-        evidence["reward_gain"] = round(gain, 4)
+        evidence: dict[str, Scalar] = {"evaluation": name, "change": round(change, 4)}
+        evidence |= {"standard_error": round(error, 4), "reward_gain": round(gain, 4)}
         return Reading(Verdict.BREACH, name, value=change, threshold=0.0, message=message, evidence=evidence)

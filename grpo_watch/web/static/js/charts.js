@@ -5,6 +5,7 @@ import { HEIGHT, LEAD_HEIGHT, caveats, columns, number, options, smoothed, t } f
 import { go, query } from "./router.js";
 
 const SMOOTH = [0, 0.6, 0.9, 0.97];
+const APART = "\n"; // between the names of metrics in the address: labels hold commas, no name a line break
 
 export function chartsPart(holder, slug, route, show) {
   const grid = el("div", { class: "charts" });
@@ -15,7 +16,7 @@ export function chartsPart(holder, slug, route, show) {
 
   const state = () => ({
     log: route.query.get("log") === "1",
-    also: (route.query.get("also") || "").split(",").filter(Boolean),
+    also: (route.query.get("also") || "").split(APART).filter(Boolean),
     smooth: SMOOTH.find((each) => each === Number(route.query.get("smooth"))) || 0,
     step: /^\d{1,12}$/.test(route.query.get("step") || "") ? Number(route.query.get("step")) : null,
   });
@@ -55,7 +56,7 @@ export function chartsPart(holder, slug, route, show) {
     const { also } = state();
     const toggled = (event) => {
       const { value } = event.target;
-      change({ also: (also.includes(value) ? also.filter((each) => each !== value) : [...also, value]).join(",") });
+      change({ also: (also.includes(value) ? also.filter((each) => each !== value) : [...also, value]).join(APART) });
     };
     const choice = ({ title }) => el("option", { value: title }, `${also.includes(title) ? "✓ " : ""}${title}`);
     return el("select", { "data-key": "also", "aria-label": t("more metrics"), on: { change: toggled } }, el("option", { value: "" }, t("more metrics")), received.further.map(choice));

@@ -70,13 +70,22 @@ export function button(label, run, attributes = {}) {
   return el("button", { type: "button", ...attributes, on: { click: run } }, label);
 }
 
-// Replaces the content of `holder`; the element that had the focus and the folds that were open stay so.
+// Replaces the content of `holder`; the focus, what was typed and the folds that were open stay.
 export function renew(holder, nodes) {
   const focused = holder.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+  const typed = new Map([...holder.querySelectorAll("input[data-key]")].map((each) => [each.dataset.key, each]));
   const opened = new Set([...holder.querySelectorAll("details[open][data-key]")].map((each) => each.dataset.key));
   holder.replaceChildren(...[nodes].flat(Infinity).filter(Boolean));
   for (const each of holder.querySelectorAll("details[data-key]")) if (opened.has(each.dataset.key)) each.open = true;
+  for (const each of holder.querySelectorAll("input[data-key]")) retype(each, typed.get(each.dataset.key));
   if (focused) [...holder.querySelectorAll("[data-key]")].find((each) => each.dataset.key === focused)?.focus();
+}
+
+function retype(input, before) {
+  if (!before?.value || before === input) return;
+  input.value = before.value;
+  input.setSelectionRange(before.selectionStart, before.selectionEnd);
+  input.dispatchEvent(new Event("input"));
 }
 
 // A part of the page that is redrawn only when what it shows has changed.

@@ -13,7 +13,13 @@ export function matrix({ batches }) {
   if (!batches.length) return [];
   const body = el("div");
   const choices = el("div", { class: "chips", role: "group", "aria-label": "Batches" });
+  const typed = ({ target }) => renew(body, target.value.trim() ? hits(batches, target.value.trim()) : drawn(batches[shown]));
+  const label = t("Search texts, or a step");
+  const search = el("input", { type: "search", "data-key": "search-texts", placeholder: label, "aria-label": label, on: { input: typed } });
+  let shown = batches.length - 1;
   function show(place) {
+    shown = place;
+    search.value = "";
     renew(
       choices,
       batches.map((batch, at) =>
@@ -25,11 +31,9 @@ export function matrix({ batches }) {
     );
     renew(body, drawn(batches[place]));
   }
-  show(batches.length - 1);
+  show(shown);
   const kept = batches.some((batch) => batch.listed.some((group) => group.texts));
-  const typed = (event) => renew(body, event.target.value.trim() ? hits(batches, event.target.value.trim()) : drawn(batches.at(-1)));
-  const search = kept && el("input", { type: "search", placeholder: t("Search texts, or a step"), "aria-label": t("Search texts, or a step"), on: { input: typed } });
-  return [el("h2", {}, t("Completions")), el("div", { class: "tools" }, choices, search), body];
+  return [el("h2", {}, t("Completions")), el("div", { class: "tools" }, choices, kept && search), body];
 }
 
 function drawn(batch) {
