@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -323,6 +324,51 @@ def test_files_that_grow_are_followed(tmp_path: Path, monkeypatch: pytest.Monkey
     turns = [[row.step for row in rows([*slow.poll(1.0)])] for _ in range(4)]
     assert turns == [[1], [2, 3], [], []]
     assert not slow.unread
+
+
+@pytest.mark.parametrize("seen", [None, 1.0])
+def test_files_whose_lines_differ_in_length_stay_at_the_same_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: float | None
+) -> None:
+    job = MlflowFiles(tmp_path)
+    for step in range(1, 41):
+        job.log(step, {"loss": 0.5, "kl": 0.12345678901234567, "reward": 1.0})
+    with (tmp_path / "metrics/note").open("w") as file:
+        file.write("x" * 1_000 + "\n")
+    monkeypatch.setattr(mlflow, "BUDGET", 400)
+    source = files(tmp_path)(None)
+    items = [item for _ in range(40) for item in source.poll(seen)]
+    found = rows([*items, *source.finish()])
+    assert [(row.step, len(row.values)) for row in found] == [(step, 3) for step in range(1, 41)]
+    assert not source.unread
+    assert repr(rows(restarted(files(tmp_path)))) == repr(rows(whole(files(tmp_path))))
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+def test_a_metric_that_cannot_be_read_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, lasts: bool
+) -> None:
+    """A network's error passes: the poll is made again, and no number is lost. A file that stays so is passed over."""
+    job, source = logs_files(tmp_path), files(tmp_path)(None)
+    os.mkfifo(tmp_path / "metrics/pipe")
+    (tmp_path / "metrics/outside").symlink_to("/etc/hostname")
+    os.mkfifo(tmp_path / "params/pipe")
+    errors, plain = [OSError(116, "Stale file handle")] * (9 if lasts else 1), source._bytes
+
+    def unsteady(path: Path, start: int, most: int) -> bytes:
+        if path.name == "kl" and errors:
+            raise errors.pop()
+        return plain(path, start, most)
+
+    monkeypatch.setattr(source, "_bytes", unsteady)
+    items = [*source.poll(1.0)]
+    assert rows(items) == []
+    assert source.stats.problem == "[Errno 116] Stale file handle"
+    job.log(4, {"loss": 1.0, "kl": 0.5, "completions/mean_length": 104.0})
+    found = rows([*items, *source.poll(2.0), *source.poll(3.0), *source.finish()])
+    assert [(row.step, len(row.values)) for row in found] == [(step, 2 if lasts else 3) for step in (1, 2, 3, 4)]
+    assert source.stats.skipped == {Skip.UNREADABLE: 4}
+    assert source.stats.problem == ""
 
 
 def test_the_files_of_a_run_are_one_channel(tmp_path: Path) -> None:

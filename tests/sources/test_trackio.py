@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from grpo_watch.engine.records import CompletionSummary, EventKind, Item, RunConfig, RunEvent, Stream
+from grpo_watch.sources.base import Skip
 from grpo_watch.sources.discovery.discover import ChannelContent, discover
 from grpo_watch.sources.files.throttle import BUDGET
-from grpo_watch.sources.trackers import trackio
+from grpo_watch.sources.trackers import database, trackio
 from grpo_watch.sources.trackers.trackio import TrackioSource
 from tests.support.channel import Opens, restarted, rows, whole
 
@@ -258,3 +259,30 @@ def test_many_traces_are_read_step_by_step(path: Path, monkeypatch: pytest.Monke
     live = TrackioSource("trackio", path, [path.parent], lambda: 2, run="one")
     assert groups([item for _ in range(6) for item in live.poll(1.0)]) == expected
     job.database.close()
+
+
+def test_a_trace_that_is_too_long_hides_no_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One above the bound is not read; one of twice as many bytes makes SQLite refuse the whole query."""
+    monkeypatch.setattr(trackio, "TRACES", trackio.TRACES.replace(str(trackio.LONGEST_TEXT), "1000"))
+    monkeypatch.setattr(database, "LONGEST_TEXT", 1000)
+    job = Writer(path)
+    for step, length in ((1, 1), (2, 1_200), (3, 3_000), (4, 1)):
+        job.trace(step, (1, "a", 0.0), (1, "b", 1.0), (1, "x" * length, 1.0))
+    source = opens(path)(None)
+    found = groups([*source.poll(1.0), *source.poll(2.0)])
+    assert [(step, members[0][0]) for step, members in found] == [(1, 3), (2, 2), (3, 2), (4, 3)]
+    assert source.stats.skipped == {Skip.TOO_LONG: 2}
+    job.database.close()
+
+
+def test_traces_that_cannot_be_read_are_a_problem(path: Path, writer: Writer) -> None:
+    writer.log(train__loss=0.5, train__global_step=1)
+    with writer.database:
+        writer.database.execute("ALTER TABLE traces RENAME COLUMN messages TO talk")
+    source = opens(path)(None)
+    assert list(source.poll(1.0)) == []
+    assert "no such column: messages" in source.stats.problem
+    with writer.database:
+        writer.database.execute("DROP TABLE traces")  # as in older databases
+    assert list(source.poll(1.0)) == []
+    assert source.stats.problem == ""

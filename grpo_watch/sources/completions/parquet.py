@@ -24,15 +24,15 @@ from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 MAX_BYTES = 2_000_000_000
 """Of a dump, uncompressed."""
-BATCH = 64
-"""Rows decoded at once: 8 MB of text where each has 32,000 tokens. A value that repeats is stored once, in a dictionary
-that writers end at about 1 MB."""
+BATCH, DECODED = 64, 32_000_000
+"""Rows decoded at once, and bytes that they may become. A value that repeats is stored once: each may be as large as
+its row group, which bounds the rows."""
 MAX_ROWS = 65_536
 """Completions of one dump. A value that repeats takes no bytes in a file, so that its size alone bounds nothing."""
 ADVANTAGES = frozenset({"advantage", "advantages"})
 TEXT_COLUMNS = ("prompt", "completion")
 MAX_BATCH = 64_000_000
-"""Bytes of decoded rows that become texts."""
+"""Bytes of decoded rows that become texts: only a single row, or one with long lists, can have more."""
 
 
 def read_dump(file: BinaryIO, group_size: int | None, *, examples: KeptTexts) -> Grouping:
@@ -42,7 +42,7 @@ def read_dump(file: BinaryIO, group_size: int | None, *, examples: KeptTexts) ->
 
     Raises:
         BadDumpError: it can't be parsed (half-written, or another format), columns are missing, or it is too large:
-            more than 2 GB uncompressed, 65,536 rows, or 64 MB in 64 rows.
+            more than 2 GB uncompressed, 65,536 rows, or 64 MB in one.
     """
     import pyarrow as pa  # noqa: PLC0415  a fifth of a second, and only where there are dumps
     import pyarrow.parquet as pq  # noqa: PLC0415
@@ -61,15 +61,14 @@ def _read(dump: Any, pa: Any, group_size: int | None, *, examples: KeptTexts) ->
     numbers = [field.name for field in dump.schema_arrow if pa.types.is_floating(field.type)]
     read = {*[name for name in numbers if name not in ADVANTAGES][:MAX_FUNCTIONS], *ADVANTAGES}
     rewards: dict[str, list[object]] = {name: [] for name in numbers if name in read}
-    groups = (dump.metadata.row_group(at) for at in range(dump.metadata.num_row_groups))
-    if sum(each.total_byte_size for each in groups) > MAX_BYTES:
+    sizes = [dump.metadata.row_group(at).total_byte_size for at in range(dump.metadata.num_row_groups)]
+    if sum(sizes) > MAX_BYTES:
         raise BadDumpError(f"more than {MAX_BYTES} bytes uncompressed", Skip.TOO_LONG)
     rows, columns = CollectedRows(), [*TEXT_COLUMNS, *rewards]
-    for batch in dump.iter_batches(batch_size=BATCH, columns=columns, use_threads=False):
+    at_once = max(1, min(BATCH, DECODED // max(1, *sizes)))
+    for batch in dump.iter_batches(batch_size=at_once, columns=columns, use_threads=False):
         if batch.nbytes > MAX_BATCH:
-            raise BadDumpError(
-                f"{len(batch)} rows of {batch.nbytes} bytes; at most {MAX_BATCH} are read", Skip.TOO_LONG
-            )
+            raise BadDumpError(f"a row of {batch.nbytes} bytes; at most {MAX_BATCH} are read", Skip.TOO_LONG)
         prompts, completions = (batch.column(name).to_pylist() for name in TEXT_COLUMNS)
         rows.extend(prompts, completions)
         if len(rows) > MAX_ROWS:

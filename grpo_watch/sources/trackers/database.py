@@ -38,6 +38,10 @@ LAST = 2**63 - 1
 Row: TypeAlias = "tuple[Any, ...]"
 
 
+class NoTableError(SourceError):
+    """A database lacks a table, or has none with stored values."""
+
+
 def query(
     path: Path, roots: Sequence[Path], tables: frozenset[str], sql: str, *values: object, lock: bool = True
 ) -> list[Row]:
@@ -47,7 +51,8 @@ def query(
     Without ``lock``, one that has none is read as it lies there, even while it is written.
 
     Raises:
-        SourceError: the file lies outside the roots, is none of a tracker's, lacks a table, or can't be read.
+        NoTableError: it lacks one of the tables.
+        SourceError: the file lies outside the roots, is none of a tracker's, or can't be read.
         OSError: it is not there.
     """
     import sqlite3  # noqa: PLC0415 (only where there is such a database)
@@ -67,7 +72,7 @@ def query(
             database.execute("BEGIN")  # the tables stay what they are until the rows are read
             lacking = tables.difference(name for (name,) in _bounded(database.execute(PLAIN)))
             if lacking:
-                raise SourceError(f"{path}: no plain table {min(lacking)}")
+                raise NoTableError(f"{path}: no plain table {min(lacking)}")
             return _bounded(database.execute(sql, values))
     except sqlite3.Error as error:
         raise SourceError(f"{path}: can't be read as a tracker's database: {error}") from error

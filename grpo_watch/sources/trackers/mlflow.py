@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from grpo_watch.engine.records import Cursor, EventKind, Item, RunConfig
 from grpo_watch.errors import SourceError
@@ -112,6 +112,8 @@ class MlflowSource(DatabaseSource):
 META, METRICS = "meta.yaml", "metrics"
 LINE = re.compile(rb"(\d{13}) (\S{1,30}) (\d{1,9})")
 """Milliseconds, value, step."""
+Line: TypeAlias = tuple[int, int, str, float]
+"""Milliseconds, step, key, value: lines of all files are taken in this order."""
 STATE = re.compile(r"^status: (\d)$", re.MULTILINE)
 STATES = {"3": "FINISHED", "4": "FAILED", "5": "KILLED"}
 MOST_FILES, LARGEST_FILE = 4_096, 64 << 10
@@ -139,6 +141,7 @@ class MlflowFilesSource(MlflowSource):
     def _begin(self, cursor: Cursor | None) -> None:
         super()._begin(cursor)
         self._read_of: dict[Path, int] = {}
+        self._refused = set[Path]()
         self._lines, self._given, self._changed = 0, list[tuple[str, str]](), 0
 
     def _read(self, seen: float | None) -> Iterator[Item]:
@@ -155,26 +158,56 @@ class MlflowFilesSource(MlflowSource):
                 self._budget.spent = True
                 return
 
-    def _new_lines(self) -> tuple[list[tuple[int, int, str, float]], bool]:
-        """The lines that came since, of each file the same part of a turn's bytes, and whether there is more."""
+    def _new_lines(self) -> tuple[list[Line], bool]:
+        """The lines that came since, of each file the same part of a turn's bytes, and whether there is more.
+
+        Where files have more, the round ends at the first of their last lines: all files stay at the same step.
+
+        Raises:
+            OSError: a file can't be read, for the first time; nothing was taken, and the next poll reads all again.
+        """
         files = self._files(METRICS)
-        most, found, more = BUDGET // max(1, len(files)), list[tuple[int, int, str, float]](), False
+        most = BUDGET // max(1, len(files))
+        parts, ends, more = dict[Path, list[tuple[int, Line | None]]](), list[tuple[int, int]](), False
+        failed: OSError | None = None
         for path in files:
-            start = self._read_of.get(path, 0)
-            data = self._bytes(path, start, most)
-            whole = data[: data.rfind(b"\n") + 1]
-            self._read_of[path] = start + len(whole)
-            more = more or (len(data) == most and bool(whole))
-            self.stats.bytes += len(whole)
-            key = path.relative_to(self._path.parent / METRICS).as_posix()
-            for line in whole.splitlines():
-                match = LINE.fullmatch(line)
-                value = row_numbers.number(match[2].decode("ascii", "replace")) if match is not None else None
-                if match is None or value is None:
-                    self.stats.skip(Skip.NOT_A_ROW, f"{key}: no line of a metric")
+            try:
+                data = self._bytes(path, self._read_of.get(path, 0), most)
+            except (SourceError, OSError) as error:
+                failed = error if self._refuse(path, error) and isinstance(error, OSError) else failed
+                continue
+            self._refused.discard(path)
+            key, cut = path.relative_to(self._path.parent / METRICS).as_posix(), len(data) == most
+            whole = data[: data.rfind(b"\n") + 1] or (data if cut else b"")
+            parts[path] = [(len(line), _line(key, line)) for line in whole.splitlines(keepends=True)]
+            more = more or cut
+            if cut:
+                ends.extend([line[:2] for _, line in parts[path] if line is not None][-1:])
+        if failed is not None:
+            raise failed
+        return list(self._taken(parts, min(ends, default=None))), more
+
+    def _taken(
+        self, parts: Mapping[Path, Sequence[tuple[int, Line | None]]], last: tuple[int, int] | None
+    ) -> Iterator[Line]:
+        """The lines up to a time and step (None: all), which count as read."""
+        for path, lines in parts.items():
+            within = (n for n, (_, line) in enumerate(lines, 1) if line is not None and last and line[:2] <= last)
+            for size, line in lines[: len(lines) if last is None else max(within, default=0)]:
+                self._read_of[path] = self._read_of.get(path, 0) + size
+                self.stats.bytes += size
+                if line is None:
+                    self.stats.skip(Skip.NOT_A_ROW, f"{path.name}: no line of a metric")
                 else:
-                    found.append((int(match[1]), int(match[3]), key, value))
-        return found, more
+                    yield line
+
+    def _refuse(self, path: Path, error: Exception) -> bool:
+        """Count a file that can't be read; whether it could be before."""
+        new = path not in self._refused
+        if new:
+            self._refused.add(path)
+            self.stats.skip(Skip.UNREADABLE, str(error))
+        return new
 
     def _files(self, kind: str) -> list[Path]:
         """The files of a kind; a key with slashes lies in folders."""
@@ -190,13 +223,24 @@ class MlflowFilesSource(MlflowSource):
         folder = self._path.parent / "params"
         changed = folder.stat().st_mtime_ns if folder.is_dir() else 0
         if changed != self._changed:
-            self._changed = changed
-            self._given = [
-                (path.relative_to(folder).as_posix(), self._bytes(path, 0, LARGEST_FILE).decode("utf-8", "replace"))
-                for path in self._files("params")
-            ]
+            self._changed, self._given = changed, []
+            for path in self._files("params"):
+                try:
+                    text = self._bytes(path, 0, LARGEST_FILE).decode("utf-8", "replace")
+                except (SourceError, OSError) as error:
+                    self._refuse(path, error)
+                    self._changed = 0  # the next poll tries again
+                    continue
+                self._given.append((path.relative_to(folder).as_posix(), text))
         return self._given
 
     def _status(self) -> str:
         found = STATE.search(self._bytes(self._path, 0, LARGEST_FILE).decode("utf-8", "replace"))
         return STATES.get(found[1], "") if found is not None else ""
+
+
+def _line(key: str, line: bytes) -> Line | None:
+    """A metric's line; None where it is none."""
+    match = LINE.fullmatch(line.rstrip(b"\r\n"))
+    value = row_numbers.number(match[2].decode("ascii", "replace")) if match is not None else None
+    return (int(match[1]), int(match[3]), key, value) if match is not None and value is not None else None

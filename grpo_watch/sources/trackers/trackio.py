@@ -21,7 +21,7 @@ from grpo_watch.sources.files.throttle import BUDGET
 from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.rows.step_assembly import BOTH
 from grpo_watch.sources.settings.config_files import logged_config
-from grpo_watch.sources.trackers.database import BATCH, LONGEST_TEXT, DatabaseSource, query, row_size
+from grpo_watch.sources.trackers.database import BATCH, LONGEST_TEXT, DatabaseSource, NoTableError, Row, query, row_size
 from grpo_watch.sources.trackers.tfevents import AT_END, END
 from grpo_watch.sources.trackers.tracker_source import LoggedRun, iso_seconds
 
@@ -34,11 +34,17 @@ CONFIG = (
     f"SELECT CASE WHEN length(config) <= {LONGEST_TEXT} THEN config END"  # noqa: S608  a constant
     " FROM configs WHERE run_name = ? ORDER BY id DESC LIMIT 1"
 )
+OF_RUN = " FROM traces WHERE run_name = ? AND rowid >= ? AND typeof(step) = 'integer' AND key = 'rollouts'"
 TRACES = (
-    "SELECT rowid, step, messages, metadata FROM traces WHERE run_name = ? AND rowid >= ? AND typeof(step) = 'integer'"
-    " AND key = 'rollouts' ORDER BY rowid LIMIT ?"
+    f"SELECT rowid, step, CASE WHEN length(messages) <= {LONGEST_TEXT} THEN messages END,"
+    f" CASE WHEN length(metadata) <= {LONGEST_TEXT} THEN metadata END {OF_RUN}"
+    " AND instr(?, ',' || rowid || ',') = 0 ORDER BY rowid LIMIT ?"
 )
 """What TRL's asynchronous trainer logs of its rollouts: up to 16 of a step (1.16)."""
+NUMBERS = f"SELECT rowid, step{OF_RUN} ORDER BY rowid LIMIT ?"
+TRACE_LENGTHS = "SELECT length(messages), length(metadata) FROM traces WHERE rowid = ?"
+TOO_BIG = "too big"
+"""SQLite's error for a text that is not even loaded; it ends the whole query."""
 NOT_YET = -1
 LEAST_OF_GROUP = 2
 SCORES = ("rewards/", "reward", "advantage")
@@ -72,7 +78,7 @@ class TrackioSource(DatabaseSource):
         super()._begin(cursor)
         ended = row_numbers.whole(self._known.get("ended"))
         self._ended = NOT_YET if ended is None else ended
-        self._traced = row_numbers.whole(self._known.get("traced")) or 0
+        self._traced, self._unloaded = row_numbers.whole(self._known.get("traced")) or 0, ","
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield what was logged since; traces of rollouts as groups of completions."""
@@ -80,18 +86,51 @@ class TrackioSource(DatabaseSource):
         more = self._read_tables and not self.stats.problem
         while more:
             try:
-                traces = query(self._path, self._roots, frozenset({"traces"}), TRACES, self._run, self._traced, BATCH)
-            except (SourceError, OSError):
+                traces = self._traces()
+            except (NoTableError, FileNotFoundError):
                 return  # older databases have no such table
+            except (SourceError, OSError) as error:
+                self.stats.problem = str(error)
+                return
             steps = [list(members) for _, members in groupby(traces, key=itemgetter(1))]
             cut = len(traces) == BATCH or row_size(chain.from_iterable(traces)) >= BUDGET
             for members in steps[:-1] if cut and len(steps) > 1 else steps:
-                grouping = self._grouped(members)
+                grouping = self._grouped([trace for trace in members if None not in trace])
+                self._pass_over(members[0][1], sum(None in trace for trace in members))
                 self._traced = members[-1][0] + 1
                 if grouping is not None:
                     self.stats.records += 1
                     yield grouping.summary(self.name, members[0][1], Stream.TRAIN, self.segment, seen)
             more = cut and seen is None  # live, the rest comes at the next poll
+
+    def _traces(self) -> list[Row]:
+        """The next traces, without those that SQLite doesn't load.
+
+        Raises:
+            SourceError: the database can't be read, or has no traces.
+            OSError: it is not there.
+        """
+        own = self._path, self._roots, frozenset({"traces"})
+        try:
+            return query(*own, TRACES, self._run, self._traced, self._unloaded, BATCH)
+        except SourceError as error:
+            if TOO_BIG not in str(error):
+                raise
+        for number, step in query(*own, NUMBERS, self._run, self._traced, BATCH):
+            try:
+                query(*own, TRACE_LENGTHS, number)
+            except SourceError as error:
+                if TOO_BIG not in str(error):
+                    raise
+            else:
+                continue
+            self._unloaded += f"{number},"
+            self._pass_over(step, 1)
+        return query(*own, TRACES, self._run, self._traced, self._unloaded, BATCH)
+
+    def _pass_over(self, step: int, count: int) -> None:
+        if count:
+            self.stats.skip(Skip.TOO_LONG, f"step {step}: a trace of more than {LONGEST_TEXT >> 20} MiB", count)
 
     def _grouped(self, traces: Sequence[Sequence[Any]]) -> Grouping | None:
         """The groups of a step's traces, as far as they are there; a prompt ends where the model begins to write."""

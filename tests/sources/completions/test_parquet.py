@@ -52,7 +52,18 @@ def test_rows_above_the_bound_are_not_made_texts(tmp_path: Path) -> None:
     path = written(tmp_path / "d.parquet", ["p"] * 80, ["c" * 100_000_000] + ["d"] * 79, compression="zstd")
     found = read(path)
     assert (found.grouping, found.skip) == (None, Skip.TOO_LONG)
-    assert "64 rows of 1000" in found.failure
+    assert "a row of 1000" in found.failure
+
+
+def test_long_rows_are_decoded_fewer_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents' rows of more than a megabyte are read, and a file of a few bytes doesn't become 64 times its text."""
+    monkeypatch.setattr("grpo_watch.sources.completions.parquet.MAX_BATCH", 3 * LONG)
+    monkeypatch.setattr("grpo_watch.sources.completions.parquet.DECODED", 2 * LONG)
+    prompts = [f"p{at // 8}" for at in range(16)]
+    for texts in (["c" * LONG] * 16, [f"{at:x}" * LONG for at in range(16)]):
+        grouping = read(written(tmp_path / "d.parquet", prompts, texts, compression="zstd")).grouping
+        assert grouping is not None
+        assert [group.size for group in grouping.groups] == [8, 8]
 
 
 def test_a_dump_that_says_that_it_is_too_large_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
