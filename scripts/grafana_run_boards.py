@@ -63,6 +63,7 @@ def run() -> Dashboard:
             min=0,
             max=1,
         ),
+        lines("Evaluation scores", "none", one("grpo_eval_score", "{{function}}")),
         lines("Reward functions", "none", one("grpo_reward_function_mean", "{{function}}")),
         lines("Spread of reward functions", "none", one("grpo_reward_function_std", "{{function}}")),
         lines("Advantages", "none", one("grpo_advantage_max", "max"), one("grpo_advantage_min", "min")),

@@ -98,6 +98,7 @@ def test_fires_repeats_and_resolves(start: Start, people: Receiving) -> None:
             "team": "math",
         }
         assert first["annotations"] == {
+            "headline": "Not learning since step 2 (8 steps)",
             "summary": "KL has been exactly 0 for 9 steps although rewards differ.",
             "evidence": "reference KL 0 · groups with zero std 12%",
             "cause": "The optimizer does not hold the model's parameters.",

@@ -55,6 +55,9 @@ VERL |= {
     "rollout_corr/chi2_token": 0.01,
     "rollout_corr/rollout_is_eff_sample_size": 0.9,
     "prompt_length/clip_ratio": 0.02,
+    "num_turns/mean": 3.0,
+    "tool_call_counts/mean": 2.0,
+    "val-core/math/reward/mean@1": 0.4,
 }
 
 

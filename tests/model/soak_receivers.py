@@ -149,7 +149,7 @@ class Hook:
         key, firing = event["dedup_key"], event["event_action"] == "trigger"
         if firing:
             self.runs_of[key] = event["payload"]["source"]
-        episode = event["payload"]["summary"] if firing else ""  # names the step
+        episode = event["payload"]["custom_details"]["alert"] if firing else ""  # names the step
         self.keyed["pagerduty"].note(key, self.runs_of.get(key, ""), firing=firing, episode=episode)
 
     def _alertmanager(self, alerts: list[dict[str, Any]]) -> None:

@@ -115,7 +115,7 @@ def test_a_resumed_ms_swift_run_has_segments(tmp_path: Path) -> None:
     [
         ("", "16-resume"),
         ("output", "16-resume/output"),
-        ("output/v0-20261121-084049", "16-resume/output/v0-20261121-084049"),
+        ("output/v0-20261121-084049", "v0-20261121-084049"),
     ],
 )
 def test_naming_a_part_of_a_run(tmp_path: Path, below: str, name: str) -> None:

@@ -38,7 +38,7 @@ def names(path: Path) -> list[str]:
 def test_one_after_the_other_under_the_same_settings_is_one_run(tmp_path: Path) -> None:
     version(tmp_path / "output", FIRST, 0, 60)
     version(tmp_path / "output", SECOND, 61, 120)
-    assert names(tmp_path / "output") == ["output"]
+    assert names(tmp_path / "output") == [f"{tmp_path.name}/output"]
 
 
 def test_two_that_write_at_the_same_time_are_two_runs(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_folder_that_goes_on_growing_makes_two_runs_of_one(tmp_path: Path) -> 
     first = version(tmp_path / "output", FIRST, 0, 30)
     version(tmp_path / "output", SECOND, 31, 40)
     discoverer = Discoverer()
-    assert [run.name for run in discoverer.discover(tmp_path / "output")] == ["output"]
+    assert [run.name for run in discoverer.discover(tmp_path / "output")] == [f"{tmp_path.name}/output"]
     os.utime(first / "logging.jsonl", (START + 45, START + 45))
     os.utime(tmp_path / "output" / SECOND / "logging.jsonl", (START + 46, START + 46))
     assert sorted(run.name for run in discoverer.discover(tmp_path / "output")) == [FIRST, SECOND]
@@ -68,7 +68,7 @@ def test_other_settings_make_another_run(tmp_path: Path) -> None:
 def test_a_resumed_run_may_have_other_settings(tmp_path: Path, changed: Mapping[str, object]) -> None:
     first = version(tmp_path / "output", FIRST, 0, 60)
     version(tmp_path / "output", SECOND, 61, 120, resumed_from=str(first / "checkpoint-40"), **changed)
-    assert names(tmp_path / "output") == ["output"]
+    assert names(tmp_path / "output") == [f"{tmp_path.name}/output"]
 
 
 def test_each_job_keeps_its_attempts(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_each_job_keeps_its_attempts(tmp_path: Path) -> None:
 def test_folders_that_were_copied_in_any_order_say_nothing_by_their_times(tmp_path: Path) -> None:
     version(tmp_path / "output", FIRST, 500, 500)
     version(tmp_path / "output", SECOND, 499, 499)
-    assert names(tmp_path / "output") == ["output"]
+    assert names(tmp_path / "output") == [f"{tmp_path.name}/output"]
 
 
 @pytest.mark.parametrize(("ended", "found"), [(60, ["job"]), (100, ["job", FIRST, SECOND])])
@@ -104,6 +104,6 @@ def test_arguments_that_are_half_written_decide_nothing(tmp_path: Path) -> None:
     whole = (second / "args.json").read_text()
     os.utime(write(second / "args.json", whole[:40]), (START + 61, START + 61))
     discoverer = Discoverer()
-    assert [run.name for run in discoverer.discover(tmp_path / "output")] == ["output"]
+    assert [run.name for run in discoverer.discover(tmp_path / "output")] == [f"{tmp_path.name}/output"]
     os.utime(write(second / "args.json", whole), (START + 61, START + 61))
     assert sorted(run.name for run in discoverer.discover(tmp_path / "output")) == [FIRST, SECOND]

@@ -9,6 +9,7 @@ from typing import Any
 from grpo_watch.config.fields import SecretFile
 from grpo_watch.config.sinks import PagerDutySink
 from grpo_watch.errors import ConfigError
+from grpo_watch.notify.message_text import details as which_alert
 from grpo_watch.notify.message_text import evidence_line, headline, moment, parts_of, sentence
 from grpo_watch.notify.receiver import NOTHING, DeliveryOutcome, DeliveryResult, ReceiverContext
 from grpo_watch.notify.receivers.http import HttpAccess, HttpReceiver, authorities
@@ -76,6 +77,7 @@ def event(notification: Notification, routing_key: str) -> dict[str, Any]:
     if notification.status == RESOLVED:
         return {**document, "event_action": "resolve"}
     details = {
+        "alert": which_alert(notification),
         "message": clean(sentence(notification)),
         "evidence": evidence_line(notification),
         "cause": clean(notification.cause),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ChannelContent", "Discoverer", "FoundChannel", "FoundRun", "discover"]
 
+DATED = re.compile(r"\d{8}")
+"""A folder named by its date tells jobs apart."""
 HOLDS_NO_CONFIG = frozenset({"runs", "wandb", "completions", "logs", "log", "tensorboard", "tb"})
 
 
@@ -296,7 +299,8 @@ def _relative(path: Path, root: Path) -> str:
 
 def _telling(parts: Sequence[str]) -> int:
     """How many of the last parts of a path it takes to have one that says which job it is."""
-    return next((at for at, part in enumerate(reversed(parts[1:]), 1) if not MEMBER.fullmatch(part)), 1)
+    telling = (not MEMBER.fullmatch(part) or DATED.search(part) for part in reversed(parts[1:]))
+    return next((at for at, tells in enumerate(telling, 1) if tells), 1)
 
 
 def unique_names(found: Sequence[RunDraft]) -> list[str]:
