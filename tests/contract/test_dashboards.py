@@ -59,6 +59,12 @@ VERL |= {
     "tool_call_counts/mean": 2.0,
     "val-core/math/reward/mean@1": 0.4,
 }
+TOOLS = {"step": 5, "reward": 0.5, "reward_std": 0.2, "kl": 0.01, "tools/failure_frequency": 0.1}
+FAILED = """\
+step:1 - critic/score/mean:0.5 - actor/pg_clipfrac:0.1 - actor/ppo_kl:0.1 - training/global_step:1
+Reward API WARNING: Computing reward timeout after 15s. Set reward to 0.
+step:2 - critic/score/mean:0.5 - actor/pg_clipfrac:0.1 - actor/ppo_kl:0.1 - training/global_step:2
+"""
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,9 @@ def lay_out(folder: Path) -> tuple[Path, list[bytes]]:
         shutil.copy(source, run / plain.get(name, plain[source.suffix]))
     (folder / "verl-bypass").mkdir()
     (folder / "verl-bypass" / "run.jsonl").write_text(json.dumps({"step": 1, "data": VERL}) + "\n")
+    for name, text in (("tools/metrics.jsonl", json.dumps(TOOLS) + "\n"), ("failed/train.log", FAILED)):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text(text)
     frozen = unpack(FROZEN, folder)
     for console in frozen.rglob("*.log"):
         console.unlink()
