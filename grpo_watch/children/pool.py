@@ -50,10 +50,12 @@ class Worker:
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """Run a top-level function there; after ``stop`` nothing is begun, and nothing is ever done.
 
-        How long it takes is judged by the files or folders among its arguments.
+        How long it takes is judged by the files or folders among its arguments. What reads at a limited speed
+        (``ReadLimits.io_limit``) counts as long: two at once would read at twice that speed.
         """
         size = sum(size_of(argument) for argument in arguments if isinstance(argument, Path))
-        return self._lanes[size >= LONG_WORK].submit(function, *arguments)
+        limited = any(getattr(argument, "io_limit", 0.0) for argument in arguments)
+        return self._lanes[limited or size >= LONG_WORK].submit(function, *arguments)
 
     def rest(self) -> None:
         """End processes that had nothing to do for a while; called now and then."""

@@ -124,8 +124,8 @@ def first_problem(
     """The first complaint of a pydantic model as one line with its place.
 
     ``known`` are the keys to suggest for an unknown one; ``at`` is where the model's value is in the document.
-    ``instead`` says what to use for unknown types and keys (also as ``type.key``) that an earlier version had, or that
-    people expect.
+    ``instead`` says what to use for unknown types and keys that an earlier version had, or that people expect: a key
+    at the top by its name, others as ``type.key``, or ``*.key`` for any place.
     """
     problems = invalid.errors(include_url=False)
     problem = min(
@@ -135,7 +135,7 @@ def first_problem(
     path = _resolved((*at, *loc), document)
     if problem["type"] == "extra_forbidden":
         unknown = str(loc[-1])
-        fix = better.get(unknown) or better.get(".".join(map(str, loc[-2:])))
+        fix = better.get(".".join(map(str, loc[-2:]))) or better.get(f"*.{unknown}")
         fix = fix or nearest(unknown, set(known) - {unknown})
         return error(f"unknown key {unknown!r}", document.place_of(path, key=True), fix)
     if problem["type"] == "missing":

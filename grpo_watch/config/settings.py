@@ -50,9 +50,9 @@ _APPRISE = "use `type: apprise` with url_file; docs/notifications.md lists the a
 _RECEIVERS = tuple(get_args(model.model_fields["type"].annotation)[0] for model in SINKS)
 INSTEAD: Mapping[str, str] = MappingProxyType(
     {
-        "basic_auth_file": "was removed: use token_file; people open …/?token=… once",
-        "per_minute": "was removed: use digest, or a route of Alertmanager with group_interval",
-        "quiet_hours": "was removed: use an Alertmanager receiver, whose routes have mute_time_intervals",
+        "*.basic_auth_file": "was removed: use token_file; people open …/?token=… once",
+        "*.per_minute": "was removed: use digest, or a route of Alertmanager with group_interval",
+        "*.quiet_hours": "was removed: use an Alertmanager receiver, whose routes have mute_time_intervals",
         "stop": "was removed: end the job with `grpo-watch wait RUN && scancel JOB` or the like",
         "runs": "write `runs: [{path: my-run}]`",
         "sinks": "write `sinks: [{type: slack, webhook_url_file: …}]`",

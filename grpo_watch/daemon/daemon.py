@@ -226,7 +226,8 @@ class Daemon:
         are read again.
         """
         rows = not 0.0 <= now - self._rows_stored_at < apart
-        self._unstored |= dict.fromkeys(watches)
+        read = self._registry.watches  # one that was closed would store an older state over its successor's
+        self._unstored = {watch: None for watch in (*self._unstored, *watches) if watch in read}
         batches = []
         for watch in [*self._unstored] if rows else watches:
             batch = watch.batch(now, rows=rows)

@@ -283,7 +283,7 @@ class RunRegistry:
 
     def end(self, now: float, due: Iterable[WatchedRun]) -> None:
         """Note which of these runs ended, let go of those that ended a while ago, and take up those that continue."""
-        for watch in due:
+        for watch in [*due]:  # they may be all of ``watches``, which gets shorter
             tracked = self._reading.get(watch)
             if tracked is None:
                 continue
@@ -296,7 +296,10 @@ class RunRegistry:
             self._view(tracked)
 
     def pass_by(self, now: float) -> None:
-        """Show those that ended long enough ago to people alone; asked now and then."""
+        """Show those that ended long enough ago to people alone, and end those whose input did; asked each second."""
+        for watch, tracked in self._reading.items():
+            if tracked.life.ended is None and tracked.options.ended():  # no write says so
+                self.order.hurry(watch, now)
         before = [tracked for tracked in self if tracked.watch is None and not tracked.past]
         for tracked in before:
             tracked.past = not self._lingers(tracked, now)

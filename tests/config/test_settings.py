@@ -398,3 +398,11 @@ def test_what_is_usually_mistaken_is_answered_with_what_to_write(text: str, answ
     with pytest.raises(ConfigError) as refused:
         load_settings(config=file)
     assert answer in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["sinks: [{type: slack, webhook: x}]", "web: {listen: 9853}", "web: {runs: [x]}"])
+def test_what_to_write_at_the_top_is_no_answer_to_a_key_within_an_entry(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "grpo-watch.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"unknown key '(webhook|listen|runs)'(?!.*(stand under|write))"):
+        load_settings(config=file)

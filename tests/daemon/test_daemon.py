@@ -21,6 +21,8 @@ from grpo_watch.engine.records import AlertState, Tick, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import RuleError
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
+from grpo_watch.notify.dispatcher import NotificationDispatcher
+from grpo_watch.notify.receiver import Route, RoutedReceiver
 from grpo_watch.pipeline.offline import replay
 from grpo_watch.pipeline.open_run import open_run
 from grpo_watch.pipeline.pipeline import Pipeline
@@ -29,7 +31,9 @@ from grpo_watch.sources.checkpoints.source import SETTLED
 from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.sources.files.throttle import BUDGET
 from tests.support.bundles import RECORDED, bundled_runs, unpack
+from tests.support.high import Run
 from tests.support.live import SHIPPED, Live, each_time
+from tests.support.postbox import Named
 
 DAY = 86_400.0
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
@@ -240,6 +244,29 @@ def test_labels_and_settings_of_runs_apply_in_the_turn_after_a_reload(going_on: 
     live.close()
 
 
+def test_a_run_that_begins_again_is_stored_by_its_new_watch_alone(tmp_path: Path) -> None:
+    """The old one stored its cursor over the newer one; after a crash, rows were read twice."""
+    run, given = Run(tmp_path), [WatchOptions()]
+    at, log = run.path.stat().st_mtime, run.path / "logging.jsonl"
+    live = Live(tmp_path / "runs", tmp_path / "state", now=at, options=lambda _: given[0])
+    live.settle()
+    run.write(0.2)
+    live.settle(6.0)
+    with log.open("a") as stream:  # bytes without a row: a cursor waits to be stored
+        stream.write("not a row\n")
+    live.settle(1.0)
+    given[0] = WatchOptions(labels={"team": "a"})
+    live.daemon.reload()
+    live.settle(0.0)
+    run.write(0.2, 0.2)
+    live.settle(1.0)
+    live.now += 5.0
+    live.daemon.turn((), live.folders())
+    assert live.store.cursors("run")["logging.jsonl"].position == log.stat().st_size
+    assert live.store.snapshot("run") == live.run()
+    live.close()
+
+
 def test_a_setting_that_is_removed_holds_no_more(going_on: Path, tmp_path: Path) -> None:
     """After a reload as after a restart, and one that is set back is as it was."""
     given = [WatchOptions()]
@@ -372,6 +399,33 @@ def test_an_ended_run_lingers_and_goes(frozen: Path, tmp_path: Path) -> None:
     assert [past.snapshot.run for past in live.daemon.snapshot().past] == [run.snapshot.run]
     live.settle()
     assert [past.snapshot.run for past in live.daemon.snapshot().past] == [run.snapshot.run]
+    live.close()
+
+
+def test_runs_are_let_go_in_a_turn_that_concerns_all_of_them(tmp_path: Path) -> None:
+    """A receiver that fails concerns every run; the engine died where one of them was let go in the same turn."""
+    at = max(Run(tmp_path, name).path.stat().st_mtime for name in ("a", "b"))
+    dispatcher = NotificationDispatcher([RoutedReceiver(Named(), Route())])
+    live = Live(tmp_path / "runs", tmp_path / "state", now=at, dispatcher=dispatcher)
+    live.settle()
+    for _ in range(4):
+        dispatcher._undelivered_reports = {("c", "hook"): "refused"}
+        live.settle(2 * DAY)
+    assert not live.daemon._registry.watches
+    live.close()
+
+
+def test_the_end_of_a_pipe_is_noticed_while_its_run_rests(tmp_path: Path) -> None:
+    """Nothing is written then that would end its rest of up to 30 seconds."""
+    run, given = Run(tmp_path), [False]
+    options = WatchOptions(ended=lambda: given[0])
+    live = Live(tmp_path / "runs", tmp_path / "state", now=run.path.stat().st_mtime, options=lambda _: options)
+    live.settle()
+    for seconds, ended in ((20.0, False), (20.0, False), (20.0, False), (1.0, True)):
+        given[0] = ended
+        live.now += seconds
+        live.daemon.turn((), live.folders())
+    assert live.daemon.snapshot().runs[0].ended is not None
     live.close()
 
 

@@ -34,6 +34,8 @@ from grpo_watch.engine.records import (
 from grpo_watch.pipeline.channel_merge import MOST_AHEAD, ChannelMerge, ReadSoFar
 from grpo_watch.pipeline.open_run import OpenedSource
 from grpo_watch.sources.base import SourceStats
+from grpo_watch.sources.checkpoints.source import judge_checkpoint
+from grpo_watch.sources.checkpoints.weights import ReadLimits
 from grpo_watch.sources.discovery.discover import Discoverer
 from tests.support.bundles import RECORDED, unpack
 from tests.support.live import Live
@@ -139,6 +141,19 @@ def test_short_work_does_not_wait_for_long_work(worker: tuple[Worker, list[float
     assert not hashing.done()
     (large / "go").touch()
     hashing.result(PATIENCE)
+
+
+@pytest.mark.slow
+def test_checkpoints_of_all_sizes_share_one_limit_on_reading(
+    worker: tuple[Worker, list[float]], tmp_path: Path
+) -> None:
+    """Two processes with a limit each read at twice the speed that was allowed."""
+    made, _ = worker
+    limits = ReadLimits(io_limit=1e6)
+    made.submit(judge_checkpoint, tmp_path, (tmp_path,), limits, (tmp_path, {})).result(PATIENCE)
+    short, long = made.processes
+    assert short is None
+    assert long is not None
 
 
 def test_after_a_stop_nothing_is_begun_and_nothing_is_reported_to_have_failed() -> None:
