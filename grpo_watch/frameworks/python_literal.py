@@ -22,7 +22,7 @@ WORDS: dict[str, object] = {"None": None, "null": None, "True": True, "False": F
 
 _decode_numbers = msgspec.json.Decoder(dict[str, float | None], strict=False).decode
 """Takes ``"4.2e-05"`` for a number: most rows of transformers 5 hold nothing else."""
-_decode = msgspec.json.Decoder().decode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class FoundLiteral(NamedTuple):
@@ -36,19 +36,23 @@ class FoundLiteral(NamedTuple):
 def dictionaries(data: bytes) -> Iterator[FoundLiteral]:
     """The dictionaries of a piece of text, in order; what only looks like one is passed over."""
     position = failed = 0
+    text = ""
     while failed < CANDIDATES:
         begin = START.search(data, position)
         if begin is None:
             return
-        found = _read(data, begin.start())
+        found = _as_json(data, begin.start())
+        if found is None:
+            text = text or data.decode("latin-1")  # one character per byte: offsets stay what they are
+            found = _parse(text, begin.start())
         if found is not None:
             yield found
         failed += found is None
         position = found.end if found is not None else begin.end()
 
 
-def _read(data: bytes, start: int) -> FoundLiteral | None:
-    """As JSON where that is enough (fast), else by the own parser."""
+def _as_json(data: bytes, start: int) -> FoundLiteral | None:
+    """What begins here, read as JSON (fast); None where only the own parser can tell."""
     end = data.find(b"}", start) + 1
     if end == 0:
         return FoundLiteral(start, len(data), None)
@@ -60,17 +64,15 @@ def _read(data: bytes, start: int) -> FoundLiteral | None:
     except (msgspec.MsgspecError, ValueError):
         pass
     try:
-        row = _decode(text)
+        return FoundLiteral(start, end, _decode(text))
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return _parse(data, start)
-    return FoundLiteral(start, end, row) if isinstance(row, dict) else None
+        return None
 
 
-def _parse(data: bytes, start: int) -> FoundLiteral | None:
+def _parse(text: str, start: int) -> FoundLiteral | None:
     """``{'key': value, …}`` with Python's strings, nan, inf, None and numpy's scalars; nested values give nothing."""
-    text = data[start:].decode("latin-1")  # one character per byte: offsets stay what they are
     row: dict[str, Any] = {}
-    position = 1
+    position = start + 1
     while (key := KEY.match(text, position)) is not None:
         position, value = _value(text, key.end())
         row[_utf8(key[1] or key[2] or "")] = value
@@ -79,11 +81,11 @@ def _parse(data: bytes, start: int) -> FoundLiteral | None:
             break
         position = after.end()
         if after[1] == "}":
-            return FoundLiteral(start, start + position, row)
+            return FoundLiteral(start, position, row)
     closing = text[position : position + 8].lstrip(" .\xe2\x80\xa6")  # a row cut manually ends with ``, ...}``
     if row and closing.startswith("}"):
-        return FoundLiteral(start, start + text.index("}", position) + 1, row)
-    return None if "}" in text[position:] else FoundLiteral(start, len(data), None)
+        return FoundLiteral(start, text.index("}", position) + 1, row)
+    return None if text.find("}", position) >= 0 else FoundLiteral(start, len(text), None)
 
 
 def _value(text: str, position: int) -> tuple[int, object]:

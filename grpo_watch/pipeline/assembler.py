@@ -307,6 +307,7 @@ class Assembler:
                 self._add(step, row, made)
             else:
                 filled = step
+                self.ledger.fill(step)
                 self._emit(PlacedRow(row, entry.attempt, step), made)
 
     def _add(self, step: int, row: RawRow, made: list[Record]) -> None:

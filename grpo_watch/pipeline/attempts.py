@@ -84,7 +84,8 @@ class AttemptLedger:
     A new attempt begins when a higher segment (a resume's folder) or a restarted progress bar shows, or when steps go
     back and continue from there for two rows. The first row that goes back is held until the second decides; if the old
     sequence continues instead, the held row was a duplicate. So is a row that repeats one of the newest to the digit.
-    A row whose step lies far ahead is held too: where the next goes on from the row before, its step was a misprint.
+    A row whose step lies far ahead counts at once, as printed: where the next one goes on from the row before it, that
+    step was a misprint, and going back from it begins no attempt.
     """
 
     def __init__(self) -> None:
@@ -94,7 +95,8 @@ class AttemptLedger:
         self.interleaved = False
         self.segment: int | None = None
         self._held: PlacedRow | None = None
-        self._far: PlacedRow | None = None
+        self._before_far: int | None = None
+        self._filled = self._misprints = 0
         self._pace = 1
         self._restarted = False
         self._barless = 0
@@ -111,12 +113,14 @@ class AttemptLedger:
     def change_channel(self) -> None:
         """The rows come from another channel now, whose segments are counted on their own."""
         self.duplicates += self._held is not None
-        self.segment = self._held = None
+        self.segment = self._held = self._before_far = None
+
+    def fill(self, step: int) -> None:
+        """Another channel gave this step, before the newest one: if that was a misprint, it is not to be read twice."""
+        self._filled = step
 
     def take(self, row: RawRow) -> list[PlacedRow]:
         """The rows that are settled now, in order (none while one is held; two when a restart is confirmed)."""
-        if self._far is not None:
-            return [*self._between(row), *self.take(row)]
         step = row.step if row.step is not None else (self.last_step or 0) + 1
         if self.segment is None:
             self.segment = row.segment
@@ -124,6 +128,12 @@ class AttemptLedger:
             return self._duplicate()
         if row.segment > self.segment or self._restarted:
             return self._begin(row, step)
+        if self._shows_misprint(step):
+            if step <= self._filled:
+                return self._duplicate()
+            self._misprints += 1
+            self.interleaved = self._misprints >= INTERLEAVED_AFTER
+            self.last_step = max(self._before_far or 0, self._filled)
         if self.last_step is None or step > self.last_step:
             return self._forward(row, step)
         if (step, row.values) in self._newest:
@@ -140,7 +150,11 @@ class AttemptLedger:
 
     def _settle(self, entry: PlacedRow) -> PlacedRow:
         gone = entry.step - self.last_step if self.last_step is not None else 0
-        self._pace = gone if 0 < gone <= FAR * self._pace else self._pace
+        far = gone > FAR * self._pace and self._before_far is None  # one behind a far step confirms it
+        if not far and self._before_far is None:  # two jobs alternate: every other row is far
+            self._misprints = 0
+        self._before_far, self._filled = self.last_step if far else None, 0
+        self._pace = gone if gone > 0 and not far else self._pace
         self.last_step = entry.step
         self._newest.append((entry.step, entry.row.values))
         return entry
@@ -151,22 +165,14 @@ class AttemptLedger:
             self._held = None
             self.duplicates += 1
         self._barless = max(0, self._barless - 1)
-        entry = PlacedRow(row, self.attempt, step)
-        if self.last_step is not None and step - self.last_step > FAR * self._pace:
-            self._far = entry
-            return []
-        return [self._settle(entry)]
+        return [self._settle(PlacedRow(row, self.attempt, step))]
 
-    def _between(self, row: RawRow) -> list[PlacedRow]:
-        """The row that was held for its far step, before the next one: between its neighbours, if these are close."""
-        far, self._far, last = self._far, None, self.last_step
-        if far is None or last is None:
-            return []
-        goes_on = row.step is not None and last < row.step <= last + FAR * self._pace and row.step < far.step
-        if not goes_on or row.segment != self.segment or self._restarted:
-            return [self._settle(far)]
-        middle = (last + (row.step or 0)) // 2
-        return [self._settle(far._replace(step=middle))] if middle > last else self._duplicate()
+    def _shows_misprint(self, step: int) -> bool:
+        """Whether a row goes on from the one before the far step (two jobs do so again and again)."""
+        before = self._before_far
+        if before is None or self.last_step is None or self.interleaved:
+            return False
+        return before < step < self.last_step and step <= max(before, self._filled) + FAR * self._pace
 
     def _backward(self, row: RawRow, step: int) -> list[PlacedRow]:
         held = self._held

@@ -192,6 +192,13 @@ def test_steps_that_the_primary_lost_are_filled_in_order() -> None:
     assert steps(got) == [(1, step) for step in (1, 2, 3, 4, 5)]
 
 
+def test_a_misprinted_step_lets_another_channel_add_no_row_twice() -> None:
+    """The console has reached step 4 when the JSON lines print 2623: that fills 2 to 4; the next to be read is 5."""
+    waiting = [console(step) for step in (2, 3, 4)]
+    got = fed([*BOTH, jsonl(1), *waiting, jsonl(2623), *(jsonl(step) for step in (3, 4, 5, 6))])
+    assert steps(got) == [(1, 1), (1, 2), (1, 3), (1, 4), (1, 2623), (1, 5), (1, 6)]
+
+
 def test_a_lost_step_is_filled_once_by_the_better_of_two_channels() -> None:
     state = [RawRow("state", STATE, step, {"reward": 9.0}) for step in (2, 3)]
     channels = [*BOTH, ChannelOpened("state", STATE)]

@@ -244,18 +244,41 @@ def test_repeating_rows_at_once_changes_nothing(lives: list[tuple[int, int]], co
 
 
 @pytest.mark.parametrize(
-    ("printed", "read"),
+    ("printed", "attempts"),
     [
-        ((1, 2623, 3, 4), (1, 2, 3, 4)),
-        ((10, 20, 30, 26230, 50, 60), (10, 20, 30, 40, 50, 60)),
-        ((1, 2, 900, 3, 4), (1, 2, 3, 4)),
-        ((1, 2, 900, 901), (1, 2, 900, 901)),
-        ((1, 2, 900, 901, 3, 4), (1, 2, 900, 901, 3, 4)),
+        ((1, 2623, 3, 4), 1),
+        ((10, 20, 30, 26230, 50, 60), 1),
+        ((1, 2, 900, 3, 4), 1),
+        ((1, 2623, 3, 4, 4005, 6, 7, 5333, 9, 10), 1),
+        ((1, 2, 900, 901), 1),
+        ((1, 2, 900, 901, 3, 4), 2),
+        ((1, 200, 400, 600, 201, 401), 2),
+        ((1, 2, 3, 4, 5, 6, 900, 1, 2), 2),
     ],
-    ids=["second", "tens", "too many", "goes on there", "another attempt"],
+    ids=["second", "tens", "too many", "several", "goes on there", "resumed", "every 200", "from the start"],
 )
-def test_one_step_far_out_between_its_neighbours_is_a_misprint(printed: tuple[int, ...], read: tuple[int, ...]) -> None:
-    """The row counts at the step between; where the steps go on behind the far one, it was none."""
+def test_one_step_far_out_between_its_neighbours_begins_no_attempt(printed: tuple[int, ...], attempts: int) -> None:
+    """The row counts as it was printed; where the steps go on behind the far one, it was no misprint."""
     ledger = AttemptLedger()
-    assert tuple(step for _, step in settled(ledger, steps(*printed))) == read
-    assert ledger.attempt == (2 if read[-1] < max(read) else 1)
+    assert [step for _, step in settled(ledger, steps(*printed))] == list(printed)
+    assert (ledger.attempt, ledger.last_step, ledger.duplicates) == (attempts, printed[-1], 0)
+    assert not ledger.interleaved
+
+
+@pytest.mark.parametrize("printed", [(1, 500, 1000, 1500, 2000), (1, 200), (1, 2, 3, 500), (5, 100_000)])
+def test_no_row_waits_for_another_because_its_step_is_far_ahead(printed: tuple[int, ...]) -> None:
+    ledger = AttemptLedger()
+    for step in printed:
+        assert settled(ledger, steps(step)) == [(1, step)]
+        assert ledger.last_step == step
+
+
+def test_ranks_repeat_a_misprint_too() -> None:
+    ledger = AttemptLedger()
+    assert settled(ledger, steps(1, 1, 2623, 2623, 3, 3, 4, 4)) == [(1, 1), (1, 2623), (1, 3), (1, 4)]
+
+
+def test_two_jobs_far_apart_are_no_misprints() -> None:
+    ledger = AttemptLedger()
+    settled(ledger, steps(*(step for n in range(1, 8) for step in (n, 5000 + n))))
+    assert (ledger.interleaved, ledger.attempt) == (True, 1)

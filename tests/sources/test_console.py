@@ -8,14 +8,17 @@ import random
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow, RunConfig, RunEvent, Stream
 from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.sources.base import Skip
+from grpo_watch.sources.console import parser as console_parser
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.console.step_placement import training_bar
+from grpo_watch.sources.rows import document
 from tests.support.bundles import unpack
 
 ROW = "{'loss': '0.1', 'reward': '0.5', 'epoch': '0.0%d'}"
@@ -314,6 +317,40 @@ def test_reading_is_linear_in_hostile_text() -> None:
         assert all(found.row is None for found in dictionaries(text))
     for text in (b"%|" * 400_000, b"10%|" + b" " * 900_000, b"[" * 900_000 + b"%|"):
         assert training_bar(text) == (None, 0)
+
+
+class CopiesCounted(bytes):
+    """Bytes that count how many of them are copied or decoded."""
+
+    copied = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        self.copied += len(found) if isinstance(found, bytes) else 1
+        return found
+
+    def decode(self, *how: Any) -> str:  # type: ignore[override]
+        self.copied += len(self)
+        return super().decode(*how)
+
+
+@pytest.mark.parametrize("text", ["{'a': {'b': 1}} ", "{'a': {'b': 'é'}, 'c': nan} ", "{'a': nan} "])
+def test_each_dictionary_of_a_line_is_copied_once(text: str) -> None:
+    data = CopiesCounted((text * 1_000).encode())
+    assert sum(found.row is not None for found in dictionaries(data)) == 1_000
+    assert data.copied <= 3 * len(data)
+
+
+def test_only_a_dictionary_itself_is_searched_for_those_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[bytes] = []
+
+    def counted(data: bytes) -> dict[str, Any] | None:
+        searched.append(data)
+        return document.nested_row(data)
+
+    monkeypatch.setattr(console_parser, "nested_row", counted)
+    items_of(tmp_path, START + "x " + "{'a': {'b': 1}} " * 1_000 + "\n" + logged(1))
+    assert searched == [b"{'a': {'b': 1}}"] * 1_000
 
 
 def test_a_piece_of_megabytes_is_passed_over(tmp_path: Path) -> None:

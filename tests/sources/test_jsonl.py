@@ -6,12 +6,14 @@ import json
 import math
 import random
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from grpo_watch.engine.records import Cursor, EventKind, Item, RawRow, RunEvent, Stream
 from grpo_watch.frameworks.row_numbers import duration, number, numbers, place, whole
 from grpo_watch.sources.base import Skip
+from grpo_watch.sources.rows import jsonl
 from grpo_watch.sources.rows.jsonl import JsonlSource, decode
 from tests.support.bundles import unpack
 
@@ -54,6 +56,32 @@ def test_a_real_resumed_run(tmp_path: Path) -> None:
     assert got[0].seen == 7.0
     assert events(items) == [(EventKind.FINISHED, 60)]
     assert source.stats.skipped == {}
+
+
+class KeyCounted(str):
+    """A key that counts how often it is compared."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+    compared: ClassVar[list[str]] = []
+
+    def __eq__(self, other: object) -> bool:
+        self.compared.append(self)
+        return super().__eq__(other)
+
+
+def test_keys_that_are_too_long_are_left_out_without_comparing_each_with_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KeyCounted, "compared", [])
+    monkeypatch.setattr(
+        jsonl, "decode", lambda data: {KeyCounted(key): value for key, value in json.loads(data).items()}
+    )
+    long = {f"{n:03d}" + "k" * 1_000: 1.0 for n in range(300)}
+    items, source = items_of(tmp_path, json.dumps({"reward": 0.5, **long, "loss": 0.1, "step": 1}))
+    assert [row.values for row in rows(items)] == [{"reward": 0.5, "loss": 0.1}]
+    assert source.stats.skipped == {Skip.BAD_VALUE: 1}
+    assert len(KeyCounted.compared) < 10_000  # comparing each with each takes 45,000
 
 
 def test_the_end_row_is_no_train_row(tmp_path: Path) -> None:

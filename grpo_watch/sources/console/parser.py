@@ -289,7 +289,7 @@ class ConsoleParser(ConsoleRows):
             row = {self._names.get(key, key): value for key, value in found.row.items()} if self._names else found.row
             values = row_numbers.numbers(row)
             if () in row.values() and not row_numbers.is_printed_row(row, values):  # what is nested was not read
-                row = dict(row_numbers.flat(nested_row(data[found.start :]) or row))
+                row = dict(row_numbers.flat(nested_row(data[found.start : found.end]) or row))
                 values = row_numbers.numbers(row)
             if row_numbers.is_printed_row(row, values) or "train_runtime" in values:
                 named = self._step_before(data[behind : found.start])

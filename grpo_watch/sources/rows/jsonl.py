@@ -150,7 +150,7 @@ class JsonlSource(LineSource):
         if row is None:
             self._skip(Skip.NOT_JSON, "no JSON object")
             return None
-        if len(line.data) > LONGEST_KEY and (long := [key for key in row if len(key) > LONGEST_KEY]):
+        if len(line.data) > LONGEST_KEY and (long := {key for key in row if len(key) > LONGEST_KEY}):
             self._skip(Skip.BAD_VALUE, f"{len(long)} keys of more than {LONGEST_KEY} characters")
             row = {key: value for key, value in row.items() if key not in long}
         if "train_runtime" in row:
