@@ -189,8 +189,8 @@ class BarRows:
 
 
 CELLS = re.compile(
-    rb"\xe2\x94[\x82\x83]\s*([A-Za-z_][\w./@ -]{0,60}?)\s*(?:\xe2\x94[\x82\x83]|:|\s{2,})\s*([-+]?[\w.][\w.+-]{0,30})"
-    rb"\s*\xe2\x94[\x82\x83]\s*"
+    rb"\xe2\x94[\x82\x83]\s*([A-Za-z_](?: ?[\w./@-]){0,60})(?:\s{0,40}(?:\xe2\x94[\x82\x83]|:)|\s{2})"
+    rb"\s{0,40}([-+]?[\w.][\w.+-]{0,30})\s*\xe2\x94[\x82\x83]\s*"
 )
 """A metric and its number between two rules, as panels of one step show them: ``\u2502 kl \u2502 0.01 \u2502``."""
 MOVES = re.compile(rb"\x1b\[[\d;?]{0,10}[A-Za-z]")

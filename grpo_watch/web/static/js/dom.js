@@ -70,14 +70,15 @@ export function button(label, run, attributes = {}) {
   return el("button", { type: "button", ...attributes, on: { click: run } }, label);
 }
 
-// Replaces the content of `holder`; the focus, what was typed and the folds that were open stay.
+// Replaces the content of `holder`; the focus and the folds that were open stay, and what was typed where the address
+// does not hold it (`data-typed`).
 export function renew(holder, nodes) {
   const focused = holder.contains(document.activeElement) ? document.activeElement.dataset.key : null;
-  const typed = new Map([...holder.querySelectorAll("input[data-key]")].map((each) => [each.dataset.key, each]));
+  const typed = new Map([...holder.querySelectorAll("input[data-typed]")].map((each) => [each.dataset.key, each]));
   const opened = new Set([...holder.querySelectorAll("details[open][data-key]")].map((each) => each.dataset.key));
   holder.replaceChildren(...[nodes].flat(Infinity).filter(Boolean));
   for (const each of holder.querySelectorAll("details[data-key]")) if (opened.has(each.dataset.key)) each.open = true;
-  for (const each of holder.querySelectorAll("input[data-key]")) retype(each, typed.get(each.dataset.key));
+  for (const each of holder.querySelectorAll("input[data-typed]")) retype(each, typed.get(each.dataset.key));
   if (focused) [...holder.querySelectorAll("[data-key]")].find((each) => each.dataset.key === focused)?.focus();
 }
 

@@ -15,7 +15,7 @@ export function matrix({ batches }) {
   const choices = el("div", { class: "chips", role: "group", "aria-label": "Batches" });
   const typed = ({ target }) => renew(body, target.value.trim() ? hits(batches, target.value.trim()) : drawn(batches[shown]));
   const label = t("Search texts, or a step");
-  const search = el("input", { type: "search", "data-key": "search-texts", placeholder: label, "aria-label": label, on: { input: typed } });
+  const search = el("input", { type: "search", "data-key": "search-texts", "data-typed": "", placeholder: label, "aria-label": label, on: { input: typed } });
   let shown = batches.length - 1;
   function show(place) {
     shown = place;
