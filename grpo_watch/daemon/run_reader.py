@@ -5,16 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from grpo_watch.daemon.schedule import LONGEST_WATCHED_SECONDS, SECOND
-from grpo_watch.engine.records import Cursor, Item, RunConfig, Scalar
+from grpo_watch.engine.records import CompletionSummary, Cursor, Item, RunConfig, Scalar
 from grpo_watch.pipeline.channel_merge import ChannelMerge, ReadSoFar, guarded
-from grpo_watch.pipeline.open_run import OpenedRun, OpenedSource, open_run, unread_evidence, user_config
+from grpo_watch.pipeline.open_run import (
+    OpenedRun,
+    OpenedSource,
+    open_run,
+    unread_evidence,
+    user_config,
+    without_tables,
+)
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.checkpoints.weights import UNHURRIED, ReadLimits
 from grpo_watch.sources.deferred import Future, Submit
@@ -96,7 +103,6 @@ class RunReader:
     """The channels of one run.
 
     Args:
-        name: the run's name.
         found: what discovery found.
         options: the user's settings of the run.
         stored: where each channel was read to, as it is stored.
@@ -105,16 +111,15 @@ class RunReader:
 
     def __init__(
         self,
-        name: str,
         found: FoundRun,
         options: WatchOptions,
         stored: Callable[[], Mapping[str, Cursor]],
         submit: Submit,
     ) -> None:
-        self._name, self._options, self._stored, self._submit = name, options, stored, submit
+        self._options, self._stored, self._submit = options, stored, submit
         self.found = found
         """What discovery found last; ``open`` opens what is new of it."""
-        self._opened = OpenedRun(name)
+        self._opened = OpenedRun()
         self.read_at: dict[str, float] = {}
         self._parts = RotatedParts()
         self._futures: list[Future] = []
@@ -168,24 +173,31 @@ class RunReader:
         return self.found == found and len(self._opened.sources) == len(found.channels)
 
     def as_set_now(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Stored items with what the user sets now in the place of what was set then."""
+        """Stored items as they would be read now: with what the user sets now, without tables not read any more."""
+        silent = without_tables(self.found)
         for number, item in enumerate(items):
             if not number:
                 yield from user_config(self._options.settings, self._options.columns)
-            if not (isinstance(item, RunConfig) and item.precedence == FROM_USER):
+            outdated = isinstance(item, RunConfig) and item.precedence == FROM_USER
+            if not outdated and not (isinstance(item, CompletionSummary) and item.channel in silent):
                 yield item
+
+    def reads_unlike(self, found: FoundRun) -> bool:
+        """Whether an open channel would be read in another way: what it read shows better in one that is new."""
+        fewer = without_tables(found) - without_tables(self.found)
+        return any(source.name in fewer for source in self._opened.sources)
 
     def open(self, pipeline: Pipeline) -> Sequence[Item]:
         """Open the channels that are not open yet; returns the items that announce them."""
         self.reads += 1
         known = {source.name for source in self._opened.sources}
-        fresh = tuple(channel for channel in self.found.channels if channel.name not in known)
-        fresh = tuple(channel for channel in fresh if not self._parts.holds(channel, self._cursors()))
-        if known and not fresh:
+        fresh = [channel for channel in self.found.channels if channel.name not in known]
+        parts = {channel.name for channel in fresh if self._parts.holds(channel, self._cursors())}
+        if known and len(parts) == len(fresh):
             pipeline.state.refused = unread_evidence(self.found)
             return ()
         opened = open_run(
-            replace(self.found, name=self._name, channels=fresh),
+            self.found,
             pipeline,
             None if known else self._options.settings,
             self._stored(),
@@ -193,8 +205,8 @@ class RunReader:
             examples=self._options.examples,
             columns=self._options.columns,
             care=self._options.care,
+            known=known | parts,
         )
-        pipeline.state.refused = unread_evidence(self.found)  # of all channels, not of the fresh ones only
         self._opened.sources = sorted([*self._opened.sources, *opened.sources], key=_reading_order)
         self._slow_at = 0.0
         self._note_places()

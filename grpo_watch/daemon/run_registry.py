@@ -232,6 +232,8 @@ class RunRegistry:
         watch = tracked.watch
         if watch is not None and watch.reader.found.roots != run.roots:  # the watched path leads elsewhere by now
             self._begin_again(tracked, run, now)
+        elif watch is not None and watch.reader.reads_unlike(run):
+            self._begin_again(tracked, run, now, unlike=True)
         elif watch is not None:
             watch.update(run)
             self.order.hurry(watch, now)
@@ -244,7 +246,9 @@ class RunRegistry:
         else:
             self._report_once(tracked)
 
-    def _wake(self, tracked: TrackedRun, run: FoundRun, now: float, *, grown: bool = False) -> None:
+    def _wake(
+        self, tracked: TrackedRun, run: FoundRun, now: float, *, grown: bool = False, unlike: bool = False
+    ) -> None:
         tracked.watch = WatchedRun(
             tracked.name,
             run,
@@ -254,6 +258,7 @@ class RunRegistry:
             state_writer=self._state_writer,
             submit=self._submit,
             grown=grown,
+            unlike=unlike,
         )
         self._reading[tracked.watch] = tracked
         self.order.add(tracked.watch, tracked.number)
@@ -267,11 +272,11 @@ class RunRegistry:
         tracked.counted = None
         watch.reader.close()
 
-    def _begin_again(self, tracked: TrackedRun, run: FoundRun, now: float) -> None:
+    def _begin_again(self, tracked: TrackedRun, run: FoundRun, now: float, *, unlike: bool = False) -> None:
         """Rebuild a run that is being read from the state, and read on from there."""
         if tracked.watch is not None:
             self._close(tracked, tracked.watch, now)
-            self._wake(tracked, run, now)
+            self._wake(tracked, run, now, unlike=unlike)
 
     def _report_once(self, tracked: TrackedRun) -> None:
         """Report a run if that was not done yet."""

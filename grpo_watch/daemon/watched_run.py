@@ -62,6 +62,7 @@ class WatchedRun:
         submit: runs heavy work elsewhere.
         grown: whether its files were seen to grow since it was read before: then their times count, not those of its
             steps.
+        unlike: whether other channels show now what the stored alerts rest on: these count until all of it was read.
     """
 
     def __init__(  # noqa: PLR0913  what it is connected to
@@ -75,16 +76,17 @@ class WatchedRun:
         state_writer: StateWriter,
         submit: Submit,
         grown: bool = False,
+        unlike: bool = False,
     ) -> None:
         self.name, self.options = name, options
-        self.ready, self._grown = False, grown
+        self.ready, self._grown, self._unlike = False, grown, unlike
         self.restored = False
         """Whether it is as it was stored, with nothing new read, and does not look ended."""
         self.failures = 0
         self._rules, self._state_writer = rules, state_writer
         self._looked = self._known = state_writer.looked(name)
         self._restart(now)
-        self.reader = RunReader(name, found, options, lambda: state_writer.cursors(name), submit)
+        self.reader = RunReader(found, options, lambda: state_writer.cursors(name), submit)
         self.urgent = self._has_news(found)
         """Whether an alert of it fired when the watch began and something was written since; not while it waits."""
         self._cursors_at = self._active_at = now
@@ -326,7 +328,7 @@ class WatchedRun:
             log.exception("a stored run is damaged and read again", extra={"fields": {"run": self.name}})
             self._state_writer.forget(self.name)
             self._restart(now)
-        if not self._announced and self._state_writer.alerts(self.name):
+        if (self._unlike or not self._announced) and self._state_writer.alerts(self.name):
             yield from self._read_again(now)
             return
         self._settle()
@@ -338,7 +340,7 @@ class WatchedRun:
         yield from self._first_pass(now)
 
     def _read_again(self, now: float) -> Iterator[bool]:
-        """The stored alerts are known, the stored items are not (damaged or archived): read all before it counts."""
+        """The stored alerts are known, what they rest on is not (damaged, archived): read all before it counts."""
         self._open()
         for more in self._first_pass(now):
             self._safe = False

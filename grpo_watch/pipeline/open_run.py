@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -147,7 +147,6 @@ class OpenedSource:
 class OpenedRun:
     """All opened channels of one run."""
 
-    name: str
     sources: list[OpenedSource] = field(default_factory=list)
     announcements: list[Item] = field(default_factory=list)
 
@@ -176,6 +175,7 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
     examples: KeptTexts = KeptTexts.EXCERPT,
     columns: Mapping[str, str] | None = None,
     care: ReadLimits | None = None,
+    known: Collection[str] = (),
 ) -> OpenedRun:
     """Open every readable channel of a run.
 
@@ -188,13 +188,14 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
         examples: what is kept of completions.
         columns: canonical metric (or ``step``) → what the run's own logs call it.
         care: how weights are read; None: without limits.
+        known: channels that are not opened, by name: they are open, or parts of one that is.
     """
-    opened = OpenedRun(found.name)
+    opened = OpenedRun()
     pipeline.state.refused = unread_evidence(found)
     builder = _Builder(found, pipeline, cursors or {}, submit, examples=examples, columns=columns or {}, care=care)
     opened.announcements += user_config(settings or {}, columns or {})
     for channel in found.channels:
-        made = builder.build(channel)
+        made = builder.build(channel) if channel.name not in known else None
         if made is not None:
             opened.sources.append(made)
             kind = KINDS.get(channel.what)
@@ -203,6 +204,17 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
                     ChannelOpened(channel.name, kind, channel.segment, channel.shows_end, channel.in_folder)
                 )
     return opened
+
+
+def without_tables(found: FoundRun) -> frozenset[str]:
+    """The channels whose tables of completions are not read, because a better channel of the run shows the texts."""
+    shown = {channel.what for channel in found.channels}
+    return frozenset(
+        channel.name
+        for channel in found.channels
+        if not shown.isdisjoint(SHOW_TEXTS if channel.what is ChannelContent.CONSOLE else COMPLETIONS)
+        and (channel.what is ChannelContent.CONSOLE or reader(channel.what.value) is not None)
+    )
 
 
 def user_config(settings: Mapping[str, Scalar], columns: Mapping[str, str]) -> list[RunConfig]:
@@ -229,6 +241,7 @@ class _Builder:
         self.examples, self.columns = examples, columns
         self.found = found
         self.roots = found.roots or (found.root,)
+        self.without_tables = without_tables(found)
         self.pipeline = pipeline
         self.cursors = cursors
         self.submit = submit
@@ -262,20 +275,18 @@ class _Builder:
             cursor,
             run=run_name(channel.name),
             examples=self.examples,
-            tables=not COMPLETIONS & {other.what for other in self.found.channels},
+            tables=channel.name not in self.without_tables,
         )
 
-    def _console(self) -> Callable[[str, Path, Sequence[Path], int, Cursor | None], Source]:
-        """The source of a console: tables that are printed count where no other channel shows completions."""
-        alone = SHOW_TEXTS.isdisjoint(other.what for other in self.found.channels)
-        tables = partial(ConsoleTables, examples=self.examples) if alone else None
+    def _console(self, name: str) -> Callable[[str, Path, Sequence[Path], int, Cursor | None], Source]:
+        tables = None if name in self.without_tables else partial(ConsoleTables, examples=self.examples)
         return partial(_late("console.source", "ConsoleSource"), tables=tables, columns=self.columns)
 
     def _source(self, channel: FoundChannel) -> Source | None:
         name, path, segment = channel.name, channel.path, channel.segment
         common = (name, path, self.roots)
         cursor = self.cursors.get(name)
-        simple = self._console() if channel.what is ChannelContent.CONSOLE else SIMPLE.get(channel.what)
+        simple = self._console(name) if channel.what is ChannelContent.CONSOLE else SIMPLE.get(channel.what)
         if simple is not None:
             return simple(*common, segment, cursor)
         mapped = MAPPED.get(channel.what)

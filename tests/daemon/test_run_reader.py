@@ -34,7 +34,7 @@ def log(tmp_path: Path) -> Path:
 
 def reader_of(log: Path) -> RunReader:
     (found,) = Discoverer().discover(log)
-    return RunReader("run", found, WatchOptions(), dict, Done)
+    return RunReader(found, WatchOptions(), dict, Done)
 
 
 def steps(items: list[Item]) -> list[int | None]:
@@ -116,7 +116,7 @@ def test_folders_of_a_quiet_run_are_listed_less_often_and_its_log_is_not(log: Pa
 def test_a_folder_that_changed_is_listed_soon_however_long_nothing_came(log: Path) -> None:
     """A run that logs nothing for a while is listed every 20 s; a checkpoint that comes then is seen at once."""
     (found,) = Discoverer().discover(log.parent)
-    reader, items = RunReader("run", found, WatchOptions(), dict, Done), list[Item]()
+    reader, items = RunReader(found, WatchOptions(), dict, Done), list[Item]()
     reader.open(PIPELINE)
     reader.read(10.0, items.append)
     reader.read(1_000.0, items.append)

@@ -169,7 +169,7 @@ def test_runs_at_rest_are_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             lambda self, *rest, real=real, **named: (asked.append(self.name), real(self, *rest, **named))[1],
         )
     read = RunReader.read
-    monkeypatch.setattr(RunReader, "read", lambda self, *rest: (asked.append(self._name), read(self, *rest))[1])
+    monkeypatch.setattr(RunReader, "read", lambda self, *rest: (asked.append(self.found.name), read(self, *rest))[1])
     live.now += 0.5
     live.daemon.turn([runs[7].path / "logging.jsonl"], folders)
     live.now += 0.5
@@ -215,4 +215,38 @@ def test_a_new_run_or_a_row_in_a_folder_of_many_concerns_no_other(tmp_path: Path
     (name,) = concerned(lone / "a.log")
     assert name == "a"
     assert concerned(lone) == ["a", "b"]
+    live.close()
+
+
+@pytest.mark.parametrize("printed", [0.1, 0.4, 1.0])
+def test_completions_that_come_after_the_console_printed_tables_give_the_alert_of_check(
+    tmp_path: Path, printed: float
+) -> None:
+    """Both were taken in turns, so that no pattern of texts held for three batches: never fired, or resolved soon."""
+    run = unpack("trl-1.16.0-12-greedy", tmp_path / "runs")
+    text, log = (run / "train.log").read_text(), run / "train.log"
+    (run / "output").rename(tmp_path / "output")
+    log.write_text("")
+    live = Live(tmp_path / "runs", tmp_path / "state", now=RECORDED)
+    for part in range(int(20 * printed), 21):
+        log.write_text(text[: len(text) * part // 20])
+        os.utime(log, (live.now, live.now))
+        live.settle()
+        if (tmp_path / "output").exists():
+            (tmp_path / "output").rename(run / "output")
+    live.settle()
+    found = {finding.rule: finding for finding in live.run().findings}["duplicate-completions"]
+    assert (found.first_step, found.fired_step, found.resolved_step, found.severity.value) == (1, 3, None, "critical")
+    assert [each.to_state.value for each in live.transitions(run.name) if each.rule == found.rule] == ["firing"]
+    live.close()
+
+
+def test_a_log_that_comes_after_the_completions_prints_no_tables_that_count(tmp_path: Path) -> None:
+    run = unpack("trl-1.16.0-12-greedy", tmp_path / "runs")
+    (run / "train.log").rename(tmp_path / "train.log")
+    live = Live(tmp_path / "runs", tmp_path / "state", now=RECORDED)
+    live.settle()
+    (tmp_path / "train.log").rename(run / "train.log")
+    live.settle()
+    assert {batch.step for batch in live.daemon.detail(run.name).batches} == {1, 2, 3, 4, 5, 6}
     live.close()

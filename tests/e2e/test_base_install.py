@@ -137,7 +137,7 @@ def test_a_channel_that_comes_later_hides_nothing(runs: Path, tmp_path: Path, mo
     copy = shutil.copytree(runs / "healthy", tmp_path / "run")
     (copy / "train.log").rename(tmp_path / "train.log")
     pipeline = Pipeline("run", (), {})
-    reader = RunReader("run", Discoverer().discover(copy)[0], WatchOptions(), dict, Done)
+    reader = RunReader(Discoverer().discover(copy)[0], WatchOptions(), dict, Done)
     reader.open(pipeline)
     (tmp_path / "train.log").rename(copy / "train.log")
     reader.found = Discoverer().discover(copy)[0]

@@ -97,7 +97,7 @@ def order(*sources: OpenedSource) -> list[Item]:
         ChannelOpened(each.name, each.kind, each.segment) for each in sources if each.kind is not None
     ]
     notes = Notes()
-    assert list(replay(OpenedRun("run", list(sources), announced), notes, NOW)) == []
+    assert list(replay(OpenedRun(list(sources), announced), notes, NOW)) == []
     assert notes.fed[: len(announced)] == announced
     assert notes.fed[-1] is NOW
     return notes.fed[len(announced) : -1]
