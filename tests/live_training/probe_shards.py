@@ -5,23 +5,19 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as processes
+from ranks import WORLD, on_ranks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from grpo_watch.callback import GrpoWatchCallback, probe
-
-WORLD = 2
 
 
 def a_model() -> torch.nn.Module:
@@ -58,17 +54,12 @@ def ways(rank: int) -> dict[str, torch.nn.Module]:
     }
 
 
-def run(rank: int, folder: str, port: int) -> None:
+def run(rank: int, folder: str) -> None:
     """Probe each of them."""
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    dist.init_process_group("gloo", rank=rank, world_size=WORLD)
     for name, model in ways(rank).items():
         assert probe(model, 10, Path(folder, name)), name
         assert probe(model, 10, Path(folder, "together", name), file_mb=0), name
     stop(rank, Path(folder, "stop"))
-    dist.barrier()
-    dist.destroy_process_group()
-    os._exit(0)  # gloo's threads may abort a process that ends as usual: "terminate called without an active exception"
 
 
 class Stale:
@@ -97,15 +88,5 @@ def stop(rank: int, folder: Path) -> None:
         (folder / f"stopped-{rank}").touch()
 
 
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    import socket  # noqa: PLC0415  only here
-
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    processes.spawn(run, (sys.argv[1], free_port()), nprocs=WORLD)
+    on_ranks(run, sys.argv[1])

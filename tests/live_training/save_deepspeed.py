@@ -10,9 +10,7 @@ from typing import Any
 os.environ["DS_ACCELERATOR"] = "cpu"
 
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as processes
-from save_fsdp_shards import WORLD, free_port
+from ranks import WORLD, on_ranks
 
 from grpo_watch.callback import probe
 
@@ -29,11 +27,9 @@ def a_model() -> Any:
     return model
 
 
-def save(rank: int, folder: str, port: int) -> None:
+def save(rank: int, folder: str) -> None:
     """Train and save with each stage: ``FOLDER/zeroS/global_stepN``, the whole weights beside it, the probe's lines."""
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "LOCAL_RANK": str(rank)}
-    os.environ |= {"WORLD_SIZE": str(WORLD), "LOCAL_SIZE": str(WORLD)}
-    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD), "LOCAL_SIZE": str(WORLD)}
     import deepspeed  # noqa: PLC0415  reads the environment
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # would be compiled first, for minutes
@@ -63,9 +59,7 @@ def save(rank: int, folder: str, port: int) -> None:
                 whole = {name: one.detach().clone() for name, one in engine.module.named_parameters()}
             if rank == 0:
                 torch.save(whole, Path(folder) / f"zero{stage}-{step}.pt")
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    processes.spawn(save, (sys.argv[1], free_port()), nprocs=WORLD)
+    on_ranks(save, sys.argv[1])

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as processes
-from save_fsdp_shards import WORLD, Tiny, free_port
+from ranks import WORLD, on_ranks
+from save_fsdp_shards import Tiny
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 
-def save(rank: int, folder: str, port: int) -> None:
+def save(rank: int, folder: str) -> None:
     """Gather all shards on the first rank and save them there, beside the same state of an unsharded model.
 
     In ``sharded/checkpoint-N`` each rank saves its own part: twice the same, then another.
     """
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    dist.init_process_group("gloo", rank=rank, world_size=WORLD)
     torch.manual_seed(0)
     plain = Tiny().state_dict()
     torch.manual_seed(0)
@@ -38,9 +34,7 @@ def save(rank: int, folder: str, port: int) -> None:
         path = Path(folder) / "sharded" / f"checkpoint-{step}"
         checkpoint.save({"model": get_model_state_dict(model)}, checkpoint_id=str(path / "pytorch_model_fsdp_0"))
         (path / "trainer_state.json").write_text("{\n}\n")
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    processes.spawn(save, (sys.argv[1], free_port()), nprocs=WORLD)
+    on_ranks(save, sys.argv[1])

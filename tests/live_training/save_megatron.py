@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from save_fsdp_shards import free_port
+from ranks import leave
 
 
 def save(folder: Path) -> None:
     """``iter_N`` and the tracker beside them, as Megatron-LM lays them out."""
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    dist.init_process_group("gloo", rank=0, world_size=1)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     torch.cuda.synchronize = lambda *_: None  # asked for wherever the weights lie
     torch.cuda.current_device = lambda: "cpu"
     from megatron.core import dist_checkpointing  # noqa: PLC0415  slow
@@ -28,7 +26,7 @@ def save(folder: Path) -> None:
         sharded = dist_checkpointing.ShardedTensor.from_rank_offsets("model.weight", weight, replica_id=0)
         dist_checkpointing.save({"model.weight": sharded, "args": {"lr": 1e-6}}, str(path))
     (folder / "latest_checkpointed_iteration.txt").write_text("3")
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

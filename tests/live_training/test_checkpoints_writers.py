@@ -64,7 +64,7 @@ def fsdp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes save of one model."""
     folder = tmp_path_factory.mktemp("fsdp")
     command = [sys.executable, str(FSDP), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return folder
 

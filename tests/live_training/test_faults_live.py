@@ -22,8 +22,9 @@ SCRIPT = Path(__file__).with_name("train_faults.py")
 PROGRAM = Path(sys.executable).with_name("grpo-watch")
 PATIENCE = 900.0
 """Seconds after which something is wrong, however busy the machine is."""
-LATE = 30.0
-"""Seconds after its job's end within which a fault is notified: a checkpoint keeps still for some before it is read."""
+LATE = 120.0
+"""Seconds after its job's end within which a fault is notified, however busy the machine is: a checkpoint keeps
+still for some before it is read."""
 MUST: Mapping[str, frozenset[str]] = {
     name: frozenset(rules.split())
     for name, rules in {
@@ -102,7 +103,7 @@ def watching(folder: Path, place: Path, url: str) -> Iterator[None]:
         yield
     finally:
         daemon.terminate()
-        assert daemon.wait(timeout=60) == 0, output.read_text()
+        assert daemon.wait(timeout=PATIENCE) == 0, output.read_text()
 
 
 @pytest.fixture(scope="module")

