@@ -64,6 +64,12 @@ def program() -> Callable[[str], str]:
     return path_of
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first: at the end one of them would keep a single core busy."""
+    slow = {item.path for item in items if "slow" in item.keywords}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     wanted = [name for mark in item.iter_markers("system") for name in mark.args]
     missing = ", ".join(name for name in wanted if find_program(name) is None)

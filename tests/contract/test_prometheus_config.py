@@ -59,6 +59,7 @@ def pod(name: str, phase: str = "Running", port: str = "", scrape: str = "true")
     return {"targets": [f"10.0.0.7:{port or 80}"], "labels": labels}
 
 
+@pytest.mark.slow
 @pytest.mark.system("promtool")
 def test_a_pod_is_one_target(tmp_path: Path, program: Callable[[str], str]) -> None:
     """Whatever other containers it has; no pod that is over, or that did not ask for it."""

@@ -495,6 +495,7 @@ def test_one_missed_look_ends_no_run(going_on: Path, tmp_path: Path) -> None:
     live.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hole", [True, False])
 def test_a_huge_log_of_one_run_delays_no_other(going_on: Path, tmp_path: Path, hole: bool) -> None:  # noqa: FBT001
     """No run waits for another longer than one budget, be it of bytes that nobody wrote or of noise."""

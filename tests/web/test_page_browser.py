@@ -436,6 +436,7 @@ def test_a_long_run_is_a_light_page(browser: Browser, place: str) -> None:
         assert 20_000 < seen.received <= BUDGET
 
 
+@pytest.mark.slow
 def test_a_page_that_nobody_looks_at_asks_nothing(opened: Callable[..., Visit]) -> None:
     """It asks at once when it is looked at again; what has not changed is not sent again."""
     watch = a_critical_run()

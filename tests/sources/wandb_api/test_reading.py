@@ -257,6 +257,7 @@ def timeless(items: list[Item]) -> list[str]:
     return [repr(item._replace(seen=None) if isinstance(item, RawRow) else replace(item, seen=None)) for item in items]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["trl-1.16.0-11-dup-stride3", "trl-1.16.0-03h-healthy-eval"])
 def test_a_restart_anywhere_loses_and_repeats_nothing(
     name: str, server: WandbServer, client: ClientProcess, tmp_path: Path
