@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from operator import eq, ge, gt, le, lt, ne
+from operator import eq, ge, gt, le, lt, ne, not_
 from types import MappingProxyType
 
-from grpo_watch.engine.expression import Compiler, Expression, Lookup, Truth, negation
+from grpo_watch.engine.expression import Compiler, Expression, Lookup, Part, applied
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.errors import FilePlace
 
@@ -90,13 +90,13 @@ class _SettingsCompiler(Compiler):
 
     known = frozenset(SETTINGS)
 
-    def truth(self, node: ast.expr, depth: int) -> Truth:
+    def truth(self, node: ast.expr, depth: int) -> Part:
         """A setting alone is a condition, too."""
         if isinstance(node, ast.Name | ast.Call) and (name := self._setting(node)) is not None:
             return switched_on(name)
         return super().truth(node, depth)
 
-    def _comparison(self, node: ast.Compare, depth: int) -> Truth:
+    def _comparison(self, node: ast.Compare, depth: int) -> Part:
         match node:
             case ast.Compare(
                 left=left, ops=[ast.Eq() | ast.NotEq() as operator], comparators=[ast.Constant(str(text))]
@@ -105,7 +105,7 @@ class _SettingsCompiler(Compiler):
                 if name is None:
                     raise self._error(left, "only a setting is compared with a text")
                 same = reads_as(name, text.lower())
-                return same if isinstance(operator, ast.Eq) else negation(same)
+                return same if isinstance(operator, ast.Eq) else applied(not_, same)
         return super()._comparison(node, depth)
 
     def _setting(self, node: ast.expr) -> str | None:
@@ -116,7 +116,7 @@ class _SettingsCompiler(Compiler):
         return self._raw_name(node) if isinstance(node, ast.Call) and is_raw else None
 
 
-def switched_on(name: str) -> Truth:
+def switched_on(name: str) -> Part:
     """Whether a setting is on: any value but false, 0 and words for them."""
 
     def decide(lookup: Lookup) -> bool | None:
@@ -128,7 +128,7 @@ def switched_on(name: str) -> Truth:
     return decide
 
 
-def reads_as(name: str, text: str) -> Truth:
+def reads_as(name: str, text: str) -> Part:
     """Whether a setting has this value in lower case."""
 
     def decide(lookup: Lookup) -> bool | None:

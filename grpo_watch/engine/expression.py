@@ -13,10 +13,11 @@ from __future__ import annotations
 import ast
 import difflib
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add, eq, ge, gt, le, lt, mod, mul, ne, neg, not_, sub, truediv
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView, no_data
 from grpo_watch.engine.metric_names import LABELLED, METRICS, labelled
@@ -72,11 +73,12 @@ class Expression:
 
     text: str
     names: tuple[str, ...]
-    _root: Truth = field(repr=False, compare=False)
+    _root: Part = field(repr=False, compare=False)
 
     def evaluate(self, lookup: Lookup) -> bool | None:
         """Whether the condition holds; None where missing values leave it undecided."""
-        return self._root(lookup)
+        holds: bool | None = self._root(lookup)
+        return holds
 
 
 def compile_expression(text: str, place: FilePlace | None = None) -> Expression:
@@ -119,34 +121,34 @@ class Compiler:
         except (ValueError, MemoryError, RecursionError):
             raise RuleError("not a condition: nested too deeply or not plain text", self.place) from None
 
-    def truth(self, node: ast.expr, depth: int) -> Truth:
+    def truth(self, node: ast.expr, depth: int) -> Part:
         """The closure of a part that is true or false."""
         self._check_depth(node, depth)
         if isinstance(node, ast.Compare):
             return self._comparison(node, depth)
         if isinstance(node, ast.BoolOp):
-            combine = all_of if isinstance(node.op, ast.And) else any_of
-            return combine(tuple(self.truth(operand, depth + 1) for operand in node.values))
+            return first_decided(isinstance(node.op, ast.Or), [self.truth(part, depth + 1) for part in node.values])
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return negation(self.truth(node.operand, depth + 1))
+            return applied(not_, self.truth(node.operand, depth + 1))
         if isinstance(node, ast.Constant | ast.Name | ast.BinOp | ast.Subscript | ast.Call | ast.UnaryOp):
             self.number(node, depth)  # its own mistakes (an unknown name) come first
             raise self._error(node, "a number is not a condition", "compare it, e.g. `reward_mean < 0.1`")
         raise self._refused(node)
 
-    def number(self, node: ast.expr, depth: int) -> Number:
+    def number(self, node: ast.expr, depth: int) -> Part:
         """The closure of a part that is a number."""
         self._check_depth(node, depth)
         match node:
             case ast.Constant():
-                return constant(self._literal(node))
+                value = self._literal(node)
+                return lambda _: value
             case ast.Name():
                 return named(self._plain_name(node))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return minus(self.number(operand, depth + 1))
+                return applied(neg, self.number(operand, depth + 1))
             case ast.BinOp(left=left, op=operator, right=right) if type(operator) in ARITHMETIC:
                 operands = (self.number(left, depth + 1), self.number(right, depth + 1))
-                return applied(ARITHMETIC[type(operator)], operands)
+                return applied(ARITHMETIC[type(operator)], *operands)
             case ast.Subscript():
                 return named(self._labelled_name(node))
             case ast.Call():
@@ -155,18 +157,18 @@ class Compiler:
                 raise self._error(node, "a condition can't be used as a number")
         raise self._refused(node)
 
-    def _comparison(self, node: ast.Compare, depth: int) -> Truth:
+    def _comparison(self, node: ast.Compare, depth: int) -> Part:
         for operator, operand in zip(node.ops, node.comparators, strict=True):
             if type(operator) not in COMPARISONS:
                 raise self._error(operand, "only < <= > >= == != compare")
         operands = [self.number(operand, depth + 1) for operand in (node.left, *node.comparators)]
-        pairs = tuple(
-            compared(COMPARISONS[type(operator)], left, right)
+        pairs = [
+            applied(COMPARISONS[type(operator)], left, right)
             for operator, left, right in zip(node.ops, operands, operands[1:], strict=False)
-        )
-        return pairs[0] if len(pairs) == 1 else all_of(pairs)
+        ]
+        return first_decided(False, pairs)
 
-    def _call(self, node: ast.Call, depth: int) -> Number:
+    def _call(self, node: ast.Call, depth: int) -> Part:
         function = node.func.id if isinstance(node.func, ast.Name) else ""
         if function == "raw":
             return named(self._raw_name(node))
@@ -178,7 +180,7 @@ class Compiler:
         if len(node.args) < fewest or (most is not None and len(node.args) > most):
             wanted = "one number" if most == 1 else "two or more numbers"
             raise self._error(node, f"{function}() takes {wanted}, not {len(node.args)}")
-        return applied(compute, tuple(self.number(argument, depth + 1) for argument in node.args))
+        return applied(compute, *(self.number(argument, depth + 1) for argument in node.args))
 
     def _literal(self, node: ast.Constant) -> float:
         if isinstance(node.value, bool) or not isinstance(node.value, int | float):
@@ -244,16 +246,11 @@ def _quoted(name: str, otherwise: str) -> str:
 Lookup: TypeAlias = Callable[[str], Scalar]
 """The newest value of a name; None where there is none."""
 
-Number: TypeAlias = Callable[[Lookup], "float | None"]
-Truth: TypeAlias = Callable[[Lookup], "bool | None"]
+Part: TypeAlias = Callable[[Lookup], Any]
+"""A part of a condition: a number, or true or false; None where missing values leave it undecided."""
 
 
-def constant(value: float) -> Number:
-    """A number written in the condition."""
-    return lambda _: value
-
-
-def named(name: str) -> Number:
+def named(name: str) -> Part:
     """The looked-up value of a name; NaN counts as missing, and so does a text that is no number."""
 
     def look_up(lookup: Lookup) -> float | None:
@@ -272,20 +269,10 @@ def _number(text: str) -> float | None:
         return None
 
 
-def minus(operand: Number) -> Number:
-    """The negated operand."""
-
-    def negate(lookup: Lookup) -> float | None:
-        value = operand(lookup)
-        return None if value is None else -value
-
-    return negate
-
-
-def applied(compute: Callable[..., float], operands: tuple[Number, ...]) -> Number:
+def applied(compute: Callable[..., Any], *operands: Part) -> Part:
     """A function of the operands; None where one is missing or the result is not a number."""
 
-    def apply(lookup: Lookup) -> float | None:
+    def apply(lookup: Lookup) -> Any:
         values = [operand(lookup) for operand in operands]
         if None in values:
             return None
@@ -298,41 +285,13 @@ def applied(compute: Callable[..., float], operands: tuple[Number, ...]) -> Numb
     return apply
 
 
-def compared(compare: Callable[[float, float], bool], left: Number, right: Number) -> Truth:
-    """A comparison of two numbers."""
+def first_decided(decisive: bool, operands: Sequence[Part]) -> Part:  # noqa: FBT001
+    """``or`` over the operands where ``decisive`` is True, ``and`` where it is False."""
 
-    def decide(lookup: Lookup) -> bool | None:
-        first, second = left(lookup), right(lookup)
-        return None if first is None or second is None else compare(first, second)
-
-    return decide
-
-
-def negation(operand: Truth) -> Truth:
-    """``not operand``."""
-
-    def negate(lookup: Lookup) -> bool | None:
-        value = operand(lookup)
-        return None if value is None else not value
-
-    return negate
-
-
-def all_of(operands: tuple[Truth, ...]) -> Truth:
-    """``and`` over the operands."""
-    return _kleene(operands, decisive=False)
-
-
-def any_of(operands: tuple[Truth, ...]) -> Truth:
-    """``or`` over the operands."""
-    return _kleene(operands, decisive=True)
-
-
-def _kleene(operands: tuple[Truth, ...], *, decisive: bool) -> Truth:
     def decide(lookup: Lookup) -> bool | None:
         undecided = False
         for operand in operands:
-            value = operand(lookup)
+            value: bool | None = operand(lookup)
             if value is decisive:
                 return decisive
             undecided = undecided or value is None
@@ -342,23 +301,10 @@ def _kleene(operands: tuple[Truth, ...], *, decisive: bool) -> Truth:
 
 
 COMPARISONS: Mapping[type[ast.cmpop], Callable[[float, float], bool]] = MappingProxyType(
-    {
-        ast.Lt: lambda a, b: a < b,
-        ast.LtE: lambda a, b: a <= b,
-        ast.Gt: lambda a, b: a > b,
-        ast.GtE: lambda a, b: a >= b,
-        ast.Eq: lambda a, b: a == b,
-        ast.NotEq: lambda a, b: a != b,
-    }
+    {ast.Lt: lt, ast.LtE: le, ast.Gt: gt, ast.GtE: ge, ast.Eq: eq, ast.NotEq: ne}
 )
 ARITHMETIC: Mapping[type[ast.operator], Callable[[float, float], float]] = MappingProxyType(
-    {
-        ast.Add: lambda a, b: a + b,
-        ast.Sub: lambda a, b: a - b,
-        ast.Mult: lambda a, b: a * b,
-        ast.Div: lambda a, b: a / b,
-        ast.Mod: lambda a, b: a % b,
-    }
+    {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.Div: truediv, ast.Mod: mod}
 )
 FUNCTIONS: Mapping[str, tuple[Callable[..., float], int, int | None]] = MappingProxyType(
     {"abs": (abs, 1, 1), "min": (min, 2, None), "max": (max, 2, None)}
