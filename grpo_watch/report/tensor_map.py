@@ -6,9 +6,11 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from grpo_watch.detectors.shared.checkpoint_history import LAYER, CheckpointHistory, changed, comparable
+from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable
 from grpo_watch.engine.records import CheckpointDigest
 
+LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?)\.(\d{1,6})\.")
+"""The number of a transformer layer in a tensor's name."""
 CHECKPOINTS = 8
 LAYERS = 200
 KINDS = 40

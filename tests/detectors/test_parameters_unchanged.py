@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from grpo_watch.detectors.policy.parameters_unchanged import ParametersUnchanged
-from grpo_watch.detectors.shared.checkpoint_history import ChangedTensors
 from grpo_watch.detectors.shared.likely_causes import UPDATES
 from grpo_watch.engine.diagnosis import diagnose
 from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.movement import Movement
-from grpo_watch.engine.records import CheckpointDigest, CheckpointKind, TensorDigest, Verdict
+from grpo_watch.engine.records import CheckpointDigest, CheckpointKind, TensorDigest
 from grpo_watch.engine.traits import likely
 from tests.support.detecting import DETECTORS, SHIPPED, Watched
 from tests.support.records import a_checkpoint, row
@@ -155,90 +151,6 @@ def stepped(step: int, *times: int) -> CheckpointDigest:
         name: TensorDigest("F32", (64, 64), f"{name} {count}") for name, count in zip(LAYERED, times, strict=True)
     }
     return replace(a_checkpoint(step, {}), tensors=tensors)
-
-
-def test_layers_that_stop() -> None:
-    """Layer 1 changes twice and then stands still while layer 0 goes on: reported once, and ends when it goes on."""
-    run = fed(
-        stepped(10, 0, 0, 0, 0, 0, 0),
-        stepped(20, 1, 1, 1, 1, 1, 0),
-        stepped(30, 2, 2, 2, 2, 2, 0),
-        stepped(40, 3, 3, 2, 2, 2, 0),
-    )
-    assert run.changes == [("firing", 40, "warning")]
-    assert "1 layers changed until checkpoint 30 and then stopped: layer 1" in run.said[-1].reading.message
-    assert run.headline == "Some layers no longer change"
-    assert run.feed(stepped(50, 4, 4, 3, 2, 3, 0)).changes[-1] == ("resolved", 50, "warning")
-
-
-def test_layers_that_take_turns() -> None:
-    """LISA: layer 1 begins where layer 0 rests, and the other way round; of layers nothing is reported."""
-    run = fed(stepped(10, 0, 0, 0, 0, 0, 0), stepped(20, 1, 1, 0, 0, 1, 0), stepped(30, 2, 2, 0, 0, 2, 0))
-    run.feed(stepped(40, 2, 2, 1, 1, 3, 0), stepped(50, 2, 2, 2, 2, 4, 0), stepped(60, 3, 3, 2, 2, 5, 0))
-    assert run.changes == []
-
-
-def test_a_layer_that_moves_again_takes_turns() -> None:
-    """Both moved at first, so the first rest is reported; from the first return on nothing is reported of layers."""
-    run = fed(stepped(10, 0, 0, 0, 0, 0, 0), stepped(20, 1, 1, 1, 1, 1, 0), stepped(30, 2, 2, 2, 2, 2, 0))
-    run.feed(stepped(40, 3, 3, 2, 2, 3, 0), stepped(50, 3, 3, 3, 3, 4, 0), stepped(60, 3, 3, 4, 4, 5, 0))
-    assert run.changes == [("firing", 40, "warning"), ("resolved", 50, "warning")]
-
-
-def test_a_model_that_stood_still_as_a_whole_takes_no_turns() -> None:
-    """A freeze that a resume repairs; layers that stop later are reported all the same."""
-    counts = ((0, 0), (1, 1), (1, 1), (2, 2), (3, 3), (4, 3))
-    run = fed(*(stepped(10 * at, a, a, b, b, a, 0) for at, (a, b) in enumerate(counts, 1)))
-    assert run.changes == [("firing", 30, "critical"), ("resolved", 40, "critical"), ("firing", 60, "warning")]
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("turns", [0.2, 0.5, 1, 3])
-def test_random_turns(seed: int, turns: float) -> None:
-    """LISA draws two of twelve layers again every so often; ``turns`` of that lie between two checkpoints."""
-    chance, movers = random.Random(seed), ChangedTensors()
-    names = [f"model.layers.{layer}.mlp.weight" for layer in range(12)]
-    counts, active = [0] * 12, set(chance.sample(range(12), 2))
-    before = replace(a_checkpoint(0, {}), tensors={name: TensorDigest("F32", (64, 64), "0") for name in names})
-    for step in range(1, 30):
-        moved = set(active)
-        for _ in range(int(step * turns) - int((step - 1) * turns)):
-            active = set(chance.sample(range(12), 2))
-            moved |= active
-        counts = [count + (layer in moved) for layer, count in enumerate(counts)]
-        tensors = {name: TensorDigest("F32", (64, 64), str(count)) for name, count in zip(names, counts, strict=True)}
-        now = replace(a_checkpoint(step, {}), tensors=tensors)
-        movers.take(before, names, [names[layer] for layer in moved])
-        assert movers.layers_at_rest(now) == {}
-        before = now
-
-
-def test_stopped_layers_can_be_switched_off_alone() -> None:
-    """Layers frozen by plan: the parameter silences them, and a policy that stands still is reported all the same."""
-    reported = ParametersUnchanged()
-    reported.probe_steps, reported.stopped_layers = 5, 0
-    reported.setup()
-    counts = ((0, 0), (1, 1), (2, 2), (3, 2), (3, 2))
-    view: Any = SimpleNamespace(recent=())
-    said = [
-        [one for one in reported.observe(stepped(10 * at, a, a, b, b, a, 0), view) if one.verdict is Verdict.BREACH]
-        for at, (a, b) in enumerate(counts, 1)
-    ]
-    assert [len(one) for one in said] == [0, 0, 0, 0, 1]
-    assert said[-1][0].key == ""
-
-
-@pytest.mark.parametrize(
-    "last",
-    [
-        (3, 3, 3, 2, 3, 0),  # one matrix of layer 1 stands still
-        (3, 3, 3, 3, 2, 0),  # the embedding does
-    ],
-)
-def test_single_tensors_may_stand_still(last: tuple[int, ...]) -> None:
-    """An expert that is not routed to; tokens that do not occur."""
-    run = fed(stepped(10, 0, 0, 0, 0, 0, 0), stepped(20, 1, 1, 1, 1, 1, 0), stepped(30, 2, 2, 2, 2, 2, 0))
-    assert run.feed(stepped(40, *last)).changes == []
 
 
 def test_layers_frozen_from_the_start_are_nobodys_matter() -> None:

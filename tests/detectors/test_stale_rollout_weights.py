@@ -184,24 +184,6 @@ def test_an_engine_that_never_changed_and_was_never_reported_to_be_synced_proves
     assert not run.monitor.evaluated
 
 
-def test_an_engine_that_used_to_change_and_stopped_is_a_warning() -> None:
-    """It changes at 20, 30 and 40: three times ten steps later, at 70, it is overdue."""
-    run = Watched(RULE)
-    for step in range(10, 90, 10):
-        run.feed(in_memory(step, {"w": str(step)}), engine(step, {"w": str(min(step, 40))}))
-    assert run.changes == [("firing", 70, "warning")]
-    assert run.said[-1].first_step == 40
-    run.feed(in_memory(90, {"w": "90"}), engine(90, {"w": "90"}))
-    assert run.changes[-1] == ("resolved", 90, "warning")
-
-
-def test_a_policy_that_stands_still_makes_no_engine_overdue() -> None:
-    run = Watched(RULE)
-    for step in range(10, 200, 10):
-        run.feed(in_memory(step, {"w": str(min(step, 40))}), engine(step, {"w": str(min(step, 40))}))
-    assert run.said == []
-
-
 def test_one_stale_engine_of_two_is_not_hidden_by_the_other() -> None:
     """Both speak at each step, in any order."""
     run = Watched(RULE)

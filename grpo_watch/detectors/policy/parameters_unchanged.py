@@ -20,7 +20,6 @@ from grpo_watch.detectors.policy.probe_history import (
     too_little_between,
 )
 from grpo_watch.detectors.shared.checkpoint_history import (
-    ChangedTensors,
     CheckpointHistory,
     changed,
     comparable,
@@ -132,9 +131,8 @@ def _wandering(rates: Iterable[float]) -> float:
     return sqrt(plain_sum(rate * rate for rate in rates))
 
 
-LAYERS, BASE = "layers", "base"
-"""Keys of the two readings."""
-SHOWN = 8
+BASE = "base"
+"""Key of the reading about the base model."""
 FIRST_UPDATE = 2
 """The step that must have moved the weights: the first of a warm-up has a learning rate of 0 in transformers."""
 
@@ -149,32 +147,7 @@ def still_the_base(record: CheckpointDigest) -> tuple[Reading, ...]:
     return breach(BASE, 0.0, None, message, evidence, first_step=0, immediate=True, hint=BUILT)
 
 
-def layers_at_rest(movers: ChangedTensors, record: CheckpointDigest, least: int) -> tuple[Reading, ...]:
-    """A warning where at least this many whole layers used to change and stopped while others continue; 0: never."""
-    rest = movers.layers_at_rest(record)
-    if not rest or not 0 < least <= len(rest):
-        return ()
-    since = max(rest.values())
-    shown = sorted(rest, key=lambda layer: int(layer.rpartition(" ")[2]))
-    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
-    message = f"{len(rest)} layers changed until checkpoint {since} and then stopped: {', '.join(shown[:SHOWN])}{more}"
-    evidence: dict[str, Scalar] = {"layers": len(rest), "since": since, "tensors_that_ever_changed": len(movers.ever)}
-    reading = Reading(
-        Verdict.BREACH,
-        LAYERS,
-        float(len(rest)),
-        message=message,
-        evidence=evidence,
-        severity=Severity.WARNING,
-        first_step=since,
-        immediate=True,
-        hint="Look for parameters that lost requires_grad, or an optimizer rebuilt from only some of them.",
-        headline="Some layers no longer change",
-    )
-    return (reading,)
-
-
-def byte_identical(before: CheckpointDigest, record: CheckpointDigest, tensors: int, movers: ChangedTensors) -> Reading:
+def byte_identical(before: CheckpointDigest, record: CheckpointDigest, tensors: int, ever: set[str]) -> Reading:
     """That so many tensors of two saved steps are equal, and what the optimizer's own files say of the reason."""
     evidence: dict[str, Scalar] = {
         "identical_tensors": tensors,
@@ -184,7 +157,7 @@ def byte_identical(before: CheckpointDigest, record: CheckpointDigest, tensors: 
         "later_checkpoint": record.path,
     }
     message = f"all {tensors} tensors of checkpoints {before.step} and {record.step} are byte-identical"
-    if changed_before := len(movers.ever & record.tensors.keys()):
+    if changed_before := len(ever & record.tensors.keys()):
         evidence |= {"changed_before": changed_before, "never_changed": max(0, tensors - changed_before)}
         message += f" ({changed_before} of them had changed before)"
     optimizer = optimizer_between(before, record)
@@ -204,7 +177,7 @@ class ParametersUnchanged(Detector):
     explained_by = ("learning-rate-zero", "gradient-lost", "adapter-never-trained", "reward-variance-collapse")
     seen_in_checkpoints = True
     wastes = WasteKind.STEPS
-    learning_goes_on = frozenset({OPTIMIZER, LAYERS, ROUNDING})
+    learning_goes_on = frozenset({OPTIMIZER, ROUNDING})
     shows_frozen_policy = True
     likely_causes = UPDATES
     dashboards = ("grpo-sampling-weights",)
@@ -213,11 +186,11 @@ class ParametersUnchanged(Detector):
     needs = (("checkpoints",), ("probe",))
     survives_attempts = True
     probe_steps: int = param(5, "optimizer steps that identical probes in memory must span (a few may be skipped)", 1)
-    stopped_layers: int = param(1, "stopped layers that are a warning (0: never)", 0)
 
     def setup(self) -> None:
         """No checkpoint yet."""
-        self.history, self.movers, self.probes = CheckpointHistory(), ChangedTensors(), ProbeHistory()
+        self.history, self.probes = CheckpointHistory(), ProbeHistory()
+        self.ever: set[str] = set()  # tensors that changed between two checkpoints
         self.open: set[str] = set()  # keys that breach
         self.same_since: int | None = None  # step of the first of the identical checkpoints
         self.grew: tuple[float, float] | None = None  # the KL between them, before and after
@@ -248,7 +221,7 @@ class ParametersUnchanged(Detector):
         moved = changed(before, record, names)
         if proves_nothing(record, moved):
             return no_data("these checkpoints can only be compared file by file, and files that differ prove nothing")
-        self.movers.take(before, names, moved)
+        self.ever.update(moved)
         if not moved and too_little_between(before, record, run.recent):
             return no_data(
                 NotApplicable("these checkpoints are only a few steps apart, with a learning rate close to 0")
@@ -257,8 +230,7 @@ class ParametersUnchanged(Detector):
             return self._same(before, record, len(names), run)
         self.same_since = self.grew = None
         self.open.discard(WRONG_SAVE)
-        stopped = layers_at_rest(self.movers, record, self.stopped_layers)
-        partial = (*optimizer_still(before, record), *stopped, *rounding(before, record, run))
+        partial = (*optimizer_still(before, record), *rounding(before, record, run))
         return (*self.probes.acquitted(before.step), *self._with_known_keys(partial))
 
     def _same(
@@ -272,7 +244,7 @@ class ParametersUnchanged(Detector):
             return (not_saved(before, record, tensors, since if grew else before.step, grew), Reading(Verdict.OK))
         if too_few_without_signal(since, record.step, run.recent):
             return no_data(IDLE)
-        reading = byte_identical(before, record, tensors, self.movers)
+        reading = byte_identical(before, record, tensors, self.ever)
         if moved_by_then(since, run.recent):
             reading = replace(reading, message=f"{reading.message}; {MOVED_BEFORE}")
         return (replace(reading, first_step=since),)
@@ -280,7 +252,7 @@ class ParametersUnchanged(Detector):
     def _with_known_keys(self, readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
         """The readings, plus an OK for each open finding that they no longer contain."""
         breaching = {one.key for one in readings if one.verdict is Verdict.BREACH}
-        judged = {one.key for one in readings} | {LAYERS, BASE}
+        judged = {one.key for one in readings} | {BASE}
         over = tuple(Reading(Verdict.OK, key) for key in sorted(self.open & judged - {one.key for one in readings}))
         self.open = (self.open - judged) | breaching
         return (*readings, *over)

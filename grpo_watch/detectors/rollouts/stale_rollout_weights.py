@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable
+from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable, in_same_form
 from grpo_watch.detectors.shared.likely_causes import WEIGHTS
 from grpo_watch.detectors.shared.logprob_gap import (
     GAPS,
@@ -32,58 +32,20 @@ from grpo_watch.engine.records import (
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.window import Window
 
-FUSED: Mapping[str, tuple[str, ...]] = {
-    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
-    "gate_up_proj": ("gate_proj", "up_proj"),
-}
-"""What vLLM and SGLang concatenate along the first dimension (``packed_modules_mapping`` of their models)."""
-RADIX, MODULUS, WORD = 0x9E3779B97F4A7C15, 1 << 64, 4
-"""As in ``probe/checksum.py``: a tensor's checksum is the sum of its 32-bit words times rising powers of the radix."""
-BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8, "int8": 1, "uint8": 1}
-
 
 def side_by_side(
     trainer: Mapping[str, TensorDigest], engine: Mapping[str, TensorDigest]
 ) -> Mapping[str, tuple[str, str]]:
     """The checksums of what both hold, the trainer's and the engine's, by the engine's name.
 
-    Tensors of one name, data type and shape, and joined ones whose parts the trainer has all. Anything else (another
-    precision, an adapter, shards) is passed over.
+    Tensors of one name, data type and shape. Anything else (what the engine has fused, another precision, an adapter,
+    shards) is passed over.
     """
-    found = {}
-    for name, digest in engine.items():
-        own = trainer.get(name) or _joined(name, trainer)
-        if own is not None and (own.dtype, own.shape) == (digest.dtype, digest.shape):
-            found[name] = own.checksum, digest.checksum
-    return found
-
-
-def _joined(name: str, trainer: Mapping[str, TensorDigest]) -> TensorDigest | None:
-    """The digest of the trainer's parts of an engine's tensor, one behind the other."""
-    word = next((word for word in FUSED if f".{word}." in name), None)
-    if word is None:
-        return None
-    parts = [trainer.get(name.replace(f".{word}.", f".{part}.")) for part in FUSED[word]]
-    held = [part for part in parts if part is not None and part.shape]
-    if len(held) < len(parts) or len({(part.dtype, part.shape[1:]) for part in held}) > 1:
-        return None
-    size, passed, value = BYTES.get(held[0].dtype, 0), 0, 0
-    for part in held:
-        value += int(part.checksum, 16) * pow(RADIX, passed // WORD, MODULUS)
-        passed += part.elements * size
-        if not size or passed % WORD:
-            return None
-    rows = sum(part.shape[0] for part in held)
-    return TensorDigest(held[0].dtype, (rows, *held[0].shape[1:]), f"{value % MODULUS:016x}")
+    return {name: (trainer[name].checksum, engine[name].checksum) for name in in_same_form(trainer, engine)}
 
 
 APART = 8
 """Steps of which a digest waits for that of the other side."""
-OVERDUE = 3
-"""Multiple of the longest time between two changes after which an engine that was not said to be synced is suspect.
-
-One time may be missed by a probe and one lies between two probes; no run was at hand to calibrate it.
-"""
 
 
 @dataclass(slots=True)
@@ -94,7 +56,6 @@ class RolloutEngine:
     changed. ``unlike``: tensors (of so many compared) in which it wrongly differs from the trainer right after a sync;
     None while nothing can be compared, or no tensor was ever the same (it may lay its weights out otherwise).
     ``same``: tensors that were the same once; ``pairs``: both checksums of each when they were compared last.
-    ``rhythm``: the most steps seen between two changes, 0 while unknown; ``still``: steps since the last one.
     """
 
     last: int = 0
@@ -103,10 +64,6 @@ class RolloutEngine:
     unlike: tuple[list[str], int] | None = None
     same: set[str] = field(default_factory=set)
     pairs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    moved_at: int | None = None
-    rhythm: int = 0
-    still: int = 0
-    trainer_moves: int = 0
     said: CheckpointHistory = field(default_factory=CheckpointHistory)
     synced: CheckpointHistory = field(default_factory=CheckpointHistory)
 
@@ -123,7 +80,6 @@ class RolloutWeights:
         self._waiting: dict[tuple[int, str], CheckpointDigest] = {}
         self.engines: dict[str, RolloutEngine] = {}
         self._moved_at = 0
-        self._moves = 0
 
     def take(self, digest: CheckpointDigest) -> bool:
         """Account for a digest of either side; whether it says something about an engine."""
@@ -136,14 +92,9 @@ class RolloutWeights:
         compared = digest.synced and self._await(digest)
         return self._follow(engine, digest) or compared
 
-    def overdue(self, engine: RolloutEngine, moves: int) -> bool:
-        """Whether an engine used to change, and has not for long while the trainer did ``moves`` times."""
-        return 0 < engine.rhythm * OVERDUE <= engine.still and self._moves - engine.trainer_moves >= moves
-
     def _progress(self, digest: CheckpointDigest) -> None:
         before = self._history.before(digest)
         if before is not None and changed(before, digest, comparable(before, digest)):
-            self._moves += digest.step > self._moved_at  # a step's checkpoint and its probe are one change
             self._moved_at = digest.step
 
     def _arrived(self, digest: CheckpointDigest) -> bool:
@@ -175,12 +126,11 @@ class RolloutWeights:
 
     def _follow(self, engine: RolloutEngine, digest: CheckpointDigest) -> bool:
         before, engine.last = engine.said.before(digest), digest.step
-        self._rhythm(engine, before, digest)
         if before is not None:
             for name in [name for name, other in self.engines.items() if other.last < before.step]:
                 del self.engines[name]
         if not digest.synced:
-            return engine.rhythm > 0
+            return False
         previous = engine.synced.before(digest)
         if previous is None:
             return False
@@ -192,15 +142,6 @@ class RolloutWeights:
         else:
             return False
         return True
-
-    def _rhythm(self, engine: RolloutEngine, before: CheckpointDigest | None, digest: CheckpointDigest) -> None:
-        """How often it changes, and how long it has not."""
-        moved = before is not None and changed(before, digest, comparable(before, digest))
-        if moved or (engine.moved_at is not None and digest.step < engine.moved_at):  # a resume goes back
-            if engine.moved_at is not None:
-                engine.rhythm = max(engine.rhythm, digest.step - engine.moved_at)
-            engine.moved_at, engine.trainer_moves = digest.step, self._moves
-        engine.still = digest.step - engine.moved_at if engine.moved_at is not None else 0
 
 
 def _wrong(pair: tuple[str, str], before: tuple[str, str] | None, *, same: bool) -> bool:
@@ -229,30 +170,11 @@ def judged(weights: RolloutWeights, digest: CheckpointDigest, syncs: int) -> Ite
         evidence: dict[str, Scalar] = {"differ": len(apart), "compared": compared, "first": apart[0]}
         return breach(message=message, evidence={**evidence, **which}, immediate=True)
     if same < syncs:
-        return _overdue(weights, syncs) or (SILENT if same else QUIET)
+        return SILENT if same else QUIET
     message = f"the engine's weights did not change over {same} syncs although the trainer's did"
     evidence = {"syncs": same, "checkpoint": digest.path}
     since = engine.since
     return breach(message=message, evidence={**evidence, **which}, first_step=since, immediate=True)
-
-
-def _overdue(weights: RolloutWeights, syncs: int) -> Iterable[Reading]:
-    """An engine with unknown sync times may be synced seldom: at most a warning."""
-    for name, engine in weights.engines.items():
-        if weights.overdue(engine, syncs):
-            message = (
-                f"the engine's weights have not changed for {engine.still} steps although the trainer's did; "
-                f"before, they changed at least every {engine.rhythm} steps"
-            )
-            evidence: dict[str, Scalar] = {"steps": engine.still, "usual": engine.rhythm, **SEEN}
-            return breach(
-                message=message,
-                evidence={**evidence, "engine": name} if name else evidence,
-                severity=Severity.WARNING,
-                first_step=engine.moved_at,
-                immediate=True,
-            )
-    return ()
 
 
 LOST = (

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 
 from grpo_watch.engine.records import CheckpointDigest, CheckpointKind, Scalar, TensorDigest
 
-LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?)\.(\d{1,6})\.")
-"""The number of a transformer layer in a tensor's name."""
 TRAINED_BESIDE = (
     "lora_",
     "modules_to_save",
@@ -104,12 +100,6 @@ def optimizer_between(before: CheckpointDigest, after: CheckpointDigest) -> dict
     return {kind: before.optimizer[kind] != after.optimizer[kind] for kind in sorted(both)}
 
 
-def layer_of(name: str) -> str:
-    """``layer 7`` of a tensor's name; of those outside the layers what remains before the last dot."""
-    found = LAYER.search(name)
-    return f"layer {int(found[1])}" if found else name.rpartition(".")[0] or name
-
-
 def trained_by_adapter(names: Collection[str], adapter: Mapping[str, Scalar]) -> frozenset[str] | None:
     """Which tensors of a checkpoint with an adapter and its base may change; None where there are no such two parts.
 
@@ -138,56 +128,3 @@ def _module(name: str) -> tuple[str, ...]:
 def _within(parts: tuple[str, ...], modules: Collection[tuple[str, ...]]) -> bool:
     """Whether a tensor belongs to one of the modules: mixtures of experts are saved expert by expert."""
     return any(parts[:length] in modules for length in range(1, len(parts)))
-
-
-@dataclass(slots=True)
-class ChangedTensors:
-    """Which tensors ever changed between two checkpoints, and how often in a row until now.
-
-    A tensor that never changed may be frozen on purpose; one that changed and stopped is not, unless layers take turns
-    (LISA): ``rotates`` once a whole layer moves that stood still between the two checkpoints before.
-    """
-
-    ever: set[str] = field(default_factory=set)
-    running: dict[str, int] = field(default_factory=dict)
-    stopped_at: dict[str, int] = field(default_factory=dict)
-    rotates: bool = False
-    still: set[str] = field(default_factory=set)
-
-    def take(self, before: CheckpointDigest, names: Collection[str], moved: Collection[str]) -> None:
-        """Account for a pair of checkpoints."""
-        self.ever.update(moved)
-        changed_now = set(moved)
-        move = {layer_of(name) for name in moved if LAYER.search(name)}
-        self.rotates = self.rotates or not self.still.isdisjoint(move)
-        if moved:  # a model that stands still as a whole does not take turns
-            self.still = {layer_of(name) for name in names if LAYER.search(name)} - move
-        for name in names:
-            if name in changed_now:
-                self.running[name] = self.running.get(name, 0) + 1
-                self.stopped_at.pop(name, None)
-            elif self.running.get(name, 0) >= HABIT:
-                self.stopped_at.setdefault(name, before.step)
-            else:
-                self.running.pop(name, None)
-
-    def layers_at_rest(self, digest: CheckpointDigest) -> Mapping[str, int]:
-        """Layers all of whose matrices used to change and stand still, and since when; none where layers rotate."""
-        if self.rotates:
-            return {}
-        layers: dict[str, list[str]] = {}
-        for name in self.running:
-            one = digest.tensors.get(name)
-            if one is not None and len(one.shape) > 1 and one.elements >= MATRIX and LAYER.search(name):
-                layers.setdefault(layer_of(name), []).append(name)
-        return {
-            layer: max(self.stopped_at[name] for name in names)
-            for layer, names in layers.items()
-            if all(name in self.stopped_at for name in names)
-        }
-
-
-HABIT = 2
-"""Pairs of checkpoints in a row over which a tensor must have changed before its standing still is remarkable."""
-MATRIX = 1024
-"""Elements of a tensor that changes in every healthy pair; norms and biases in bf16 may round to what they were."""
