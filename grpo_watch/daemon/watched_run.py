@@ -28,7 +28,7 @@ from grpo_watch.engine.records import (
     Tick,
     Transition,
 )
-from grpo_watch.engine.snapshot import RuleViews, RunSnapshot, moved_by_time
+from grpo_watch.engine.snapshot import RunSnapshot, moved_by_time
 from grpo_watch.notify.notifications import NotificationContext
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.rules.rule_changes import Key, RuleSet, reconcile
@@ -107,7 +107,7 @@ class WatchedRun:
         self._announced: list[Item] = []
         self._batch = StoredBatch(self.name, now, backlog=not self._looked)
         self._snapshot: RunSnapshot | None = None
-        self._views, self._changes = RuleViews(), 0
+        self._changes = 0
         self._shown: tuple[int, Mapping[str, str]] | None = None
 
     # turns
@@ -222,7 +222,7 @@ class WatchedRun:
         """
         now = (self._changes, self.pipeline.state.refused)
         if self._snapshot is None or now != self._shown:
-            self._shown, snapshot = now, self.pipeline.snapshot(self._views)
+            self._shown, snapshot = now, self.pipeline.snapshot()
             if snapshot != self._snapshot:
                 self._snapshot = snapshot
         return self._snapshot

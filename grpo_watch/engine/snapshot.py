@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from grpo_watch.engine.detector import Blindness, Detector, NotApplicable, NotYet, blindness_of
+from grpo_watch.engine.detector import Blindness, NotApplicable, NotYet, blindness_of
 from grpo_watch.engine.diagnosis import Finding, Relations, diagnose, with_causes
 from grpo_watch.engine.judgement import NOT_JUDGED, Judgement, judge
 from grpo_watch.engine.judgement import UNJUDGED as UNJUDGED  # noqa: PLC0414  it belongs to the verdicts
@@ -53,41 +53,6 @@ class RuleView:
     shows_frozen_policy: bool = False
     blind: Blindness | None = None
     stops_progress: bool = False
-
-
-class RuleViews:
-    """The views of all rules of one run; those that nothing changed are the same objects, most of them at most rows."""
-
-    def __init__(self) -> None:
-        self._views: tuple[RuleView, ...] = ()
-        self._monitors: tuple[Monitor, ...] = ()
-        self._keep: list[bool] = []
-        self._changes: list[int] = []
-        self._known: object = None
-
-    def of(self, state: RunState) -> tuple[RuleView, ...]:
-        """The views now."""
-        if state.monitors is not self._monitors:
-            self._begin(state.monitors)
-        known = (len(state.values), len(state.evidence), state.rows > 0, state.refused)
-        fresh, self._known = known != self._known, known
-        changed = {}
-        for index, monitor in enumerate(self._monitors):
-            if fresh or not self._keep[index] or monitor.changes != self._changes[index]:
-                self._changes[index] = monitor.changes
-                view = _rule_view(monitor, state)
-                if view != self._views[index]:
-                    changed[index] = view
-        if changed:
-            self._views = tuple(changed.get(index, view) for index, view in enumerate(self._views))
-        return self._views
-
-    def _begin(self, monitors: tuple[Monitor, ...]) -> None:
-        """A rule whose detector has reasons of its own to be blind is asked each time."""
-        self._monitors, self._known = monitors, None
-        self._keep = [type(monitor.detector).blind_because is Detector.blind_because for monitor in monitors]
-        self._changes = [monitor.changes for monitor in monitors]
-        self._views = tuple(RuleView(monitor.rule.name, monitor.rule.severity, RuleStatus.OK) for monitor in monitors)
 
 
 def _rule_view(monitor: Monitor, state: RunState) -> RuleView:
@@ -182,15 +147,10 @@ class RunSnapshot:
     language: str = ENGLISH
 
 
-def take_snapshot(
-    state: RunState, predicted_max_steps: int | None = None, views: RuleViews | None = None
-) -> RunSnapshot:
-    """A snapshot of the run's state now, with the number of steps that its settings give (None: not known).
-
-    ``views`` are the views of the rules as they were, where they are kept.
-    """
+def take_snapshot(state: RunState, predicted_max_steps: int | None = None) -> RunSnapshot:
+    """A snapshot of the run's state now, with the number of steps that its settings give (None: not known)."""
     findings = _findings(state)
-    rules = (views or RuleViews()).of(state)
+    rules = tuple(_rule_view(monitor, state) for monitor in state.monitors)
     verdict, judgement = verdict_of(findings, rules, state)
     total = state.max_steps
     return RunSnapshot(

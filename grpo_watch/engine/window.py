@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from math import sqrt
 from operator import add
@@ -93,39 +92,7 @@ class Window:
 
     def median(self) -> float | None:
         """Median; None while empty."""
-        return statistics.median(self.values) if self.values else None
-
-
-class SortedWindow:
-    """The last ``size`` numbers with their median at hand: for medians that every row asks for."""
-
-    __slots__ = ("_ordered", "_values", "size")
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._values: deque[float] = deque()
-        self._ordered: list[float] = []
-
-    def __len__(self) -> int:
-        return len(self._ordered)
-
-    def __iter__(self) -> Iterator[float]:
-        """The numbers in ascending order."""
-        return iter(self._ordered)
-
-    def push(self, value: float) -> None:
-        """Add a number; the oldest goes when the window is full."""
-        self._values.append(value)
-        insort(self._ordered, value)
-        if len(self._ordered) > self.size:
-            del self._ordered[bisect_left(self._ordered, self._values.popleft())]
-
-    def median(self) -> float | None:
-        """Median; None while empty."""
-        ordered, count = self._ordered, len(self._ordered)
-        if not count:
-            return None
-        return ordered[count // 2] if count % 2 else (ordered[count // 2 - 1] + ordered[count // 2]) / 2
+        return median(self.values) if self.values else None
 
 
 TINY = 1e-30

@@ -12,7 +12,7 @@ from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.records import ChannelElected, ChannelOpened, Item, Record, RunConfig, Transition
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.run_state import RunState
-from grpo_watch.engine.snapshot import RuleViews, RunSnapshot, take_snapshot
+from grpo_watch.engine.snapshot import RunSnapshot, take_snapshot
 from grpo_watch.pipeline.assembler import Assembler, ChannelNotes
 
 
@@ -88,6 +88,6 @@ class Pipeline:
             yield due
             before = due
 
-    def snapshot(self, views: RuleViews | None = None) -> RunSnapshot:
-        """The run now, immutable; ``views`` are the views of its rules as they were, where they are kept."""
-        return take_snapshot(self.state, predicted_max_steps(self.state), views)
+    def snapshot(self) -> RunSnapshot:
+        """The run now, immutable."""
+        return take_snapshot(self.state, predicted_max_steps(self.state))

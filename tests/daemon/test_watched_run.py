@@ -13,7 +13,7 @@ from grpo_watch.engine.detector import QUIET, Detector, RunView
 from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.records import Activity, EndState, EventKind, Item, MetricRow, Reading, RunEvent, Stream, Tick
 from grpo_watch.engine.rule import Rule
-from grpo_watch.engine.snapshot import RuleStatus, RuleViews, RunSnapshot, moved_by_time, take_snapshot
+from grpo_watch.engine.snapshot import RuleStatus, RunSnapshot, moved_by_time, take_snapshot
 from grpo_watch.rules.rule_changes import rule_set
 from grpo_watch.store.state import Store, StoredBatch
 from tests.support.bundles import RECORDED, bundled_runs
@@ -91,10 +91,10 @@ def test_what_is_settled_or_not_readable_is_shown(one: WatchedRun, tmp_path: Pat
 def test_where_nothing_happens_no_snapshot_is_made(one: WatchedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     made, take = 0, one.pipeline.snapshot
 
-    def counted(views: RuleViews) -> RunSnapshot:
+    def counted() -> RunSnapshot:
         nonlocal made
         made += 1
-        return take(views)
+        return take()
 
     monkeypatch.setattr(one.pipeline, "snapshot", counted)
     for item in recorded(FROZEN).in_turn():

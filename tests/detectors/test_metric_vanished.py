@@ -57,6 +57,6 @@ def test_a_new_attempt_starts_from_nothing() -> None:
 
 
 def test_many_layouts_keep_little() -> None:
-    """Layouts are folded every tenth row."""
+    """Absence is judged every tenth row."""
     run = Watched(RULE).feed_all(row(s, loss=0.0, **{f"reward_function_mean[{s % 50}]": 0.1}) for s in range(1, 500))
     assert len(run.monitor.detector.seen.layouts) < 10  # type: ignore[attr-defined]

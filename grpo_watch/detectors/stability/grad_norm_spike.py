@@ -12,7 +12,7 @@ from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.trend import TrendSign
-from grpo_watch.engine.window import SortedWindow, deviation
+from grpo_watch.engine.window import Window, deviation
 
 NO_SIGNAL = 1e-6
 """A norm below this is a step without a learning signal (zero, or the rest of a masked loss), not a small gradient."""
@@ -35,7 +35,7 @@ class GradNormSpike(Detector):
 
     def setup(self) -> None:
         """Empty windows."""
-        self.calm = SortedWindow(50)
+        self.calm = Window(50)
         self.row = 0
         self.spikes: deque[int] = deque(maxlen=max(self.again, 1))
         self.fell_before = False
@@ -65,7 +65,7 @@ class GradNormSpike(Detector):
         return (self._breach(norm, usual, Severity.WARNING if often else Severity.INFO, "again" if often else ""),)
 
     def _z(self, norm: float, usual: float) -> float:
-        spread = max(self.spread_floor, deviation([log10(value) for value in self.calm]))
+        spread = max(self.spread_floor, deviation([log10(value) for value in self.calm.values]))
         return (log10(norm) - log10(usual)) / spread
 
     def _after(self, norm: float, usual: float | None, run: RunView) -> Iterable[Reading]:

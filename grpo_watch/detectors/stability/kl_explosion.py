@@ -13,7 +13,7 @@ from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import LikelyCause, WasteKind
 from grpo_watch.engine.trend import TrendSign, named, shown
-from grpo_watch.engine.window import SortedWindow
+from grpo_watch.engine.window import Window
 
 FIRST_STEPS = 2
 """Steps that hardly changed the weights: a KL to the starting policy is still near 0."""
@@ -153,7 +153,7 @@ class KlExplosion(Detector):
     def setup(self) -> None:
         """Empty windows."""
         self.newest: deque[tuple[int, float]] = deque(maxlen=self.rows)
-        self.calm = SortedWindow(20)  # with more rows, a fast learner's rise from 0 would look like a jump
+        self.calm = Window(20)  # with more rows, a fast learner's rise from 0 would look like a jump
         self.calm_rows = self.rows
         self.generation = GenerationRows()
         self.origin = ReferenceOrigin()
@@ -196,7 +196,7 @@ class KlExplosion(Detector):
 
     def _bar(self) -> float:
         """The value above which a row is not calm."""
-        usual = self.calm.median() if len(self.calm) >= 20 else None  # noqa: PLR2004 - too few for a usual value
+        usual = self.calm.median() if self.calm.full else None
         return self.level if usual is None else min(self.level, max(self.jump_floor, self.jump * usual))
 
     def _judge(self, kl: float, bar: float, run: RunView) -> Iterable[Reading]:
