@@ -1,4 +1,4 @@
-"""What a detector is: its readings and reasons for giving none, what it may know of the run, its parameters."""
+"""What a detector is: its readings and reasons for giving none, its parameters."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-from grpo_watch.engine.learning import LearningSoFar, MaskedLoss
-from grpo_watch.engine.recent_rows import Pace, RecentRows
 from grpo_watch.engine.records import MetricRow, Reading, Scalar, Severity, Stream, Verdict
-from grpo_watch.engine.reward_functions import RewardFunctions
-from grpo_watch.engine.traits import ConfiguredRun, Traits
-from grpo_watch.engine.trend import Trend
+from grpo_watch.engine.run_view import RunView as RunView  # noqa: PLC0414  what ``observe`` is given
+from grpo_watch.engine.traits import Traits
 
 
 class Blindness(str, Enum):
@@ -77,43 +74,6 @@ def breach(  # noqa: PLR0913  the fields of a reading
     """The symptom is there, and nothing else is to be said at this record (see ``Reading``)."""
     said = (key, value, threshold, message, dict(evidence), severity, step, first_step)
     return (Reading(Verdict.BREACH, *said, immediate=immediate, hint=hint, headline=headline),)
-
-
-class RunView(ConfiguredRun, Protocol):
-    """What a detector may know of the run besides the record at hand (read-only).
-
-    ``learning`` and ``masked`` have taken every train row of the attempt up to and including the one at hand, ``pace``
-    those of all attempts; ``trend`` has taken every train row and dumped batch of the run. ``rows`` counts the train
-    rows of the primary channel and ``recent`` holds the newest 512 of them, whatever their attempt; ``latest_row_time``
-    is the latest time at which one was logged or read (Unix seconds). ``silent`` is the share of the newest train row's
-    groups without a learning signal (None: it can't tell). ``values`` holds the newest value per canonical metric.
-    """
-
-    run: str
-    attempt: int
-    step: int
-    max_steps: int | None
-    shows_end: bool
-    in_folder: bool
-    learning: LearningSoFar
-    masked: MaskedLoss
-    pace: Pace
-    trend: Trend
-    functions: RewardFunctions
-    rows: int
-    recent: RecentRows
-    silent: float | None
-    latest_row_time: float | None
-    values: dict[str, float | None]
-
-    def guessed(self, metric: str) -> bool:
-        """Whether a metric is read under a guessed name: the rows are those of an own loop."""
-
-    def seen(self, metric: str) -> bool:
-        """Whether the canonical metric was ever logged in this run."""
-
-    def newest(self, metric: str) -> float | None:
-        """The value of the newest train row that carried the metric; None where it never was or is not finite."""
 
 
 @dataclass(frozen=True, slots=True)

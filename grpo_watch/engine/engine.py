@@ -47,6 +47,8 @@ class Engine:
     def feed(self, record: Record) -> list[Transition]:
         """Judge one record by every rule that reads its type."""
         state, found = self.state, list[Transition]()
+        if isinstance(record, CompletionSummary) and state.knows_batch(record):
+            return found
         step = self._account(record)
         for monitor in state.readers(record):
             changes = monitor.observe(record, state, step)

@@ -1,14 +1,13 @@
-"""One rule watching one run: the detector, its alerts, whether it can see, and names that were guessed."""
+"""One rule watching one run: the detector, its alerts, and whether it can see."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Protocol
 
 from grpo_watch.engine.alerts import Alert, advance, rewind, transition_id
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView
+from grpo_watch.engine.detector import QUIET, SILENT, Detector
 from grpo_watch.engine.expression import ConditionDetector
 from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.records import (
@@ -17,58 +16,21 @@ from grpo_watch.engine.records import (
     MetricRow,
     Reading,
     Record,
-    RunConfig,
     RunEvent,
     Severity,
     Transition,
     Verdict,
 )
 from grpo_watch.engine.rule import Rule
-from grpo_watch.engine.trend import Trend
+from grpo_watch.engine.run_view import RunView
 
 AGREE = 3
 """Signs of the trend at which wrong names are no explanation: that many metrics don't turn bad together by mistake."""
 
 
-@dataclass(slots=True)
-class GuessedNames:
-    """Raw keys by channel and the canonical metrics that they were read as."""
-
-    by_channel: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    metrics: frozenset[str] = frozenset()
-
-    def take(self, config: RunConfig) -> None:
-        """Take over what a channel's rows are read by."""
-        if config.guessed is not None:
-            self.by_channel[config.channel] = config.guessed
-            self.metrics = frozenset(split_label(metric)[0] for metric in self.names().values())
-
-    def names(self) -> dict[str, str]:
-        """Every guessed raw key and its metric."""
-        return {key: metric for names in self.by_channel.values() for key, metric in names.items()}
-
-    def capped(self, reading: Reading, severity: Severity, detector: Detector, trend: Trend) -> Reading:
-        """The reading, at most a warning where it rests on a guessed metric and too few other metrics agree."""
-        critical = (reading.severity or severity) is Severity.CRITICAL and reading.verdict is Verdict.BREACH
-        if not critical or detector.holds_under_any_name or not self._rests_on_guess(reading, detector):
-            return reading
-        return reading if len(trend.signs()) >= AGREE else replace(reading, severity=Severity.WARNING)
-
-    def _rests_on_guess(self, reading: Reading, detector: Detector) -> bool:
-        needed = {metric for alternative in detector.needs for metric in alternative}
-        named = {split_label(name)[0] for name in reading.evidence}
-        return not self.metrics.isdisjoint(needed | named)
-
-
 WITH_TIME = (MetricRow, RunEvent, Activity)
 """Records that may know when they were made."""
 _IDLE = Alert()
-
-
-class MonitoredRun(RunView, Protocol):
-    """A monitor's view of the run: the detector's, and which metrics were read under a guessed name."""
-
-    guesses: GuessedNames
 
 
 WORSE, CLEARLY = 2.0, 0.5
@@ -180,7 +142,7 @@ class Monitor:
         self.active = any(alert.state not in _AT_REST for alert in self.alerts.values())
         self.at_rest = self.evaluated and not self.active
 
-    def observe(self, record: Record, run: MonitoredRun, step: int) -> Sequence[Transition] | None:
+    def observe(self, record: Record, run: RunView, step: int) -> Sequence[Transition] | None:
         """Let the detector judge the record; gives each change of an alert, in order. None: the record broke it."""
         if self.broken is not None:
             return ()
@@ -198,13 +160,13 @@ class Monitor:
         time = record.time if isinstance(record, WITH_TIME) else None
         return [change for reading in readings for change in self._judge(reading, run, step, time)]
 
-    def _judge(self, reading: Reading, run: MonitoredRun, step: int, time: float | None) -> Iterator[Transition]:
+    def _judge(self, reading: Reading, run: RunView, step: int, time: float | None) -> Iterator[Transition]:
         if reading.verdict is Verdict.NO_DATA:
             self.changes += self.reason != reading.message
             self.reason = reading.message
             return
         if run.guesses.metrics:
-            reading = run.guesses.capped(reading, self.rule.severity, self.detector, run.trend)
+            reading = self._capped(reading, run)
         self.changes += not self.evaluated
         self.evaluated = True
         self.at_rest = not self.active
@@ -226,6 +188,16 @@ class Monitor:
             self.active = any(alert.state not in _AT_REST for alert in self.alerts.values())
             self.at_rest = not self.active
             yield self._transition(run.run, key, before.state, after, at, time)
+
+    def _capped(self, reading: Reading, run: RunView) -> Reading:
+        """The reading, at most a warning where it rests on a guessed metric and too few other metrics agree."""
+        critical = (reading.severity or self.rule.severity) is Severity.CRITICAL and reading.verdict is Verdict.BREACH
+        if not critical or self.detector.holds_under_any_name or len(run.trend.signs()) >= AGREE:
+            return reading
+        needed = {metric for alternative in self.detector.needs for metric in alternative}
+        named = {split_label(name)[0] for name in reading.evidence}
+        sure = run.guesses.metrics.isdisjoint(needed | named)
+        return reading if sure else replace(reading, severity=Severity.WARNING)
 
     def _transition(
         self, run: str, key: str, before: AlertState, alert: Alert, step: int, time: float | None

@@ -1,114 +1,27 @@
-"""The engine's state of one run, which detectors get as a read-only view."""
+"""The engine's state of one run: what detectors may know of it, and the monitors that watch it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import isfinite, nan
-
-from grpo_watch.engine.evidence import no_signal_ratio
-from grpo_watch.engine.learning import MASKS, LearningSoFar, MaskedLoss
-from grpo_watch.engine.metric_names import LABELLED, split_label
-from grpo_watch.engine.monitor import GuessedNames, Monitor
-from grpo_watch.engine.recent_rows import Pace, RecentRows
-from grpo_watch.engine.records import (
-    SAVED,
-    CheckpointDigest,
-    CompletionSummary,
-    MetricRow,
-    Progress,
-    Record,
-    RunConfig,
-    Scalar,
-    Setting,
-    Stream,
-    evidence_of,
-)
-from grpo_watch.engine.reward_functions import RewardFunctions, weights_in
-from grpo_watch.engine.trend import Trend
+from grpo_watch.engine.monitor import Monitor
+from grpo_watch.engine.records import CompletionSummary, MetricRow, Record, Stream
+from grpo_watch.engine.run_view import RunView
 
 
-class RunState:
-    """Progress, configuration and latest values of one run, and the monitors that watch it.
-
-    ``step`` and ``max_steps`` are optimizer steps; ``values`` holds the newest number per canonical metric;
-    ``evidence`` names the non-row evidence seen so far (``completions``, ``checkpoints``); ``shows_end`` says whether
-    the end of the run shows in a channel, ``in_folder`` whether the run is a folder (file times mean something);
-    ``latest_row_time`` is the latest time at which a row was logged or read (Unix seconds); ``saved`` is the step of
-    the newest checkpoint, or the one that the attempt went on from (None: none is known); ``refused`` gives,
-    by evidence, why it is not read although it is there. ``guesses`` are the metrics read under a guessed name.
-    """
+class RunState(RunView):
+    """One run and its monitors."""
 
     def __init__(self, run: str, monitors: tuple[Monitor, ...]) -> None:
-        self.run = run
-        self.monitors = monitors
-        self.framework: str | None = None
-        self.version: str | None = None
-        self.attempt = 1
-        self.step = 0
-        self.rows = 0
-        self.max_steps: int | None = None
-        self.now: float | None = None
-        self.last_seen: float | None = None
-        self.last_step_time: float | None = None
-        self.shows_end = False
-        self.in_folder = True
-        self.learning = LearningSoFar()
-        self.masked = MaskedLoss()
-        self.pace = Pace()
-        self.trend = Trend()
-        self.functions = RewardFunctions()
-        self.recent = RecentRows()
-        self.silent: float | None = None
-        self.clip: float | None = None
-        self.latest_row_time: float | None = None
-        self.values: dict[str, float | None] = {}
-        self.evidence: set[str] = set()
-        self.refused: Mapping[str, str] = {}
-        self.saved: int | None = None
-        self.config: dict[str, tuple[int, Setting]] = {}
-        self.guesses = GuessedNames()
-        self._identity = (99, 99)
-        self._numbers: dict[str, float | None] = {}
-        self._readers: dict[tuple[type, Stream | None], tuple[Monitor, ...]] = {}
+        super().__init__(run)
+        self.watch_by(monitors)
 
     def watch_by(self, monitors: tuple[Monitor, ...]) -> None:
         """Replace the monitors that watch this run."""
         self.monitors = monitors
-        self._readers.clear()
-
-    def setting(self, name: str) -> Scalar:
-        """The configured value, or None where it is not known."""
-        known = self.config.get(name)
-        return known[1].value if known else None
-
-    def number(self, name: str) -> float | None:
-        """The configured value as a finite number, or None."""
-        if name not in self._numbers:
-            self._numbers[name] = _finite(self.setting(name))
-        return self._numbers[name]
-
-    def known(self, name: str) -> bool:
-        """Whether the setting was read or inferred."""
-        return self.setting(name) is not None
-
-    def guessed(self, metric: str) -> bool:
-        """Whether a metric is read under a guessed name: the rows are those of an own loop."""
-        return metric in self.guesses.metrics
-
-    def seen(self, metric: str) -> bool:
-        """Whether the canonical metric was ever logged in this run, of any label."""
-        if metric in LABELLED:
-            return any(split_label(key)[0] == metric for key in self.values)
-        return metric in self.values
-
-    def newest(self, metric: str) -> float | None:
-        """The value of the newest train row that carried the metric; None where it never was or is not finite."""
-        value = self.values.get(metric)
-        return value if value is not None and isfinite(value) else None
+        self._readers: dict[tuple[type, Stream | None], tuple[Monitor, ...]] = {}
 
     def readers(self, record: Record) -> tuple[Monitor, ...]:
         """The monitors that read records of this type and stream."""
-        stream = record.stream if isinstance(record, MetricRow) else None
+        stream = record.stream if isinstance(record, (MetricRow, CompletionSummary)) else None
         key = (type(record), stream)
         found = self._readers.get(key)
         if found is None:
@@ -119,84 +32,8 @@ class RunState:
             )
         return found
 
-    def take_row(self, row: MetricRow) -> None:
-        """Account for a train row."""
-        if row.attempt > self.attempt:
-            self.begin_attempt(row.attempt, row.step)
-        self.silent = silent = no_signal_ratio(row)
-        if not row.supplement:
-            self.rows += 1
-            self.step = row.step
-            if row.time is not None or row.seen is not None:
-                self.last_step_time = row.time or row.seen
-                self.latest_row_time = max(self.latest_row_time or 0.0, row.time or 0.0, row.seen or 0.0)
-            self.recent.append(row)
-            self.masked.take(row, self.setting(MASKS), self.number)
-            self.learning.take(row, silent, self.masked.chance, self.clip)
-            self.pace.take(row)
-        elif silent is not None:
-            self.learning.signal = 1.0 - silent
-        self.trend.take(row, silent, diluted=self.masked.diluted)
-        self.values.update(row.values)
-
     def begin_attempt(self, attempt: int, step: int) -> None:
         """A new attempt begins at ``step``: every monitor rewinds."""
-        self.attempt = attempt
-        self.saved = step - 1
-        self.learning, self.masked = LearningSoFar(), MaskedLoss()
-        self.trend = self.trend.resumed(step)
+        super().begin_attempt(attempt, step)
         for monitor in self.monitors:
             monitor.begin_attempt(step)
-
-    def take_checkpoint(self, step: int) -> None:
-        """A checkpoint of this step is there."""
-        self.saved = max(step, self.saved or 0)
-
-    def take_weights(self, digest: CheckpointDigest) -> None:
-        """Checksums came: of a checkpoint, or of weights in memory."""
-        self.evidence.add(evidence_of(digest.kind))
-        if digest.kind in SAVED:
-            self.take_checkpoint(digest.step)
-
-    def take_batch(self, batch: CompletionSummary) -> None:
-        """Completions were dumped."""
-        self.evidence.add("completions")
-        if batch.stream is Stream.TRAIN and batch.complete:
-            self.trend.take_batch(batch)
-
-    def take_progress(self, progress: Progress) -> None:
-        """A progress bar shows the total."""
-        self.max_steps = self._least(progress.max_steps)
-
-    def take_config(self, config: RunConfig) -> None:
-        """Merge a configuration: per setting the lowest precedence wins, then the newer one."""
-        if config.framework is not None and config.precedence <= self._identity[0]:
-            self.framework, self._identity = config.framework, (config.precedence, self._identity[1])
-        if config.version is not None and config.precedence <= self._identity[1]:
-            self.version, self._identity = config.version, (self._identity[0], config.precedence)
-        self.guesses.take(config)
-        self._numbers.clear()
-        for name, setting in config.settings.items():
-            known = self.config.get(name)
-            if known is None or config.precedence <= known[0]:
-                self.config[name] = (config.precedence, setting)
-        self.functions.weigh(weights_in(self.setting("reward_weights")))
-        self.clip = self.number("max_grad_norm")
-        planned = self.number("steps_printed") or self.number("max_steps")
-        if planned is not None and planned > 0:
-            self.max_steps = int(planned)
-        if self.max_steps is not None:
-            self.max_steps = self._least(self.max_steps)
-
-    def _least(self, total: int) -> int:
-        """A total counts what the dataset gives; a bound that was set ends the run before."""
-        most = self.number("most_steps")
-        return int(most) if most is not None and 0 < most < total else total
-
-
-def _finite(value: Scalar) -> float | None:
-    try:
-        known = nan if value is None else float(value)
-    except (ValueError, OverflowError):  # a word; a whole number of hundreds of digits
-        return None
-    return known if isfinite(known) else None

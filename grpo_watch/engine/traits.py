@@ -6,30 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from grpo_watch.engine.records import Scalar
+from grpo_watch.engine.run_view import RunView
 
 MOST = 3
 """Causes shown per finding."""
 ON = ("true", "1", "1.0", "yes", "on", "cpu", "nvme")
 """What a switched-on setting reads as; ``offload_optimizer`` names the device."""
-
-
-class ConfiguredRun(Protocol):
-    """What is known of a run's framework and configuration."""
-
-    framework: str | None
-    version: str | None
-
-    def setting(self, name: str) -> Scalar:
-        """The configured value, or None where it is not known."""
-
-    def number(self, name: str) -> float | None:
-        """The configured value as a number, or None."""
-
-    def known(self, name: str) -> bool:
-        """Whether the setting was read or inferred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +38,7 @@ class LikelyCause:
         """Whether it has no condition."""
         return not (self.settings or self.bounds or self.shows or self.framework)
 
-    def matches(self, run: ConfiguredRun, summary: str = "") -> bool:
+    def matches(self, run: RunView, summary: str = "") -> bool:
         """Whether the run's configuration, and what the finding says, are such that this cause is known from them."""
         return (
             self._in_framework(run)
@@ -62,15 +47,15 @@ class LikelyCause:
             and all(_within(run.number(name), bounds) for name, bounds in self.bounds.items())
         )
 
-    def text_for(self, run: ConfiguredRun) -> str:
+    def text_for(self, run: RunView) -> str:
         """The text with the run's own numbers."""
         return self.text.format_map({name: f"{run.number(name) or 0.0:g}" for name in self.bounds})
 
-    def _in_framework(self, run: ConfiguredRun) -> bool:
+    def _in_framework(self, run: RunView) -> bool:
         return self.framework in {None, run.framework}
 
 
-def likely(causes: Sequence[LikelyCause], run: ConfiguredRun, summary: str = "") -> tuple[str, ...]:
+def likely(causes: Sequence[LikelyCause], run: RunView, summary: str = "") -> tuple[str, ...]:
     """At most three of these causes: those this configuration is known for, then the general ones."""
     possible = [cause for cause in causes if not any(words in summary for words in cause.unless)]
     matching = [cause.text_for(run) for cause in possible if not cause.general and cause.matches(run, summary)]

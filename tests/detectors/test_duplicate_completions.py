@@ -250,8 +250,9 @@ def test_groups_that_can_not_tell(changes: dict[str, object]) -> None:
 
 def test_evaluation_and_unrecovered_groups_are_not_read() -> None:
     """Evaluation may decode greedily; without groups nothing can repeat inside one."""
-    for changes in ({"stream": Stream.EVAL}, {"complete": False, "reason": "no prompt column"}):
-        assert Watched(RULE).feed_all(steps(a_batch(1, ONE, ONE, **changes))).said == []
+    lost = CompletionSummary("completions", 1, (), complete=False, reason="no prompt column")
+    for batch in (a_batch(1, ONE, ONE, stream=Stream.EVAL), lost):
+        assert Watched(RULE).feed_all(steps(batch)).said == []
 
 
 def test_a_batch_waits_for_the_entropy_of_its_step() -> None:

@@ -78,27 +78,9 @@ def near_copies(step: int, *scores: tuple[float, float]) -> CompletionSummary:
     return replace(a_batch(step), groups=(*([doubted] if step == 1 else ()), *alike))
 
 
-@pytest.mark.parametrize(
-    ("scores", "severity"),
-    [
-        (((0.0, 0.5), (1.0, 0.5), (0.0, 1.0)), "warning"),
-        (((0.0, 0.5), (1.0, 0.5), (0.5, 0.5)), "info"),
-        (((0.0, 1.0), (1.0, 0.5), (0.5, 0.75)), "info"),
-    ],
-)
-def test_without_weights_groups_are_solved_only_if_some_weights_say_so(
-    scores: tuple[tuple[float, float], ...], severity: str
-) -> None:
-    """All totals are equal if ``b`` alone counts, or ``a + 2 b``; for the first three scores no weights do that."""
-    run = Watched(RULE).feed_all(near_copies(step, *scores) for step in range(1, 10))
-    assert [(state, said) for state, _, said in run.changes] == [("firing", severity)]
-
-
-def test_without_weights_one_group_that_teaches_is_enough() -> None:
-    batches = [near_copies(step, (0.0, 0.5), (1.0, 0.5), (0.0, 1.0)) for step in range(1, 10)]
-    teaches = a_group((0, 1), "teaches", near_unique=2, rewards={"a": (0.0, 1.0), "b": (0.5, 0.5)})
-    run = Watched(RULE).feed_all(replace(each, groups=(*each.groups, teaches)) for each in batches)
-    assert [said for _, _, said in run.changes] == ["info"]
+def test_without_weights_any_group_may_be_solved() -> None:
+    run = Watched(RULE).feed_all(near_copies(step, (0.0, 0.5), (1.0, 0.5), (0.0, 1.0)) for step in range(1, 10))
+    assert [(state, said) for state, _, said in run.changes] == [("firing", "info")]
 
 
 def test_the_finding_shows_one_excerpt() -> None:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable
 
 from grpo_watch.detectors.reward.group_arithmetic import Arithmetic, arithmetic, by_group
-from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import SILENT, Detector, RunView, no_data, param
 from grpo_watch.engine.records import CompletionSummary, Reading, Verdict
 
@@ -23,16 +22,12 @@ class AdvantageArithmetic(Detector):
     needs = (("completions",),)
     share: float = param(0.5, "share of the groups that can tell, whose advantages are wrong, that is a breach", 0.1, 1)
 
-    def setup(self) -> None:
-        """No batch seen."""
-        self.new = NewBatches()
-
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge one batch."""
-        dumped, size = self.new.take(record), run.number("num_generations")
-        if not dumped:
+        if not record.groups:
             return SILENT
-        whole = [group for group in dumped if not record.by_prompt or group.size == size]
+        size = run.number("num_generations")
+        whole = [group for group in record.groups if not record.by_prompt or group.size == size]
         found = Counter(arithmetic(group) for group in run.functions.weighed(tuple(whole)))
         wrong, other = found[Arithmetic.MASKED_VOTE], found[Arithmetic.OTHER]
         clear = wrong + other + found[Arithmetic.RIGHT]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from grpo_watch.detectors.reward.group_arithmetic import bound, by_group
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, RunView, breach, no_data, param
-from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Stream
+from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading
 from grpo_watch.engine.reward_functions import ADVANTAGE
 
 EXTREMES = ("advantage_max", "advantage_min")
@@ -25,8 +25,6 @@ class AdvantageOutOfBounds(Detector):
         """Judge the extremes of a row, or those of a dumped batch."""
         if isinstance(record, MetricRow):
             size, values = run.number("num_generations"), [record.values.get(metric) for metric in EXTREMES]
-        elif record.stream is not Stream.TRAIN or not record.complete:
-            return SILENT
         else:
             sizes = [float(group.size) for group in record.groups]
             size = max([*sizes, run.number("num_generations") or 0.0]) if sizes else None  # dumps may hold a part

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from statistics import median
 
 from grpo_watch.detectors.reward.components import UNKNOWN, ComponentWindows, cancelling, scores_of
-from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Verdict
@@ -31,7 +30,7 @@ class RewardComponentsCancel(Detector):
     def setup(self) -> None:
         """Empty windows."""
         self.weights: tuple[float, ...] = ()
-        self.windows, self.streak, self.new = ComponentWindows(self.rows), 0, NewBatches()
+        self.windows, self.streak = ComponentWindows(self.rows), 0
 
     def observe(self, record: MetricRow | CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Take one generation row, and judge twice per window; or a dumped batch."""
@@ -39,7 +38,7 @@ class RewardComponentsCancel(Detector):
             self.setup()
             self.weights = run.functions.weights
         if isinstance(record, CompletionSummary):
-            return self._table(run.functions.weighed(self.new.take(record)))
+            return self._table(run.functions.weighed(record.groups))
         return self._row(record, run.functions.of(record))
 
     def _row(self, record: MetricRow, keys: tuple[RewardFunctionKeys, ...]) -> Iterable[Reading]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from grpo_watch.detectors.reward.components import AdvantageOrder, explained_by_signs, order_of
-from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict
 
@@ -30,12 +29,11 @@ class RewardMisaligned(Detector):
 
     def setup(self) -> None:
         """No batch seen."""
-        self.new = NewBatches()
         self.streak = self.first_step = self.uncentred = 0
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge one batch."""
-        dumped = self.new.take(record)
+        dumped = record.groups
         if not dumped:
             return SILENT
         if record.by_prompt:

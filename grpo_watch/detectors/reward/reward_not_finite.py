@@ -18,7 +18,6 @@ from grpo_watch.engine.records import (
     RunEvent,
     Scalar,
     Severity,
-    Stream,
     Verdict,
 )
 from grpo_watch.engine.reward_functions import names_of
@@ -122,7 +121,7 @@ class RewardNotFinite(Detector):
         if isinstance(record, MetricRow):
             return self._row(record, run)
         if isinstance(record, CompletionSummary):
-            return self._table(record) if record.stream is Stream.TRAIN else SILENT
+            return self._table(record)
         if record.kind is not EventKind.REWARD_NONE:
             return SILENT
         severity = Severity.INFO if self.streak + 1 < self.rows else None

@@ -9,7 +9,6 @@ from math import comb, inf, isfinite
 from statistics import median
 from typing import NamedTuple
 
-from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import RunView
 from grpo_watch.engine.evidence import FLOAT_NOISE, is_zero, number
 from grpo_watch.engine.metric_names import split_label
@@ -22,10 +21,9 @@ from grpo_watch.engine.window import BATCHES_AHEAD, Window, plain_sum
 class SpreadOfBatches:
     """Holds each train batch until the row of its step is there, which may tell by itself: order does not matter."""
 
-    __slots__ = ("_new", "_waiting")
+    __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._new = NewBatches()
         self._waiting: deque[MetricRow] = deque(maxlen=BATCHES_AHEAD)
 
     @property
@@ -39,7 +37,7 @@ class SpreadOfBatches:
         Without any row the tick decides: then nothing else can tell.
         """
         if isinstance(record, CompletionSummary):
-            row = _row(run.functions.weighed(self._new.take(record)), record.step, run)
+            row = _row(run.functions.weighed(record.groups), record.step, run)
             if row is not None:
                 self._waiting.append(row)
         reached = inf if isinstance(record, Tick) and not run.step else run.step

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from statistics import median
 
-from grpo_watch.engine.records import CompletionSummary, GroupSummary, Scalar, Stream
+from grpo_watch.engine.records import CompletionSummary, GroupSummary, Scalar
 from grpo_watch.engine.reward_functions import contradicted, names_of
 from grpo_watch.engine.window import plain_sum
 
@@ -70,8 +70,8 @@ class BatchCopies:
     """What one dumped generation batch shows.
 
     ``pattern`` is the commonest one and ``alike`` the share of the ``groups`` judged that have it; ``repeated`` is the
-    share of completions that repeat another one of their group; ``digest`` tells a re-dumped table. ``characters`` is
-    the median length of the judged texts; ``counts_alike`` is the share of groups whose texts come as often as in most
+    share of completions that repeat another one of their group. ``characters`` is the median length of the judged
+    texts; ``counts_alike`` is the share of groups whose texts come as often as in most
     (``counts``), in any places; the rewards are totals over the reward functions, None where none was dumped.
     ``one_text`` counts groups of one text; ``earned`` has the different rewards, and ``patterns`` the pattern, of each
     group judged. ``doubtful``: these rewards are not what the trainer's advantages were made of. ``short``: half of the
@@ -84,7 +84,6 @@ class BatchCopies:
     alike: float
     groups: int
     repeated: float
-    digest: str
     characters: float = 0.0
     lowest_reward: float | None = None
     highest_reward: float | None = None
@@ -145,13 +144,11 @@ class BatchCopies:
 
 
 def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | None:
-    """The copies of a train batch, or None where its texts can't tell.
+    """The copies of a batch, or None where its texts can't tell.
 
     Judged are groups of one prompt without empty completions, at least half of whose texts have ``min_characters``;
     a batch of which these are less than half is a short-answer task, of which all such groups are judged.
     """
-    if summary.stream is not Stream.TRAIN or not summary.complete:
-        return None
     groups = [group for group in summary.groups if _telling(group, min_characters)]
     short = len(groups) * 2 < max(1, len(summary.groups))
     if short:
@@ -174,7 +171,6 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
         alike=count / len(groups),
         groups=len(groups),
         repeated=sum(group.size - group.unique for group in groups) / sum(group.size for group in groups),
-        digest="".join(group.digest for group in summary.groups),
         characters=median(length for group in groups for length in group.lengths),
         lowest_reward=min(rewards, default=None),
         highest_reward=max(rewards, default=None),
@@ -207,36 +203,21 @@ def _telling(group: GroupSummary, min_characters: int) -> bool:
     return group.size > 1 and group.prompts == 1 and group.empty == 0 and 2 * long >= group.size
 
 
-FLAT = 1e-3
-"""Singular value, with each function's scores divided by their spread, below which a direction is rounding."""
-
-Scores = tuple[float, ...]
-"""What one completion got from each reward function, in their order."""
-
-
 class GroupSignal:
     """Over the newest batches, the share of groups whose rewards differ, of those that are not solved.
 
     Solved are groups of which each text earns the best reward of the run, once rewards have differed at all: that they
-    are alike is success, no harm. ``doubtful``: the total rewards are not known, so that any group may be solved. All
-    can't be where their scores differ in every direction, because then no weights make their totals equal.
+    are alike is success, no harm. ``doubtful``: the total rewards are not known, so that any group may be solved.
     """
 
     def __init__(self, batches: int) -> None:
         self._newest: deque[tuple[int, int]] = deque(maxlen=batches)
-        self._scores: deque[AbstractSet[Scores]] = deque(maxlen=batches)
         self._lowest, self._highest = float("inf"), float("-inf")
         self.doubtful = False
 
-    def take(
-        self, earned: Sequence[AbstractSet[float]], *, doubtful: bool = False, scores: AbstractSet[Scores] = frozenset()
-    ) -> None:
-        """Account for a batch: the different total rewards of each group (none where no rewards were dumped).
-
-        ``scores`` as ``barren_scores`` tells them.
-        """
+    def take(self, earned: Sequence[AbstractSet[float]], *, doubtful: bool = False) -> None:
+        """Account for a batch: the different total rewards of each group (none where no rewards were dumped)."""
         self.doubtful |= doubtful
-        self._scores.append(scores)
         known = [each for each in earned if each]
         if not known:
             return
@@ -252,7 +233,7 @@ class GroupSignal:
         if not self._newest:
             return None
         if self.doubtful:
-            return 0.0 if all(self._scores) and not _may_earn_the_same(frozenset().union(*self._scores)) else 1.0
+            return 1.0
         differing, unsolved = (sum(each) for each in zip(*self._newest, strict=True))
         return differing / unsolved if unsolved else 1.0
 
@@ -260,36 +241,3 @@ class GroupSignal:
 def earned_by(groups: Sequence[GroupSummary]) -> tuple[frozenset[float], ...]:
     """The different total rewards of the completions of each group."""
     return tuple(frozenset(totals(group)) for group in groups)
-
-
-def barren_scores(groups: Sequence[GroupSummary]) -> frozenset[Scores]:
-    """The scores of each group by function, of groups whose completions all got the same; empty where one teaches.
-
-    Empty as well where a score is missing or functions differ: then it says nothing.
-    """
-    found: set[Scores] = set()
-    for group in groups:
-        columns = [group.rewards[name] for name in names_of(group)]
-        scores = set(zip(*columns, strict=True))
-        if len(scores) != 1:
-            return frozenset()
-        (same,) = scores
-        known = tuple(score for score in same if score is not None)
-        if len(known) != len(columns) or any(len(each) != len(known) for each in found):
-            return frozenset()
-        found.add(known)
-    return frozenset(found)
-
-
-def _may_earn_the_same(scores: AbstractSet[Scores]) -> bool:
-    """Whether some weights, not all 0, give all of these the same total: they lie in a plane."""
-    if len({len(each) for each in scores}) != 1:
-        return True
-    import numpy as np  # noqa: PLC0415  10 MB of a daemon that mostly reads no such dump
-
-    points = np.array(sorted(scores))
-    points -= points.mean(axis=0)
-    spread = points.std(axis=0)
-    if len(points) <= points.shape[1] or not np.all(spread > 0.0) or not np.all(np.isfinite(spread)):
-        return True
-    return bool(np.linalg.matrix_rank(points / spread, tol=FLAT * np.sqrt(len(points))) < points.shape[1])

@@ -213,7 +213,6 @@ class CopyHistory:
         self.places = CopyPlaces()
         self.group_signal = GroupSignal(NEWEST)
         self._copied: deque[tuple[float, int]] = deque(maxlen=BEFORE)
-        self._digest = ""
         self._before: deque[tuple[int, int, float]] = deque(maxlen=BEFORE)
         self._ones = self._seen = 0
         self._repeated = 0.0
@@ -243,10 +242,9 @@ class CopyHistory:
             self.best_reward = max(self.best_reward, batch.highest_reward)
 
     def extend(self, batch: BatchCopies, alike: float) -> None:
-        """A batch that repeats its texts; one that was dumped again counts once."""
+        """A batch that repeats its texts."""
         before, self._newest = self._newest, batch
-        if not self._look(batch):
-            return
+        self._look(batch)
         self.batches += 1
         self.first_step = self.first_step or batch.step
         regular = batch.regular(alike)
@@ -280,16 +278,12 @@ class CopyHistory:
         groups = sum(groups for _, groups, _ in self._before)
         return plain_sum(repeated for _, _, repeated in self._before) >= REPEATS * groups > 0
 
-    def _look(self, batch: BatchCopies) -> bool:
-        """Note what every batch tells; False for one that was dumped again."""
-        if batch.digest and batch.digest == self._digest:
-            return False
-        self._digest = batch.digest
+    def _look(self, batch: BatchCopies) -> None:
+        """Note what every batch tells."""
         for pattern in batch.patterns:
             self.places.take(pattern, batch.step)
         self._copied.append((batch.repeated * batch.groups, batch.groups))
         self.group_signal.take(batch.earned, doubtful=batch.doubtful)
-        return True
 
     def _count(self, batch: BatchCopies, before: BatchCopies | None, alike: float) -> None:
         """Batches in a row whose groups hold as many copies, in any order; if texts repeated before."""

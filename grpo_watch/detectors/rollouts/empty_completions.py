@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.detectors.shared.likely_causes import NO_TEXT
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, no_data, param
 from grpo_watch.engine.evidence import number
@@ -28,7 +27,6 @@ class EmptyCompletions(Detector):
 
     def setup(self) -> None:
         """Empty windows."""
-        self.new = NewBatches()
         self.empty, self.lengths = Window(self.batches), Window(self.batches)
 
     def observe(self, record: CompletionSummary | MetricRow, run: RunView) -> Iterable[Reading]:
@@ -41,7 +39,7 @@ class EmptyCompletions(Detector):
         return self._row(record, length, run)
 
     def _batch(self, summary: CompletionSummary) -> Iterable[Reading]:
-        groups = self.new.take(summary)
+        groups = summary.groups
         if not groups:
             return SILENT
         self.empty.push(sum(group.empty for group in groups) / sum(group.size for group in groups))

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 
 from grpo_watch.detectors.rollouts.copies import shown
-from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.detectors.shared.likely_causes import WEIGHTS
 from grpo_watch.detectors.shared.logprob_gap import GAPS
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
@@ -67,7 +66,6 @@ class GibberishCompletions(Detector):
 
     def setup(self) -> None:
         """Empty windows."""
-        self.new = NewBatches()
         self.recent = Window(self.batches)
         self.first: list[float] = []
         self.before = 1.0
@@ -77,7 +75,7 @@ class GibberishCompletions(Detector):
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge one batch together with those before it."""
-        groups = [group for group in self.new.take(record) if group.judged]
+        groups = [group for group in record.groups if group.judged]
         texts = sum(group.judged or 0 for group in groups)
         if not texts:
             return no_data("the texts are too short to judge, or were not sampled") if record.groups else SILENT

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import CompletionSummary, Reading, Verdict
 from grpo_watch.engine.traits import WasteKind
@@ -23,7 +22,6 @@ class MixedPromptGroup(Detector):
 
     def setup(self) -> None:
         """No batch seen."""
-        self.new = NewBatches()
         self.streak = self.first_step = 0
 
     def early_sign(self, run: RunView) -> Reading | None:  # noqa: ARG002
@@ -33,7 +31,7 @@ class MixedPromptGroup(Detector):
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge one batch."""
-        groups = self.new.take(record)
+        groups = record.groups
         if not groups:
             return SILENT if record.complete else no_data(record.reason)
         if record.by_prompt:

@@ -9,9 +9,8 @@ from itertools import combinations
 from math import log10
 from statistics import fmean
 
-from grpo_watch.detectors.rollouts.copies import GroupSignal, barren_scores, earned_by, shown
+from grpo_watch.detectors.rollouts.copies import GroupSignal, earned_by, shown
 from grpo_watch.detectors.rollouts.copy_history import Arrangement, arrangements
-from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.detectors.shared.likely_causes import NEAR_COPIES
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Scalar, Severity, Verdict
@@ -139,13 +138,12 @@ class NearDuplicateCompletions(Detector):
 
     def setup(self) -> None:
         """Empty windows."""
-        self.new = NewBatches()
         self.all, self.near, self.group_signal = Window(self.batches), Window(self.batches), GroupSignal(self.batches)
         self.newest: deque[GroupSummary] = deque(maxlen=GROUPS)
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge one batch together with those before it."""
-        groups = run.functions.weighed(self.new.take(record))
+        groups = run.functions.weighed(record.groups)
         return (*self._near(groups, run), *self._openings(groups))
 
     def _openings(self, groups: tuple[GroupSummary, ...]) -> Iterable[Reading]:
@@ -167,7 +165,7 @@ class NearDuplicateCompletions(Detector):
         size = sum(group.size for group in compared)
         self.all.push(sum(group.size - different(group) for group in compared) / size)
         self.near.push(sum(group.unique - different(group) for group in compared) / size)
-        self.group_signal.take(earned_by(compared), doubtful=contradicted(compared), scores=barren_scores(compared))
+        self.group_signal.take(earned_by(compared), doubtful=contradicted(compared))
         if not self.all.full:
             return no_data(NotYet("too few batches yet"))
         repeated, nearly = self.all.mean() or 0.0, self.near.mean() or 0.0

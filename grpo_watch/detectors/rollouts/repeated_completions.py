@@ -9,7 +9,6 @@ from math import comb, factorial, log10
 from statistics import median
 
 from grpo_watch.detectors.rollouts.copies import shown, totals
-from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, no_data, param
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Verdict
 from grpo_watch.engine.reward_functions import contradicted
@@ -133,12 +132,12 @@ class RepeatedCompletions(Detector):
 
     def setup(self) -> None:
         """No prompt seen."""
-        self.new, self.seen = NewBatches(), PromptTexts(self.min_characters)
+        self.seen = PromptTexts(self.min_characters)
         self.shares, self.wholes, self.log_chance = Window(self.batches), Window(self.batches), 0.0
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge a batch against those at least two batches before it."""
-        groups = run.functions.weighed(self.new.take(record))
+        groups = run.functions.weighed(record.groups)
         if not groups:
             return SILENT
         found = self.seen.take(groups, record.step)

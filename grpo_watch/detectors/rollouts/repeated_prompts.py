@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from grpo_watch.detectors.shared.generations import NewBatches
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import CompletionSummary, Reading, Severity
 
@@ -130,13 +129,12 @@ class RepeatedPrompts(Detector):
 
     def setup(self) -> None:
         """Nothing drawn."""
-        self.new = NewBatches()
         self.order = PromptOrder(self.batches)
         self.was_fresh = self.plays = False
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge a batch, at the epoch of the newest row."""
-        groups = self.new.take(record)
+        groups = record.groups
         if not groups:
             return SILENT
         epoch = run.newest("epoch")

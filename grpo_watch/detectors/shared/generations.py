@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grpo_watch.engine.detector import RunView
 from grpo_watch.engine.evidence import is_zero, number
-from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Stream
+from grpo_watch.engine.records import MetricRow
 
 
 def steps_off_policy(run: RunView) -> bool:
@@ -102,22 +102,3 @@ class GenerationRows:
             return True
         self._since += 1
         return not self._known or self._since > MOST
-
-
-class NewBatches:
-    """Remembers the newest batch: TRL and ms-swift write a table again when its batch is reused or training ends."""
-
-    __slots__ = ("_digest",)
-
-    def __init__(self) -> None:
-        self._digest = ""
-
-    def take(self, summary: CompletionSummary) -> tuple[GroupSummary, ...]:
-        """The groups of a new train batch; empty for everything else."""
-        if summary.stream is not Stream.TRAIN or not summary.complete:
-            return ()
-        digest = "".join(group.digest for group in summary.groups)
-        if digest and digest == self._digest:
-            return ()
-        self._digest = digest
-        return summary.groups
