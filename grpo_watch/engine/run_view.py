@@ -89,7 +89,7 @@ class RunView:
         self.config: dict[str, tuple[int, Setting]] = {}
         self.guesses = GuessedNames()
         self._identity = (99, 99)
-        self._newest_batch = (Stream.TRAIN, "")
+        self._digest = ""
         self._numbers: dict[str, float | None] = {}
 
     def setting(self, name: str) -> Scalar:
@@ -160,11 +160,11 @@ class RunView:
             self.take_checkpoint(digest.step)
 
     def knows_batch(self, batch: CompletionSummary) -> bool:
-        """Whether it is the newest batch: TRL and ms-swift dump it again when it is reused or training ends."""
-        digest = "".join(group.digest for group in batch.groups)
-        known = digest != "" and (batch.stream, digest) == self._newest_batch
-        self._newest_batch = (batch.stream, digest)
-        return known
+        """Whether it is the newest train batch: TRL and ms-swift dump it again when it is reused or training ends."""
+        if batch.stream is not Stream.TRAIN:
+            return False
+        before, self._digest = self._digest, "".join(group.digest for group in batch.groups)
+        return before == self._digest != ""
 
     def take_batch(self, batch: CompletionSummary) -> None:
         """Completions were dumped."""

@@ -55,15 +55,6 @@ def test_a_batch_of_one_group_has_no_majority_to_ask() -> None:
     assert (copies.groups, copies.alike, copies.repeated) == (1, 1.0, 0.5)
 
 
-def test_a_redumped_table_has_the_same_digest_under_another_step() -> None:
-    groups = a_batch(1, (0, 0), (0, 1)).groups
-    digests = [copies_in(CompletionSummary("c", step, groups), 12) for step in (1, 2)]
-    assert len({each.digest for each in digests if each}) == 1
-    other = copies_in(a_batch(3, (0, 0), (0, 1)), 12)
-    assert other is not None
-    assert other.digest != (digests[0] and digests[0].digest)
-
-
 @pytest.mark.parametrize(
     "changes",
     [

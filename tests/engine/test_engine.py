@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from grpo_watch.engine.detector import QUIET, Detector
@@ -11,6 +12,7 @@ from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.records import (
     AlertState,
     CheckpointDigest,
+    CompletionSummary,
     MetricRow,
     Progress,
     Reading,
@@ -55,6 +57,16 @@ class ReadsTicks(Detector):
         return (Reading(Verdict.BREACH),)
 
 
+class ReadsBatches(Detector):
+    """Breaches at every batch, under its step."""
+
+    reads = (CompletionSummary,)
+
+    def observe(self, record: CompletionSummary, run: Any) -> Iterable[Reading]:  # noqa: ARG002
+        """A breach, whatever the batch holds."""
+        return (Reading(Verdict.BREACH, str(record.step)),)
+
+
 class Joins(Detector):
     """Judges steps 3, 4 and 5 at one row."""
 
@@ -91,6 +103,7 @@ class Window(Detector):
 
 
 DETECTORS = {
+    "batches": ReadsBatches,
     "window": Window,
     "quiet": QuietAfterOne,
     "joins": Joins,
@@ -149,6 +162,13 @@ def test_a_rule_reads_its_own_stream_and_record_types() -> None:
     assert short(feed(watched, a_checkpoint(40, {"w": "a"}))) == [("checkpoints", FIRING, 40)]
     assert short(feed(watched, Tick(5.0))) == [("ticks", FIRING, 1)]
     assert feed(watched, a_batch(3, (0, 1))) == []
+
+
+def test_a_batch_that_is_dumped_again_reaches_no_rule() -> None:
+    """Under another step too, as TRL does when training ends; nor does an evaluation's."""
+    watched, batch = engine(a_rule("batches")), a_batch(3, (0, 1))
+    again, evaluation = replace(batch, step=4), replace(a_batch(5, (0, 0)), stream=Stream.EVAL)
+    assert [t.key for t in feed(watched, batch, batch, evaluation, again, a_batch(6, (0, 0)))] == ["3", "6"]
 
 
 def test_a_detector_sees_every_row_in_order_whatever_it_answered() -> None:
