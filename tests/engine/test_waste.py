@@ -239,7 +239,7 @@ def test_a_recorded_stall_has_no_known_cost() -> None:
     assert cost(a_run(), a_finding(rule="run-stalled", severity=WARNING, evidence={"silent_seconds": 3e6})) == [None]
 
 
-@pytest.mark.parametrize("key", ["optimizer", "layers", "rounding"])
+@pytest.mark.parametrize("key", ["optimizer", "rounding"])
 def test_what_stands_still_in_part_wastes_nothing(key: str) -> None:
     """And its own words name the cause."""
     finding = a_finding(rule="parameters-unchanged", key=key, severity=WARNING)
