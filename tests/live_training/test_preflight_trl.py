@@ -12,7 +12,7 @@ from tests.live_training.differential import compare
 pytestmark = pytest.mark.frameworks
 
 ROOT = Path(__file__).parent.parent.parent
-SAMPLE = 100
+SAMPLE = 60
 """Launches per version here; ``make preflight-differential`` draws 600 for each of six versions."""
 
 
